@@ -1,0 +1,1 @@
+"""Rows that changed, in order, as a Kafka topic per table."""

@@ -1,0 +1,1 @@
+"""The hook by which Spark finds `format("tidegate")`."""

@@ -1,0 +1,1 @@
+"""What a Spark job imports: a Delta writer, through the gate."""

@@ -1,0 +1,264 @@
+"""The actions of a commit: one frozen model per action; a row of the log <-> an action.
+
+Objects serve where a commit is read or written. A table's whole file set never goes through here:
+that is `delta.files.columns` (one Python object per live file would not fit).
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, JsonValue, StrictInt, StringConstraints
+from pydantic.alias_generators import to_camel
+
+from tidegate.delta.errors import BrokenLog
+
+NonEmpty = Annotated[str, StringConstraints(min_length=1)]
+
+
+class LogicalFile(NamedTuple):
+    """The key of a file in a snapshot: its path as the log spells it, and its deletion vector.
+
+    Spec: "Add File and Remove File"
+    """
+
+    path: str
+    dv_id: str | None = None
+
+
+class Action(BaseModel):
+    """One row of a commit. Fields we do not know are kept, so a commit survives a round trip."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="allow",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        hide_input_in_errors=True,
+    )
+    wire_name: ClassVar[str] = ""
+
+    def to_row(self) -> dict[str, JsonValue]:
+        """Return the row as the log spells it: camelCase, and absent rather than null."""
+        return {self.wire_name: self.model_dump(mode="json", by_alias=True, exclude_none=True)}
+
+    def with_(self, **fields: Any) -> Self:
+        """Return a copy with some fields changed, by their Python names."""
+        return self.model_copy(update=fields)
+
+
+class DeletionVector(Action):
+    """Where the deleted rows of a data file are written.
+
+    Units: `size_in_bytes` and `offset` in bytes; `cardinality` in rows.
+    Spec: "Deletion Vector Descriptor Schema"
+    """
+
+    storage_type: NonEmpty
+    path_or_inline_dv: str
+    offset: int | None = None
+    size_in_bytes: int
+    cardinality: int
+
+    @property
+    def unique_id(self) -> str:
+        """The vector's part of a logical file's key.
+
+        Spec: "Derived Fields"
+        """
+        tail = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storage_type}{self.path_or_inline_dv}{tail}"
+
+
+class FileAction(Action):
+    """What `add` and `remove` share: a path, perhaps with a deletion vector."""
+
+    path: NonEmpty
+    data_change: bool
+    deletion_vector: DeletionVector | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+    tags: Mapping[str, str | None] | None = None
+
+    @property
+    def key(self) -> LogicalFile:
+        """The key of this file in a snapshot."""
+        dv = self.deletion_vector
+        return LogicalFile(self.path, dv.unique_id if dv else None)
+
+
+class Add(FileAction):
+    """A data file joins the table.
+
+    Units: `size` in bytes; `modification_time` in ms since the Unix epoch.
+    Spec: "Add File and Remove File"
+    """
+
+    wire_name: ClassVar[str] = "add"
+    partition_values: Mapping[str, str | None]
+    size: StrictInt
+    modification_time: StrictInt
+    stats: str | None = None
+    clustering_provider: str | None = None
+
+
+class Remove(FileAction):
+    """A data file leaves the table; the row stays as a tombstone until it expires.
+
+    Units: `size` in bytes; `deletion_timestamp` in ms since the Unix epoch.
+    Spec: "Add File and Remove File"
+    """
+
+    wire_name: ClassVar[str] = "remove"
+    deletion_timestamp: StrictInt | None = None
+    extended_file_metadata: bool | None = None
+    partition_values: Mapping[str, str | None] | None = None
+    size: StrictInt | None = None
+    stats: str | None = None
+
+
+class Cdc(Action):
+    """A file with the row-level changes of its version.
+
+    Spec: "Add CDC File"
+    """
+
+    wire_name: ClassVar[str] = "cdc"
+    path: NonEmpty
+    partition_values: Mapping[str, str | None]
+    size: StrictInt
+    data_change: bool = False
+    tags: Mapping[str, str | None] | None = None
+
+
+class Format(Action):
+    """How the data files are encoded: always parquet.
+
+    Spec: "Format Specification"
+    """
+
+    provider: str = "parquet"
+    options: Mapping[str, str] = {}
+
+
+class Metadata(Action):
+    """Schema, partitioning and properties of the table.
+
+    Spec: "Change Metadata"
+    """
+
+    wire_name: ClassVar[str] = "metaData"
+    id: NonEmpty
+    name: str | None = None
+    description: str | None = None
+    format: Format = Format()
+    schema_string: str
+    partition_columns: tuple[str, ...] = ()
+    configuration: Mapping[str, str] = {}
+    created_time: int | None = None
+
+
+class Protocol(Action):
+    """Which versions and features a reader or writer must know.
+
+    Spec: "Protocol Evolution"
+    """
+
+    wire_name: ClassVar[str] = "protocol"
+    min_reader_version: StrictInt
+    min_writer_version: StrictInt
+    reader_features: tuple[str, ...] | None = None
+    writer_features: tuple[str, ...] | None = None
+
+
+class Txn(Action):
+    """The progress of an application: the last of its own versions that is in the table.
+
+    Units: `last_updated` in ms since the Unix epoch.
+    Spec: "Transaction Identifiers"
+    """
+
+    wire_name: ClassVar[str] = "txn"
+    app_id: str
+    version: StrictInt
+    last_updated: int | None = None
+
+
+class DomainMetadata(Action):
+    """A named string of configuration.
+
+    Spec: "Domain Metadata"
+    """
+
+    wire_name: ClassVar[str] = "domainMetadata"
+    domain: str
+    configuration: str
+    removed: bool = False
+
+
+class CommitInfo(Action):
+    """Where a commit comes from. Readers must not rely on it, but for the in-commit timestamp.
+
+    Units: `timestamp` and `in_commit_timestamp` in ms since the Unix epoch.
+    Spec: "Commit Provenance Information"
+    """
+
+    wire_name: ClassVar[str] = "commitInfo"
+    timestamp: int | None = None
+    in_commit_timestamp: int | None = None
+    operation: str | None = None
+    operation_parameters: Mapping[str, JsonValue] | None = None
+    operation_metrics: Mapping[str, JsonValue] | None = None
+    isolation_level: str | None = None
+    is_blind_append: bool | None = None
+    read_version: int | None = None
+    engine_info: str | None = None
+    txn_id: str | None = None
+    user_metadata: str | None = None
+    tags: Mapping[str, JsonValue] | None = None
+    tidegate: Mapping[str, JsonValue] | None = None
+
+
+class Unknown(Action):
+    """A row that this release does not know; ignored, and kept as it is.
+
+    Spec: "Protocol Evolution"
+    """
+
+    name: str
+    body: JsonValue
+
+    def to_row(self) -> dict[str, JsonValue]:
+        """Return the row as it was read."""
+        return {self.name: self.body}
+
+
+KINDS: dict[str, type[Action]] = {
+    kind.wire_name: kind
+    for kind in (CommitInfo, Protocol, Metadata, Txn, DomainMetadata, Remove, Add, Cdc)
+}
+
+
+def from_row(row: Mapping[str, Any]) -> Action:
+    """Return the action that a row of the log spells.
+
+    Raises: BrokenLog (`CorruptCommit`) for a known action with missing or mistyped fields;
+    pydantic's message names the field.
+    Spec: "Actions"
+    """
+    named = [(name, body) for name, body in row.items() if body is not None]
+    if len(named) != 1:
+        raise BrokenLog(
+            f"a row of the log must hold exactly one action, not {sorted(row)}",
+            error_class="CorruptCommit",
+        )
+    name, body = named[0]
+    kind = KINDS.get(name)
+    if kind is None:
+        return Unknown(name=name, body=body)
+    try:
+        return kind.model_validate(body)
+    except ValueError as error:
+        raise BrokenLog(
+            f"action {name!r} is malformed: {error}", error_class="CorruptCommit"
+        ) from error

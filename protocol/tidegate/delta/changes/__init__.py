@@ -1,0 +1,1 @@
+"""Which files hold the changes of a version."""

@@ -1,0 +1,1 @@
+"""What checkpoints, log compactions and version checksums hold."""

@@ -1,0 +1,81 @@
+"""The error tree: classes by what the reader of the error should do next.
+
+A class says which step of the ladder in `runtime/service.py` follows; `error_class` says which rule
+was broken, in the words that Delta's users know (`LogGap`, `VersionNotFound`, ...). Conflicts and
+refused proposals are values of `tidegate.pipeline.outcome`, not errors.
+"""
+
+from typing import ClassVar, Literal
+
+Advice = Literal["retry", "set_aside", "leave", "stop", "fix"]
+
+
+class TidegateError(Exception):
+    """The root: a message with what happened, to which table and version, and what to do."""
+
+    advice: ClassVar[Advice] = "stop"
+
+    def __init__(self, message: str, *, error_class: str | None = None) -> None:
+        super().__init__(message)
+        self.error_class = error_class or type(self).__name__
+
+
+class Unavailable(TidegateError):
+    """The store or the bus does not answer; nothing is known to be wrong."""
+
+    advice: ClassVar[Advice] = "retry"
+
+
+class OutcomeUnknown(Unavailable):
+    """A PUT or a proposal was sent and not answered; read the log before anything else."""
+
+
+class MalformedRecord(TidegateError):
+    """A record that can't be read: set it aside in the dead letters and go on."""
+
+    advice: ClassVar[Advice] = "set_aside"
+
+
+class Fenced(TidegateError):
+    """Another instance holds the role; leave with exit status 0."""
+
+    advice: ClassVar[Advice] = "leave"
+
+
+class BrokenLog(TidegateError):
+    """The table's log or one of its files contradicts PROTOCOL.md: a gap, a torn or missing file.
+
+    `error_class` is one of `LogGap`, `CorruptCommit`, `CorruptCheckpoint`, `MissingProtocol`,
+    `MissingMetadata`, `DataFileMissing`, `DeletionVectorMissing`, `CorruptDeletionVector`.
+    """
+
+
+class UnsupportedFeature(TidegateError):
+    """The table asks for a feature that we refuse to guess at.
+
+    `error_class` is `UnsupportedFeature`, or `UnsupportedProtocol` for a version out of range.
+    """
+
+    def __init__(self, message: str, *, feature: str = "", error_class: str | None = None) -> None:
+        super().__init__(message, error_class=error_class)
+        self.feature = feature
+
+
+class Contended(TidegateError):
+    """Somebody else keeps winning versions."""
+
+
+class InvalidRequest(TidegateError):
+    """The caller asked for something that is not there or not allowed.
+
+    `error_class` is the word of the corpus or of delta-spark: `NotADeltaTable`, `VersionNotFound`,
+    `TimestampBeforeEarliest`, `TimestampAfterLatest`, `CdfNotEnabled`, `InvalidVersionRange`, ...
+    """
+
+    advice: ClassVar[Advice] = "fix"
+
+
+class Misconfigured(TidegateError):
+    """Settings are wrong; the message lists everything that is wrong at once."""
+
+    advice: ClassVar[Advice] = "fix"

@@ -1,0 +1,1 @@
+"""Table features and properties: what a table asks for, and what we read, write and refuse."""

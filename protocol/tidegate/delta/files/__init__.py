@@ -1,0 +1,1 @@
+"""File actions: as Arrow columns, their statistics, and the predicates that choose among them."""

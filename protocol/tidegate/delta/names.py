@@ -1,0 +1,121 @@
+"""File names in `_delta_log`: parse, format, order.
+
+Names are relative to the `_delta_log` folder unless a function says otherwise. Zero padding makes
+the order of names the order of versions, which is what listing rests on.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NewType
+
+Version = NewType("Version", int)
+"""The version of a table. Never an offset."""
+
+LOG_FOLDER: Final = "_delta_log"
+SIDECAR_FOLDER: Final = "_sidecars"
+STAGED_FOLDER: Final = "_staged_commits"
+LAST_CHECKPOINT: Final = "_last_checkpoint"
+
+_UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+_COMMIT = re.compile(r"^(\d{20})\.json$")
+_CHECKSUM = re.compile(r"^(\d{20})\.crc$")
+_COMPACTED = re.compile(r"^(\d{20})\.(\d{20})\.compacted\.json$")
+_CLASSIC = re.compile(r"^(\d{20})\.checkpoint\.parquet$")
+_MULTIPART = re.compile(r"^(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet$")
+_V2 = re.compile(rf"^(\d{{20}})\.checkpoint\.({_UUID})\.(json|parquet)$")
+
+
+class Kind(StrEnum):
+    """What a file of the log is."""
+
+    COMMIT = "commit"
+    CHECKSUM = "checksum"
+    COMPACTED = "compacted"
+    CHECKPOINT_CLASSIC = "checkpoint_classic"
+    CHECKPOINT_PART = "checkpoint_part"
+    CHECKPOINT_V2 = "checkpoint_v2"
+
+
+@dataclass(frozen=True, order=True)
+class LogFile:
+    """A parsed name. `version` is the last version the file covers, `start` the first."""
+
+    version: Version
+    kind: Kind
+    name: str
+    start: Version
+    part: int = 0
+    parts: int = 0
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether the file is a checkpoint or a part of one."""
+        return self.kind in (Kind.CHECKPOINT_CLASSIC, Kind.CHECKPOINT_PART, Kind.CHECKPOINT_V2)
+
+
+def parse(name: str) -> LogFile | None:
+    """Return what a bare file name of `_delta_log` means, or None where it means nothing to us.
+
+    Spec: "File Types"
+    """
+    if m := _COMMIT.match(name):
+        return _single(Kind.COMMIT, m)
+    if m := _CHECKSUM.match(name):
+        return _single(Kind.CHECKSUM, m)
+    if m := _CLASSIC.match(name):
+        return _single(Kind.CHECKPOINT_CLASSIC, m)
+    if m := _V2.match(name):
+        return _single(Kind.CHECKPOINT_V2, m)
+    if m := _COMPACTED.match(name):
+        start, end = Version(int(m[1])), Version(int(m[2]))
+        return LogFile(end, Kind.COMPACTED, name, start) if end > start else None
+    if m := _MULTIPART.match(name):
+        part, parts = int(m[2]), int(m[3])
+        version = Version(int(m[1]))
+        if not 1 <= part <= parts:
+            return None
+        return LogFile(version, Kind.CHECKPOINT_PART, name, version, part, parts)
+    return None
+
+
+def commit_name(version: int) -> str:
+    """Return the name of the commit file of a version.
+
+    Spec: "Delta Log Entries"
+    """
+    return f"{version:020d}.json"
+
+
+def checksum_name(version: int) -> str:
+    """Return the name of the version checksum file.
+
+    Spec: "Version Checksum File"
+    """
+    return f"{version:020d}.crc"
+
+
+def checkpoint_name(version: int) -> str:
+    """Return the name of the classic checkpoint of a version.
+
+    Spec: "Checkpoints"
+    """
+    return f"{version:020d}.checkpoint.parquet"
+
+
+def compacted_name(start: int, end: int) -> str:
+    """Return the name of the log compaction file of the versions `start` to `end`, both included.
+
+    Spec: "Log Compaction Files"
+    """
+    return f"{start:020d}.{end:020d}.compacted.json"
+
+
+def in_log(name: str) -> str:
+    """Return a name of the log as a path relative to the table root."""
+    return f"{LOG_FOLDER}/{name}"
+
+
+def _single(kind: Kind, match: re.Match[str]) -> LogFile:
+    version = Version(int(match[1]))
+    return LogFile(version, kind, match[0], version)

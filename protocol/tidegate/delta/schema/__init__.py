@@ -1,0 +1,1 @@
+"""The schema: types, Arrow, partition values."""

@@ -1,0 +1,1 @@
+"""Our messages and topics; they would be the same on any bus."""

@@ -1,0 +1,92 @@
+"""Messages <-> bytes and headers. JSON; the header `format` says which message and major version.
+
+Law: decode(kind, *encode(m)) == m, unknown newer fields included.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import orjson
+from pydantic import ValidationError
+
+from tidegate.delta.errors import MalformedRecord
+from tidegate.pipeline.message import Message
+from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.published import CommitRecord, TableRecord
+
+M = TypeVar("M", bound=Message)
+Headers = tuple[tuple[str, bytes], ...]
+
+FORMATS: Final[Mapping[type[Message], str]] = {
+    Proposal: "proposal/1",
+    Outcome: "outcome/1",
+    CommitRecord: "commit/1",
+    TableRecord: "table/1",
+}
+DEPTH_MAX: Final = 64
+"""Levels of nesting past which a record is not read."""
+
+
+def encode(message: Message) -> bytes:
+    """Return the record's value: compact JSON, absent rather than null, unknown fields kept."""
+    return orjson.dumps(message.model_dump(mode="json", exclude_none=True))
+
+
+def headers(message: Message, extra: Iterable[tuple[str, bytes]] = ()) -> Headers:
+    """Return the headers: `format`, `table`, `proposal_id` where there is one, and more."""
+    named = [("format", FORMATS[type(message)])]
+    named += [
+        (name, str(value))
+        for name in ("proposal_id", "table")
+        if (value := getattr(message, name, None)) is not None
+    ]
+    return (*((name, value.encode()) for name, value in named), *extra)
+
+
+def decode(kind: type[M], value: bytes | None) -> M:
+    """Return the message that a record's value holds.
+
+    Raises: MalformedRecord, naming the first field that is wrong.
+    """
+    body = parse_json(value)
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "(record)"
+        raise MalformedRecord(
+            f"{FORMATS[kind]}: field {where!r}: {first['msg']}", error_class="malformed"
+        ) from error
+
+
+def parse_json(value: bytes | None) -> dict[str, Any]:
+    """Return the JSON object in a value, refusing what is nested too deeply.
+
+    Raises: MalformedRecord.
+    """
+    if value is None:
+        raise MalformedRecord("the record has no value (a tombstone)", error_class="malformed")
+    try:
+        body = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise MalformedRecord(f"the value is no JSON: {error}", error_class="malformed") from error
+    if not isinstance(body, dict):
+        raise MalformedRecord("the value is no JSON object", error_class="malformed")
+    if _deeper_than(body, DEPTH_MAX):
+        raise MalformedRecord(f"nested deeper than {DEPTH_MAX} levels", error_class="malformed")
+    return body
+
+
+def _deeper_than(body: Any, depth_max: int) -> bool:
+    level = [body]
+    for _ in range(depth_max):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True

@@ -1,0 +1,58 @@
+"""An outcome: committed, rejected, expired or denied. The record of the topic `outcomes`.
+
+`committed` and `rejected` are promises; `expired` and `denied` say nothing about other deliveries
+of the same proposal.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+from uuid import UUID
+
+from pydantic import JsonValue
+
+from tidegate.pipeline.message import Message
+from tidegate.pipeline.proposal import Sha256
+
+Status = Literal["committed", "rejected", "expired", "denied"]
+Advice = Literal["retry", "rebase", "rerun", "fix"]
+
+
+class Rejection(Message):
+    """Why a proposal was not committed, and what its writer may do.
+
+    `rule` is the rule's name in the code (`concurrent_append`, `malformed`, `deadline_passed`);
+    `error_class` and `exception` are delta-spark's names where it has one. `advice`: `retry` the
+    same bytes later, `rebase` on the new snapshot, `rerun` the work, or `fix` the request.
+    """
+
+    rule: str
+    reason: str
+    advice: Advice = "rerun"
+    error_class: str | None = None
+    exception: str | None = None
+    winner_version: int | None = None
+    winner_proposal_id: str | None = None
+    field: str | None = None
+    path: str | None = None
+
+
+class Outcome(Message):
+    """The answer to one delivery of a proposal.
+
+    `proposal_sha256` is of the record's value that is answered; writers check that it is theirs.
+    `offset` is of that record. `sub_index` is the proposal's place in its group, from 0.
+    Units: `in_commit_timestamp` and `decided_ms` in ms since the Unix epoch.
+    """
+
+    proposal_id: UUID
+    proposal_sha256: Sha256
+    table: UUID
+    status: Status
+    repeat: bool = False
+    offset: int | None = None
+    version: int | None = None
+    sub_index: int | None = None
+    in_commit_timestamp: int | None = None
+    rejection: Rejection | None = None
+    assigned: Mapping[str, JsonValue] = {}
+    decided_ms: int | None = None

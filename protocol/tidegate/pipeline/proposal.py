@@ -1,0 +1,92 @@
+"""A proposal: a proposed commit, with what its writer read. The record of the topic `proposals`."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import Field, JsonValue, NonNegativeInt, StringConstraints, model_validator
+
+from tidegate.pipeline.message import Message
+from tidegate.pipeline.read_set import ReadSet
+
+Kind = Literal["commit", "cancel", "register", "verbatim"]
+Isolation = Literal["default", "Serializable", "WriteSerializable", "SnapshotIsolation"]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+TableRoot = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*://.*[^/]$")]
+
+
+class Operation(Message):
+    """What the commit calls itself in `commitInfo`: Delta's names (`WRITE`, `DELETE`, ...)."""
+
+    name: str = "WRITE"
+    parameters: Mapping[str, JsonValue] = {}
+    metrics: Mapping[str, JsonValue] = {}
+
+
+class ClaimCheck(Message):
+    """Where the actions lie when they are too large for a record.
+
+    Shape: newline-delimited JSON, one action a line. `path` is relative to the table root.
+    Units: `size` in bytes.
+    """
+
+    path: str
+    size: NonNegativeInt
+    sha256: Sha256
+
+
+class AppTxn(Message):
+    """The application's own version that this proposal brings: it is committed at most once."""
+
+    app_id: Annotated[str, StringConstraints(min_length=1)]
+    version: NonNegativeInt
+
+
+class Proposal(Message):
+    """A proposed commit.
+
+    A proposal's identity is (`proposal_id`, SHA-256 of the record's value): a repeat is the same
+    bytes. `table` is the registry's UUID; `table_id` is `metaData.id` at `read_version`, null in a
+    create, whose `read_version` is -1. `actions` are rows of the log in canonical Delta JSON; the
+    committer adds commitInfo and all that is assigned late.
+
+    Units: `created_ms`, `deadline_ms`, `files_since_ms` in ms since the Unix epoch.
+    Spec: "Terminology: Commits"
+    """
+
+    proposal_id: UUID
+    kind: Kind = "commit"
+    table: UUID
+    table_root: TableRoot
+    table_id: str | None = None
+    name: str | None = None
+    read_version: Annotated[int, Field(ge=-1)]
+    operation: Operation = Operation()
+    actions: tuple[Mapping[str, Any], ...] = ()
+    claim_check: ClaimCheck | None = None
+    reads: ReadSet | None = None
+    isolation: Isolation = "default"
+    app_txn: AppTxn | None = None
+    dv_intents: tuple[Mapping[str, JsonValue], ...] = ()
+    created_ms: int | None = None
+    files_since_ms: int | None = None
+    deadline_ms: int | None = None
+    engine_info: str | None = None
+    user_metadata: str | None = None
+    exact_version: NonNegativeInt | None = None
+    cancels: UUID | None = None
+
+    @model_validator(mode="after")
+    def _kind_has_its_fields(self) -> "Proposal":
+        if self.kind == "cancel" and self.cancels is None:
+            raise ValueError("a cancel names the proposal it gives up in `cancels`")
+        if self.kind == "verbatim" and (self.exact_version is None or self.claim_check is None):
+            raise ValueError("a verbatim proposal has `exact_version` and `claim_check`")
+        if self.actions and self.claim_check is not None:
+            raise ValueError("give `actions` or `claim_check`, not both")
+        return self
+
+    @property
+    def is_create(self) -> bool:
+        """Whether the proposal brings version 0 of a table."""
+        return self.kind == "commit" and self.read_version == -1

@@ -1,0 +1,49 @@
+"""What the committer tells of a table: one record a version, and one record a table.
+
+`CommitRecord` is a doorbell for followers and an audit trail; `TableRecord` is the registry.
+"""
+
+from typing import Literal
+from uuid import UUID
+
+from pydantic import NonNegativeInt
+
+from tidegate.pipeline.message import Message
+from tidegate.pipeline.proposal import Sha256, TableRoot
+
+Author = Literal["tidegate", "external"]
+TableStatus = Literal["staged", "open", "managed", "halted", "dropped"]
+
+
+class CommitRecord(Message):
+    """Version `version` of a table is published. Dense and in order; repeats are identical.
+
+    Units: `size` in bytes; `timestamp` in ms since the Unix epoch: the in-commit timestamp where
+    the table has one, else commitInfo's.
+    """
+
+    table: UUID
+    table_root: TableRoot
+    name: str | None = None
+    version: NonNegativeInt
+    sha256: Sha256
+    size: NonNegativeInt
+    timestamp: int | None = None
+    author: Author
+    operation: str | None = None
+    proposal_ids: tuple[UUID, ...] = ()
+
+
+class TableRecord(Message):
+    """A registered table. `published_through` is the last version told on `commits`, or -1."""
+
+    table: UUID
+    table_root: TableRoot
+    name: str
+    table_id: str | None = None
+    proposals_topic: str
+    topic_partition: NonNegativeInt
+    status: TableStatus = "open"
+    reason: str | None = None
+    published_through: int = -1
+    sha256: Sha256 | None = None

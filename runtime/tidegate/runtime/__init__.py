@@ -1,0 +1,1 @@
+"""The doors to the world, and what stands next to a door."""

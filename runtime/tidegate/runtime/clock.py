@@ -1,0 +1,43 @@
+"""The clock and the dice: the doors through which time and new ids come in."""
+
+import secrets
+import time
+from typing import Protocol
+from uuid import UUID
+
+
+class Clock(Protocol):
+    """Time, as a service needs it."""
+
+    def now_ms(self) -> int:
+        """Return wall time in ms since the Unix epoch; it may step."""
+
+    def boot_s(self) -> float:
+        """Return seconds of a clock that never steps back and counts suspension: for ages."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        """Return wall time in ms since the Unix epoch."""
+        return time.time_ns() // 1_000_000
+
+    def boot_s(self) -> float:
+        """Return CLOCK_BOOTTIME in seconds, where the system has it."""
+        return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+
+def new_id(clock: Clock) -> UUID:
+    """Return a UUIDv7: unique, and in the order of time."""
+    value = (clock.now_ms() & ((1 << 48) - 1)) << 80 | secrets.randbits(80)
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return UUID(int=value)
