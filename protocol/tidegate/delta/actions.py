@@ -26,7 +26,10 @@ class LogicalFile(NamedTuple):
 
 
 class Action(BaseModel):
-    """One row of a commit. Fields we do not know are kept, so a commit survives a round trip."""
+    """One row of a commit. Fields we do not know are kept, so a commit survives a round trip.
+
+    Spec: "Actions"
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -71,7 +74,10 @@ class DeletionVector(Action):
 
 
 class FileAction(Action):
-    """What `add` and `remove` share: a path, perhaps with a deletion vector."""
+    """What `add` and `remove` share: a path, perhaps with a deletion vector.
+
+    Spec: "Add File and Remove File"
+    """
 
     path: NonEmpty
     data_change: bool

@@ -105,7 +105,10 @@ class Commit:
 
 
 def sha256(content: bytes) -> str:
-    """Return the SHA-256 of some bytes, in lower-case hexadecimal."""
+    """Return the SHA-256 of an entry's bytes, in lower-case hexadecimal.
+
+    Spec: "Delta Log Entries"
+    """
     return hashlib.sha256(content).hexdigest()
 
 

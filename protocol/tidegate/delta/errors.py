@@ -46,7 +46,8 @@ class BrokenLog(TidegateError):
     """The table's log or one of its files contradicts PROTOCOL.md: a gap, a torn or missing file.
 
     `error_class` is one of `LogGap`, `CorruptCommit`, `CorruptCheckpoint`, `MissingProtocol`,
-    `MissingMetadata`, `DataFileMissing`, `DeletionVectorMissing`, `CorruptDeletionVector`.
+    `MissingMetadata`, `DataFileMissing`, `CorruptDataFile`, `CorruptChecksum`,
+    `DeletionVectorMissing`, `CorruptDeletionVector`.
     """
 
 

@@ -27,7 +27,10 @@ _V2 = re.compile(rf"^(\d{{20}})\.checkpoint\.({_UUID})\.(json|parquet)$")
 
 
 class Kind(StrEnum):
-    """What a file of the log is."""
+    """What a file of the log is.
+
+    Spec: "File Types"
+    """
 
     COMMIT = "commit"
     CHECKSUM = "checksum"
@@ -39,7 +42,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class LogFile:
-    """A parsed name. `version` is the last version the file covers, `start` the first."""
+    """A parsed name. `version` is the last version the file covers, `start` the first.
+
+    Spec: "File Types"
+    """
 
     version: Version
     kind: Kind
@@ -112,7 +118,10 @@ def compacted_name(start: int, end: int) -> str:
 
 
 def in_log(name: str) -> str:
-    """Return a name of the log as a path relative to the table root."""
+    """Return a name of the log as a path relative to the table root.
+
+    Spec: "Delta Log Entries"
+    """
     return f"{LOG_FOLDER}/{name}"
 
 

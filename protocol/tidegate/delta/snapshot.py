@@ -5,11 +5,27 @@ The file set stays in Arrow columns; everything else is a handful of objects.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
 
 import pyarrow as pa
 
 from tidegate.delta.actions import DomainMetadata, Metadata, Protocol, Txn
+from tidegate.delta.commit import Commit
+from tidegate.delta.files.columns import adds_to_columns, removes_to_columns
 from tidegate.delta.names import Version
+from tidegate.delta.replay import (
+    LogPart,
+    Replayed,
+    advance,
+    advance_domains,
+    advance_tombstones,
+    advance_txns,
+    keys,
+)
+
+CHUNKS_MAX: Final = 128
+"""Past so many chunks the columns are copied into one, or each operation would pay for them."""
 
 
 @dataclass(frozen=True)
@@ -30,3 +46,70 @@ class Snapshot:
     app_transactions: Mapping[str, Txn] = field(default_factory=dict)
     domains: Mapping[str, DomainMetadata] = field(default_factory=dict)
     in_commit_timestamp: int | None = None
+
+    @cached_property
+    def file_keys(self) -> pa.ChunkedArray:
+        """The key of each row of `files`, in its order."""
+        return keys(self.files)
+
+
+def evolve(snapshot: Snapshot, commit: Commit) -> Snapshot:
+    """Return the snapshot after one more commit.
+
+    Law: folding evolve over the commits of a log gives what replaying the log gives
+    Spec: "Action Reconciliation"
+    """
+    part = LogPart(
+        files=adds_to_columns(list(commit.adds)),
+        tombstones=removes_to_columns(list(commit.removes)),
+        protocol=commit.protocol,
+        metadata=commit.metadata,
+        txns=tuple(commit.txns),
+        domains=tuple(commit.domains),
+        info=commit.info,
+    )
+    return evolve_part(snapshot, commit.version, part)
+
+
+def evolve_part(snapshot: Snapshot, version: int, part: LogPart) -> Snapshot:
+    """Return the snapshot after one more commit, given as columns.
+
+    Spec: "Action Reconciliation"
+    """
+    assert version == snapshot.version + 1, (
+        f"version {version} can't follow version {snapshot.version}: a commit was left out"
+    )
+    files, file_keys = advance(snapshot.files, snapshot.file_keys, part)
+    if file_keys.num_chunks > CHUNKS_MAX:
+        files, file_keys = files.combine_chunks(), pa.chunked_array([file_keys.combine_chunks()])
+    after = Snapshot(
+        version=Version(version),
+        protocol=part.protocol or snapshot.protocol,
+        metadata=part.metadata or snapshot.metadata,
+        files=files,
+        tombstones=advance_tombstones(snapshot.tombstones, part),
+        app_transactions=advance_txns(snapshot.app_transactions, part.txns),
+        domains=advance_domains(snapshot.domains, part.domains),
+        in_commit_timestamp=part.info.in_commit_timestamp if part.info else None,
+    )
+    vars(after)["file_keys"] = file_keys
+    return after
+
+
+def from_replay(version: int, replayed: Replayed, in_commit_timestamp: int | None) -> Snapshot:
+    """Return the snapshot that a replay of the log came to.
+
+    Spec: "Action Reconciliation"
+    """
+    after = Snapshot(
+        version=Version(version),
+        protocol=replayed.protocol,
+        metadata=replayed.metadata,
+        files=replayed.files,
+        tombstones=replayed.tombstones,
+        app_transactions=replayed.app_transactions,
+        domains=replayed.domains,
+        in_commit_timestamp=in_commit_timestamp,
+    )
+    vars(after)["file_keys"] = replayed.file_keys
+    return after

@@ -93,10 +93,12 @@ class Topics:
         """Return every topic that is created before the services start."""
         n = self.partitions
         large = {"max.message.bytes": str(4 * 1024 * 1024)}
+        # The broker's clock stamps what is compared: writers' clocks are their own.
+        dated = {"message.timestamp.type": "LogAppendTime"}
         return (
-            Topic(self.proposals, "table", n, "delete", 14 * _DAY_MS, large),
-            Topic(self.outcomes, "proposal_id", n, "compact,delete", 7 * _DAY_MS),
-            Topic(self.commits, "table", n, "delete", 30 * _DAY_MS),
+            Topic(self.proposals, "table", n, "delete", 14 * _DAY_MS, {**large, **dated}),
+            Topic(self.outcomes, "proposal_id", n, "compact,delete", 7 * _DAY_MS, dated),
+            Topic(self.commits, "table", n, "delete", 30 * _DAY_MS, dated),
             Topic(self.table_state, "table", n, "compact", -1),
             Topic(self.dead_letters, "", 1, "delete", 30 * _DAY_MS, large),
             Topic(self.cdc_positions, "table", 1, "compact", -1),

@@ -1,0 +1,71 @@
+# The one entry. `make` alone prints the verbs; each brings what it needs.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help env demo test check unit simulation sim conformance integration bench lock clean
+
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+# Unit and property tests are short and many: one process a core, four at most.
+MANY := -n auto --maxprocesses 4 -q
+SEEDS ?= 200
+SERVICES := committer checkpointer cdc-publisher producers
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml
+
+heading = @printf '\n=== %s\n' "$(1)"
+
+help: ## this list
+	@awk -F ' *## *' '/^[a-z]+:.*##/ { split($$1, verb, ":"); printf "%-13s%s\n", verb[1], $$2 }' Makefile
+
+env: ## the environment in .venv and Kafka's jars in a cache; every other verb calls it
+	@sh .ci/env
+
+demo: env ## the whole line on real input: Kafka, Spark, committer, checkpointer, change stream; UP=1 leaves it running
+	@$(BIN)/tidegate demo $(if $(UP),--up)
+
+test: check unit simulation conformance integration ## everything that CI runs: check, unit, property, house, simulation, conformance, integration
+
+check: env ## format, lint, types, layers
+	$(call heading,check: format)
+	@$(BIN)/ruff format --check .
+	$(call heading,check: lint)
+	@$(BIN)/ruff check .
+	$(call heading,check: types (the first run takes a minute))
+	@$(BIN)/mypy
+	$(call heading,check: layers)
+	@$(BIN)/lint-imports --no-logo
+
+unit: env ## unit, property and house tests: no network, no JVM
+	$(call heading,unit: unit, property and house tests)
+	@$(PYTEST) $(MANY) tests/unit tests/property tests/house
+
+simulation: env
+	$(call heading,simulation: $(SEEDS) seeds of the real committer over doors that fail)
+	@$(PYTEST) $(MANY) tests/simulation --seeds $(SEEDS)
+
+sim: env ## SEED=n one seed, loudly; SEEDS=n that many
+	$(call heading,simulation: $(if $(SEED),seed $(SEED),$(SEEDS) seeds))
+	@$(PYTEST) tests/simulation $(if $(SEED),-s -v --seed $(SEED),$(MANY) --seeds $(SEEDS))
+
+conformance: env ## foreign tables in our reader, our tables in foreign readers
+	$(call heading,conformance: tables that others wrote; tables of ours that others read)
+	@$(PYTEST) tests/conformance -v
+
+integration: env ## real Kafka, real Spark, kill -9
+	$(call heading,integration: a real broker and real processes that are killed)
+	@$(PYTEST) tests/integration -v
+
+bench: env ## the figures, each beside its peer
+	@$(BIN)/python -m bench
+
+lock: env ## requirements/ anew, from pyproject.toml
+	$(call heading,lock: all.txt and one file for each service)
+	@$(LOCK) --all-extras --group dev -o requirements/all.txt
+	@for service in $(SERVICES); do \
+		echo "requirements/$$service.txt"; \
+		$(LOCK) --extra $$service --extra s3 -c requirements/all.txt -o requirements/$$service.txt || exit 1; \
+	done
+
+clean: ## what tools and builds left behind; .venv and the jars stay
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .cache dist build spark-warehouse metastore_db derby.log

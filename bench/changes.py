@@ -1,0 +1,99 @@
+"""Change events a second beside what the plain producer gets through with ready bytes."""
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.figures import Figure, median
+from bench.limits import produce_per_s
+from tidegate.delta.actions import Add, Metadata, Protocol
+from tidegate.delta.schema.arrow import from_arrow
+from tidegate.delta.schema.types import format_schema
+from tidegate.producers import draft
+from tidegate.producers.client import Client, result
+from tidegate.producers.demo import records
+from tidegate.runtime.bus import Record, TopicPartition
+from tidegate.runtime.clock import SystemClock, new_id
+from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.local_stack import LocalStack
+
+ROWS = 300_000
+CLOCK = SystemClock()
+TIMEOUT_S = 180.0
+
+
+def figures(stack: LocalStack, folder: Path, rounds: int) -> list[Figure]:
+    """Return the figure: one append of many rows a round, timed on the change topic itself."""
+    ours, ceiling = [], []
+    for number in range(rounds):
+        name = f"changing{number}"
+        _append(stack, folder / "tables" / name)
+        events = _await(stack, name)
+        span_s = (events[-1].timestamp_ms - events[0].timestamp_ms) / 1000
+        ours.append(len(events) / max(span_s, 0.001))
+        ready = [(one.key or b"", one.value or b"") for one in events]
+        ceiling.append(produce_per_s(stack.kafka, ready))
+    us, most = median(ours), median(ceiling)
+    return [
+        Figure(
+            "change events/s, exactly once",
+            f"{us:,.0f}/s",
+            f"plain producer, ready bytes {most:,.0f}/s",
+            us / most,
+            ">= 0.45 (F3)",
+            "first to last event by the broker's clock; a row is read, encoded and keyed",
+        )
+    ]
+
+
+def _append(stack: LocalStack, folder: Path) -> None:
+    rows = pa.table(
+        {
+            "id": pa.array(range(ROWS), pa.int64()),
+            "kind": pa.array([n % 100 for n in range(ROWS)], pa.int32()),
+            "amount": pa.array([n * 0.5 for n in range(ROWS)]),
+            "note": pa.array([f"note {n}" for n in range(ROWS)]),
+        }
+    )
+    metadata = Metadata(
+        id=str(new_id(CLOCK)),
+        schema_string=format_schema(from_arrow(rows.schema)),
+        configuration={"tidegate.cdc.keyColumns": "id"},
+    )
+    protocol = Protocol(min_reader_version=1, min_writer_version=2)
+    with Client(KafkaBus(stack.kafka, "bench"), stack.kafka.topics) as client:
+        target = draft.Target(new_id(CLOCK), folder.as_uri(), name=folder.name)
+        stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
+        result(client.propose(draft.create(target, stamp, protocol, metadata)))
+        pq.write_table(rows, folder / "rows.parquet")
+        add = Add(
+            path="rows.parquet",
+            partition_values={},
+            size=(folder / "rows.parquet").stat().st_size,
+            modification_time=CLOCK.now_ms(),
+            data_change=True,
+            stats=f'{{"numRecords":{ROWS}}}',
+        )
+        target = draft.Target(target.table, target.root, 0, metadata.id)
+        stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
+        result(client.propose(draft.append(target, stamp, [add])))
+
+
+def _await(stack: LocalStack, name: str) -> list[Record]:
+    bus, topics = KafkaBus(stack.kafka, "bench"), stack.kafka.topics
+    with Client(bus, topics) as client:
+        table = client.require(name)
+    until_s = time.monotonic() + TIMEOUT_S
+    while records.positions(bus, topics).get(str(table.table), {}).get("version", -1) < 1:
+        assert time.monotonic() < until_s, f"the changes of {name} did not come"
+        time.sleep(0.5)
+    reader, at = bus.reader(), TopicPartition(topics.changes(name), 0)
+    found: list[Record] = []
+    while len(found) < ROWS:
+        start = type(reader.bounds(at)[0])(found[-1].offset + 1 if found else 0)
+        found += reader.read(at, start, 5.0)
+        assert time.monotonic() < until_s, f"{len(found)} of {ROWS} events"
+    reader.close()
+    return found

@@ -1,0 +1,43 @@
+"""A figure of the benchmark: ours beside a peer or a limit of the same run, and how it is shown."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the table. `ratio` is ours by the peer's, or by the limit's."""
+
+    measure: str
+    ours: str
+    peer: str
+    ratio: float
+    goal: str
+    note: str = ""
+
+
+def median(values: Sequence[float]) -> float:
+    """Return the median, or 0 for no values."""
+    return statistics.median(values) if values else 0.0
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return a percentile by the nearest rank, or 0 for no values."""
+    if not values:
+        return 0.0
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(percent / 100 * len(ranked)))]
+
+
+def show(figures: Sequence[Figure]) -> None:
+    """Print the figures as one table."""
+    table = Table(title="Figures, each beside its peer or limit in the same run")
+    for name in ("measure", "ours", "peer or limit", "ratio", "goal", "note"):
+        table.add_column(name, overflow="fold")
+    for one in figures:
+        table.add_row(one.measure, one.ours, one.peer, f"{one.ratio:.2f}", one.goal, one.note)
+    Console().print(table)

@@ -1,0 +1,62 @@
+"""Limits of the machine, measured in the same run: the broker's round trip, the store's PUT, the
+client's ceiling."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.figures import median
+from tidegate.pipeline.topics import Topic
+from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.topic_admin import create_topics
+
+RECORD = b"x" * 600
+PUT_BYTES = b"x" * 1_500
+
+
+def broker_round_trip_ms(settings: KafkaSettings, count: int) -> float:
+    """Return the median time from producing a record to reading it back, in ms."""
+    topic = f"{settings.topic_prefix}bench-echo"
+    create_topics(settings, [Topic(topic, "", 1, "delete", 3_600_000)])
+    bus, at = KafkaBus(settings, "bench"), TopicPartition(topic, 0)
+    producer, reader = bus.producer(), bus.reader()
+    following = reader.bounds(at)[1]
+    took = []
+    for _ in range(count):
+        began = time.perf_counter()
+        producer.publish(at, None, RECORD)
+        while not (read := reader.read(at, following, 1.0)):
+            pass
+        took.append(1e3 * (time.perf_counter() - began))
+        following = type(following)(read[-1].offset + 1)
+    producer.close()
+    reader.close()
+    return median(took)
+
+
+def put_ms(folder: Path, count: int) -> float:
+    """Return the median time of a put-if-absent with fsync of file and folder, in ms."""
+    store = LocalStore(str(folder))
+    took = []
+    for number in range(count):
+        began = time.perf_counter()
+        store.put_if_absent(f"_delta_log/{number:020d}.json", PUT_BYTES, 10.0)
+        took.append(1e3 * (time.perf_counter() - began))
+    return median(took)
+
+
+def produce_per_s(settings: KafkaSettings, values: Sequence[tuple[bytes, bytes]]) -> float:
+    """Return how many ready records a second an idempotent producer gets through."""
+    topic = f"{settings.topic_prefix}bench-ceiling"
+    create_topics(settings, [Topic(topic, "", 1, "delete", 3_600_000)])
+    producer, at = KafkaBus(settings, "bench").producer(), TopicPartition(topic, 0)
+    began = time.perf_counter()
+    for key, value in values:
+        producer.publish(at, key, value)
+    producer.flush(60.0)
+    took = time.perf_counter() - began
+    producer.close()
+    return len(values) / took

@@ -1,0 +1,222 @@
+"""A follower that tells rows: doorbell, position, decide, publish.
+
+It knows nothing but the log and the positions on Kafka. Each table has a stream with a writer of
+its own; who opens one fences whoever had it, so two publishers cannot both tell a version. A table
+that can't be told stops alone, with its reason in the log, and the others go on.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import inf
+from typing import Final, Literal
+from uuid import UUID
+
+from tidegate.cdc_publisher.machine import State
+from tidegate.cdc_publisher.position import Position
+from tidegate.cdc_publisher.settings import CdcSettings, TableChanges
+from tidegate.cdc_publisher.stream import Source, TableStream
+from tidegate.cdc_publisher.transactions import RECORD_BYTES_MAX, ChangeWriter, read_positions
+from tidegate.delta.errors import BrokenLog, Fenced, InvalidRequest, UnsupportedFeature
+from tidegate.pipeline.published import CommitRecord, TableRecord
+from tidegate.pipeline.topics import Topic
+from tidegate.runtime import metrics
+from tidegate.runtime.bus import Bus
+from tidegate.runtime.logs import log_event
+from tidegate.runtime.open_table import head_version
+from tidegate.runtime.registry import read_registry
+from tidegate.runtime.service import Running
+from tidegate.runtime.stores import open_store
+from tidegate.runtime.topic_admin import create_topics
+
+_FOLLOWED: Final = frozenset({"open", "managed", "halted"})
+_ABORTED_WITHIN_S: Final = 20.0
+"""How long brokers may take to abort a transaction after its time is up: they look every 10 s."""
+_AS_SET: Final = TableChanges()
+_log = logging.getLogger(__name__)
+
+
+class CdcPublisher:
+    """Answers doorbells. Called in threads, for one table never twice at once."""
+
+    name = "cdc-publisher"
+
+    def __init__(self, settings: CdcSettings, bus: Bus, running: Running) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._running = running
+        self._tables: dict[UUID, TableRecord] = {}
+        self._owners: dict[str, UUID] = {}
+        self._streams: dict[UUID, TableStream] = {}
+        self._aside: set[UUID] = set()
+        self._seen: Mapping[UUID, Position] | None = None
+
+    @property
+    def look_s(self) -> float:
+        """Seconds between two looks."""
+        return self._settings.cdc.look_s
+
+    def notice(self, record: CommitRecord) -> None:
+        """Tell what there is up to a version; a table that was set aside waits for a look."""
+        if record.table in self._aside:
+            return
+        if record.table not in self._tables:
+            self._tables = self._registered()
+        table = self._tables.get(record.table)
+        if table is not None and table.status not in _FOLLOWED:
+            return
+        if table is None:
+            log_event(_log, "unregistered", level=logging.WARNING, table=record.table)
+            return
+        if record.table not in self._streams:
+            self._open([table])
+        stream = self._streams.get(table.table)
+        if stream is not None:
+            with self._alone_in_trouble(table):
+                stream.catch_up(self._head(table, record.version))
+
+    def look(self) -> None:
+        """Tell what is untold of the tables that are ours, and of those that nobody tells.
+
+        At the first look all of them are; later a table is nobody's whose position stood still
+        since the look before, although there was something to tell.
+        """
+        self._aside.clear()
+        self._tables = self._registered()
+        followed = [one for one in self._tables.values() if one.status in _FOLLOWED]
+        heads = {one.table: self._head(one, max(0, one.published_through)) for one in followed}
+        others = [one for one in followed if one.table not in self._streams]
+        positions = self._positions("settled") if others else {}
+        stuck = [one for one in others if self._stands_still(one, heads, positions)]
+        self._open(stuck)
+        self._seen = positions
+        for table in followed:
+            stream = self._streams.get(table.table)
+            if stream is not None and not self._running.stopping.is_set():
+                with self._alone_in_trouble(table):
+                    stream.catch_up(heads[table.table])
+
+    def close(self) -> None:
+        """Let go of every table."""
+        for stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
+
+    def _stands_still(
+        self, table: TableRecord, heads: Mapping[UUID, int], positions: Mapping[UUID, Position]
+    ) -> bool:
+        told = positions.get(table.table)
+        if told is not None and told.complete and told.version >= heads[table.table]:
+            return False
+        return self._seen is None or self._seen.get(table.table) == told
+
+    def _open(self, tables: Sequence[TableRecord]) -> None:
+        """Take tables over: fence who had them first, then read how far they are told."""
+        writers: dict[UUID, ChangeWriter] = {}
+        for table in tables:
+            with self._alone_in_trouble(table):
+                self._prepare(table)
+                timeout_ms = self._settings.cdc.transaction_timeout_ms
+                writer = ChangeWriter(self._settings.kafka, table.table, timeout_ms)
+                writer.take_over()
+                writers[table.table] = writer
+        positions = self._positions("end") if writers else {}
+        for table in tables:
+            if table.table in writers:
+                told = positions.get(table.table)
+                self._streams[table.table] = self._stream(table, writers[table.table], told)
+                version, index = (told.version, told.index) if told else (None, None)
+                log_event(_log, "took_over", table=table.name, version=version, index=index)
+
+    def _prepare(self, table: TableRecord) -> None:
+        """Make the table's topic, and refuse to share it.
+
+        Raises: InvalidRequest (`TopicCollision`, `KeylessOrder`).
+        """
+        topic = self._settings.kafka.topics.changes(table.name)
+        owner = self._owners.setdefault(topic, table.table)
+        if owner != table.table:
+            raise InvalidRequest(
+                f"table {table.name} would publish to {topic}, which is the topic of table {owner} "
+                "already; register it under another name",
+                error_class="TopicCollision",
+            )
+        keyless = self._changes(table).key == "none"
+        partitions = 1 if keyless else self._settings.cdc.partitions
+        config = {"max.message.bytes": str(RECORD_BYTES_MAX)}
+        create_topics(
+            self._settings.kafka, [Topic(topic, "key columns", partitions, "delete", -1, config)]
+        )
+        if keyless and self._bus.partitions(topic) > 1:
+            raise InvalidRequest(
+                f"table {table.name} is declared to have no key, and its topic {topic} has several "
+                "partitions, among which its changes would lose their order; declare key columns, "
+                "or make the topic anew with one partition",
+                error_class="KeylessOrder",
+            )
+
+    def _stream(
+        self, table: TableRecord, writer: ChangeWriter, told: Position | None
+    ) -> TableStream:
+        changes = self._changes(table)
+        kafka = self._settings.kafka
+        source = Source(
+            table.table,
+            table.name,
+            kafka.topic_prefix.rstrip(".-_") or "tidegate",
+            kafka.topics.changes(table.name),
+            changes,
+            self._settings.cdc.chunk_rows,
+        )
+        state = State(table.table, changes.snapshot_mode or self._settings.cdc.snapshot_mode, told)
+        store = open_store(table.table_root, self._settings.storage)
+        return TableStream(source, store, writer, state, self._running)
+
+    @contextmanager
+    def _alone_in_trouble(self, table: TableRecord) -> Iterator[None]:
+        """Let a table's trouble be its own: its stream ends, what nothing can repair waits."""
+        try:
+            yield
+        except (UnsupportedFeature, BrokenLog, InvalidRequest) as error:
+            self._drop(table)
+            self._aside.add(table.table)
+            metrics.CDC_LAG_VERSIONS.labels(table.name).set(inf)
+            log_event(
+                _log,
+                "set_aside",
+                level=logging.ERROR,
+                table=table.name,
+                why=error,
+                error_class=error.error_class,
+            )
+        except Fenced as error:
+            self._drop(table)
+            log_event(_log, "fenced", level=logging.WARNING, table=table.name, why=error)
+
+    def _drop(self, table: TableRecord) -> None:
+        stream = self._streams.pop(table.table, None)
+        if stream is not None:
+            stream.close()
+            metrics.CDC_ABORTS.labels(table.name).inc()
+
+    def _registered(self) -> dict[UUID, TableRecord]:
+        """Return the registry; of two names that make one topic, the older table's has it."""
+        tables = read_registry(self._bus, self._settings.kafka.topics)
+        for one in sorted(tables.values(), key=lambda one: one.table):
+            if one.status in _FOLLOWED:
+                topic = self._settings.kafka.topics.changes(one.name)
+                self._owners.setdefault(topic, one.table)
+        return tables
+
+    def _head(self, table: TableRecord, at_least: int) -> int:
+        store = open_store(table.table_root, self._settings.storage)
+        head = head_version(store, at_least)
+        return at_least if head is None else head
+
+    def _positions(self, until: Literal["end", "settled"]) -> Mapping[UUID, Position]:
+        """Read the positions, as patiently as an abandoned transaction asks for."""
+        patience_s = _ABORTED_WITHIN_S + self._settings.cdc.transaction_timeout_ms / 1000
+        return read_positions(self._settings.kafka, patience_s, until)
+
+    def _changes(self, table: TableRecord) -> TableChanges:
+        return self._settings.cdc.tables.get(table.name, _AS_SET)

@@ -1,0 +1,220 @@
+"""A follower that keeps the log short to read: doorbell, decide, write, evolve.
+
+The log is all it knows. A file that already stands is as good as one of its own, so it may be
+killed anywhere and run beside another. A table that it may not summarise is left alone.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import inf
+from typing import Final, assert_never
+from uuid import UUID
+
+from tidegate.checkpointer.features import check_shortenable
+from tidegate.checkpointer.machine import (
+    CheckpointDue,
+    Checkpointed,
+    ChecksumDue,
+    Compacted,
+    CompactionDue,
+    Done,
+    Due,
+    Notice,
+    Summed,
+    decide,
+    evolve,
+)
+from tidegate.checkpointer.settings import CheckpointerSettings
+from tidegate.checkpointer.view import View, first_sight, read_version
+from tidegate.delta.checkpoints import checksum, compaction
+from tidegate.delta.errors import BrokenLog, InvalidRequest, OutcomeUnknown, UnsupportedFeature
+from tidegate.delta.features.properties import checkpoint_interval
+from tidegate.delta.names import checksum_name, compacted_name, in_log
+from tidegate.pipeline.published import CommitRecord, TableRecord
+from tidegate.runtime import metrics
+from tidegate.runtime.bus import Bus
+from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
+from tidegate.runtime.failpoints import reach
+from tidegate.runtime.log_store import LogStore, Put
+from tidegate.runtime.logs import log_event
+from tidegate.runtime.open_table import head_version, open_snapshot
+from tidegate.runtime.registry import read_registry
+from tidegate.runtime.service import Running
+from tidegate.runtime.stores import open_store
+
+FAILPOINTS: Final = (
+    "checkpointer.before_put",
+    "checkpointer.after_put",
+    "checkpointer.after_hint",
+    "checkpointer.before_compaction",
+    "checkpointer.before_checksum",
+)
+"""Points at which a test may kill the process."""
+
+PUT_DEADLINE_S: Final = 30.0
+_FOLLOWED: Final = frozenset({"open", "managed", "halted"})
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Table:
+    id: UUID
+    root: str
+    name: str
+
+
+class Checkpointer:
+    """Answers doorbells. Called in threads, for one table never twice at once."""
+
+    name = "checkpointer"
+
+    def __init__(self, settings: CheckpointerSettings, bus: Bus, running: Running) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._running = running
+        self._views: dict[UUID, View] = {}
+        self._aside: set[UUID] = set()
+
+    @property
+    def look_s(self) -> float:
+        """Seconds between two looks."""
+        return self._settings.checkpointer.look_s
+
+    def notice(self, record: CommitRecord) -> None:
+        """Do what the version makes due; a table that was set aside waits for the next look."""
+        view = self._views.get(record.table)
+        told = view is not None and record.version <= view.head
+        if told or record.table in self._aside:
+            return
+        table = _Table(record.table, record.table_root, record.name or str(record.table))
+        with self._set_aside_on_refusal(table):
+            self._attend(table, record.version)
+
+    def look(self) -> None:
+        """Do what is due on every registered table, whether or not its doorbell rang."""
+        self._aside.clear()
+        for record in read_registry(self._bus, self._settings.kafka.topics).values():
+            if record.status in _FOLLOWED and not self._running.stopping.is_set():
+                table = _table(record)
+                with self._set_aside_on_refusal(table):
+                    self._attend(table, max(0, record.published_through))
+
+    def _attend(self, table: _Table, version: int) -> None:
+        view = self._views.get(table.id)
+        if view is None:
+            store = open_store(table.root, self._settings.storage)
+            view = first_sight(store, self._settings.checkpointer.compaction_interval)
+            self._views[table.id] = view
+        head = head_version(view.store, max(version, view.head))
+        if head is None:
+            return
+        view.head = head
+        while due := decide(view.state, Notice(view.head, _interval(view))):
+            for one in due:
+                if self._running.stopping.is_set():
+                    return
+                view.state = evolve(view.state, self._do(table, view, one))
+                self._running.health.progress("commits")
+        _measure(table, view)
+
+    def _do(self, table: _Table, view: View, due: Due) -> Done:
+        match due:
+            case CheckpointDue(version):
+                return self._checkpoint(table, view, version)
+            case ChecksumDue(version):
+                return _sum(view, version)
+            case CompactionDue():
+                return _compact(table, view, due)
+            case _:
+                assert_never(due)
+
+    def _checkpoint(self, table: _Table, view: View, version: int) -> Checkpointed:
+        began_s = self._running.clock.boot_s()
+        snapshot = open_snapshot(view.store, version)
+        check_shortenable(snapshot.protocol, snapshot.metadata, view.store.root)
+        reach("checkpointer.before_put")
+        hint = write_classic(view.store, snapshot, self._running.clock.now_ms())
+        reach("checkpointer.after_put")
+        moved = move_hint_forward(view.store, hint)
+        reach("checkpointer.after_hint")
+        took_s = self._running.clock.boot_s() - began_s
+        metrics.CHECKPOINT_WRITE.labels(table.name).observe(took_s)
+        log_event(
+            _log,
+            "checkpointed",
+            table=table.name,
+            version=version,
+            actions=hint.size,
+            hint="moved" if moved else "ahead",
+            took_ms=round(took_s * 1000),
+        )
+        commit = read_version(view.store, version)
+        view.remember(version, checksum.of(snapshot, commit.info.txn_id if commit.info else None))
+        return Checkpointed(version)
+
+    @contextmanager
+    def _set_aside_on_refusal(self, table: _Table) -> Iterator[None]:
+        """Leave a table alone until the next look when its log may not or can't be summarised."""
+        try:
+            yield
+        except (UnsupportedFeature, BrokenLog, InvalidRequest) as error:
+            self._views.pop(table.id, None)
+            self._aside.add(table.id)
+            metrics.CHECKPOINT_AGE.labels(table.name).set(inf)
+            log_event(
+                _log,
+                "set_aside",
+                level=logging.WARNING,
+                table=table.name,
+                why=error,
+                error_class=error.error_class,
+            )
+
+
+def _sum(view: View, version: int) -> Summed:
+    totals = view.learn(version)
+    reach("checkpointer.before_checksum")
+    _put(view.store, checksum_name(version), checksum.encode(totals))
+    return Summed(version)
+
+
+def _compact(table: _Table, view: View, due: CompactionDue) -> Compacted:
+    versions = range(due.start, due.end + 1)
+    content = compaction.compact([read_version(view.store, version) for version in versions])
+    reach("checkpointer.before_compaction")
+    if content:
+        # Commits that only say who wrote them leave nothing, and an empty file reads as a torn one.
+        _put(view.store, compacted_name(due.start, due.end), content)
+        log_event(_log, "compacted", table=table.name, start=due.start, end=due.end)
+    return Compacted(due.start, due.end)
+
+
+def _put(store: LogStore, name: str, content: bytes) -> None:
+    """Write a file of the log unless one stands there, ours or another's: either serves.
+
+    Raises: OutcomeUnknown, when it is not known whether one does.
+    """
+    if store.put_if_absent(in_log(name), content, PUT_DEADLINE_S) is Put.UNKNOWN:
+        raise OutcomeUnknown(
+            f"the store did not say whether {name} of table {store.root} was written; the log is "
+            "read again and what is missing is written then"
+        )
+
+
+def _interval(view: View) -> int:
+    """Return how often the table wants a checkpoint, as far as its versions are known here."""
+    totals = view.totals or view.learn(view.head)
+    return checkpoint_interval(totals.metadata)
+
+
+def _measure(table: _Table, view: View) -> None:
+    age = view.head - view.state.checkpoint
+    metrics.CHECKPOINT_AGE.labels(table.name).set(age)
+    metrics.LOG_TAIL.labels(table.name).set(age)
+    metrics.TABLE_VERSION.labels(table.name).set(view.head)
+
+
+def _table(record: TableRecord) -> _Table:
+    return _Table(record.table, record.table_root, record.name)

@@ -1,0 +1,106 @@
+"""What the service knows of one table: what stands in its log, and the totals of one version.
+
+No file set is kept between two checkpoints: the totals of the next version follow from those of
+this one and the commit, and a checkpoint opens the table anew.
+"""
+
+from dataclasses import dataclass
+
+from tidegate.checkpointer.features import check_shortenable
+from tidegate.checkpointer.machine import State
+from tidegate.delta.checkpoints import checksum, hint
+from tidegate.delta.checkpoints.checksum import VersionChecksum
+from tidegate.delta.commit import Commit
+from tidegate.delta.errors import BrokenLog
+from tidegate.delta.names import LAST_CHECKPOINT, Kind, LogFile, checksum_name, commit_name, in_log
+from tidegate.delta.segment import complete_checkpoints
+from tidegate.runtime.log_files import list_log
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.open_table import open_snapshot, read_commit
+
+
+@dataclass
+class View:
+    """One table. `totals` are those of `version`; `head` is the newest version seen."""
+
+    store: LogStore
+    state: State
+    head: int = -1
+    version: int = -1
+    totals: VersionChecksum | None = None
+
+    def learn(self, version: int) -> VersionChecksum:
+        """Return the totals of a version, from the least reading that gives them.
+
+        Raises: UnsupportedFeature, for a table that we can't summarise at this version; BrokenLog.
+        """
+        if self.totals is None or self.version != version:
+            self.remember(version, self._totals(version))
+        assert self.totals is not None, "remembered"
+        return self.totals
+
+    def remember(self, version: int, totals: VersionChecksum) -> None:
+        """Keep the totals of a version.
+
+        Raises: UnsupportedFeature, for a table that we can't summarise at this version.
+        """
+        check_shortenable(totals.protocol, totals.metadata, self.store.root)
+        self.version, self.totals = version, totals
+
+    def _totals(self, version: int) -> VersionChecksum:
+        commit = read_version(self.store, version)
+        before = self.totals if self.version == version - 1 else _stated(self.store, version - 1)
+        after = None if before is None else checksum.evolve(before, commit)
+        if after is not None:
+            return after
+        snapshot = open_snapshot(self.store, version)
+        return checksum.of(snapshot, commit.info.txn_id if commit.info else None)
+
+
+def first_sight(store: LogStore, compaction_interval: int) -> View:
+    """Return the view of a table as its log stands: from the hint on, or all of it without one."""
+    last = hint.decode(store.read(in_log(LAST_CHECKPOINT)) or b"")
+    files = [file for file, _ in list_log(store, f"{last.version if last else 0:020d}")]
+    checkpoints = complete_checkpoints(files)
+    hinted = last.version if last is not None and last.version in checkpoints else -1
+    # What lies below the oldest version that can be read is gone: nothing of it is due.
+    oldest = min((file.version for file in files if file.kind is Kind.COMMIT), default=0)
+    below = max(oldest, min(checkpoints, default=0) if oldest > 0 else 0) - 1
+    state = State(
+        compaction_interval,
+        checkpoint=hinted,
+        compacted=max(_newest(files, Kind.COMPACTED), below),
+        summed=max(_newest(files, Kind.CHECKSUM), below),
+    )
+    return View(store, state, head=_newest(files, Kind.COMMIT))
+
+
+def read_version(store: LogStore, version: int) -> Commit:
+    """Return a commit that is known to be published.
+
+    Raises: BrokenLog (`LogGap`, `CorruptCommit`).
+    """
+    found = read_commit(store, version)
+    if found is None:
+        raise BrokenLog(
+            f"{commit_name(version)} of table {store.root} is not there, although a later version "
+            "was seen: restore it from a backup, or see who cleans the log",
+            error_class="LogGap",
+        )
+    return found[0]
+
+
+def _stated(store: LogStore, version: int) -> VersionChecksum | None:
+    """Return what the checksum file of a version says; None where it can't be read."""
+    content = store.read(in_log(checksum_name(version))) if version >= 0 else None
+    if content is None:
+        return None
+    try:
+        return checksum.decode(content)
+    except BrokenLog:
+        # It is only a check: what it would have told is computed from the table instead.
+        return None
+
+
+def _newest(files: list[LogFile], kind: Kind) -> int:
+    return max((file.version for file in files if file.kind is kind), default=-1)

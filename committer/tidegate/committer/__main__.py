@@ -1,0 +1,32 @@
+"""Wiring: settings -> doors -> service. `python -m tidegate.committer --help`."""
+
+from importlib.metadata import version
+
+from tidegate.committer.doors import Doors
+from tidegate.committer.service import CommitterLoop, serve
+from tidegate.committer.settings import CommitterSettings
+from tidegate.runtime.cli_service import service_app
+from tidegate.runtime.clock import new_id
+from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.service import Running
+from tidegate.runtime.stores import open_store
+
+
+def main(settings: CommitterSettings, running: Running) -> None:
+    """Take proposals in order, decide on them, write the tables' logs, and tell what became."""
+    doors = Doors(
+        bus=KafkaBus(settings.kafka, "tidegate-committer"),
+        topics=settings.kafka.topics,
+        open_store=lambda root: open_store(root, settings.storage),
+        clock=running.clock,
+        new_id=lambda: new_id(running.clock),
+        settings=settings.committer,
+        engine=f"Tidegate/{version('tidegate')}",
+    )
+    serve(CommitterLoop(doors), running)
+
+
+app = service_app("committer", CommitterSettings, main)
+
+if __name__ == "__main__":
+    app()

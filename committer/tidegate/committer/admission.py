@@ -1,0 +1,293 @@
+"""Admission: may a proposal be considered at all, on this table, now, under this operator.
+
+These answers depend on time and policy, so each is written into the log before it is told. The
+checks are functions in a tuple, in the order in which a writer would want to hear of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.committer import predicates
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.conflicts import Basis
+from tidegate.committer.content import Content
+from tidegate.committer.flaws import NOT_SUPPORTED, PARTITION_VALUES, TOO_LARGE, flaw
+from tidegate.committer.persistent import PersistentMap
+from tidegate.committer.policy import STRICTNESS, Level, Policy
+from tidegate.committer.rows import NAME_CHARS_MAX, OUR_APPS
+from tidegate.committer.table_changes import dropped_feature, wrong_table
+from tidegate.delta.actions import Add, Cdc, Metadata
+from tidegate.delta.features.properties import append_only
+from tidegate.delta.schema import partitions
+from tidegate.delta.schema.types import STRING, parse_schema
+from tidegate.pipeline.outcome import Rejection
+from tidegate.pipeline.proposal import Proposal
+
+OPERATION_CHARS_MAX: Final = 128
+_LEVELS: Final = {level.lower(): level for level in STRICTNESS}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and when: the table's root, what is in force there (None: no table yet), the time.
+
+    `read_id` is the `metaData.id` that a writer saw who read what the proposal says it read.
+    """
+
+    root: str
+    basis: Basis | None
+    read_id: str | None
+    now_ms: int
+
+
+@dataclass(frozen=True)
+class _Case:
+    candidate: Candidate
+    proposal: Proposal
+    place: Place
+    policy: Policy
+
+
+Check = Callable[[_Case], Rejection | None]
+
+
+def table_level(metadata: Metadata) -> Level:
+    """Return a table's isolation level; what we do not know is taken as the strictest."""
+    named = metadata.configuration.get("delta.isolationLevel", "").lower()
+    return _LEVELS.get(named, "Serializable")
+
+
+def refusal(candidate: Candidate, place: Place, policy: Policy) -> Rejection | None:
+    """Return why a candidate is not admitted, or None."""
+    if candidate.flaw is not None:
+        return candidate.flaw
+    assert candidate.proposal is not None, "what is no proposal has a flaw"
+    case = _Case(candidate, candidate.proposal, place, policy)
+    for check in ADMISSION:
+        found = check(case)
+        if found is not None:
+            return found
+    return None
+
+
+def right_table(case: _Case) -> Rejection | None:
+    """The proposal was made for the table that is here now."""
+    if case.proposal.table_root != case.place.root:
+        return flaw(
+            "other_root",
+            "table_root",
+            f"is {case.proposal.table_root[:256]!r}, the table is registered at {case.place.root}",
+            "propose with the registered root",
+        )
+    if case.proposal.table_id == case.place.read_id:
+        return None
+    told = (case.proposal.table_id or "")[:64]
+    return flaw(
+        "other_table",
+        "table_id",
+        f"is {told!r}, the table at read_version had the id {case.place.read_id!r}",
+        "read the table that is here and propose again",
+    )
+
+
+def in_time(case: _Case) -> Rejection | None:
+    """The writer still wants it, and its files are younger than what vacuum may delete."""
+    deadline, since = case.proposal.deadline_ms, case.proposal.files_since_ms
+    if deadline is not None and case.place.now_ms > deadline:
+        return flaw(
+            "deadline_passed",
+            "deadline_ms",
+            f"passed {case.place.now_ms - deadline} ms ago",
+            "propose again with a later deadline",
+            advice="rerun",
+        )
+    age = 0 if since is None else case.place.now_ms - since
+    if case.candidate.content.adds and age > case.policy.files_age_max_ms:
+        return flaw(
+            "files_too_old",
+            "files_since_ms",
+            f"lies {age} ms back, so vacuum may have deleted the files",
+            f"write them anew; {case.policy.files_age_max_ms} ms are allowed",
+            advice="rerun",
+        )
+    return None
+
+
+def allowed_isolation(case: _Case) -> Rejection | None:
+    """The isolation level that is asked for is not weaker than the operator allows."""
+    asked = case.proposal.isolation
+    weakest = case.policy.weakest_isolation
+    if asked == "default" or STRICTNESS.index(asked) >= STRICTNESS.index(weakest):
+        return None
+    return flaw(
+        "isolation_not_allowed",
+        "isolation",
+        f"{asked} is weaker than {weakest}, the weakest that is allowed",
+        "ask for a stronger level",
+    )
+
+
+def understood(case: _Case) -> Rejection | None:
+    """Nothing is asked that this release does not do."""
+    if case.proposal.dv_intents:
+        return flaw(
+            NOT_SUPPORTED,
+            "dv_intents",
+            "deletion vectors are not supported by this release",
+            "rewrite the files instead",
+        )
+    for index, predicate in enumerate(case.candidate.reads.predicates):
+        wrong = predicates.wrong_with(predicate, case.policy.predicate_nodes_max)
+        if wrong:
+            return flaw(
+                "bad_predicate",
+                f"reads.predicates[{index}]",
+                wrong,
+                "use the grammar of read sets, or say `opaque`",
+            )
+    return None
+
+
+def well_named(case: _Case) -> Rejection | None:
+    """Names are short, and the proposal's own application is not among its actions, too."""
+    own = case.proposal.app_txn
+    if len(case.candidate.operation) > OPERATION_CHARS_MAX:
+        what = f"is longer than {OPERATION_CHARS_MAX} characters"
+        return flaw(TOO_LARGE, "operation.name", what, "use one of Delta's names")
+    if own is None:
+        return None
+    if len(own.app_id) > NAME_CHARS_MAX:
+        what = f"is longer than {NAME_CHARS_MAX} characters"
+        return flaw(TOO_LARGE, "app_txn.app_id", what, "shorten it")
+    if own.app_id.startswith(OUR_APPS) or any(
+        txn.app_id == own.app_id for txn in case.candidate.content.txns
+    ):
+        return flaw(
+            "duplicate_action",
+            "app_txn.app_id",
+            f"{own.app_id[:64]!r} is the committer's, or stands among the actions too",
+            "give each application once, under a name of its own",
+        )
+    return None
+
+
+def legal_table(case: _Case) -> Rejection | None:
+    """What is written of the table itself is legal, and this release can keep it."""
+    content, place = case.candidate.content, case.place
+    if place.basis is None and not (content.metadata and content.protocol):
+        return flaw(
+            "bad_metadata",
+            "actions",
+            "a table begins with metaData and protocol",
+            "put both into the first proposal",
+        )
+    if content.metadata is None and content.protocol is None:
+        return None
+    return wrong_table(content, place.basis, place.root, case.policy)
+
+
+def partitioned_alike(case: _Case) -> Rejection | None:
+    """Each file has a value, of the right type, for each partition column and for nothing else."""
+    content, basis = case.candidate.content, case.place.basis
+    metadata = content.metadata or (basis.metadata if basis else None)
+    if metadata is None or not (content.adds or content.changes):
+        return None
+    columns = metadata.partition_columns
+    kinds = {one.name: one.kind for one in parse_schema(metadata.schema_string)} if columns else {}
+    files: tuple[Add | Cdc, ...] = (*content.adds, *content.changes)
+    for file in files:
+        values = file.partition_values
+        if values.keys() != set(columns):
+            return flaw(
+                PARTITION_VALUES,
+                f"{file.wire_name}.partitionValues",
+                f"{file.path[:128]!r} has values for {sorted(values)[:20]}, the table is "
+                f"partitioned by {list(columns)}",
+                "give exactly those, by their physical names",
+                path=file.path,
+            )
+        for name, text in values.items():
+            kind = kinds.get(name, STRING)
+            if kind == STRING or not text:
+                continue
+            try:
+                partitions.parse(text, kind)
+            except ValueError as error:
+                return flaw(
+                    PARTITION_VALUES,
+                    f"{file.wire_name}.partitionValues.{name}",
+                    f"{file.path[:128]!r}: {error}",
+                    f"write the value as {kind}",
+                    path=file.path,
+                )
+    return None
+
+
+ADMISSION: Final[tuple[Check, ...]] = (
+    right_table,
+    in_time,
+    allowed_isolation,
+    understood,
+    well_named,
+    legal_table,
+    partitioned_alike,
+)
+
+
+def wrong_at_head(
+    candidate: Candidate, basis: Basis, live: PersistentMap[str, str | None]
+) -> Rejection | None:
+    """Return why a proposal does not go with the table as it is at its head, or None.
+
+    Asked after the conflict rules: what a winner did to the table, they tell better.
+    """
+    content = candidate.content
+    if content.protocol is not None:
+        dropped = dropped_feature(content.protocol, basis)
+        if dropped is not None:
+            return dropped
+    for remove in content.removes:
+        if remove.data_change and append_only(basis.metadata):
+            return flaw(
+                "append_only",
+                "actions",
+                f"{remove.path[:128]!r} is removed from a table that only takes appends",
+                "unset delta.appendOnly first",
+                path=remove.path,
+            )
+    return _dead_file(content, live) or _live_file(content, live)
+
+
+def _dead_file(content: Content, live: PersistentMap[str, str | None]) -> Rejection | None:
+    dead = next((path for path in sorted(content.removed) if path not in live), None)
+    if dead is None:
+        return None
+    return flaw(
+        "removed_file_not_live",
+        "actions",
+        f"{dead[:128]!r} is removed, and is no file of the table",
+        "read the table and propose again",
+        path=dead,
+    )
+
+
+def _live_file(content: Content, live: PersistentMap[str, str | None]) -> Rejection | None:
+    for add, (path, _) in zip(content.adds, content.added, strict=True):
+        if add.data_change and path in live:
+            return flaw(
+                "added_file_live",
+                "actions",
+                f"{path[:128]!r} is in the table already",
+                "write new rows under a new name",
+                path=path,
+            )
+        if not (add.data_change or content.removes or path in live):
+            return flaw(
+                "rows_from_nowhere",
+                "actions",
+                f"{path[:128]!r} joins without changing data, and no file leaves",
+                "say dataChange, or remove the files whose rows it holds",
+                path=path,
+            )
+    return None

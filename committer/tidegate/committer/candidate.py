@@ -1,0 +1,121 @@
+"""A candidate: a proposal as the machine considers it, with what follows from its bytes alone."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from uuid import UUID
+
+from tidegate.committer.content import EMPTY, Content, canonical
+from tidegate.committer.policy import Level
+from tidegate.delta.actions import Txn
+from tidegate.pipeline.outcome import Rejection
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.read_set import ReadSet
+
+CHANGES_DATA = frozenset(
+    {
+        "WRITE",
+        "STREAMING UPDATE",
+        "DELETE",
+        "TRUNCATE",
+        "CONVERT",
+        "MERGE",
+        "UPDATE",
+        "CREATE TABLE AS SELECT",
+        "REPLACE TABLE",
+        "REPLACE TABLE AS SELECT",
+        "CREATE OR REPLACE TABLE",
+        "CREATE OR REPLACE TABLE AS SELECT",
+        "RESTORE",
+        "CLONE",
+    }
+)
+"""Operations that change rows by their nature, whatever their actions say."""
+
+_WHOLE_TABLE = ReadSet(whole_table=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One delivery of a proposal.
+
+    Its identity is (`id`, `sha256`), the hash being of the record's value. `flaw` says why it can't
+    be committed whatever the table holds; `proposal` is absent where the record is no proposal but
+    its id, table and read version could be read.
+    Units: `size` in bytes.
+    """
+
+    id: UUID
+    sha256: str
+    offset: int
+    table: UUID
+    read_version: int
+    size: int
+    proposal: Proposal | None = None
+    content: Content = EMPTY
+    flaw: Rejection | None = None
+
+    @property
+    def is_cancel(self) -> bool:
+        """Whether it gives up another proposal."""
+        return self.proposal is not None and self.proposal.kind == "cancel"
+
+    @cached_property
+    def reads(self) -> ReadSet:
+        """What its writer looked at; unsaid means the whole table."""
+        return (self.proposal and self.proposal.reads) or _WHOLE_TABLE
+
+    @cached_property
+    def files_read(self) -> frozenset[str]:
+        """The canonical paths of the files that were read."""
+        return frozenset(map(canonical, self.reads.files))
+
+    @cached_property
+    def is_blind_append(self) -> bool:
+        """Whether no row was looked at and files are only added."""
+        content = self.content
+        return self.reads.is_empty and not (content.removes or content.changes)
+
+    @cached_property
+    def is_rearranging(self) -> bool:
+        """Whether it holds nothing but files with the same rows as before: no row changes."""
+        content = self.content
+        if content.metadata or content.protocol or content.domains or self.txns:
+            return False
+        return not any(file.data_change for file in (*content.adds, *content.removes))
+
+    @cached_property
+    def is_indifferent(self) -> bool:
+        """Whether only a change of the table itself can rule it out."""
+        content = self.content
+        return (
+            self.is_blind_append
+            and not (content.metadata or content.protocol or content.domains)
+            and not (self.reads.app_ids or self.reads.domains)
+        )
+
+    @cached_property
+    def txns(self) -> tuple[Txn, ...]:
+        """The app transactions: those among the actions, then its own application's."""
+        own = self.proposal and self.proposal.app_txn
+        if not own:
+            return self.content.txns
+        return (*self.content.txns, Txn(app_id=own.app_id, version=own.version))
+
+    @property
+    def operation(self) -> str:
+        """What the commit calls itself."""
+        return self.proposal.operation.name if self.proposal else "WRITE"
+
+    def level(self, table_level: Level) -> Level:
+        """Return the isolation level that applies to it on a table of some level.
+
+        What moves rows between files without changing any needs no guard against appends, except
+        that under WriteSerializable the operation, too, must be of that kind.
+        """
+        asked = self.proposal.isolation if self.proposal else "default"
+        level = table_level if asked == "default" else asked
+        if not self.is_rearranging:
+            return level
+        if level == "WriteSerializable" and self.operation in CHANGES_DATA:
+            return level
+        return "SnapshotIsolation"

@@ -1,0 +1,150 @@
+"""The actions of a proposal, checked as far as that needs no table.
+
+The lines of the log are kept beside the actions: as they came, with the fields that this release
+does not know.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from tidegate.committer.flaws import DUPLICATE, TOO_LARGE, refuse
+from tidegate.committer.policy import Policy
+from tidegate.committer.rows import Line, read_row
+from tidegate.delta.actions import (
+    Action,
+    Add,
+    Cdc,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+)
+from tidegate.delta.paths import canonical_path
+
+PartitionValues = Mapping[str, str | None]
+A = TypeVar("A", bound=Action)
+
+_ODD: Final = re.compile(r"%|^[A-Za-z][A-Za-z0-9+.-]*:|^/|//|(^|/)\.{1,2}(/|$)")
+
+
+@dataclass(frozen=True)
+class Content:
+    """Checked actions.
+
+    `lines` spell the files and domains, in the proposal's order. `added` holds the canonical path
+    and the partition values of each new file, `removed` the canonical paths of those that leave.
+    """
+
+    lines: tuple[Line, ...] = ()
+    adds: tuple[Add, ...] = ()
+    removes: tuple[Remove, ...] = ()
+    changes: tuple[Cdc, ...] = ()
+    txns: tuple[Txn, ...] = ()
+    domains: tuple[DomainMetadata, ...] = ()
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+    added: tuple[tuple[str, PartitionValues], ...] = ()
+    removed: frozenset[str] = frozenset()
+
+    @property
+    def has_files(self) -> bool:
+        """Whether any data or change file is named."""
+        return bool(self.adds or self.removes or self.changes)
+
+
+EMPTY: Final = Content()
+
+
+def canonical(path: str) -> str:
+    """Return the text that is equal for all spellings of one file."""
+    return canonical_path(path) if _ODD.search(path) else path
+
+
+def read_content(rows: Iterable[Any], policy: Policy) -> Content:
+    """Return the actions that some rows spell.
+
+    Raises: Flawed, for the first row that is refused.
+    """
+    actions: list[Action] = []
+    kept: list[Line] = []
+    for index, row in enumerate(rows):
+        if index >= policy.actions_max:
+            refuse(
+                TOO_LARGE,
+                "actions",
+                f"more than {policy.actions_max} actions",
+                "propose them in several steps",
+            )
+        line, action = read_row(row, f"actions[{index}]", policy)
+        actions.append(action)
+        if not isinstance(action, Metadata | Protocol | Txn):
+            kept.append(line)
+    adds = _of(actions, Add)
+    removes = _of(actions, Remove)
+    content = Content(
+        lines=tuple(kept),
+        adds=adds,
+        removes=removes,
+        changes=_of(actions, Cdc),
+        txns=_one_each(_of(actions, Txn)),
+        domains=_of(actions, DomainMetadata),
+        metadata=_only(_of(actions, Metadata)),
+        protocol=_only(_of(actions, Protocol)),
+        added=tuple((canonical(add.path), add.partition_values) for add in adds),
+        removed=frozenset(canonical(remove.path) for remove in removes),
+    )
+    _check_duplicates(content)
+    return content
+
+
+def _of(actions: list[Action], kind: type[A]) -> tuple[A, ...]:
+    return tuple(action for action in actions if isinstance(action, kind))
+
+
+def _only(found: tuple[A, ...]) -> A | None:
+    if len(found) > 1:
+        name = found[0].wire_name
+        refuse(DUPLICATE, "actions", f"{len(found)} {name} actions", "give one at most")
+    return found[0] if found else None
+
+
+def _one_each(txns: tuple[Txn, ...]) -> tuple[Txn, ...]:
+    by_app: dict[str, Txn] = {}
+    for txn in txns:
+        if by_app.setdefault(txn.app_id, txn) != txn:
+            refuse(
+                DUPLICATE,
+                "actions",
+                f"application {txn.app_id[:64]!r} has several versions",
+                "give each application once",
+            )
+    return tuple(by_app.values())
+
+
+def _check_duplicates(content: Content) -> None:
+    added = [path for path, _ in content.added]
+    domains = {domain.domain for domain in content.domains}
+    if len(set(added)) < len(added):
+        _refuse_twice("added twice", _first_repeated(added))
+    if len(content.removed) < len(content.removes):
+        _refuse_twice("removed twice", _first_repeated([one.path for one in content.removes]))
+    if not content.removed.isdisjoint(added):
+        _refuse_twice("both added and removed", min(content.removed.intersection(added)))
+    if len(domains) < len(content.domains):
+        refuse(DUPLICATE, "actions", "one domain several times", "give each domain once")
+
+
+def _refuse_twice(what: str, path: str) -> None:
+    refuse(DUPLICATE, "actions", f"{path[:128]!r} is {what}", "give each file once", path=path)
+
+
+def _first_repeated(paths: list[str]) -> str:
+    seen: set[str] = set()
+    for path in map(canonical, paths):
+        if path in seen:
+            return path
+        seen.add(path)
+    raise AssertionError("a path is repeated")

@@ -1,0 +1,56 @@
+"""What the committer's shell is given: the doors, the settings, and the named points of failure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from tidegate.committer.policy import Policy
+from tidegate.committer.settings import CommitterSection
+from tidegate.pipeline.topics import Topics
+from tidegate.runtime import failpoints
+from tidegate.runtime.bus import Bus
+from tidegate.runtime.clock import Clock
+from tidegate.runtime.log_store import LogStore
+
+FAILPOINTS: Final = (
+    "after_take",
+    "after_load",
+    "after_decide",
+    "before_put",
+    "after_put",
+    "before_resolve",
+    "after_register",
+    "after_outcomes",
+    "after_commits",
+    "before_flush",
+    "after_flush",
+    "after_state",
+    "before_offsets",
+    "after_offsets",
+)
+"""Every point at which a test may kill the committer, in the order in which they are passed."""
+
+
+@dataclass(frozen=True)
+class Doors:
+    """The world outside. `new_id` rolls the dice; `engine` names the release."""
+
+    bus: Bus
+    topics: Topics
+    open_store: Callable[[str], LogStore]
+    clock: Clock
+    new_id: Callable[[], UUID]
+    settings: CommitterSection
+    engine: str = "Tidegate"
+
+    @property
+    def policy(self) -> Policy:
+        """What the operator allows, as the judgement is told it."""
+        return self.settings.policy
+
+
+def reach(point: str) -> None:
+    """Pass one of FAILPOINTS."""
+    assert point in FAILPOINTS, "a point has a name that tests can know"
+    failpoints.reach(point)

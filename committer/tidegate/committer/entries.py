@@ -1,0 +1,105 @@
+"""What is remembered of a version: as a winner for the conflict rules, and as news to tell.
+
+An entry is made from the commit file alone, so that every committer remembers the same.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+from uuid import UUID
+
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.content import PartitionValues, canonical
+from tidegate.delta.actions import DomainMetadata, Metadata, Protocol, Txn
+from tidegate.delta.commit import Commit
+from tidegate.pipeline.provenance import Provenance, of
+
+IDENTITY_ONLY: Final = "delta.identity.schemaUpdate"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A version of a table.
+
+    `added` holds canonical paths with their partition values; `removed` canonical paths; `author`
+    tells whether the entry has our provenance. `proposal_id` is set on a member of a group that
+    has not landed yet.
+    Units: `size` in bytes; `timestamp` in ms since the Unix epoch.
+    """
+
+    version: int
+    added: tuple[tuple[str, PartitionValues], ...] = ()
+    removed: frozenset[str] = frozenset()
+    is_blind_append: bool = False
+    is_identity_only: bool = False
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+    txns: tuple[Txn, ...] = ()
+    domains: tuple[DomainMetadata, ...] = ()
+    provenance: Provenance | None = None
+    operation: str | None = None
+    timestamp: int | None = None
+    sha256: str = ""
+    size: int = 0
+    proposal_id: UUID | None = None
+
+    @property
+    def author(self) -> Literal["tidegate", "external"]:
+        """Who wrote the version."""
+        return "tidegate" if self.provenance else "external"
+
+    @property
+    def changes_table(self) -> bool:
+        """Whether the schema, the properties or the protocol were written."""
+        return self.metadata is not None or self.protocol is not None
+
+    @property
+    def app_ids(self) -> frozenset[str]:
+        """The applications whose version it moved."""
+        return frozenset(txn.app_id for txn in self.txns)
+
+
+def entry_of(commit: Commit, digest: str, size: int) -> Entry:
+    """Return what is remembered of a commit whose file has this SHA-256 and size."""
+    info = commit.info
+    tags: Mapping[str, object] = (info and info.tags) or {}
+    return Entry(
+        version=commit.version,
+        added=tuple((canonical(add.path), add.partition_values) for add in commit.adds),
+        removed=frozenset(canonical(remove.path) for remove in commit.removes),
+        is_blind_append=commit.is_blind_append,
+        is_identity_only=str(tags.get(IDENTITY_ONLY)).lower() == "true",
+        metadata=commit.metadata,
+        protocol=commit.protocol,
+        txns=tuple(commit.txns),
+        domains=tuple(commit.domains),
+        provenance=of(commit),
+        operation=info.operation if info else None,
+        timestamp=_timestamp(commit),
+        sha256=digest,
+        size=size,
+    )
+
+
+def member_entry(candidate: Candidate, version: int) -> Entry:
+    """Return a member of a group as if it were a version of its own: a winner for those after."""
+    content = candidate.content
+    return Entry(
+        version=version,
+        added=content.added,
+        removed=content.removed,
+        is_blind_append=candidate.is_blind_append,
+        metadata=content.metadata,
+        protocol=content.protocol,
+        txns=candidate.txns,
+        domains=content.domains,
+        operation=candidate.operation,
+        proposal_id=candidate.id,
+    )
+
+
+def _timestamp(commit: Commit) -> int | None:
+    if commit.info is None:
+        return None
+    given = commit.info.in_commit_timestamp
+    return commit.info.timestamp if given is None else given

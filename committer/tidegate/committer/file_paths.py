@@ -1,0 +1,61 @@
+"""Which paths an action may name: files of this table, and nothing that a reader would stumble on.
+
+A path is decoded once, as readers do; what decodes to something outside the root is refused, and
+so is what would leave it if somebody decoded twice.
+"""
+
+import re
+from typing import Final
+from urllib.parse import unquote
+
+PATH_CHARS_MAX: Final = 1_024
+SEGMENT_BYTES_MAX: Final = 255
+CHANGE_FOLDER: Final = "_change_data"
+
+_SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_PLAIN: Final = re.compile(r"^(?:[A-Za-z0-9][\w=.-]{0,200}/){0,4}[A-Za-z0-9][\w=.-]{0,200}$", re.A)
+"""Most paths: nothing to decode, no hidden folder, no empty or dotted segment."""
+
+
+def wrong_with(path: str, *, is_change_file: bool = False) -> str | None:
+    """Return what is wrong with the path of a data file or a change file, or None."""
+    if not is_change_file and _PLAIN.match(path):
+        return None
+    if len(path) > PATH_CHARS_MAX:
+        return f"is longer than {PATH_CHARS_MAX} characters"
+    if _SCHEME.match(path):
+        return "has a scheme, and so leads out of the table"
+    if path.startswith(("/", "\\")):
+        return "is absolute, and so leads out of the table"
+    if _BAD_ESCAPE.search(path):
+        return "has a percent sign without two hexadecimal digits"
+    try:
+        key = unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        return "does not decode to UTF-8"
+    if _CONTROL.search(key):
+        return "holds a control character"
+    if "\\" in key:
+        return "holds a backslash"
+    return _wrong_with_segments(key.split("/"), is_change_file=is_change_file)
+
+
+def _wrong_with_segments(segments: list[str], *, is_change_file: bool) -> str | None:
+    for segment in segments:
+        if not segment:
+            return "has an empty segment"
+        if unquote(segment, errors="replace") in (".", "..") or segment in (".", ".."):
+            return "has a dotted segment"
+        if len(segment.encode()) > SEGMENT_BYTES_MAX:
+            return f"has a segment longer than {SEGMENT_BYTES_MAX} bytes"
+    folders = segments[:-1]
+    if is_change_file and folders[:1] == [CHANGE_FOLDER]:
+        folders = folders[1:]
+    for folder in folders:
+        if folder.startswith(".") or (folder.startswith("_") and "=" not in folder):
+            return f"lies in the hidden folder {folder!r}"
+    if segments[-1].startswith(("_", ".")):
+        return "names a hidden file"
+    return None

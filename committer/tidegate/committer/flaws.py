@@ -1,0 +1,53 @@
+"""Refusals as values: each names the field, the rule and the remedy."""
+
+from typing import Final, NoReturn
+
+from tidegate.pipeline.outcome import Advice, Rejection
+
+MALFORMED: Final = "malformed"
+TOO_LARGE: Final = "too_large"
+BAD_PATH: Final = "bad_path"
+DUPLICATE: Final = "duplicate_action"
+NOT_SUPPORTED: Final = "not_supported"
+PARTITION_VALUES: Final = "partition_values"
+BAD_METADATA: Final = "bad_metadata"
+BAD_PROTOCOL: Final = "bad_protocol"
+
+_DELTA: Final = {
+    DUPLICATE: "DELTA_DUPLICATE_ACTIONS_FOUND",
+    PARTITION_VALUES: "DELTA_INVALID_PARTITIONING_SCHEMA",
+}
+"""Rules for which delta-spark has a name, and the name."""
+
+
+def flaw(
+    rule: str,
+    field: str,
+    what: str,
+    remedy: str,
+    *,
+    advice: Advice = "fix",
+    path: str | None = None,
+) -> Rejection:
+    """Return why a proposal is refused: at which field, by which rule, and what to do."""
+    return Rejection(
+        rule=rule,
+        reason=f"{field}: {what}; {remedy}",
+        advice=advice,
+        error_class=_DELTA.get(rule),
+        field=field,
+        path=path,
+    )
+
+
+class Flawed(ValueError):
+    """Carries a flaw from where it is found to where the proposal is read."""
+
+    def __init__(self, rejection: Rejection) -> None:
+        super().__init__(rejection.reason)
+        self.rejection = rejection
+
+
+def refuse(rule: str, field: str, what: str, remedy: str, *, path: str | None = None) -> NoReturn:
+    """Raise a flaw: the way out of nested checks, up to the reader of the proposal."""
+    raise Flawed(flaw(rule, field, what, remedy, path=path))

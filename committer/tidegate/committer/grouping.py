@@ -1,0 +1,161 @@
+"""Group commit: which proposals may share an entry.
+
+One entry has one commitInfo, and readers take it as one change. Each rule of `SHARING` names
+something that one JSON file cannot say of several proposals, or that a reader would misread. What
+does not fit closes the group and opens the next one.
+"""
+
+from collections.abc import Callable
+from typing import Final, Literal
+from uuid import UUID
+
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.entries import Entry, member_entry
+from tidegate.committer.policy import Policy
+from tidegate.pipeline.outcome import Rejection
+
+Nature = Literal["append", "change", "rearrangement", "bare", "mixed"]
+
+
+def nature(candidate: Candidate) -> Nature:
+    """Return what a proposal is to a streaming reader.
+
+    An append only adds rows; a change also removes some; a rearrangement moves rows between files;
+    a bare one names no files; a mixed one does several of these at once.
+    """
+    content = candidate.content
+    if not content.has_files:
+        return "bare"
+    flags = {file.data_change for file in (*content.adds, *content.removes)}
+    if len(flags) > 1 or (content.changes and False in flags):
+        return "mixed"
+    if flags == {False}:
+        return "rearrangement"
+    return "change" if content.removes or content.changes else "append"
+
+
+class Group:
+    """The proposals of one entry while it is being decided; local to one decision.
+
+    `winners` are the members so far, as winners for the next; `settled` is what the entry will say
+    of each id in it.
+    """
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.members: list[Candidate] = []
+        self.winners: list[Entry] = []
+        self.refused: list[tuple[Candidate, UUID, Rejection]] = []
+        self.settled: dict[UUID, tuple[str | None, int | Rejection]] = {}
+        self.touched: set[str] = set()
+        self.app_ids: set[str] = set()
+        self.domains: set[str] = set()
+        self.nature: Nature = "bare"
+        self.has_changes = False
+        self.changes_table = False
+        self.actions = 0
+        self.size = 0
+
+    def take(self, candidate: Candidate) -> int:
+        """Add a member, and return its place in the entry."""
+        content = candidate.content
+        place = len(self.members)
+        self.members.append(candidate)
+        self.winners.append(member_entry(candidate, self.version))
+        self.settled[candidate.id] = (candidate.sha256, place)
+        self.touched.update(path for path, _ in content.added)
+        self.touched.update(content.removed)
+        self.touched.update(file.path for file in content.changes)
+        self.app_ids.update(txn.app_id for txn in candidate.txns)
+        self.domains.update(domain.domain for domain in content.domains)
+        own = nature(candidate)
+        self.nature = self.nature if own == "bare" else own
+        self.has_changes = self.has_changes or bool(content.changes)
+        self.changes_table = self.changes_table or self.winners[-1].changes_table
+        self.actions += len(content.lines) + len(candidate.txns)
+        self.size += candidate.size
+        return place
+
+    def refuse(self, candidate: Candidate, target: UUID, rejection: Rejection) -> None:
+        """Add a refusal: of the candidate itself, or of the proposal that it gives up."""
+        self.refused.append((candidate, target, rejection))
+        digest = candidate.sha256 if target == candidate.id else None
+        self.settled[target] = (digest, rejection)
+        self.size += len(rejection.reason) + 256
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has to be written."""
+        return not (self.members or self.refused)
+
+
+Sharing = Callable[[Group, Candidate], bool]
+"""Says whether a proposal may join the members that a group has."""
+
+
+def the_table_changes_alone(group: Group, candidate: Candidate) -> bool:
+    """Schema, properties and protocol are written in an entry of their own."""
+    alone = candidate.content.metadata or candidate.content.protocol
+    return not (alone or group.changes_table)
+
+
+def like_with_like(group: Group, candidate: Candidate) -> bool:
+    """Appends go with appends only: one removal makes streaming readers skip the whole version.
+
+    What rearranges rows goes with its like, or others lose their own downgrade of isolation.
+    """
+    own = nature(candidate)
+    if "mixed" in (own, group.nature):
+        return False
+    return own == group.nature or "bare" in (own, group.nature)
+
+
+def change_files_for_all_or_none(group: Group, candidate: Candidate) -> bool:
+    """One change file hides all adds and removes of a version from readers of the change feed."""
+    if nature(candidate) == "bare" or group.nature == "bare":
+        return True
+    return bool(candidate.content.changes) == group.has_changes
+
+
+def no_path_twice(group: Group, candidate: Candidate) -> bool:
+    """A path stands in an entry once: as an add, a remove or a change file."""
+    content = candidate.content
+    return (
+        group.touched.isdisjoint(path for path, _ in content.added)
+        and group.touched.isdisjoint(content.removed)
+        and group.touched.isdisjoint(file.path for file in content.changes)
+    )
+
+
+def one_version_per_application(group: Group, candidate: Candidate) -> bool:
+    """An entry moves an application at most once."""
+    return group.app_ids.isdisjoint(txn.app_id for txn in candidate.txns)
+
+
+def one_of_each_domain(group: Group, candidate: Candidate) -> bool:
+    """An entry writes a metadata domain at most once."""
+    return group.domains.isdisjoint(domain.domain for domain in candidate.content.domains)
+
+
+SHARING: Final[tuple[Sharing, ...]] = (
+    the_table_changes_alone,
+    like_with_like,
+    change_files_for_all_or_none,
+    no_path_twice,
+    one_version_per_application,
+    one_of_each_domain,
+)
+"""All must hold between a proposal and the members before it."""
+
+
+def fits(group: Group, candidate: Candidate, policy: Policy) -> bool:
+    """Return whether a proposal may join a group; into an empty one it always may."""
+    if not group.members:
+        return True
+    if len(group.members) >= policy.group_members_max:
+        return False
+    if group.actions + len(candidate.content.lines) > policy.group_actions_max:
+        return False
+    if group.size + candidate.size > policy.group_bytes_max:
+        return False
+    return all(may_share(group, candidate) for may_share in SHARING)

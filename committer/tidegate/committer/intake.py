@@ -1,0 +1,156 @@
+"""From a record to what is to be done with it: a candidate, a request, or a dead letter.
+
+A record whose id, table and read version can be read becomes a candidate even where the rest can't:
+then its refusal is written into the log of its table, and holds.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from uuid import UUID
+
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.content import EMPTY, Content, read_content
+from tidegate.committer.flaws import MALFORMED, TOO_LARGE, Flawed, flaw
+from tidegate.committer.policy import Policy
+from tidegate.delta.commit import sha256
+from tidegate.delta.errors import MalformedRecord
+from tidegate.pipeline.codec import decode, parse_json
+from tidegate.pipeline.outcome import Rejection
+from tidegate.pipeline.proposal import ClaimCheck, Proposal
+
+CLAIM_FOLDER: Final = "_tidegate/proposals/"
+KINDS: Final = frozenset({"commit", "cancel", "register", "verbatim"})
+VERSION_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A record that is set aside: the raw bytes go to the dead letters, with the reason.
+
+    `proposal_id` and `table` are set where they could be read: then its writer is told, too.
+    """
+
+    rule: str
+    reason: str
+    sha256: str
+    proposal_id: UUID | None = None
+    table: UUID | None = None
+
+
+def read_record(value: bytes | None, offset: int, policy: Policy) -> Candidate | Letter:
+    """Return what a record of the topic of proposals asks for.
+
+    A claim check is left unread: `with_claim` does that, once there is a table to read it from.
+    """
+    digest = sha256(value or b"")
+    try:
+        proposal = decode(Proposal, value)
+    except MalformedRecord as error:
+        return _unreadable(value, offset, digest, str(error))
+    candidate = Candidate(
+        proposal.proposal_id,
+        digest,
+        offset,
+        proposal.table,
+        min(proposal.read_version, VERSION_MAX),
+        len(value or b""),
+        proposal,
+    )
+    if candidate.size > policy.record_bytes_max:
+        remedy = "put the actions into a file and give a claim check"
+        what = f"{candidate.size} bytes, {policy.record_bytes_max} are allowed"
+        return replace(candidate, flaw=flaw(TOO_LARGE, "(record)", what, remedy))
+    if proposal.kind == "verbatim":
+        what = "verbatim proposals are not supported by this release"
+        return replace(candidate, flaw=flaw("not_supported", "kind", what, "propose actions"))
+    if proposal.claim_check is not None:
+        wrong = _wrong_claim(proposal, proposal.claim_check, policy)
+        return replace(candidate, flaw=wrong)
+    return _with(candidate, lambda: read_content(proposal.actions, policy))
+
+
+def with_claim(candidate: Candidate, content: bytes | None, policy: Policy) -> Candidate:
+    """Return a candidate with the actions that its claim check names; None: no such file."""
+    assert candidate.proposal is not None, "a claim check stands in a proposal"
+    check = candidate.proposal.claim_check
+    assert check is not None, "only a claim check is redeemed"
+    wrong = None
+    if content is None:
+        wrong = "names a file that is not there"
+    elif len(content) != check.size:
+        wrong = f"says {check.size} bytes, the file has {len(content)}"
+    elif sha256(content) != check.sha256:
+        wrong = "has another sha256 than the file"
+    if wrong or content is None:
+        remedy = "write the file first, whole, and propose again"
+        return replace(candidate, flaw=flaw("claim_check", "claim_check", str(wrong), remedy))
+    size = candidate.size + len(content)
+    return _with(replace(candidate, size=size), lambda: read_content(_lines(content), policy))
+
+
+def needs_claim(candidate: Candidate) -> bool:
+    """Return whether the actions lie in a file that has not been read yet."""
+    if candidate.flaw is not None or candidate.content is not EMPTY:
+        return False
+    return candidate.proposal is not None and candidate.proposal.claim_check is not None
+
+
+def _with(candidate: Candidate, read: Callable[[], Content]) -> Candidate:
+    try:
+        return replace(candidate, content=read())
+    except Flawed as error:
+        return replace(candidate, flaw=error.rejection)
+
+
+def _lines(content: bytes) -> list[Any]:
+    lines = [line for line in content.split(b"\n") if line.strip()]
+    try:
+        return [parse_json(line) for line in lines]
+    except MalformedRecord as error:
+        what = f"the file holds a line that is no action: {error}"
+        raise Flawed(
+            flaw(MALFORMED, "claim_check", what, "write newline-delimited JSON, an action a line")
+        ) from error
+
+
+def _wrong_claim(proposal: Proposal, check: ClaimCheck, policy: Policy) -> Rejection | None:
+    expected = f"{CLAIM_FOLDER}{proposal.proposal_id}.ndjson"
+    if check.path != expected:
+        what = f"{check.path[:128]!r} is not where claim checks lie"
+        return flaw("claim_check", "claim_check.path", what, f"name {expected}")
+    if check.size > policy.claim_bytes_max:
+        what = f"{check.size} bytes, {policy.claim_bytes_max} are allowed"
+        return flaw(TOO_LARGE, "claim_check.size", what, "propose it in several steps")
+    return None
+
+
+def _unreadable(value: bytes | None, offset: int, digest: str, reason: str) -> Candidate | Letter:
+    try:
+        body = parse_json(value)
+    except MalformedRecord:
+        return Letter("malformed", reason, digest)
+    identity = (_uuid(body, "proposal_id"), _uuid(body, "table"))
+    kind, read_version = body.get("kind", "commit"), body.get("read_version")
+    if not isinstance(kind, str) or kind not in KINDS:
+        return Letter("unknown_kind", f"kind: {str(kind)[:64]!r} is not known", digest, *identity)
+    readable = type(read_version) is int and -1 <= read_version <= VERSION_MAX
+    if kind != "commit" or None in identity or not readable:
+        return Letter("malformed", reason, digest, *identity)
+    wrong = flaw(MALFORMED, "(record)", reason, "write it as the schema of proposals says")
+    return Candidate(
+        id=UUID(str(body["proposal_id"])),
+        sha256=digest,
+        offset=offset,
+        table=UUID(str(body["table"])),
+        read_version=int(str(read_version)),
+        size=len(value or b""),
+        flaw=wrong,
+    )
+
+
+def _uuid(body: Mapping[str, Any], name: str) -> UUID | None:
+    try:
+        return UUID(body[name])
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return None

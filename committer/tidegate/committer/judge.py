@@ -1,0 +1,111 @@
+"""The face for outside judges: one concurrent case in, what this committer decides out.
+
+It runs the rules, the admission and the encoding that the service runs, over a log given as lists.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.conflicts import Basis
+from tidegate.committer.entries import Entry, entry_of
+from tidegate.committer.flaws import NOT_SUPPORTED
+from tidegate.committer.intake import read_record
+from tidegate.committer.machine import Landed, Terms, evolve, plan
+from tidegate.committer.policy import Policy
+from tidegate.committer.rebase import Attempt, Origin, encode
+from tidegate.committer.state import TableState
+from tidegate.committer.verdicts import Verdict
+from tidegate.delta.commit import Commit, sha256
+from tidegate.delta.errors import UnsupportedFeature
+from tidegate.delta.features.table import check_writable
+from tidegate.pipeline.codec import encode as to_value
+from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate.pipeline.read_set import ReadSet
+
+_ID: Final = UUID(int=1)
+_ROOT: Final = "memory://judged/table"
+_ORIGIN: Final = Origin(_ID, "judged/proposals/0", "tidegate/proposals/0", "Tidegate")
+_POLICY: Final = Policy(weakest_isolation="SnapshotIsolation")
+
+
+def judge(case: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the verdict on a case of the conflict vectors, in their words.
+
+    Raises: UnsupportedFeature, naming a capability that the case's table needs.
+    """
+    state = _table(case)
+    candidate = _candidate(case, state.basis)
+    for actions in case["winners"]:
+        state = _after(state, actions)
+    decided = plan(state, [candidate], _POLICY, Terms(_now_ms(state), refusals_max=1))
+    [verdict] = decided.verdicts
+    if verdict.status != "committed":
+        return _refused(verdict)
+    encoded = encode(state, decided.group, _ORIGIN, Attempt(_ID, _now_ms(state)))
+    rows = [orjson.loads(line) for line in encoded.content.splitlines()]
+    own = [row for row in rows if row.get("txn", {}).get("appId") != _ORIGIN.app_id]
+    return {
+        "verdict": "committed",
+        "error_class": None,
+        "committed": own,
+        "version": encoded.entry.version,
+    }
+
+
+def _table(case: Mapping[str, Any]) -> TableState:
+    state = TableState(_ID, _ROOT, _POLICY.window)
+    for actions in case["table"]["base"]:
+        state = _after(state, actions)
+    check_writable(state.basis.protocol, state.basis.metadata, case["name"])
+    return state
+
+
+def _after(state: TableState, actions: Sequence[Mapping[str, Any]]) -> TableState:
+    content = b"".join(orjson.dumps(action) + b"\n" for action in actions)
+    commit = Commit.decode(state.version + 1, content)
+    entry: Entry = entry_of(commit, sha256(content), len(content))
+    return evolve(state, Landed(entry))
+
+
+def _candidate(case: Mapping[str, Any], basis: Basis) -> Candidate:
+    reads = case["reads"]
+    proposal = Proposal(
+        proposal_id=_ID,
+        table=_ID,
+        table_root=_ROOT,
+        table_id=basis.metadata.id,
+        read_version=case["read_version"],
+        operation=Operation.model_validate(case["operation"]),
+        actions=tuple(case["actions"]),
+        reads=ReadSet(
+            whole_table=reads["whole_table"],
+            predicates=tuple(one["ast"] for one in reads["predicates"]),
+            files=tuple(reads["files"]),
+            app_ids=tuple(reads["app_ids"]),
+            domains=tuple(reads["domains"]),
+        ),
+    )
+    candidate = read_record(to_value(proposal), 0, _POLICY)
+    assert isinstance(candidate, Candidate), "the case is a proposal"
+    return candidate
+
+
+def _refused(verdict: Verdict) -> dict[str, Any]:
+    rejection = verdict.rejection
+    assert rejection is not None, "what is not committed says why"
+    if rejection.rule == NOT_SUPPORTED:
+        raise UnsupportedFeature(rejection.reason, feature=rejection.field or "")
+    return {
+        "verdict": "invalid" if rejection.winner_version is None else "conflict",
+        "error_class": rejection.error_class or rejection.rule,
+        "committed": None,
+        "winner_version": rejection.winner_version,
+    }
+
+
+def _now_ms(state: TableState) -> int:
+    return state.timestamp + 1

@@ -1,0 +1,167 @@
+"""A lane: one topic partition of proposals that is ours, from its assignment to its loss.
+
+Records become candidates on the desks of their tables; what is settled is told; what is told and
+durable moves the offset. Losing the lane at any point loses nothing: the next owner starts from the
+logs of the tables.
+"""
+
+import logging
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from tidegate.committer.desk import Desk
+from tidegate.committer.doors import Doors, reach
+from tidegate.committer.intake import Letter, read_record
+from tidegate.committer.reception import BROKEN, Reception, halted
+from tidegate.delta.errors import Contended, TidegateError, Unavailable
+from tidegate.runtime.bus import Offset, Record
+from tidegate.runtime.logs import log_event
+from tidegate.runtime.metrics import TABLE_LAST_COMMIT
+
+RETRY_HALTED_S: Final = 30.0
+"""How long a halted table is left alone before its log is read again."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Lane:
+    """What is done with one topic partition.
+
+    `position` is the next offset to read, `committed` the one last recorded for the group; None
+    where there is none yet. `moved` are the tables whose registration is to be told.
+    """
+
+    doors: Doors
+    reception: Reception
+    position: Offset | None = None
+    committed: Offset | None = None
+    moved: dict[UUID, None] = field(default_factory=dict)
+
+    def take(self, record: Record) -> None:
+        """Bring a record to the desk of its table, or answer it where it has none."""
+        self.reception.unsettled[record.offset] = None
+        self.position = Offset(record.offset + 1)
+        read = read_record(record.value, record.offset, self.doors.policy)
+        if isinstance(read, Letter):
+            self.reception.telling.letter(read, record)
+            del self.reception.unsettled[record.offset]
+        else:
+            self.reception.bring(read)
+        reach("after_take")
+
+    def work(self) -> bool:
+        """Let each desk settle one entry, and tell; return whether more could be done at once."""
+        busy = False
+        for desk in list(self.reception.desks.values()):
+            if desk.rests_until_s <= self.doors.clock.boot_s():
+                busy = self._attend(desk) or busy
+        return busy
+
+    def make_durable(self) -> Offset | None:
+        """Flush what was told, then the registry; return the offset to record, if it has moved."""
+        telling = self.reception.telling
+        if telling.waiting:
+            telling.flush()
+        desks = self.reception.desks
+        if self.moved:
+            for table in self.moved:
+                if table in desks:
+                    telling.table(desks[table].record)
+            self.moved.clear()
+            telling.flush()
+            reach("after_state")
+        first = next(iter(self.reception.unsettled), None)
+        safe = self.position if first is None else Offset(first)
+        return None if safe == self.committed else safe
+
+    @property
+    def unsettled(self) -> int:
+        """How many deliveries have no answer yet."""
+        return len(self.reception.unsettled)
+
+    @property
+    def waits_until_s(self) -> float | None:
+        """Until when the desks with work linger or rest, or None. By `Clock.boot_s`."""
+        desks = self.reception.desks.values()
+        waits = [max(desk.rests_until_s, desk.lingers_until_s) for desk in desks if desk.queue]
+        return min(waits, default=None)
+
+    def _attend(self, desk: Desk) -> bool:
+        try:
+            busy = self._work_at(desk)
+        except BROKEN as error:
+            self._halt(desk, error)
+            busy = False
+        except (Unavailable, Contended) as error:
+            desk.rest(self.doors.clock.boot_s())
+            log_event(_log, "resting", level=logging.WARNING, table=desk.label, why=error)
+            busy = False
+        self._tell_news(desk)
+        return busy
+
+    def _work_at(self, desk: Desk) -> bool:
+        if desk.state is None:
+            desk.load()
+            self._heal(desk)
+            self._tell_news(desk)
+        if not desk.queue:
+            self._probe(desk)
+            return False
+        verdicts = desk.settle()
+        for verdict in verdicts:
+            self.reception.settled(desk, verdict)
+        if verdicts:
+            reach("after_outcomes")
+        return bool(verdicts and desk.queue)
+
+    def _probe(self, desk: Desk) -> None:
+        """Ask an idle table for versions that others wrote."""
+        idle_s = self.doors.clock.boot_s() - desk.viewed_s
+        if idle_s > self.doors.settings.view_age_max_s:
+            desk.forget()
+        elif idle_s >= self.doors.settings.external_probe_s:
+            desk.look()
+
+    def _tell_news(self, desk: Desk) -> None:
+        if not desk.is_registered or not desk.news:
+            return
+        telling = self.reception.telling
+        for entry in desk.news:
+            origin = entry.provenance
+            if origin is not None and origin.epoch != self.reception.origin.epoch:
+                telling.recovered(entry, desk.record)
+            desk.record = telling.version(entry, desk.record)
+        last = desk.news[-1].timestamp
+        if last is not None:
+            TABLE_LAST_COMMIT.labels(desk.label).set(last / 1000)
+        desk.news.clear()
+        self.moved[desk.record.table] = None
+        reach("after_commits")
+
+    def _halt(self, desk: Desk, error: TidegateError) -> None:
+        """Serve this table no more until its log can be read; the other tables go on."""
+        desk.forget()
+        desk.rests_until_s = self.doors.clock.boot_s() + RETRY_HALTED_S
+        if desk.halted is None:
+            log_event(_log, "halted", level=logging.ERROR, table=desk.label, why=error)
+        desk.halted = str(error)
+        waiting, desk.queue = desk.queue, deque()
+        for one in waiting:
+            self.reception.answer(halted(one.candidate, desk.halted), desk.record)
+        if not desk.is_registered:
+            del self.reception.desks[desk.record.table]
+            return
+        update = {"status": "halted", "reason": desk.halted}
+        desk.record = desk.record.model_copy(update=update)
+        self.moved[desk.record.table] = None
+
+    def _heal(self, desk: Desk) -> None:
+        if desk.halted is None and desk.record.status != "halted":
+            return
+        desk.halted = None
+        desk.record = desk.record.model_copy(update={"status": "open", "reason": None})
+        self.moved[desk.record.table] = None
+        log_event(_log, "healed", table=desk.label)

@@ -1,0 +1,79 @@
+"""The committer's judgement: what becomes of proposals, given the log.
+
+    batch ──plan──▶ group + verdicts ──▶ one entry ──put-if-absent──▶ Landed ──evolve──▶ state
+
+Several proposals may share an entry; each is decided against the members before it as if they had
+landed. A batch is cut where the next proposal needs another entry.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.entries import Entry
+from tidegate.committer.grouping import Group
+from tidegate.committer.policy import Policy
+from tidegate.committer.state import TableState, advance
+from tidegate.committer.steps import CANCEL_STEPS, STEPS
+from tidegate.committer.verdicts import Consider, Verdict, View, target_of
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Under what a batch is decided: the time, and how many refusals may be written."""
+
+    now_ms: int
+    refusals_max: int
+
+
+@dataclass(frozen=True)
+class Landed:
+    """A version stands in the log: ours or another's."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The verdicts on the first records of a batch, and the group that makes them true."""
+
+    group: Group
+    verdicts: tuple[Verdict, ...]
+
+
+def decide(view: View, command: Consider) -> Verdict:
+    """Return what becomes of a candidate if the group's entry lands."""
+    steps = CANCEL_STEPS if command.candidate.is_cancel else STEPS
+    for step in steps:
+        verdict = step(view, command)
+        if verdict is not None:
+            return verdict
+    place = len(view.group.members)
+    return Verdict(command.candidate, "committed", "membership", view.group.version, place)
+
+
+def plan(state: TableState, batch: Sequence[Candidate], policy: Policy, terms: Terms) -> Plan:
+    """Decide on a batch in order, up to the first record that needs another entry."""
+    group = Group(state.version + 1)
+    view = View(state, group, policy)
+    verdicts: list[Verdict] = []
+    for candidate in batch:
+        if len(group.members) + len(group.refused) >= policy.group_members_max:
+            break
+        may_refuse = len(group.refused) < terms.refusals_max
+        verdict = decide(view, Consider(candidate, terms.now_ms, may_refuse))
+        if verdict.needs == "another entry":
+            break
+        if verdict.needs == "membership":
+            group.take(candidate)
+        elif verdict.needs == "refusal":
+            assert verdict.rejection is not None, "a refusal says why"
+            group.refuse(candidate, target_of(candidate), verdict.rejection)
+        verdicts.append(verdict)
+    assert verdicts or not batch, "the first record fits into an empty group"
+    return Plan(group, tuple(verdicts))
+
+
+def evolve(state: TableState, event: Landed) -> TableState:
+    """Return the state after a version that stands in the log, whoever wrote it."""
+    return advance(state, event.entry)

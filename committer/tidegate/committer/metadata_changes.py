@@ -1,0 +1,133 @@
+"""Which changes of a table's metadata a concurrent proposal may be carried over.
+
+The list is delta-spark's: properties that switch a feature on without asking anything of what was
+written before. Everything else has to be seen by the writer.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.delta.actions import Metadata
+from tidegate.delta.schema.types import StructField, parse_schema
+
+_MODE: Final = "delta.columnMapping.mode"
+_MAPPING_KEYS: Final = frozenset(
+    {
+        "delta.columnMapping.id",
+        "delta.columnMapping.physicalName",
+        "delta.columnMapping.nested.ids",
+        "parquet.field.id",
+        "parquet.field.nested.ids",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Change:
+    """The metadata before and after, and the features that the table supports after."""
+
+    before: Metadata
+    after: Metadata
+    features: frozenset[str]
+
+    @property
+    def maps_names_now(self) -> bool:
+        """Whether columns got physical names of their own, by name."""
+        return (
+            self.before.configuration.get(_MODE, "none") == "none"
+            and self.after.configuration.get(_MODE, "none") == "name"
+        )
+
+
+def conflict_free(before: Metadata, after: Metadata, features: frozenset[str]) -> str | None:
+    """Return what changed over which no concurrent proposal can be carried, or None."""
+    change = Change(before, after, features)
+    return _changed_field(change) or _changed_property(change) or _changed_schema(change)
+
+
+def _turned_on(key: str, feature: str) -> Callable[[Change], bool]:
+    def tolerated(change: Change) -> bool:
+        return feature in change.features and change.after.configuration[key].lower() == "true"
+
+    return tolerated
+
+
+def _new(key: str) -> Callable[[Change], bool]:
+    return lambda change: key not in change.before.configuration
+
+
+def _rows_are_tracked(change: Change) -> bool:
+    return change.after.configuration.get("delta.enableRowTracking", "").lower() == "true"
+
+
+def _to_v2_checkpoints(change: Change) -> bool:
+    policy = change.after.configuration["delta.checkpointPolicy"]
+    return "v2Checkpoint" in change.features and policy == "v2"
+
+
+def _to_mapping_by_name(change: Change) -> bool:
+    return "columnMapping" in change.features and change.maps_names_now
+
+
+def _always(change: Change) -> bool:
+    return True
+
+
+_ICT: Final = "delta.inCommitTimestampEnablement"
+
+TOLERATED: Final[Mapping[str, Callable[[Change], bool]]] = {
+    "delta.enableDeletionVectors": _turned_on("delta.enableDeletionVectors", "deletionVectors"),
+    "delta.checkpointPolicy": _to_v2_checkpoints,
+    "delta.enableRowTracking": _turned_on("delta.enableRowTracking", "rowTracking"),
+    "delta.rowTracking.materializedRowIdColumnName": _rows_are_tracked,
+    "delta.rowTracking.materializedRowCommitVersionColumnName": _rows_are_tracked,
+    _MODE: _to_mapping_by_name,
+    "delta.columnMapping.maxColumnId": _always,
+    "delta.enableInCommitTimestamps": _turned_on(
+        "delta.enableInCommitTimestamps", "inCommitTimestamp"
+    ),
+    f"{_ICT}Version": _new(f"{_ICT}Version"),
+    f"{_ICT}Timestamp": _new(f"{_ICT}Timestamp"),
+    "io.unitycatalog.tableId": _always,
+}
+"""Property -> whether its addition or change is tolerated."""
+
+
+def _changed_field(change: Change) -> str | None:
+    before, after = change.before, change.after
+    for name in ("id", "name", "description", "format", "partition_columns", "created_time"):
+        if getattr(before, name) != getattr(after, name):
+            return f"the table's {name.replace('_', ' ')}"
+    return None
+
+
+def _changed_property(change: Change) -> str | None:
+    before, after = change.before.configuration, change.after.configuration
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key) == after.get(key):
+            continue
+        if key not in after or key not in TOLERATED or not TOLERATED[key](change):
+            return f"the property {key!r}"
+    return None
+
+
+def _changed_schema(change: Change) -> str | None:
+    if change.before.schema_string == change.after.schema_string:
+        return None
+    before = parse_schema(change.before.schema_string)
+    after = parse_schema(change.after.schema_string)
+    if not change.maps_names_now or len(before) != len(after):
+        return "the schema"
+    same = all(map(_differs_in_mapping_only, before.fields, after.fields))
+    return None if same else "the schema"
+
+
+def _differs_in_mapping_only(before: StructField, after: StructField) -> bool:
+    keys = before.metadata.keys() | after.metadata.keys()
+    changed = {key for key in keys if before.metadata.get(key) != after.metadata.get(key)}
+    return (
+        changed <= _MAPPING_KEYS
+        and (before.name, before.nullable) == (after.name, after.nullable)
+        and before.kind == after.kind
+    )

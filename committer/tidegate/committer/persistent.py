@@ -1,0 +1,84 @@
+"""A map that never changes, where a changed copy costs its changes and not its size.
+
+The newest copy owns one ordinary dict; an older one keeps what to undo and a pointer to the next.
+Reading an older copy turns the chain around, so whatever was handed out stays valid.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Absent:
+    """Stands for "there was no such key"."""
+
+
+_ABSENT: Final = _Absent()
+
+
+class PersistentMap(Mapping[K, V], Generic[K, V]):
+    """An immutable map.
+
+    Law: m.changed(put, drop) == {**{k: v for k, v in m.items() if k not in drop}, **put}
+    Law: m is the same before and after m.changed(...)
+    """
+
+    __slots__ = ("_next", "_own", "_undo")
+
+    def __init__(self, items: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
+        self._own: dict[K, V] | None = dict(items)
+        self._undo: dict[K, V | _Absent] = {}
+        self._next: PersistentMap[K, V] | None = None
+
+    def changed(self, put: Mapping[K, V], drop: Iterable[K] = ()) -> "PersistentMap[K, V]":
+        """Return a copy without the keys of `drop`, and then with the items of `put`."""
+        own = self._rooted()
+        undo: dict[K, V | _Absent] = {}
+        for key in drop:
+            if key in own:
+                undo.setdefault(key, own.pop(key))
+        for key, value in put.items():
+            undo.setdefault(key, own.get(key, _ABSENT))
+            own[key] = value
+        if not undo:
+            return self
+        copy: PersistentMap[K, V] = PersistentMap()
+        copy._own = own
+        self._own, self._undo, self._next = None, undo, copy
+        return copy
+
+    def __getitem__(self, key: K) -> V:
+        return (self._own if self._own is not None else self._rooted())[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in (self._own if self._own is not None else self._rooted())
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._rooted())
+
+    def __len__(self) -> int:
+        return len(self._rooted())
+
+    def __repr__(self) -> str:
+        return f"PersistentMap({dict(self._rooted())!r})"
+
+    def _rooted(self) -> dict[K, V]:
+        """Make this copy the owner of the dict, and the copies on the way to it its followers."""
+        chain = [self]
+        while (following := chain[-1]._next) is not None:
+            chain.append(following)
+        own = chain[-1]._own
+        assert own is not None, "the last copy of a chain owns the dict"
+        for newer, older in zip(reversed(chain), reversed(chain[:-1]), strict=False):
+            redo: dict[K, V | _Absent] = {}
+            for key, value in older._undo.items():
+                redo[key] = own.get(key, _ABSENT)
+                if isinstance(value, _Absent):
+                    del own[key]
+                else:
+                    own[key] = value
+            newer._own, newer._undo, newer._next = None, redo, older
+            older._own, older._undo, older._next = own, {}, None
+        return own

@@ -1,0 +1,37 @@
+"""What the operator allows: limits and permissions, as the pure code is told them."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Level = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
+
+STRICTNESS: Final[tuple[Level, ...]] = ("SnapshotIsolation", "WriteSerializable", "Serializable")
+"""The isolation levels, weakest first."""
+
+_KIB: Final = 1024
+_MIB: Final = 1024 * _KIB
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Limits on one proposal, and on what shares an entry.
+
+    `weakest_isolation` is the weakest level a proposal may ask for; `window` is how many versions
+    are remembered with all that the conflict rules look at.
+    Units: `_bytes` in bytes, `_chars` in code points, `_ms` in ms.
+    """
+
+    record_bytes_max: int = _MIB
+    claim_bytes_max: int = 256 * _MIB
+    actions_max: int = 100_000
+    stats_chars_max: int = 16 * _KIB
+    partition_value_chars_max: int = _KIB
+    schema_fields_max: int = 10_000
+    predicate_nodes_max: int = 10_000
+    files_age_max_ms: int = 6 * _DAY_MS
+    weakest_isolation: Level = "WriteSerializable"
+    group_members_max: int = 256
+    group_actions_max: int = 100_000
+    group_bytes_max: int = 64 * _MIB
+    window: int = 1_000

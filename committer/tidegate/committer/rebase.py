@@ -1,0 +1,205 @@
+"""What is assigned late: the version, the timestamps, the provenance; and the bytes of an entry.
+
+Nothing here outlives a lost race: the same proposals are encoded anew for the next version.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+import orjson
+from pydantic import JsonValue
+
+from tidegate.committer.admission import table_level
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.conflicts import RULES_VERSION
+from tidegate.committer.entries import Entry
+from tidegate.committer.grouping import Group
+from tidegate.committer.policy import STRICTNESS, Level
+from tidegate.committer.rows import dated
+from tidegate.committer.state import TableState
+from tidegate.delta.actions import Action, CommitInfo, Metadata, Txn
+from tidegate.delta.commit import sha256
+from tidegate.delta.features.properties import in_commit_timestamps_enabled
+from tidegate.pipeline.provenance import Accepted, Provenance, Refused
+
+REFUSALS: Final = "TIDEGATE REFUSALS"
+"""What an entry calls itself that only refuses."""
+
+GROUP: Final = "TIDEGATE GROUP"
+"""What an entry calls itself whose members do different things."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who writes: an assignment of a topic partition (`epoch`), and the log of proposals it reads.
+
+    `stream` is `clusterId/topicId/partition`, `app_id` names the watermark `txn`, `engine` the
+    release.
+    """
+
+    epoch: UUID
+    stream: str
+    app_id: str
+    engine: str
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try at a version: its token is fixed for one (version, bytes)."""
+
+    token: UUID
+    now_ms: int
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The bytes of an entry, and what is remembered of it once they have landed.
+
+    Law: encoded.entry == entry_of(Commit.decode(version, content), sha256(content), len(content))
+    """
+
+    content: bytes
+    entry: Entry
+
+
+def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) -> Encoded:
+    """Return the entry that makes a group's verdicts true."""
+    assert not group.is_empty, "an entry says something"
+    now_ms = max(attempt.now_ms, state.timestamp + 1)
+    contents = [member.content for member in group.members]
+    metadata = next((one.metadata for one in contents if one.metadata), None)
+    protocol = next((one.protocol for one in contents if one.protocol), None)
+    provenance = _provenance(group, origin)
+    in_force = metadata or state.basis.metadata
+    info = _info(state, group, in_force).with_(
+        timestamp=now_ms,
+        in_commit_timestamp=now_ms if in_commit_timestamps_enabled(in_force) else None,
+        engine_info=_engine(group, origin),
+        txn_id=str(attempt.token),
+        tidegate=provenance.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
+    )
+    txns = (
+        *(_dated(txn, now_ms) for member in group.members for txn in member.txns),
+        Txn(app_id=origin.app_id, version=provenance.offsets[1], last_updated=now_ms),
+    )
+    head: list[Action] = [info, *(action for action in (protocol, metadata) if action is not None)]
+    content = b"".join(
+        (
+            *(_line(action) for action in head),
+            *(dated(line, now_ms) for one in contents for line in one.lines),
+            *(_line(txn) for txn in txns),
+        )
+    )
+    entry = Entry(
+        version=group.version,
+        added=tuple(file for one in contents for file in one.added),
+        removed=frozenset().union(*(one.removed for one in contents)),
+        is_blind_append=bool(info.is_blind_append),
+        metadata=metadata,
+        protocol=protocol,
+        txns=txns,
+        domains=tuple(domain for one in contents for domain in one.domains),
+        provenance=provenance,
+        operation=info.operation,
+        timestamp=now_ms,
+        sha256=sha256(content),
+        size=len(content),
+    )
+    return Encoded(content, entry)
+
+
+def _info(state: TableState, group: Group, metadata: Metadata) -> CommitInfo:
+    members = group.members
+    names = {member.operation for member in members}
+    level = _weakest([member.level(table_level(metadata)) for member in members])
+    read_version = min((member.read_version for member in members), default=state.version)
+    return CommitInfo(
+        operation=REFUSALS if not members else names.pop() if len(names) == 1 else GROUP,
+        operation_parameters=_parameters(members),
+        operation_metrics=_metrics(members) or None,
+        is_blind_append=all(member.is_blind_append for member in members),
+        isolation_level=level,
+        read_version=None if read_version < 0 else read_version,
+        user_metadata=_only({one.proposal.user_metadata for one in members if one.proposal}),
+    )
+
+
+def _engine(group: Group, origin: Origin) -> str:
+    told = _only({one.proposal.engine_info for one in group.members if one.proposal})
+    return f"{told} {origin.engine}" if told else origin.engine
+
+
+def _only(values: set[str | None]) -> str | None:
+    return values.pop() if len(values) == 1 else None
+
+
+def _weakest(levels: Sequence[Level]) -> Level:
+    return min(levels, key=STRICTNESS.index, default="SnapshotIsolation")
+
+
+def _parameters(members: Sequence[Candidate]) -> dict[str, JsonValue]:
+    """Return what members have in common, each value as text: JSON, where it was not text."""
+    told = [one.proposal.operation.parameters for one in members if one.proposal]
+    if not told or any(parameters != told[0] for parameters in told[1:]):
+        return {}
+    return {name: _text(value) for name, value in told[0].items()}
+
+
+def _metrics(members: Sequence[Candidate]) -> dict[str, JsonValue]:
+    """Return the members' metrics as text: as they are of one member, sums of several."""
+    told = [one.proposal.operation.metrics for one in members if one.proposal]
+    if len(told) == 1:
+        return {name: _text(value) for name, value in told[0].items()}
+    sums: dict[str, int] = {}
+    for metrics in told:
+        for name, value in metrics.items():
+            number = str(value)
+            if number.isascii() and number.isdigit():
+                sums[name] = sums.get(name, 0) + int(number)
+    return {name: str(total) for name, total in sums.items()}
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _provenance(group: Group, origin: Origin) -> Provenance:
+    offsets = [member.offset for member in group.members]
+    offsets += [refused.offset for refused, _, _ in group.refused]
+    return Provenance(
+        epoch=origin.epoch,
+        stream=origin.stream,
+        offsets=(min(offsets), max(offsets)),
+        rules=RULES_VERSION,
+        accepted=tuple(_accepted(member) for member in group.members),
+        refused=tuple(
+            Refused(
+                id=target,
+                offset=candidate.offset,
+                sha256=candidate.sha256 if target == candidate.id else None,
+                reason=rejection,
+            )
+            for candidate, target, rejection in group.refused
+        ),
+    )
+
+
+def _accepted(member: Candidate) -> Accepted:
+    operation = member.proposal.operation if member.proposal else None
+    return Accepted(
+        id=member.id,
+        offset=member.offset,
+        sha256=member.sha256,
+        operation=member.operation,
+        metrics=operation.metrics if operation else {},
+    )
+
+
+def _line(action: Action) -> bytes:
+    return orjson.dumps(action.to_row()) + b"\n"
+
+
+def _dated(txn: Txn, now_ms: int) -> Txn:
+    return txn if txn.last_updated is not None else txn.with_(last_updated=now_ms)

@@ -1,0 +1,207 @@
+"""The reception of a lane: to whose desk a proposal goes, and what is answered at once.
+
+A table has a desk once it is registered. The proposal that may create one sits at a desk of its own
+until its answer is known; only then is the table registered, durably, before anybody is told.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from tidegate.committer import registration
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.desk import Desk, Waiting
+from tidegate.committer.doors import Doors, reach
+from tidegate.committer.rebase import Origin
+from tidegate.committer.registration import Known
+from tidegate.committer.telling import Telling
+from tidegate.committer.verdicts import Verdict, denied
+from tidegate.delta.errors import (
+    BrokenLog,
+    InvalidRequest,
+    Misconfigured,
+    Unavailable,
+    UnsupportedFeature,
+)
+from tidegate.pipeline.published import TableRecord
+from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.registry import read_registry
+
+BROKEN: Final = (BrokenLog, UnsupportedFeature, InvalidRequest, Misconfigured)
+"""What says that a table cannot be served, whatever one waits."""
+
+STALE_S: Final = 1.0
+"""How old the registry may be that says that a table is unknown."""
+
+
+@dataclass
+class Reception:
+    """The desks of a topic partition, and the deliveries that have no answer yet, ascending."""
+
+    at: TopicPartition
+    doors: Doors
+    telling: Telling
+    origin: Origin
+    desks: dict[UUID, Desk] = field(default_factory=dict)
+    unsettled: dict[int, None] = field(default_factory=dict)
+    opened_s: float = 0.0
+
+    def open(self) -> Known:
+        """Read the registry: each table of this topic partition gets a desk."""
+        here = (self.at.topic, self.at.partition)
+        tables = read_registry(self.doors.bus, self.doors.topics)
+        self.opened_s = self.doors.clock.boot_s()
+        for record in tables.values():
+            at = (record.proposals_topic, record.topic_partition)
+            if at == here and record.table not in self.desks:
+                self._seat(record)
+        tables |= {table: desk.record for table, desk in self.desks.items()}
+        return Known(tables, self.doors.settings.roots)
+
+    def bring(self, candidate: Candidate) -> None:
+        """Bring a candidate to the desk of its table, or answer it."""
+        proposal = candidate.proposal
+        if candidate.table not in self.desks and self._is_stale():
+            self.open()
+        desk = self.desks.get(candidate.table)
+        kind = proposal.kind if proposal else "commit"
+        if kind == "register":
+            self._register(candidate)
+        elif desk is None and proposal is not None and proposal.is_create:
+            self._create(candidate)
+        elif desk is None:
+            self.answer(registration.unknown_table(candidate), _nobody(candidate))
+        elif desk.halted is not None:
+            self.answer(halted(candidate, desk.halted), desk.record)
+        elif kind == "verbatim":
+            # Reserved: nothing is written down of what a later release may well accept.
+            self.answer(Verdict(candidate, "denied", rejection=candidate.flaw), desk.record)
+        else:
+            desk.queue.append(Waiting(candidate, self.doors.clock.boot_s()))
+
+    def settled(self, desk: Desk, verdict: Verdict) -> None:
+        """Answer what a desk has settled; the first answer decides whether a table is created."""
+        creates = not desk.is_registered
+        if creates and verdict.status == "committed":
+            self._registered(desk)
+        entry = None
+        if desk.state is not None and verdict.version is not None:
+            entry = desk.state.entries.get(verdict.version)
+        self.telling.verdict(verdict, desk.record, entry)
+        del self.unsettled[verdict.candidate.offset]
+        if creates and verdict.status != "committed":
+            self._unseat(desk)
+
+    def answer(self, verdict: Verdict, record: TableRecord) -> None:
+        """Answer without a desk."""
+        self.telling.verdict(verdict, record, None)
+        del self.unsettled[verdict.candidate.offset]
+
+    def _register(self, candidate: Candidate) -> None:
+        known = self.open()
+        proposal = candidate.proposal
+        assert proposal is not None, "a request to register is a proposal"
+        there = known.under(proposal.table_root)
+        if there is not None:
+            version = max(there.published_through, 0)
+            self.answer(Verdict(candidate, "committed", version=version, repeat=True), there)
+            return
+        record = registration.new_record(candidate, known, self.at.topic, self.at.partition)
+        wrong = registration.objection(candidate, known)
+        desk = self.desks.get(candidate.table)
+        if desk is not None:
+            reason = f"table: {candidate.table} is {desk.record.table_root}; take a new id"
+            wrong = denied(candidate, "other_root", reason)
+        if wrong is None:
+            wrong = self._take_over(candidate, record)
+        if wrong is not None:
+            if desk is None:
+                self.desks.pop(record.table, None)
+            self.answer(wrong, record)
+
+    def _take_over(self, candidate: Candidate, record: TableRecord) -> Verdict | None:
+        """Register a table as its log stands; return why that can't be, or None."""
+        try:
+            desk = self._seat(record)
+            desk.is_registered = False
+            desk.load()
+        except Unavailable as error:
+            return denied(candidate, error.error_class, f"table_root: {error}", "retry")
+        except BROKEN as error:
+            return denied(candidate, error.error_class, f"table_root: {error}")
+        assert desk.state is not None, "the table was loaded"
+        if desk.state.version < 0:
+            reason = f"table_root: {record.table_root} holds no Delta table; create it first"
+            return denied(candidate, "NotADeltaTable", reason)
+        head = desk.state.entries[desk.state.version]
+        desk.news.clear()
+        update = {
+            "published_through": head.version,
+            "sha256": head.sha256,
+        }
+        desk.record = record.model_copy(update=update)
+        self._registered(desk)
+        self.answer(Verdict(candidate, "committed", version=head.version), desk.record)
+        return None
+
+    def _create(self, candidate: Candidate) -> None:
+        known = self.open()
+        if candidate.table in self.desks:
+            self.bring(candidate)
+            return
+        record = registration.new_record(candidate, known, self.at.topic, self.at.partition)
+        wrong = registration.objection(candidate, known)
+        if wrong is not None:
+            self.answer(wrong, record)
+            return
+        try:
+            desk = self._seat(record)
+        except Misconfigured as error:
+            self.answer(denied(candidate, "bad_root", f"table_root: {error}"), record)
+            return
+        desk.is_registered = False
+        desk.queue.append(Waiting(candidate, self.doors.clock.boot_s()))
+
+    def _registered(self, desk: Desk) -> None:
+        assert desk.state is not None, "what is registered was loaded"
+        desk.is_registered = True
+        table_id = desk.state.basis.metadata.id
+        desk.record = desk.record.model_copy(update={"table_id": table_id})
+        self.telling.registered(desk.record)
+        reach("after_register")
+
+    def _unseat(self, desk: Desk) -> None:
+        """Give up a table that was not created; who waits behind is brought anew."""
+        del self.desks[desk.record.table]
+        desk.news.clear()
+        waiting, desk.queue = desk.queue, deque()
+        for one in waiting:
+            self.bring(one.candidate)
+
+    def _seat(self, record: TableRecord) -> Desk:
+        store = self.doors.open_store(record.table_root)
+        desk = Desk(record, store, self.doors, self.origin)
+        self.desks[record.table] = desk
+        return desk
+
+    def _is_stale(self) -> bool:
+        """Whether another committer may have registered tables that we have not heard of."""
+        return self.doors.clock.boot_s() - self.opened_s > STALE_S
+
+
+def halted(candidate: Candidate, why: str) -> Verdict:
+    """Return the answer to a proposal for a table whose log cannot be served."""
+    reason = f"table: it is halted, for its log cannot be served: {why}"
+    return denied(candidate, "table_halted", reason, "retry")
+
+
+def _nobody(candidate: Candidate) -> TableRecord:
+    """Return a registration for an answer about a table that has none."""
+    return TableRecord(
+        table=candidate.table,
+        table_root="unknown://-",
+        name="-",
+        proposals_topic="-",
+        topic_partition=0,
+    )

@@ -1,0 +1,139 @@
+"""From the log to what the committer remembers: the one way in, at a start and after any doubt.
+
+Kafka's offsets and the registry are hints of how much to tell again; what is true stands in the
+table's own entries.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import takewhile
+from uuid import UUID
+
+from tidegate.committer.conflicts import Basis
+from tidegate.committer.entries import Entry, entry_of
+from tidegate.committer.machine import Landed, evolve
+from tidegate.committer.persistent import PersistentMap
+from tidegate.committer.state import Bases, Settled, TableState, settled_by
+from tidegate.delta.commit import sha256
+from tidegate.delta.errors import BrokenLog, InvalidRequest
+from tidegate.delta.features.table import check_writable
+from tidegate.delta.paths import canonical_paths
+from tidegate.delta.snapshot import Snapshot
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.open_table import head_version, oldest_commit, open_snapshot, read_commit
+
+
+def load(store: LogStore, table: UUID, window: int) -> TableState:
+    """Return a table as its log tells it, with the head's entry at hand; version -1 for no table.
+
+    Raises: BrokenLog; UnsupportedFeature; Unavailable.
+    """
+    if head_version(store) is None:
+        return TableState(table, store.root, window)
+    snapshot = open_snapshot(store)
+    check_writable(snapshot.protocol, snapshot.metadata, store.root)
+    state = replace(
+        _remembered(TableState(table, store.root, window), snapshot),
+        oldest=oldest_commit(store) or 0,
+    )
+    return reach_back(store, state, max(snapshot.version - 1, state.oldest - 1))
+
+
+def refresh(store: LogStore, state: TableState) -> tuple[TableState, tuple[Entry, ...]]:
+    """Return the state at the log's head, and the versions that are news.
+
+    Raises: BrokenLog; UnsupportedFeature; Unavailable.
+    """
+    news: list[Entry] = []
+    while (entry := read_entry(store, state.version + 1)) is not None:
+        state = evolve(state, Landed(entry))
+        if entry.changes_table:
+            check_writable(state.basis.protocol, state.basis.metadata, store.root)
+        news.append(entry)
+    return state, tuple(news)
+
+
+def reach_back(store: LogStore, state: TableState, read_version: int) -> TableState:
+    """Return the state with every version after `read_version` at hand, as far as the log goes.
+
+    Where the log no longer goes as far, `oldest` says so.
+    Raises: BrokenLog; Unavailable.
+    """
+    wanted = range(max(read_version + 1, state.oldest), state.window_start)
+    if not wanted:
+        return state
+    found = list(_entries_down(store, wanted))
+    start = state.window_start - len(found)
+    bases = _bases(store, state, found, start)
+    if bases is None:
+        return replace(state, oldest=state.window_start)
+    settled: dict[UUID, Settled] = {}
+    for entry in found:
+        settled |= settled_by(entry, state.settled)
+    ours = [entry.provenance.rules for entry in found if entry.provenance]
+    return replace(
+        state,
+        bases=bases,
+        entries=state.entries.changed({entry.version: entry for entry in found}),
+        settled=state.settled.changed(settled),
+        window_start=start,
+        oldest=state.oldest if len(found) == len(wanted) else start,
+        rules=ours[-1] if state.rules is None and ours else state.rules,
+        timestamp=max(state.timestamp, *(entry.timestamp or 0 for entry in found), 0),
+    )
+
+
+def read_entry(store: LogStore, version: int) -> Entry | None:
+    """Return what a version holds, or None where there is none.
+
+    Raises: BrokenLog, for a torn or foreign file under the name; Unavailable.
+    """
+    read = read_commit(store, version)
+    if read is None:
+        return None
+    commit, content = read
+    return entry_of(commit, sha256(content), len(content))
+
+
+def _entries_down(store: LogStore, versions: range) -> Iterator[Entry]:
+    """Return the entries of some versions, ascending, down to the first that is gone."""
+    read = (read_entry(store, version) for version in reversed(versions))
+    found = list(takewhile(lambda entry: entry is not None, read))
+    return (entry for entry in reversed(found) if entry is not None)
+
+
+def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -> Bases | None:
+    """Return the bases from `start` - 1 on, or None where that version can't be read any more."""
+    if not any(entry.changes_table for entry in found):
+        return ((start - 1, state.bases[0][1]), *state.bases[1:])
+    changes = [entry for entry in found if entry.changes_table]
+    if start == 0:
+        bases: Bases = ()
+    else:
+        try:
+            before = open_snapshot(store, start - 1)
+        except (BrokenLog, InvalidRequest):
+            return None
+        bases = ((start - 1, Basis(before.metadata, before.protocol)),)
+    for entry in changes:
+        last = bases[-1][1] if bases else None
+        metadata = entry.metadata or (last.metadata if last else None)
+        protocol = entry.protocol or (last.protocol if last else None)
+        assert metadata is not None, "version 0 holds metaData"
+        assert protocol is not None, "version 0 holds a protocol"
+        bases = (*bases, (entry.version, Basis(metadata, protocol)))
+    return (*bases, *state.bases[1:])
+
+
+def _remembered(state: TableState, snapshot: Snapshot) -> TableState:
+    paths = canonical_paths(snapshot.files["path"]).to_pylist()
+    return replace(
+        state,
+        version=snapshot.version,
+        bases=((snapshot.version, Basis(snapshot.metadata, snapshot.protocol)),),
+        files=PersistentMap(dict.fromkeys(paths)),
+        apps=PersistentMap(snapshot.app_transactions),
+        domains=PersistentMap(snapshot.domains),
+        window_start=snapshot.version + 1,
+        timestamp=snapshot.in_commit_timestamp or 0,
+    )

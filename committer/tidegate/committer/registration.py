@@ -1,0 +1,119 @@
+"""Registration: which tables the committer serves, and under which name.
+
+A table is registered by the proposal that creates it, once version 0 stands in its log, or by a
+proposal of kind `register`, which writes nothing to the log. Here is what is asked before.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.verdicts import Verdict, denied
+from tidegate.delta.errors import Misconfigured
+from tidegate.pipeline.outcome import Rejection
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.published import TableRecord
+from tidegate.runtime.store_paths import canonical_root
+
+NAME_CHARS_MAX = 255
+
+
+@dataclass(frozen=True)
+class Known:
+    """Every registered table, of all topic partitions, and where tables may lie."""
+
+    tables: Mapping[UUID, TableRecord]
+    roots: Iterable[str]
+
+    def under(self, root: str) -> TableRecord | None:
+        """Return the table registered at a root, or None."""
+        return next((one for one in self.tables.values() if one.table_root == root), None)
+
+
+def objection(candidate: Candidate, known: Known) -> Verdict | None:
+    """Return why a table may not be registered, or None.
+
+    What is answered here promises nothing, for there is no log yet that could keep the promise;
+    but for a root that holds another table, which its log says.
+    """
+    proposal = _proposal(candidate)
+    root = proposal.table_root
+    other = known.under(root)
+    if other is not None:
+        return _exists(candidate, other)
+    if not _is_canonical(root):
+        reason = "table_root: is not spelled as the registry spells roots; use file:///… or s3://…"
+        return denied(candidate, "bad_root", reason)
+    if not any(_lies_under(root, prefix) for prefix in known.roots):
+        reason = (
+            f"table_root: {root[:256]} lies under none of the roots that the operator allows; "
+            "choose another place, or add it to committer.roots"
+        )
+        return denied(candidate, "root_not_allowed", reason)
+    name = proposal.name
+    if name is not None and not 0 < len(name) <= NAME_CHARS_MAX:
+        reason = f"name: is empty or longer than {NAME_CHARS_MAX} characters; choose another"
+        return denied(candidate, "bad_name", reason)
+    if name is not None and any(one.name == name for one in known.tables.values()):
+        reason = f"name: {name!r} is another table's; choose another"
+        return denied(candidate, "name_taken", reason)
+    return None
+
+
+def new_record(candidate: Candidate, known: Known, topic: str, partition: int) -> TableRecord:
+    """Return the registration of a table of which nothing has been told."""
+    proposal = _proposal(candidate)
+    return TableRecord(
+        table=proposal.table,
+        table_root=proposal.table_root,
+        name=proposal.name or _free_name(proposal, known),
+        proposals_topic=topic,
+        topic_partition=partition,
+    )
+
+
+def unknown_table(candidate: Candidate) -> Verdict:
+    """Return the answer to a proposal for a table that nobody registered here."""
+    return denied(
+        candidate,
+        "unknown_table",
+        f"table: {candidate.table} is not registered on this topic partition; create it, or run "
+        "`tidegate table register`, and propose under the id that the registry gives",
+    )
+
+
+def _exists(candidate: Candidate, other: TableRecord) -> Verdict:
+    rejection = Rejection(
+        rule="table_exists",
+        reason=f"table_root: {other.table_root} is registered as {other.name!r} under {other.table}"
+        "; propose under that id",
+        advice="fix",
+        error_class="DELTA_TABLE_ALREADY_EXISTS",
+        field="table_root",
+        winner_version=0,
+    )
+    return Verdict(candidate, "rejected", rejection=rejection)
+
+
+def _free_name(proposal: Proposal, known: Known) -> str:
+    name = proposal.table_root.rpartition("/")[2][:NAME_CHARS_MAX]
+    taken = {one.name for one in known.tables.values()}
+    return f"{name}-{proposal.table.hex[-8:]}" if name in taken else name
+
+
+def _is_canonical(root: str) -> bool:
+    try:
+        return canonical_root(root) == root
+    except Misconfigured:
+        return False
+
+
+def _lies_under(root: str, prefix: str) -> bool:
+    bare = prefix.rstrip("/")
+    return root.startswith(f"{bare}/") or root == bare
+
+
+def _proposal(candidate: Candidate) -> Proposal:
+    assert candidate.proposal is not None, "only proposals register tables"
+    return candidate.proposal

@@ -1,0 +1,231 @@
+"""From a row of a record to one checked action: kinds, types, paths, numbers, statistics."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+from pydantic import ValidationError
+
+from tidegate.committer import file_paths
+from tidegate.committer.flaws import (
+    BAD_PATH,
+    MALFORMED,
+    NOT_SUPPORTED,
+    PARTITION_VALUES,
+    TOO_LARGE,
+    refuse,
+)
+from tidegate.committer.policy import Policy
+from tidegate.delta.actions import (
+    Action,
+    Add,
+    Cdc,
+    DomainMetadata,
+    FileAction,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+)
+
+OUR_APPS: Final = "tidegate/"
+DELTA_DOMAINS: Final = "delta."
+INTEGER_MAX: Final = 2**63 - 1
+NAME_CHARS_MAX: Final = 1_024
+KINDS: Final[Mapping[str, type[Action]]] = {
+    kind.wire_name: kind for kind in (Add, Remove, Cdc, Metadata, Protocol, Txn, DomainMetadata)
+}
+"""The actions that a proposal may hold."""
+
+Line = bytes | Mapping[str, Any]
+"""A line of the log as it will be written, or the body of a removal, which is dated late."""
+
+_SPELLING: Final = "write the action as PROTOCOL.md spells it"
+
+
+def read_row(row: Any, where: str, policy: Policy) -> tuple[Line, Action]:
+    """Return the line that a row becomes in the log, and the action that it spells.
+
+    Raises: Flawed.
+    """
+    name, body = _named(row, where)
+    place = f"{where}.{name}"
+    line = _line(name, body, place)
+    action = _action(KINDS[name], body, place)
+    if isinstance(action, FileAction):
+        _check_file(action, place, policy)
+    elif isinstance(action, Cdc):
+        _check_change_file(action, place, policy)
+    elif isinstance(action, Txn):
+        _check_txn(action, place)
+    elif isinstance(action, DomainMetadata):
+        _check_domain(action, place)
+    return line, action
+
+
+def dated(line: Line, now_ms: int) -> bytes:
+    """Return a line of the log; a removal gets its time when its entry is written."""
+    if isinstance(line, bytes):
+        return line
+    return orjson.dumps({"remove": {**line, "deletionTimestamp": now_ms}}) + b"\n"
+
+
+def _line(name: str, body: dict[str, Any], where: str) -> Line:
+    try:
+        line = orjson.dumps({name: body}) + b"\n"
+    except TypeError as error:
+        refuse(MALFORMED, where, f"cannot be written as JSON: {error}", _SPELLING)
+    return body if name == "remove" else line
+
+
+def _named(row: Any, where: str) -> tuple[str, dict[str, Any]]:
+    if not isinstance(row, dict):
+        refuse(MALFORMED, where, "is no object", "give one action a row")
+    named = [(name, body) for name, body in row.items() if body is not None]
+    if len(named) != 1:
+        refuse(MALFORMED, where, f"holds {len(named)} actions", "give exactly one action a row")
+    name, body = named[0]
+    if name not in KINDS:
+        refuse(
+            NOT_SUPPORTED,
+            f"{where}.{name[:64]}",
+            "is no action that a proposal may hold",
+            f"leave it out: a proposal holds {', '.join(KINDS)}",
+        )
+    if not isinstance(body, dict):
+        refuse(MALFORMED, f"{where}.{name}", "is no object", _SPELLING)
+    return name, {key: value for key, value in body.items() if value is not None}
+
+
+def _action(kind: type[Action], body: dict[str, Any], where: str) -> Action:
+    try:
+        if kind is Metadata or kind is Protocol:
+            # Lists become tuples in JSON mode only; strictness is wanted either way.
+            return kind.model_validate_json(
+                orjson.dumps(body), strict=True, by_alias=True, by_name=False
+            )
+        return kind.model_validate(body, strict=True, by_alias=True, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = "".join(f".{str(part)[:64]}" for part in first["loc"])
+        refuse(MALFORMED, f"{where}{field}", first["msg"], _SPELLING)
+
+
+def _check_file(action: FileAction, where: str, policy: Policy) -> None:
+    _check_path(action.path, where, is_change_file=False)
+    if action.deletion_vector is not None:
+        refuse(
+            NOT_SUPPORTED,
+            f"{where}.deletionVector",
+            "deletion vectors are not supported by this release",
+            "rewrite the file instead",
+        )
+    if isinstance(action, Add):
+        _check_number(action.size, f"{where}.size")
+        _check_number(action.modification_time, f"{where}.modificationTime")
+        _check_partition_values(action.partition_values, where, policy)
+        if action.stats is not None:
+            _check_stats(action.stats, f"{where}.stats", policy)
+    elif isinstance(action, Remove):
+        _check_remove(action, where, policy)
+
+
+def _check_remove(action: Remove, where: str, policy: Policy) -> None:
+    if action.size is not None:
+        _check_number(action.size, f"{where}.size")
+    if action.partition_values is not None:
+        _check_partition_values(action.partition_values, where, policy)
+    if action.extended_file_metadata and (action.size is None or action.partition_values is None):
+        refuse(
+            MALFORMED,
+            f"{where}.extendedFileMetadata",
+            "is true without size and partitionValues",
+            "copy them from the file's add action",
+        )
+
+
+def _check_change_file(action: Cdc, where: str, policy: Policy) -> None:
+    _check_path(action.path, where, is_change_file=True)
+    _check_partition_values(action.partition_values, where, policy)
+    _check_number(action.size, f"{where}.size")
+    if action.data_change:
+        refuse(MALFORMED, f"{where}.dataChange", "is true", "a change file says false")
+
+
+def _check_txn(action: Txn, where: str) -> None:
+    _check_number(action.version, f"{where}.version")
+    if len(action.app_id) > NAME_CHARS_MAX:
+        what = f"is longer than {NAME_CHARS_MAX} characters"
+        refuse(TOO_LARGE, f"{where}.appId", what, "shorten it")
+    if action.app_id.startswith(OUR_APPS):
+        refuse(
+            NOT_SUPPORTED,
+            f"{where}.appId",
+            f"app ids that begin with {OUR_APPS!r} are the committer's own",
+            "use another app id",
+        )
+
+
+def _check_domain(action: DomainMetadata, where: str) -> None:
+    if len(action.domain) > NAME_CHARS_MAX:
+        what = f"is longer than {NAME_CHARS_MAX} characters"
+        refuse(TOO_LARGE, f"{where}.domain", what, "shorten it")
+    if action.domain.startswith(DELTA_DOMAINS):
+        refuse(
+            NOT_SUPPORTED,
+            f"{where}.domain",
+            f"domains that begin with {DELTA_DOMAINS!r} belong to table features",
+            "use a domain of your own",
+        )
+
+
+def _check_path(path: str, where: str, *, is_change_file: bool) -> None:
+    wrong = file_paths.wrong_with(path, is_change_file=is_change_file)
+    if wrong:
+        refuse(
+            BAD_PATH,
+            f"{where}.path",
+            f"{path[:128]!r} {wrong}",
+            "name a file below the table root, percent-encoded once",
+            path=path[:1024],
+        )
+
+
+def _check_number(value: int, where: str) -> None:
+    if not 0 <= value <= INTEGER_MAX:
+        refuse(MALFORMED, where, f"is {value}", "give a number from 0 to 2^63 - 1")
+
+
+def _check_partition_values(values: Mapping[str, str | None], where: str, policy: Policy) -> None:
+    for name, value in values.items():
+        if value is not None and len(value) > policy.partition_value_chars_max:
+            refuse(
+                PARTITION_VALUES,
+                f"{where}.partitionValues.{name[:64]}",
+                f"is longer than {policy.partition_value_chars_max} characters",
+                "partition by something shorter",
+            )
+
+
+def _check_stats(stats: str, where: str, policy: Policy) -> None:
+    if len(stats) > policy.stats_chars_max:
+        wrong: str | None = f"are longer than {policy.stats_chars_max} characters"
+    else:
+        try:
+            wrong = _wrong_with_stats(orjson.loads(stats))
+        except orjson.JSONDecodeError as error:
+            wrong = f"are no JSON: {error}"
+    if wrong:
+        refuse(MALFORMED, where, wrong, "write statistics as PROTOCOL.md spells them, or none")
+
+
+def _wrong_with_stats(parsed: Any) -> str | None:
+    if not isinstance(parsed, dict):
+        return "are no object"
+    count = parsed.get("numRecords")
+    if type(count) is not int or not 0 <= count <= INTEGER_MAX:
+        return "have no numRecords, a whole number from 0"
+    for name in ("minValues", "maxValues", "nullCount"):
+        if not isinstance(parsed.get(name, {}), dict):
+            return f"have a {name} that is no object"
+    return None

@@ -1,0 +1,169 @@
+"""The committer's loop: take, settle, tell; then, once it is durable, move the offset.
+
+One thread, one step at a time, so that a simulation can drive the very same code. Safety rests on
+the tables' logs; offsets and the registry are hints of where to go on.
+"""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Final
+
+from tidegate.committer.doors import Doors, reach
+from tidegate.committer.lane import Lane
+from tidegate.committer.rebase import Origin
+from tidegate.committer.reception import Reception
+from tidegate.committer.telling import Telling
+from tidegate.delta.errors import Fenced
+from tidegate.runtime.bus import Consumer, Polled, Producer, TopicPartition
+from tidegate.runtime.logs import log_event
+from tidegate.runtime.metrics import IN_FLIGHT
+from tidegate.runtime.service import Running
+
+RECORDS_MAX: Final = 1_000
+"""Records that one poll brings at most."""
+
+UNSETTLED_MAX: Final = 5_000
+"""Records read and not answered, past which a topic partition is not read on."""
+
+DURABLE_S: Final = 0.2
+"""How long what was told may wait for its flush and the offset, while there is work."""
+
+IDLE_S: Final = 0.25
+STEP_SPARE_S: Final = 30.0
+"""How much longer than the deadline of a PUT one step may take before the loop counts as stuck."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class CommitterLoop:
+    """A member of the committers' group, and the lanes it was given."""
+
+    doors: Doors
+    consumer: Consumer = field(init=False)
+    producer: Producer = field(init=False)
+    lanes: dict[TopicPartition, Lane] = field(default_factory=dict)
+    paused: set[TopicPartition] = field(default_factory=set)
+    durable_s: float = 0.0
+    is_busy: bool = False
+
+    def __post_init__(self) -> None:
+        topics = self.doors.topics
+        self.consumer = self.doors.bus.consumer(f"{topics.prefix}committer", [topics.proposals])
+        self.producer = self.doors.bus.producer()
+
+    def step(self, timeout_s: float = IDLE_S) -> bool:
+        """Do what can be done with one poll; return whether there is more to do at once.
+
+        Raises: Unavailable, Misconfigured, Fenced: what is told is not known to be durable, so
+        everything is dropped and begun anew.
+        """
+        polled = self.consumer.poll(RECORDS_MAX, self._patience_s(timeout_s))
+        self._rebalance(polled)
+        for record in polled.records:
+            if record.at in self.lanes:
+                self.lanes[record.at].take(record)
+        busy = [lane.work() for lane in self.lanes.values()]
+        self.is_busy = any(busy)
+        self._make_durable()
+        self._press_back()
+        IN_FLIGHT.set(self.unsettled)
+        return self.is_busy
+
+    @property
+    def unsettled(self) -> int:
+        """How many deliveries were read and have no answer yet."""
+        return sum(lane.unsettled for lane in self.lanes.values())
+
+    def finish(self) -> None:
+        """Make durable what was told, and record the offsets. Raises: as `step`."""
+        self.is_busy = False
+        self._make_durable()
+        self.producer.close()
+
+    def leave(self) -> None:
+        """Leave the group, so that the next owner need not wait for the session to end."""
+        self.consumer.close()
+
+    def _patience_s(self, timeout_s: float) -> float:
+        if self.is_busy:
+            return 0.0
+        now_s = self.doors.clock.boot_s()
+        waits = [until for lane in self.lanes.values() if (until := lane.waits_until_s) is not None]
+        return max(0.0, min([timeout_s, *(until - now_s for until in waits)]))
+
+    def _rebalance(self, polled: Polled) -> None:
+        for at in (*polled.revoked, *polled.lost):
+            self.lanes.pop(at, None)
+            self.paused.discard(at)
+            log_event(_log, "revoked", partition=at.partition)
+        for at in polled.assigned:
+            lane = self.lanes[at] = self._lane(at)
+            log_event(_log, "assigned", partition=at.partition, tables=len(lane.reception.desks))
+
+    def _lane(self, at: TopicPartition) -> Lane:
+        identity = self.doors.bus.identity([at.topic])
+        topic_id = identity.topic_ids[at.topic]
+        origin = Origin(
+            epoch=self.doors.new_id(),
+            stream=f"{identity.cluster_id}/{topic_id}/{at.partition}",
+            app_id=f"tidegate/{topic_id}/{at.partition}",
+            engine=self.doors.engine,
+        )
+        telling = Telling(self.producer, self.doors.topics, at.partition)
+        reception = Reception(at, self.doors, telling, origin)
+        reception.open()
+        return Lane(self.doors, reception)
+
+    def _make_durable(self) -> None:
+        """Flush, and record the offsets: at rest at once, under load every so often."""
+        now_s = self.doors.clock.boot_s()
+        if self.is_busy and now_s - self.durable_s < DURABLE_S:
+            return
+        self.durable_s = now_s
+        safe = {
+            at: offset
+            for at, lane in self.lanes.items()
+            if (offset := lane.make_durable()) is not None
+        }
+        if not safe:
+            return
+        reach("before_offsets")
+        try:
+            self.consumer.commit(safe)
+        except Fenced as error:
+            # The group has moved on: its new owner reads the logs, and we are told at a next poll.
+            log_event(_log, "fenced", level=logging.WARNING, why=error)
+            self.lanes.clear()
+            self.paused.clear()
+            return
+        reach("after_offsets")
+        for at, offset in safe.items():
+            self.lanes[at].committed = offset
+
+    def _press_back(self) -> None:
+        for at, lane in self.lanes.items():
+            waiting = lane.unsettled
+            if waiting > UNSETTLED_MAX and at not in self.paused:
+                self.consumer.pause(at)
+                self.paused.add(at)
+            elif waiting <= UNSETTLED_MAX // 2 and at in self.paused:
+                self.consumer.resume(at)
+                self.paused.discard(at)
+
+
+def serve(loop: CommitterLoop, running: Running) -> None:
+    """Run the loop until the service is told to stop; then, or on a failure, leave the group."""
+    running.health.expect("loop", loop.doors.settings.put_deadline_s + STEP_SPARE_S)
+    try:
+        while not running.stopping.is_set():
+            before = loop.unsettled
+            loop.step()
+            running.health.progress("loop")
+            running.health.work("proposals", loop.unsettled)
+            if loop.unsettled != before:
+                running.health.progress("proposals")
+            why = "" if loop.lanes else "no topic partition is assigned"
+            running.health.ready(bool(loop.lanes), why)
+        loop.finish()
+    finally:
+        loop.leave()

@@ -1,0 +1,58 @@
+"""What the committer is told."""
+
+from typing import Annotated
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from tidegate.committer.policy import Level, Policy
+from tidegate.runtime.settings import Section, ServiceSettings
+
+
+class CommitterSection(Section):
+    """Where tables may lie, what may share an entry, how long things may take.
+
+    `roots` are the URI prefixes under which tables may be created and registered; none refuses all.
+    Units: `_s` in seconds, `_ms` in ms, `_bytes` in bytes.
+    """
+
+    roots: tuple[str, ...] = ()
+    group_members_max: PositiveInt = 256
+    group_actions_max: PositiveInt = 100_000
+    group_bytes_max: PositiveInt = 64 * 1024 * 1024
+    record_bytes_max: PositiveInt = 1024 * 1024
+    claim_bytes_max: PositiveInt = 256 * 1024 * 1024
+    actions_max: PositiveInt = 100_000
+    weakest_isolation: Level = "WriteSerializable"
+    files_age_max_ms: PositiveInt = 6 * 24 * 60 * 60 * 1000
+    refusal_linger_ms: Annotated[int, Field(ge=0, le=10_000)] = 200
+    """How long a refusal waits for company before it takes a version of its own."""
+    refusals_per_s: PositiveFloat = 5.0
+    refusals_burst: PositiveInt = 100
+    """Past these, refusals of a table are told as `denied` and not written into its log."""
+    put_deadline_s: PositiveFloat = 60.0
+    view_age_max_s: PositiveFloat = 600.0
+    external_probe_s: PositiveFloat = 5.0
+    """How often an idle table is asked for versions by other writers."""
+    id_window: PositiveInt = 1_000
+    """Versions of which everything is remembered; older ones are read from the log when needed."""
+
+    @property
+    def policy(self) -> Policy:
+        """The part that the judgement looks at."""
+        return Policy(
+            record_bytes_max=self.record_bytes_max,
+            claim_bytes_max=self.claim_bytes_max,
+            actions_max=self.actions_max,
+            files_age_max_ms=self.files_age_max_ms,
+            weakest_isolation=self.weakest_isolation,
+            group_members_max=self.group_members_max,
+            group_actions_max=self.group_actions_max,
+            group_bytes_max=self.group_bytes_max,
+            window=self.id_window,
+        )
+
+
+class CommitterSettings(ServiceSettings):
+    """The settings of the committer."""
+
+    committer: CommitterSection = CommitterSection()

@@ -1,0 +1,121 @@
+"""What the committer remembers of a table, and how a version that landed moves it on."""
+
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from tidegate.committer.conflicts import Basis
+from tidegate.committer.entries import Entry
+from tidegate.committer.persistent import PersistentMap
+from tidegate.delta.actions import DomainMetadata, Txn
+from tidegate.pipeline.outcome import Rejection
+
+Bases = tuple[tuple[int, Basis], ...]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What the log says of a proposal id: where it was accepted, or why it was refused.
+
+    `sha256` is absent where its writer gave the id up, whatever bytes come under it.
+    """
+
+    version: int
+    place: int = 0
+    sha256: str | None = None
+    rejection: Rejection | None = None
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table at `version`; -1 is a table that does not exist yet.
+
+    `bases` are the metadata and protocol in force from a version on, ascending; `files` maps the
+    canonical path of each live file to its deletion vector; `entries` are the versions from
+    `window_start` on (`window` of them at least), `settled` the ids in them; `oldest` is the first
+    version that the log still holds, as far as known; `rules` are those of the last entry of ours,
+    None where none is known.
+    Units: `timestamp` in ms since the Unix epoch, the greatest of any commit seen.
+    """
+
+    table: UUID
+    root: str
+    window: int
+    version: int = -1
+    bases: Bases = ()
+    files: PersistentMap[str, str | None] = field(default_factory=PersistentMap)
+    apps: PersistentMap[str, Txn] = field(default_factory=PersistentMap)
+    domains: PersistentMap[str, DomainMetadata] = field(default_factory=PersistentMap)
+    entries: PersistentMap[int, Entry] = field(default_factory=PersistentMap)
+    settled: PersistentMap[UUID, Settled] = field(default_factory=PersistentMap)
+    window_start: int = 0
+    oldest: int = 0
+    rules: int | None = None
+    timestamp: int = 0
+
+    @property
+    def basis(self) -> Basis:
+        """The metadata and protocol in force."""
+        return self.bases[-1][1]
+
+    def basis_at(self, version: int) -> Basis:
+        """Return the metadata and protocol that a writer saw who read a version."""
+        return next(basis for since, basis in reversed(self.bases) if since <= version)
+
+
+def advance(state: TableState, entry: Entry) -> TableState:
+    """Return the state after the next version.
+
+    Law: advance accepts only version + 1, and costs its changes, not the table.
+    """
+    assert entry.version == state.version + 1, "versions are contiguous"
+    start = max(state.window_start, entry.version + 1 - state.window)
+    gone = range(state.window_start, start)
+    forgotten = [known for version in gone for known in _ids(state.entries[version])]
+    return replace(
+        state,
+        version=entry.version,
+        bases=_bases(state, entry, start),
+        files=state.files.changed(
+            {path: None for path, _ in entry.added}, drop=sorted(entry.removed)
+        ),
+        apps=state.apps.changed({txn.app_id: txn for txn in entry.txns}),
+        domains=state.domains.changed({domain.domain: domain for domain in entry.domains}),
+        entries=state.entries.changed({entry.version: entry}, drop=gone),
+        settled=state.settled.changed(settled_by(entry, state.settled), drop=forgotten),
+        window_start=start,
+        rules=entry.provenance.rules if entry.provenance else state.rules,
+        timestamp=max(state.timestamp, entry.timestamp or 0),
+    )
+
+
+def settled_by(
+    entry: Entry, known: PersistentMap[UUID, Settled] | None = None
+) -> dict[UUID, Settled]:
+    """Return what an entry says of the proposals in it, where nothing was said before."""
+    origin = entry.provenance
+    if origin is None:
+        return {}
+    found = {
+        one.id: Settled(entry.version, sha256=one.sha256, rejection=one.reason)
+        for one in origin.refused
+    }
+    for place, one in enumerate(origin.accepted):
+        found[one.id] = Settled(entry.version, place, one.sha256)
+    return {target: told for target, told in found.items() if not known or target not in known}
+
+
+def _ids(entry: Entry) -> list[UUID]:
+    origin = entry.provenance
+    if origin is None:
+        return []
+    return [*(one.id for one in origin.accepted), *(one.id for one in origin.refused)]
+
+
+def _bases(state: TableState, entry: Entry, start: int) -> Bases:
+    if not entry.changes_table:
+        return state.bases
+    metadata = entry.metadata or state.basis.metadata
+    protocol = entry.protocol or state.basis.protocol
+    bases = (*state.bases, (entry.version, Basis(metadata, protocol)))
+    needed = [place for place, (since, _) in enumerate(bases) if since < start]
+    return bases[needed[-1] :] if needed else bases

@@ -1,0 +1,209 @@
+"""The steps of a decision, in their order: the first that answers decides.
+
+The id is looked for before any conflict, for a committed proposal conflicts with itself. What the
+log does not imply by itself is written into it before it is told: a rejection is a promise.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from tidegate.committer import admission
+from tidegate.committer.conflicts import RULES_VERSION, Standing, check
+from tidegate.committer.grouping import fits
+from tidegate.committer.state import Settled
+from tidegate.committer.verdicts import Consider, Verdict, View, denied, target_of
+from tidegate.delta.features.properties import txn_retention_ms
+from tidegate.pipeline.outcome import Rejection
+
+Step = Callable[[View, Consider], Verdict | None]
+"""Settles a candidate, or leaves it to the next step."""
+
+
+def read_ahead(view: View, command: Consider) -> Verdict | None:
+    """The version that was read does not exist."""
+    candidate = command.candidate
+    if candidate.read_version <= view.state.version:
+        return None
+    return denied(
+        candidate,
+        "read_version_ahead",
+        f"read_version: {candidate.read_version} is not in the log, whose head is "
+        f"{view.state.version}; read the table and propose again",
+    )
+
+
+def too_old_to_tell(view: View, command: Consider) -> Verdict | None:
+    """The log no longer holds every version after the one that was read."""
+    since = command.candidate.read_version + 1
+    if since < view.state.oldest:
+        return Verdict(command.candidate, "expired")
+    assert since >= view.state.window_start, "the versions after the read one are at hand"
+    return None
+
+
+def told_before(view: View, command: Consider) -> Verdict | None:
+    """The id stands in the log or in the group: the answer is there, under the same bytes."""
+    candidate = command.candidate
+    found = _known(view, command)
+    if found is None:
+        return None
+    is_cancel = target_of(candidate) != candidate.id or candidate.is_cancel
+    if not is_cancel and found.sha256 not in (None, candidate.sha256):
+        return denied(
+            candidate,
+            "id_reused",
+            "proposal_id: it came before with other bytes; take a new id for other work",
+        )
+    if found.rejection is not None:
+        return Verdict(candidate, "rejected", rejection=found.rejection, repeat=True)
+    return Verdict(candidate, "committed", "nothing", found.version, found.place, repeat=True)
+
+
+def _known(view: View, command: Consider) -> Settled | None:
+    target = target_of(command.candidate)
+    in_group = view.group.settled.get(target)
+    if in_group is None:
+        return view.state.settled.get(target)
+    digest, told = in_group
+    if isinstance(told, Rejection):
+        return Settled(view.group.version, 0, digest, told)
+    return Settled(view.group.version, told, digest)
+
+
+def created_before(view: View, command: Consider) -> Verdict | None:
+    """A table is created once; no refusal is written, for version 0 says it for ever."""
+    if command.candidate.read_version >= 0:
+        return None
+    if view.state.version < 0 and not view.group.members:
+        return None
+    rejection = Rejection(
+        rule="table_exists",
+        reason=f"read_version: {view.state.root} holds a table; write to it, or make it known with "
+        "`tidegate table register`",
+        advice="fix",
+        error_class="DELTA_TABLE_ALREADY_EXISTS",
+        field="read_version",
+        winner_version=0,
+    )
+    return Verdict(command.candidate, "rejected", rejection=rejection)
+
+
+def app_txn_seen(view: View, command: Consider) -> Verdict | None:
+    """The application's version, or a later one, is in the table."""
+    proposal = command.candidate.proposal
+    if proposal is None or proposal.app_txn is None or view.state.version < 0:
+        return None
+    seen = view.state.apps.get(proposal.app_txn.app_id)
+    if seen is None or seen.version < proposal.app_txn.version:
+        return None
+    rejection = Rejection(
+        rule="app_txn_seen",
+        reason=f"app_txn: the table has application {seen.app_id!r} at version {seen.version}, so "
+        f"{proposal.app_txn.version} is in it or comes too late; go on with the next one",
+        advice="fix",
+        field="app_txn.version",
+    )
+    # A table that forgets its applications can't be asked again: there the log must remember.
+    keeps = txn_retention_ms(view.state.basis.metadata) is None
+    return _negative(view, command, rejection, is_log_fact=keeps)
+
+
+def inadmissible(view: View, command: Consider) -> Verdict | None:
+    """Something is wrong with the proposal itself, or the operator does not allow it."""
+    candidate, state = command.candidate, view.state
+    basis, read_id = None, None
+    if state.version >= 0:
+        basis, read_id = state.basis, state.basis_at(candidate.read_version).metadata.id
+    place = admission.Place(state.root, basis, read_id, command.now_ms)
+    rejection = admission.refusal(candidate, place, view.policy)
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
+def conflicting(view: View, command: Consider) -> Verdict | None:
+    """A version after the one that was read, or an earlier member, rules the proposal out."""
+    candidate, state = command.candidate, view.state
+    if state.version < 0:
+        return None
+    since = candidate.read_version + 1
+    if candidate.is_indifferent and state.bases[-1][0] < since:
+        return None
+    read = state.basis_at(candidate.read_version)
+    level = candidate.level(admission.table_level(read.metadata))
+    winners = (state.entries[version] for version in range(since, state.version + 1))
+    standing = Standing(candidate, read, read, level)
+    conflict = check(standing, (*winners, *view.group.winners))
+    if conflict is None:
+        return None
+    return _negative(view, command, conflict.rejection, is_log_fact=True)
+
+
+def behind_a_table_change(view: View, command: Consider) -> Verdict | None:
+    """A member changes the table itself: what comes after is judged by the table that it leaves."""
+    if not view.group.changes_table:
+        return None
+    return Verdict(command.candidate, "denied", "another entry")
+
+
+def unlike_the_group(view: View, command: Consider) -> Verdict | None:
+    """It may not share an entry with the members; among them are, perhaps, files that it names."""
+    if fits(view.group, command.candidate, view.policy):
+        return None
+    return Verdict(command.candidate, "denied", "another entry")
+
+
+def wrong_at_head(view: View, command: Consider) -> Verdict | None:
+    """A file to remove is not live, a file to add is, or the table does not take removals."""
+    if view.state.version < 0:
+        return None
+    rejection = admission.wrong_at_head(command.candidate, view.state.basis, view.state.files)
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
+def give_up(view: View, command: Consider) -> Verdict | None:
+    """Refuse, for ever, a proposal that its writer no longer wants."""
+    rejection = Rejection(
+        rule="cancelled",
+        reason=f"its writer gave it up with proposal {command.candidate.id}; propose the work anew",
+        advice="rerun",
+    )
+    return _negative(view, command, rejection, is_log_fact=False)
+
+
+STEPS: Final[tuple[Step, ...]] = (
+    read_ahead,
+    too_old_to_tell,
+    told_before,
+    behind_a_table_change,
+    created_before,
+    app_txn_seen,
+    inadmissible,
+    conflicting,
+    unlike_the_group,
+    wrong_at_head,
+)
+"""A proposal that passes them all is accepted."""
+
+CANCEL_STEPS: Final[tuple[Step, ...]] = (read_ahead, too_old_to_tell, told_before, give_up)
+"""Giving up needs no admission: it changes nothing but what will be answered."""
+
+
+def _negative(view: View, command: Consider, rejection: Rejection, *, is_log_fact: bool) -> Verdict:
+    """Return a rejection, in the form in which it keeps its promise.
+
+    A fact of the log holds by itself as long as all decide by the same rules; everything else must
+    stand in the log first. Where nothing can be written the answer promises nothing.
+    """
+    candidate = command.candidate
+    if is_log_fact and view.state.rules == RULES_VERSION:
+        return Verdict(candidate, "rejected", rejection=rejection)
+    if view.state.version < 0 and not view.group.members:
+        return Verdict(candidate, "denied", rejection=rejection)
+    if not command.may_refuse:
+        return denied(
+            candidate,
+            "too_many_refusals",
+            f"{rejection.reason} (rule {rejection.rule}; too many refusals in a short time to "
+            "write this one down: send it again later for an answer that holds)",
+            "retry",
+        )
+    return Verdict(candidate, "rejected", "refusal", rejection=rejection)

@@ -1,0 +1,121 @@
+"""Whether a proposal's metaData and protocol are legal, and such that this release keeps them."""
+
+from collections.abc import Sequence
+
+from tidegate.committer.conflicts import Basis
+from tidegate.committer.content import Content
+from tidegate.committer.flaws import BAD_METADATA, BAD_PROTOCOL, NOT_SUPPORTED, flaw
+from tidegate.committer.policy import Policy
+from tidegate.delta.actions import Metadata, Protocol
+from tidegate.delta.errors import InvalidRequest, TidegateError, UnsupportedFeature
+from tidegate.delta.features import properties
+from tidegate.delta.features.arithmetic import writer_features
+from tidegate.delta.features.table import check_writable
+from tidegate.delta.schema.types import (
+    DecimalType,
+    PrimitiveType,
+    StructType,
+    parse_schema,
+    walk,
+)
+from tidegate.pipeline.outcome import Rejection
+
+_METADATA = "actions.metaData"
+_PROTOCOL = "actions.protocol"
+
+
+def wrong_table(
+    content: Content, basis: Basis | None, root: str, policy: Policy
+) -> Rejection | None:
+    """Return why the table cannot become what a proposal says, or None."""
+    metadata = content.metadata or (basis.metadata if basis else None)
+    protocol = content.protocol or (basis.protocol if basis else None)
+    assert metadata is not None, "a table has metaData"
+    assert protocol is not None, "a table has a protocol"
+    if content.metadata is not None:
+        wrong = _wrong_metadata(content.metadata, basis, policy)
+        if wrong is not None:
+            return wrong
+    try:
+        check_writable(protocol, metadata, root)
+    except UnsupportedFeature as error:
+        return flaw(NOT_SUPPORTED, _PROTOCOL, str(error), "leave the feature out")
+    return None
+
+
+def _wrong_metadata(metadata: Metadata, basis: Basis | None, policy: Policy) -> Rejection | None:
+    if basis is not None and metadata.id != basis.metadata.id:
+        return flaw(
+            BAD_METADATA,
+            f"{_METADATA}.id",
+            f"is {metadata.id[:64]!r}, the table's is {basis.metadata.id!r}",
+            "keep the id: it does not change within a table's life",
+        )
+    if metadata.format.provider != "parquet" or metadata.format.options:
+        return flaw(
+            BAD_METADATA,
+            f"{_METADATA}.format",
+            "is not plain parquet",
+            "say parquet without options",
+        )
+    try:
+        schema = parse_schema(metadata.schema_string)
+        properties.validate(metadata.configuration)
+    except InvalidRequest as error:
+        return flaw(BAD_METADATA, f"{_METADATA}.configuration", str(error), "correct the property")
+    except (TidegateError, ValueError, RecursionError) as error:
+        return flaw(
+            BAD_METADATA, f"{_METADATA}.schemaString", str(error), "write a schema of known types"
+        )
+    return _wrong_schema(schema, metadata.partition_columns, policy)
+
+
+def _wrong_schema(
+    schema: StructType, partition_columns: Sequence[str], policy: Policy
+) -> Rejection | None:
+    count = sum(1 for _ in walk(schema))
+    if count > policy.schema_fields_max:
+        return flaw(
+            BAD_METADATA,
+            f"{_METADATA}.schemaString",
+            f"has {count} fields, {policy.schema_fields_max} are allowed",
+            "split the table",
+        )
+    names = [name.lower() for name in schema.names]
+    if not names or len(set(names)) < len(names) or "" in names:
+        return flaw(
+            BAD_METADATA,
+            f"{_METADATA}.schemaString",
+            "has no columns, a nameless one, or two that differ in case only",
+            "give each column a name of its own",
+        )
+    kinds = {one.name: one.kind for one in schema}
+    for name in partition_columns:
+        if not isinstance(kinds.get(name), PrimitiveType | DecimalType):
+            return flaw(
+                BAD_METADATA,
+                f"{_METADATA}.partitionColumns",
+                f"{name[:64]!r} is no column of a primitive type",
+                "partition by columns of the schema",
+            )
+    if len(set(partition_columns)) < len(partition_columns) or len(partition_columns) == len(names):
+        return flaw(
+            BAD_METADATA,
+            f"{_METADATA}.partitionColumns",
+            "name a column twice, or every column",
+            "leave at least one column for the data files",
+        )
+    return None
+
+
+def dropped_feature(protocol: Protocol, basis: Basis) -> Rejection | None:
+    """Return why a protocol drops what the table has, or None."""
+    dropped = writer_features(basis.protocol) - writer_features(protocol)
+    if not dropped:
+        return None
+    return flaw(
+        BAD_PROTOCOL,
+        _PROTOCOL,
+        f"drops the feature {min(dropped)!r}",
+        "keep every feature that the table has",
+    )

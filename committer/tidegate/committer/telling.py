@@ -1,0 +1,188 @@
+"""What is told, in order: outcomes, then versions, then, once these are durable, the registry.
+
+A record of a version is made from its file alone, so whoever tells it tells the same.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from tidegate.committer.doors import reach
+from tidegate.committer.entries import Entry
+from tidegate.committer.intake import Letter
+from tidegate.committer.verdicts import Verdict, target_of
+from tidegate.pipeline.codec import encode, headers
+from tidegate.pipeline.outcome import Outcome, Rejection
+from tidegate.pipeline.published import CommitRecord, TableRecord
+from tidegate.pipeline.topics import Topics
+from tidegate.runtime.bus import Producer, Record, TopicPartition
+from tidegate.runtime.logs import log_event
+from tidegate.runtime.metrics import CONFLICTS, DEAD_LETTERS, EXTERNAL_VERSIONS, PROPOSALS
+
+FLUSH_S: Final = 30.0
+LETTER_BYTES_MAX: Final = 3 * 1024 * 1024
+"""What is kept of a dead letter, so that the record that carries it fits into its topic."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Telling:
+    """The voice of one topic partition: everything goes to the same partition number."""
+
+    producer: Producer
+    topics: Topics
+    partition: int
+    waiting: int = 0
+    """Records published since the last flush."""
+
+    def verdict(self, verdict: Verdict, record: TableRecord, entry: Entry | None) -> None:
+        """Tell a writer what became of its delivery; `entry` is the version it is in."""
+        candidate = verdict.candidate
+        outcome = Outcome(
+            proposal_id=candidate.id,
+            proposal_sha256=candidate.sha256,
+            table=record.table,
+            status=verdict.status,
+            repeat=verdict.repeat,
+            offset=candidate.offset,
+            version=verdict.version,
+            sub_index=verdict.place,
+            in_commit_timestamp=entry.timestamp if entry else None,
+            rejection=verdict.rejection,
+        )
+        self.outcome(outcome, record.name)
+        if candidate.is_cancel:
+            log_event(_log, "gave_up", table=record.name, proposal=target_of(candidate))
+
+    def outcome(self, outcome: Outcome, name: str) -> None:
+        """Publish an outcome, and log it."""
+        key = str(outcome.proposal_id).encode()
+        at = TopicPartition(self.topics.outcomes, self.partition)
+        self.producer.publish(at, key, encode(outcome), headers(outcome))
+        self.waiting += 1
+        rejection = outcome.rejection
+        PROPOSALS.labels(name, outcome.status).inc()
+        if rejection and rejection.winner_version is not None:
+            CONFLICTS.labels(name, rejection.rule).inc()
+        log_event(
+            _log,
+            outcome.status,
+            table=name,
+            proposal=outcome.proposal_id,
+            version=outcome.version,
+            offset=outcome.offset,
+            repeat=outcome.repeat,
+            rule=rejection.rule if rejection else None,
+            why=rejection.reason if rejection else None,
+        )
+
+    def version(self, entry: Entry, record: TableRecord) -> TableRecord:
+        """Publish the record of a version, and return the registration that says so."""
+        origin = entry.provenance
+        told = CommitRecord(
+            table=record.table,
+            table_root=record.table_root,
+            name=record.name,
+            version=entry.version,
+            sha256=entry.sha256,
+            size=entry.size,
+            timestamp=entry.timestamp,
+            author=entry.author,
+            operation=entry.operation,
+            proposal_ids=tuple(one.id for one in origin.accepted) if origin else (),
+        )
+        at = TopicPartition(self.topics.commits, self.partition)
+        self.producer.publish(at, str(record.table).encode(), encode(told), headers(told))
+        self.waiting += 1
+        if entry.author == "external":
+            EXTERNAL_VERSIONS.labels(record.name).inc()
+            log_event(_log, "external", table=record.name, version=entry.version)
+        table_id = entry.metadata.id if entry.metadata else record.table_id
+        return record.model_copy(
+            update={
+                "published_through": entry.version,
+                "sha256": entry.sha256,
+                "table_id": table_id,
+            }
+        )
+
+    def recovered(self, entry: Entry, record: TableRecord) -> None:
+        """Tell the outcomes that an entry holds, perhaps for the first time, after a crash."""
+        origin = entry.provenance
+        if origin is None:
+            return
+        for place, one in enumerate(origin.accepted):
+            outcome = Outcome(
+                proposal_id=one.id,
+                proposal_sha256=one.sha256,
+                table=record.table,
+                status="committed",
+                repeat=True,
+                offset=one.offset,
+                version=entry.version,
+                sub_index=place,
+                in_commit_timestamp=entry.timestamp,
+            )
+            self.outcome(outcome, record.name)
+        for refused in origin.refused:
+            if refused.sha256 is None:
+                continue
+            outcome = Outcome(
+                proposal_id=refused.id,
+                proposal_sha256=refused.sha256,
+                table=record.table,
+                status="rejected",
+                repeat=True,
+                offset=refused.offset,
+                rejection=refused.reason,
+            )
+            self.outcome(outcome, record.name)
+
+    def table(self, record: TableRecord) -> None:
+        """Publish a registration."""
+        at = TopicPartition(self.topics.table_state, self.partition)
+        self.producer.publish(at, str(record.table).encode(), encode(record), headers(record))
+        self.waiting += 1
+
+    def registered(self, record: TableRecord) -> None:
+        """Publish a new registration durably: nobody hears of the table before."""
+        self.table(record)
+        self.flush()
+        log_event(_log, "registered", table=record.name, root=record.table_root)
+
+    def letter(self, letter: Letter, record: Record) -> None:
+        """Set a record aside, and tell its writer where the record says who that is."""
+        extra = (
+            ("reason", letter.reason.encode()[:2048]),
+            ("rule", letter.rule.encode()),
+            ("source", f"{record.at.topic}/{record.at.partition}@{record.offset}".encode()),
+            ("sha256", letter.sha256.encode()),
+        )
+        value = None if record.value is None else record.value[:LETTER_BYTES_MAX]
+        at = TopicPartition(self.topics.dead_letters, 0)
+        self.producer.publish(at, record.key, value, (*record.headers, *extra))
+        self.waiting += 1
+        DEAD_LETTERS.labels(letter.rule).inc()
+        source = f"{record.at.topic}/{record.at.partition}@{record.offset}"
+        log_event(_log, "dead_letter", record=source, rule=letter.rule, why=letter.reason)
+        if letter.proposal_id is not None and letter.table is not None:
+            self.outcome(_set_aside(letter, letter.proposal_id, letter.table, record), "-")
+
+    def flush(self) -> None:
+        """Make durable what was told. Raises: Unavailable; OutcomeUnknown."""
+        reach("before_flush")
+        self.producer.flush(FLUSH_S)
+        self.waiting = 0
+        reach("after_flush")
+
+
+def _set_aside(letter: Letter, proposal_id: UUID, table: UUID, record: Record) -> Outcome:
+    return Outcome(
+        proposal_id=proposal_id,
+        proposal_sha256=letter.sha256,
+        table=table,
+        status="denied",
+        offset=record.offset,
+        rejection=Rejection(rule=letter.rule, reason=letter.reason, advice="fix"),
+    )

@@ -1,0 +1,59 @@
+"""The words of a decision: what is asked, what is looked at, and what is answered."""
+
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.grouping import Group
+from tidegate.committer.policy import Policy
+from tidegate.committer.state import TableState
+from tidegate.pipeline.outcome import Advice, Rejection, Status
+
+Needs = Literal["nothing", "membership", "refusal", "another entry"]
+"""What must stand in the log before a verdict may be told."""
+
+
+@dataclass(frozen=True)
+class Consider:
+    """Decide on a candidate. `may_refuse` is false where no more refusals may be written."""
+
+    candidate: Candidate
+    now_ms: int
+    may_refuse: bool = True
+
+
+@dataclass(frozen=True)
+class View:
+    """What a decision looks at: the table, the group before it, what the operator allows."""
+
+    state: TableState
+    group: Group
+    policy: Policy
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of one delivery, once the group's entry has landed."""
+
+    candidate: Candidate
+    status: Status
+    needs: Needs = "nothing"
+    version: int | None = None
+    place: int | None = None
+    rejection: Rejection | None = None
+    repeat: bool = False
+
+
+def target_of(candidate: Candidate) -> UUID:
+    """Return the proposal that a delivery is about: another one in a cancel."""
+    proposal = candidate.proposal
+    if proposal is not None and proposal.kind == "cancel" and proposal.cancels is not None:
+        return proposal.cancels
+    return candidate.id
+
+
+def denied(candidate: Candidate, rule: str, reason: str, advice: Advice = "fix") -> Verdict:
+    """Return a verdict that promises nothing about other deliveries."""
+    rejection = Rejection(rule=rule, reason=reason, advice=advice)
+    return Verdict(candidate, "denied", rejection=rejection)

@@ -1,0 +1,254 @@
+"""Send a proposal, await its outcome, cancel: all that a program needs to write through the gate.
+
+It needs no Spark and no consumer group. It notes the end of `outcomes` on the table's partition,
+produces, and reads forward for its proposal's id; on silence it sends the same bytes again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+from uuid import UUID
+
+from tidegate.delta.commit import sha256
+from tidegate.delta.errors import InvalidRequest, OutcomeUnknown, TidegateError, Unavailable
+from tidegate.pipeline.codec import decode, encode, headers
+from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.published import TableRecord
+from tidegate.pipeline.topics import Topics, partition_of
+from tidegate.producers import draft
+from tidegate.runtime.bus import Bus, Offset, Producer, Reader, Record, TopicPartition
+from tidegate.runtime.clock import Clock, SystemClock, new_id
+from tidegate.runtime.registry import find_table, read_registry
+
+TIMEOUT_S: Final = 120.0
+"""How long a writer waits for its outcome, unless told otherwise."""
+
+PATIENCE_S: Final = 10.0
+"""Silence after which the same bytes are sent again."""
+
+APP_TXN_SEEN: Final = "app_txn_seen"
+"""The rule that refuses an application's version that is in the table already."""
+
+TABLE_EXISTS: Final = "table_exists"
+"""The rule that refuses to create what is there."""
+
+
+class Rejected(TidegateError):
+    """The proposal was rejected or denied; `outcome` says by which rule and which winner.
+
+    `error_class` is delta-spark's exception (`ConcurrentAppendException`, ...) where it has one,
+    else the rule.
+    """
+
+    advice = "fix"
+
+    def __init__(self, outcome: Outcome) -> None:
+        rejection = outcome.rejection
+        rule = rejection.rule if rejection else outcome.status
+        named = (rejection.exception or rejection.error_class) if rejection else None
+        super().__init__(_describe(outcome), error_class=named or rule)
+        self.outcome = outcome
+        self.rule = rule
+
+    def __reduce__(self) -> tuple[type["Rejected"], tuple[Outcome]]:
+        return Rejected, (self.outcome,)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Where a table's proposals go and its outcomes come from."""
+
+    proposals: TopicPartition
+    outcomes: TopicPartition
+
+
+class Client:
+    """Proposes and awaits. One thread at a time; each thread makes its own."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        topics: Topics,
+        clock: Clock | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.topics = topics
+        self.clock: Clock = clock or SystemClock()
+        self._bus = bus
+        self._patience_s = patience_s
+        self._producer: Producer | None = None
+        self._reader: Reader | None = None
+        self._registry: Mapping[UUID, TableRecord] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the broker."""
+        if self._producer is not None:
+            self._producer.close()
+        if self._reader is not None:
+            self._reader.close()
+        self._producer = self._reader = None
+
+    def new_id(self) -> UUID:
+        """Return a fresh id for a proposal or a table: a UUIDv7."""
+        return new_id(self.clock)
+
+    def tables(self) -> Mapping[UUID, TableRecord]:
+        """Return the registry as it is: every registered table by its id. Raises: Unavailable."""
+        self._registry = read_registry(self._bus, self.topics)
+        return self._registry
+
+    def table(self, root_or_name: str) -> TableRecord | None:
+        """Return the registered table of a root or name, or None. Raises: Unavailable."""
+        return find_table(self._registry, root_or_name) or find_table(self.tables(), root_or_name)
+
+    def require(self, root_or_name: str) -> TableRecord:
+        """Return the registered table of a root or name.
+
+        Raises: InvalidRequest (`TableNotRegistered`), saying how to register it.
+        """
+        record = self.table(root_or_name)
+        if record is None:
+            raise InvalidRequest(
+                f"{root_or_name} is not registered with the gate: nothing was proposed; register "
+                f"it with `tidegate table register {root_or_name}`",
+                error_class="TableNotRegistered",
+            )
+        return record
+
+    def propose(self, proposal: Proposal, timeout_s: float = TIMEOUT_S) -> Outcome:
+        """Send a proposal and return its outcome, whatever it is; see `result`.
+
+        The same bytes may be proposed any number of times, by any program: they are committed at
+        most once, and every answer says the same.
+        Raises: OutcomeUnknown, when no answer came in time; Unavailable, when nothing was sent.
+        """
+        value = encode(proposal)
+        lane = self._lane(proposal)
+        reader = self._readers()
+        deadline_s = self.clock.boot_s() + timeout_s
+        waited = _Waiting(proposal.proposal_id, sha256(value), reader.bounds(lane.outcomes)[1])
+        silence: Unavailable | None = None
+        while (now_s := self.clock.boot_s()) < deadline_s:
+            until_s = min(now_s + self._patience_s, deadline_s)
+            try:
+                self._send(lane.proposals, proposal, value, until_s - now_s)
+                outcome = self._await(lane.outcomes, waited, until_s)
+            except Unavailable as error:
+                silence, outcome = error, None
+                self.clock.sleep(min(1.0, max(0.0, until_s - self.clock.boot_s())))
+            if outcome is not None:
+                return outcome
+        raise OutcomeUnknown(_silence(proposal, timeout_s), error_class="OutcomeUnknown") from (
+            silence
+        )
+
+    def cancel(self, proposal: Proposal, timeout_s: float = TIMEOUT_S) -> Outcome:
+        """Give a proposal up, and return the outcome of doing so.
+
+        `committed` says that the proposal is in the table, at the outcome's version; `rejected`,
+        that it never will be.
+        Raises: OutcomeUnknown; Unavailable.
+        """
+        stamp = draft.Stamp(self.new_id(), self.clock.now_ms())
+        return self.propose(draft.cancel(proposal, stamp), timeout_s)
+
+    def _lane(self, proposal: Proposal) -> Lane:
+        record = self._registry.get(proposal.table) or self.tables().get(proposal.table)
+        if record is None:
+            count = self._bus.partitions(self.topics.proposals)
+            topic, number = self.topics.proposals, partition_of(proposal.table, count)
+        else:
+            topic, number = record.proposals_topic, record.topic_partition
+        return Lane(TopicPartition(topic, number), TopicPartition(self.topics.outcomes, number))
+
+    def _readers(self) -> Reader:
+        if self._reader is None:
+            self._reader = self._bus.reader()
+        return self._reader
+
+    def _send(self, at: TopicPartition, proposal: Proposal, value: bytes, timeout_s: float) -> None:
+        if self._producer is None:
+            self._producer = self._bus.producer()
+        self._producer.publish(at, str(proposal.table).encode(), value, headers(proposal))
+        self._producer.flush(timeout_s)
+
+    def _await(self, at: TopicPartition, waited: "_Waiting", until_s: float) -> Outcome | None:
+        while (left_s := until_s - self.clock.boot_s()) > 0:
+            for record in self._readers().read(at, waited.offset, left_s):
+                waited.offset = Offset(record.offset + 1)
+                outcome = waited.recognise(record)
+                if outcome is not None:
+                    return outcome
+        return None
+
+
+def result(outcome: Outcome) -> Outcome:
+    """Return an outcome that is `committed`, and raise for any other.
+
+    Raises: Rejected for `rejected` and `denied`; OutcomeUnknown for `expired`, which says only that
+    the log no longer reaches back to the proposal's read version.
+    """
+    if outcome.status == "committed":
+        return outcome
+    if outcome.status == "expired":
+        raise OutcomeUnknown(_describe(outcome), error_class="expired")
+    raise Rejected(outcome)
+
+
+class _Waiting:
+    """What is looked for on `outcomes`, and how far it was read."""
+
+    def __init__(self, proposal_id: UUID, digest: str, offset: Offset) -> None:
+        self._key = str(proposal_id).encode()
+        self._digest = digest
+        self.offset = offset
+
+    def recognise(self, record: Record) -> Outcome | None:
+        """Return the outcome in a record when it answers exactly our bytes."""
+        if record.key != self._key or record.value is None:
+            return None
+        outcome = decode(Outcome, record.value)
+        return outcome if outcome.proposal_sha256 == self._digest else None
+
+
+def _describe(outcome: Outcome) -> str:
+    rejection = outcome.rejection
+    head = f"proposal {outcome.proposal_id} for table {outcome.table} was {outcome.status}"
+    if rejection is None:
+        return f"{head}; `tidegate proposals show {outcome.proposal_id}` tells more"
+    parts = [f"{head} by the rule {rejection.rule}: {rejection.reason}"]
+    if rejection.winner_version is not None:
+        parts.append(f"the winner is version {rejection.winner_version}")
+    if rejection.path is not None and rejection.path not in rejection.reason:
+        parts.append(f"file {rejection.path}")
+    return "; ".join([*parts, _REMEDIES[rejection.advice]])
+
+
+_REMEDIES: Final = {
+    "retry": "send the same proposal again later",
+    "rebase": "propose the same files again on the newest version",
+    "rerun": "run the operation again: it will see the newest version",
+    "fix": "correct the request before trying again",
+}
+
+
+def _silence(proposal: Proposal, timeout_s: float) -> str:
+    return (
+        f"no outcome of proposal {proposal.proposal_id} for table {proposal.table_root} within "
+        f"{timeout_s:g} s: it may yet be committed; see `tidegate proposals show "
+        f"{proposal.proposal_id}`, propose the same bytes again, or cancel it, before you write "
+        "the same rows again"
+    )

@@ -1,0 +1,48 @@
+"""From options to doors: one client a thread and broker, kept for the life of the process.
+
+A structured stream commits every batch in one long-lived process; what is kept here saves it a new
+connection a batch.
+"""
+
+import threading
+from typing import Final
+
+from tidegate.producers.client import Client
+from tidegate.producers.options import Place
+from tidegate.runtime.clock import Clock, SystemClock
+from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.stores import open_store
+
+CLIENT_ID: Final = "tidegate-producer"
+
+
+class _Kept(threading.local):
+    """The clients of one thread."""
+
+    def __init__(self) -> None:
+        self.clients: list[tuple[KafkaSettings, Client]] = []
+
+
+_kept: Final = _Kept()
+
+
+def client_for(settings: KafkaSettings) -> Client:
+    """Return this thread's client for a broker; nothing is connected before it is used."""
+    for known, client in _kept.clients:
+        if known == settings:
+            return client
+    client = Client(KafkaBus(settings, CLIENT_ID), settings.topics, clock())
+    _kept.clients.append((settings, client))
+    return client
+
+
+def store_for(place: Place) -> LogStore:
+    """Return the store of a table."""
+    return open_store(place.root, place.storage)
+
+
+def clock() -> Clock:
+    """Return the machine's clock."""
+    return SystemClock()

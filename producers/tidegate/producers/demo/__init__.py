@@ -1,0 +1,1 @@
+"""The main job on real input: a year of flights through the gate, killed, raced and proved."""

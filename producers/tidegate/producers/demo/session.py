@@ -1,0 +1,39 @@
+"""A small local Spark, as the demo's processes use it."""
+
+import os
+import sys
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+_CONFIG: Final = {
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+
+
+def open_session(name: str) -> SparkSession:
+    """Return a Spark session on two local cores, in UTC and without log noise."""
+    # Spark's own choice is the first python3 on PATH, which need not have this package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name).master("local[2]")
+    for key, value in _CONFIG.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def use_in_this_thread(session: SparkSession) -> None:
+    """Make a session the active one of this thread: Spark finds Python data sources through it.
+
+    A thread that Python starts has no active session, and `format("tidegate")` is not found there.
+    """
+    jvm = session._jvm
+    assert jvm is not None, "a classic session has a JVM"
+    jvm.SparkSession.setActiveSession(session._jsparkSession)

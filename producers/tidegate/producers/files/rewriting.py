@@ -1,0 +1,99 @@
+"""Copy-on-write of a delete: which rows of a file match, and the file without them.
+
+A file is read twice where some rows match: first only the columns of the condition, then all.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.delta.actions import Add, Metadata
+from tidegate.delta.files.predicate import Predicate, columns_of, evaluate
+from tidegate.delta.schema import partitions
+from tidegate.delta.snapshot import Snapshot
+from tidegate.producers.files.parquet import Layout, layout_of
+from tidegate.producers.files.writer import FileWriter, actions_of
+from tidegate.runtime.clock import Clock
+from tidegate.runtime.data_files import read_file
+from tidegate.runtime.log_store import LogStore
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What became of a file that was read: so many rows leave, the others are in `adds`."""
+
+    path: str
+    deleted_rows: int
+    copied_rows: int
+    adds: tuple[Add, ...]
+
+    def to_json(self) -> bytes:
+        """Return the bytes that travel from a task to the driver."""
+        rows = [add.to_row() for add in self.adds]
+        return orjson.dumps([self.path, self.deleted_rows, self.copied_rows, rows])
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Self:
+        """Return what a task sent."""
+        path, deleted, copied, rows = orjson.loads(content)
+        return cls(path, deleted, copied, tuple(actions_of(rows)))
+
+
+class Rewriter:
+    """Rewrites files of one table without the rows that match a predicate."""
+
+    def __init__(
+        self, store: LogStore, metadata: Metadata, predicate: Predicate, clock: Clock, task: int
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._layout = layout_of(metadata)
+        self._predicate = predicate
+        self._clock = clock
+        self._task = task
+
+    def rewrite(self, file: Mapping[str, Any]) -> Rewritten:
+        """Return what becomes of a file, given as a row of ADD_SCHEMA.
+
+        Raises: BrokenLog (`DataFileMissing`); Unavailable.
+        """
+        path = str(file["path"])
+        names = sorted(columns_of(self._predicate)) or [self._layout.schema.names[0]]
+        deleted, total = 0, 0
+        for batch in self._read(file, names):
+            total += batch.num_rows
+            deleted += _count(self._matches(batch))
+        if deleted in (0, total):
+            return Rewritten(path, deleted, 0, ())
+        writer = FileWriter(self._store, self._layout, self._clock, self._task)
+        for batch in self._read(file, None):
+            writer.write(batch.filter(pc.invert(self._matches(batch))))
+        return Rewritten(path, deleted, total - deleted, tuple(writer.finish()))
+
+    def _read(self, file: Mapping[str, Any], columns: list[str] | None) -> Iterator[pa.Table]:
+        for batch in read_file(self._store, file, self._metadata, columns):
+            yield pa.Table.from_batches([batch])
+
+    def _matches(self, rows: pa.Table) -> pa.ChunkedArray:
+        return pc.fill_null(evaluate(self._predicate, rows), False)
+
+
+def whole_files(snapshot: Snapshot, predicate: Predicate, layout: Layout) -> pa.Table:
+    """Return the files whose rows all match a predicate over partition columns alone."""
+    files = snapshot.files
+    by_name = {one.name: one.kind for one in layout.schema.fields}
+    values = files["partitionValues"].to_pylist()
+    columns = {
+        name: partitions.column([dict(one or ()).get(name) for one in values], by_name[name])
+        for name in layout.partition_columns
+    }
+    rows = pa.table(columns) if columns else pa.table({"path": files["path"]})
+    return files.filter(pc.fill_null(evaluate(predicate, rows), False))
+
+
+def _count(mask: pa.ChunkedArray) -> int:
+    return int(pc.sum(mask).as_py() or 0)

@@ -1,0 +1,107 @@
+"""Proposals and what was told of them, as the topics still hold it."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from tidegate.delta.errors import MalformedRecord
+from tidegate.pipeline.codec import decode
+from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.topics import Topics
+from tidegate.runtime.bus import Bus, Offset, Reader, Record, TopicPartition
+
+QUIET_S: Final = 2.0
+"""A topic that gives nothing for so long is read to its end."""
+
+OUTCOMES_EACH: Final = 4
+"""Outcomes looked through for each proposal that is listed: an outcome may be told again."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """A proposal as it first arrived, and all outcomes of it that the topic still holds.
+
+    Units: `at_ms` is the record's timestamp; `latency_ms` the time to the first outcome.
+    """
+
+    proposal: Proposal
+    partition: int
+    offset: int
+    at_ms: int
+    outcomes: tuple[Outcome, ...]
+    latency_ms: int | None
+
+    @property
+    def status(self) -> str:
+        """What was told last, or `pending`."""
+        return self.outcomes[-1].status if self.outcomes else "pending"
+
+
+def last_proposals(bus: Bus, topics: Topics, limit: int) -> list[Told]:
+    """Return the newest proposals of all partitions, oldest first. Raises: Unavailable."""
+    told = [
+        one
+        for number in range(bus.partitions(topics.proposals))
+        for one in _of_partition(bus, topics, number, limit)
+    ]
+    return sorted(told, key=lambda one: (one.at_ms, one.partition, one.offset))[-limit:]
+
+
+def find_proposal(bus: Bus, topics: Topics, proposal_id: UUID) -> Told | None:
+    """Return a proposal by its id, or None where the topic no longer holds it.
+
+    Raises: Unavailable.
+    """
+    for number in range(bus.partitions(topics.proposals)):
+        for one in _of_partition(bus, topics, number, None):
+            if one.proposal.proposal_id == proposal_id:
+                return one
+    return None
+
+
+def _of_partition(bus: Bus, topics: Topics, number: int, limit: int | None) -> Iterator[Told]:
+    reader = bus.reader()
+    many = None if limit is None else limit * OUTCOMES_EACH
+    try:
+        outcomes: dict[UUID, list[tuple[int, Outcome]]] = defaultdict(list)
+        for record in _tail(reader, TopicPartition(topics.outcomes, number), many):
+            if record.value is not None:
+                outcome = decode(Outcome, record.value)
+                outcomes[outcome.proposal_id].append((record.timestamp_ms, outcome))
+        seen: set[UUID] = set()
+        for record in _tail(reader, TopicPartition(topics.proposals, number), limit):
+            proposal = _readable(record)
+            if proposal is not None and proposal.proposal_id not in seen:
+                seen.add(proposal.proposal_id)
+                yield _told(record, proposal, outcomes[proposal.proposal_id])
+    finally:
+        reader.close()
+
+
+def _told(record: Record, proposal: Proposal, outcomes: list[tuple[int, Outcome]]) -> Told:
+    latency_ms = outcomes[0][0] - record.timestamp_ms if outcomes else None
+    told = tuple(outcome for _, outcome in outcomes)
+    place = (record.at.partition, record.offset, record.timestamp_ms)
+    return Told(proposal, *place, told, latency_ms)
+
+
+def _readable(record: Record) -> Proposal | None:
+    """Return the proposal in a record, or None for one that went to the dead letters."""
+    try:
+        return decode(Proposal, record.value)
+    except MalformedRecord:
+        return None
+
+
+def _tail(reader: Reader, at: TopicPartition, limit: int | None) -> Iterator[Record]:
+    first, end = reader.bounds(at)
+    following = first if limit is None else Offset(max(first, end - limit))
+    while following < end:
+        records = reader.read(at, following, QUIET_S)
+        if not records:
+            return
+        yield from records
+        following = Offset(records[-1].offset + 1)

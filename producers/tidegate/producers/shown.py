@@ -1,0 +1,19 @@
+"""How times and sizes are shown to people."""
+
+from datetime import UTC, datetime
+
+from tidegate.delta.snapshot import Snapshot
+
+
+def instant(at_ms: int | None) -> str:
+    """Return a time in UTC, to the millisecond; empty for None."""
+    if at_ms is None:
+        return ""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC).replace(tzinfo=None)
+    return at.isoformat(sep=" ", timespec="milliseconds")
+
+
+def total_size(snapshot: Snapshot) -> int:
+    """Return the bytes of all live files."""
+    total = snapshot.files.group_by([]).aggregate([("size", "sum")])["size_sum"][0].as_py()
+    return int(total or 0)

@@ -1,0 +1,72 @@
+"""The batch writer: tasks write files, the driver's side proposes once.
+
+`commit` and `abort` run in Python processes of their own, without a session.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import orjson
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from tidegate.delta.actions import Add
+from tidegate.delta.schema.types import StructType
+from tidegate.producers.connection import client_for, clock, store_for
+from tidegate.producers.files.writer import FileWriter, actions_of
+from tidegate.producers.options import WriteOptions, app_txn_of
+from tidegate.producers.source.trail import tell
+from tidegate.producers.writing import Mode, Plan, Saying, commit, plan
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task wrote; of a stream also under which plan, and the stream's id."""
+
+    adds: bytes
+    plan: Plan | None = None
+    query_id: str | None = None
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes one DataFrame as one proposal."""
+
+    def __init__(self, options: WriteOptions, frame: StructType, mode: Mode) -> None:
+        super().__init__()
+        self._options = options
+        self._app_txn = app_txn_of(options)
+        self._plan = plan(client_for(options.kafka), frame, mode, options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task. Raises: InvalidRequest for a row that breaks the schema."""
+        return Written(write_files(self._plan, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Propose what the tasks wrote, and wait. Raises: Rejected, OutcomeUnknown."""
+        saying = Saying.of(self._options, self._app_txn)
+        client = client_for(self._options.kafka)
+        tell(self._plan.place.root, commit(client, self._plan, adds_of(messages), saying))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave the files to vacuum: a proposal that names them may have been published."""
+
+
+def write_files(written: Plan, batches: Iterator[pa.RecordBatch]) -> bytes:
+    """Write the rows of this task, and return its add actions as they travel to the driver."""
+    task = TaskContext.get()
+    number = task.partitionId() if task is not None else 0
+    writer = FileWriter(store_for(written.place), written.layout, clock(), number)
+    for batch in batches:
+        writer.write(batch)
+    return orjson.dumps([add.to_row() for add in writer.finish()])
+
+
+def adds_of(messages: Sequence[WriterCommitMessage | None]) -> list[Add]:
+    """Return the add actions of all tasks."""
+    return [
+        add
+        for message in messages
+        if isinstance(message, Written)
+        for add in actions_of(orjson.loads(message.adds))
+    ]

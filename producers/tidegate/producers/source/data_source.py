@@ -1,0 +1,51 @@
+"""The data source itself: it reads options and makes readers and writers.
+
+Spark makes it anew in several Python processes without a session; what travels is pickled.
+"""
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from tidegate.producers.options import for_reading, for_writing
+from tidegate.producers.source.batch import BatchWriter
+from tidegate.producers.source.reader import TableReader, open_view
+from tidegate.producers.source.spark_schema import from_spark, to_spark
+from tidegate.producers.source.stream import StreamWriter
+from tidegate.producers.writing import Mode
+
+
+class TidegateSource(DataSource):
+    """`format("tidegate")`: a Delta table behind the gate."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._version: int | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "tidegate"
+
+    def schema(self) -> StructType:
+        """Return the table's columns. The version seen here is the one that is read."""
+        view = open_view(for_reading(self.options))
+        self._version = int(view.snapshot.version)
+        return to_spark(view.schema)
+
+    def reader(self, schema: StructType) -> TableReader:
+        """Return a reader of the table at the version that `schema` saw."""
+        return TableReader(for_reading(self.options), self._version, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Return a writer of one batch; what can be wrong without rows is found here."""
+        return BatchWriter(for_writing(self.options), from_spark(schema), _mode(overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 (Spark's name)
+        """Return a writer of micro-batches."""
+        return StreamWriter(for_writing(self.options), from_spark(schema), _mode(overwrite))
+
+
+def _mode(overwrite: bool) -> Mode:
+    return "overwrite" if overwrite else "append"

@@ -1,0 +1,71 @@
+"""The stream writer: a proposal a micro-batch, in the table exactly once.
+
+Spark repeats a batch whose commit failed or was not seen, under the same id and with new files. The
+app transaction (query id, batch id) lets the committer tell the repeat; its files are garbage then.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from tidegate.delta.errors import InvalidRequest
+from tidegate.delta.schema.types import StructType
+from tidegate.producers.connection import client_for
+from tidegate.producers.draft import StreamBatch
+from tidegate.producers.options import WriteOptions
+from tidegate.producers.source.batch import Written, adds_of, write_files
+from tidegate.producers.source.trail import tell
+from tidegate.producers.writing import Mode, Saying, commit, plan
+
+_QUERY_ID = "sql.streaming.queryId"
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes micro-batches; Spark makes it anew for each."""
+
+    def __init__(self, options: WriteOptions, frame: StructType, mode: Mode) -> None:
+        super().__init__()
+        if options.txn_version is not None:
+            raise InvalidRequest(
+                "a stream's txnVersion is its batch id: leave the option txnVersion out",
+                error_class="DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS",
+            )
+        self._options = options
+        self._plan = plan(client_for(options.kafka), frame, mode, options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task. Raises: InvalidRequest for a row that breaks the schema."""
+        task = TaskContext.get()
+        query_id = task.getLocalProperty(_QUERY_ID) if task is not None else None
+        return Written(write_files(self._plan, iterator), self._plan, query_id)
+
+    def commit(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 (Spark's name)
+    ) -> None:
+        """Propose what the batch wrote, and wait. Raises: Rejected, OutcomeUnknown."""
+        written = [message for message in messages if isinstance(message, Written)]
+        query_id = next((one.query_id for one in written if one.query_id), None)
+        if query_id is None and self._options.txn_app_id is None:
+            if written:
+                raise InvalidRequest(
+                    f"batch {batchId} does not say which stream it belongs to; "
+                    "give the stream the option txnAppId",
+                    error_class="DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS",
+                )
+            return
+        batch = StreamBatch(query_id or str(self._options.txn_app_id), batchId)
+        saying = Saying.of_batch(self._options, batch)
+        chosen = next((one.plan for one in written if one.plan), self._plan)
+        client = client_for(self._options.kafka)
+        tell(chosen.place.root, commit(client, chosen, adds_of(messages), saying))
+
+    def abort(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 (Spark's name)
+    ) -> None:
+        """Leave the files to vacuum: a proposal that names them may have been published."""

@@ -1,0 +1,23 @@
+"""What a write leaves in the log of its process: one line an outcome."""
+
+import logging
+
+from tidegate.pipeline.outcome import Outcome
+from tidegate.runtime.logs import log_event
+
+_logger = logging.getLogger("tidegate.producers")
+
+
+def tell(root: str, outcome: Outcome | None) -> None:
+    """Log how a write ended."""
+    if outcome is None:
+        log_event(_logger, "unchanged", table=root)
+    else:
+        log_event(
+            _logger,
+            outcome.status,
+            table=root,
+            version=outcome.version,
+            proposal=str(outcome.proposal_id),
+            offset=outcome.offset,
+        )

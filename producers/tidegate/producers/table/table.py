@@ -1,0 +1,135 @@
+"""A Delta table behind the gate, as a Spark program holds it."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, Self
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from tidegate.delta.errors import InvalidRequest
+from tidegate.producers.connection import client_for, store_for
+from tidegate.producers.history import Entry, history
+from tidegate.producers.options import for_writing
+from tidegate.producers.source.spark_schema import from_spark
+from tidegate.producers.source.trail import tell
+from tidegate.producers.table.deletion import delete
+from tidegate.producers.table.rewriting import SparkRunner
+from tidegate.producers.writing import Saying, commit, creating, creation
+from tidegate.runtime.open_table import head_version
+
+NO_OPTIONS: Final[Mapping[str, str]] = {}
+EVERY_ROW: Final = "true"
+
+_HISTORY: Final = (
+    "version long, timestamp timestamp, operation string, operationParameters map<string,string>, "
+    "readVersion long, isolationLevel string, isBlindAppend boolean, "
+    "operationMetrics map<string,string>, userMetadata string, engineInfo string, proposals int"
+)
+
+
+class Table:
+    """A table at a path. `options` are those of `format("tidegate")`: `kafka.*`, `storage.*`."""
+
+    def __init__(
+        self, spark: SparkSession, path: str, options: Mapping[str, str] = NO_OPTIONS
+    ) -> None:
+        self._spark = spark
+        self._given = dict(options)
+        self._options = for_writing({**options, "path": path})
+        if self._options.txn_app_id is not None or self._options.txn_version is not None:
+            raise InvalidRequest(
+                "txnAppId and txnVersion are options of one write, not of a table: leave them out",
+                error_class="DELTA_ILLEGAL_OPTION",
+            )
+
+    @classmethod
+    def for_path(
+        cls, spark: SparkSession, path: str, options: Mapping[str, str] = NO_OPTIONS
+    ) -> Self:
+        """Return the table at a path or URI. Raises: InvalidRequest (`NotADeltaTable`)."""
+        table = cls(spark, path, options)
+        if head_version(store_for(table._options.place)) is None:
+            raise InvalidRequest(
+                f"{table.root} is no Delta table: check the path, or make one with Table.create",
+                error_class="NotADeltaTable",
+            )
+        return table
+
+    @classmethod
+    def create(
+        cls,
+        spark: SparkSession,
+        path: str,
+        schema: StructType | str,
+        partition_columns: Sequence[str] = (),
+        properties: Mapping[str, str] = NO_OPTIONS,
+        options: Mapping[str, str] = NO_OPTIONS,
+    ) -> Self:
+        """Create an empty table, version 0, and return it. The option `name` registers it so.
+
+        Raises: InvalidRequest, naming the column or property; Rejected; OutcomeUnknown.
+        """
+        table = cls(spark, path, options)
+        asked = table._options
+        client = client_for(asked.kafka)
+        fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+        if not isinstance(fields, StructType):
+            raise InvalidRequest(f"{schema!r} is no list of columns", error_class="ParseException")
+        made = creation(client, from_spark(fields), partition_columns, asked, properties)
+        planned = creating(made, asked.place)
+        tell(table.root, commit(client, planned, (), Saying.of(asked)))
+        return table
+
+    @property
+    def root(self) -> str:
+        """The canonical URI of the table's root."""
+        return self._options.place.root
+
+    def version(self) -> int:
+        """Return the newest version. Raises: InvalidRequest (`NotADeltaTable`)."""
+        return next(iter(history(store_for(self._options.place), 1))).version
+
+    def delete(self, condition: str = EVERY_ROW) -> int | None:
+        """Delete the rows for which a SQL condition is true, and return the version that did it.
+
+        Without matching rows nothing is proposed, and None is returned.
+        Raises: Rejected, with the rule and the winner, when another commit came between; run it
+        again on what the table is then. OutcomeUnknown; InvalidRequest; UnsupportedFeature.
+        """
+        asked = self._options
+        client, runner = client_for(asked.kafka), SparkRunner(self._spark)
+        outcome = delete(client, asked.place, condition, Saying.of(asked), runner)
+        tell(self.root, outcome)
+        return None if outcome is None else outcome.version
+
+    def history(self, limit: int | None = None) -> DataFrame:
+        """Return the table's versions, newest first, a row each."""
+        entries = history(store_for(self._options.place), limit)
+        return self._spark.createDataFrame([_row(one) for one in entries], _HISTORY)
+
+    def to_df(self, version: int | None = None, timestamp: str | None = None) -> DataFrame:
+        """Return the table's rows: as they are, or at a version or timestamp."""
+        reader = self._spark.read.format("tidegate").options(**self._given)
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        if timestamp is not None:
+            reader = reader.option("timestampAsOf", timestamp)
+        return reader.load(self.root)
+
+
+def _row(entry: Entry) -> tuple[object, ...]:
+    at = entry.timestamp_ms
+    return (
+        entry.version,
+        None if at is None else datetime.fromtimestamp(at / 1000, UTC),
+        entry.operation,
+        dict(entry.parameters),
+        entry.read_version,
+        entry.isolation_level,
+        entry.is_blind_append,
+        dict(entry.metrics),
+        entry.user_metadata,
+        entry.engine_info,
+        entry.proposals,
+    )

@@ -1,0 +1,261 @@
+"""One write from beginning to end, without Spark: plan, then files, then one proposal.
+
+The plan is made before any row is written and travels with the rows to wherever they are written;
+`commit` brings the files together, proposes, and waits.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Final, Literal
+from uuid import UUID
+
+from tidegate.delta.actions import Add, Metadata, Protocol
+from tidegate.delta.errors import InvalidRequest
+from tidegate.delta.features.properties import append_only, validate
+from tidegate.delta.features.table import check_writable, protocol_for_new_table
+from tidegate.delta.files.columns import rows_to_adds
+from tidegate.delta.schema.types import StructType, format_schema, parse_schema
+from tidegate.delta.snapshot import Snapshot
+from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.proposal import AppTxn, Isolation, Proposal
+from tidegate.pipeline.published import TableRecord
+from tidegate.producers import draft
+from tidegate.producers.client import APP_TXN_SEEN, TABLE_EXISTS, Client, Rejected, result
+from tidegate.producers.columns import (
+    as_nullable,
+    check_frame,
+    check_new,
+    check_partitioning,
+    resolve_partition_columns,
+)
+from tidegate.producers.connection import store_for
+from tidegate.producers.files.parquet import Layout, layout_of
+from tidegate.producers.options import Place, WriteOptions
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.open_table import head_version, open_snapshot
+
+Mode = Literal["append", "overwrite"]
+
+NO_PROPERTIES: Final[Mapping[str, str]] = {}
+ENGINE: Final = f"Tidegate/{version('tidegate')}"
+GRACE_MS: Final = 10 * 60 * 1000
+"""How long after its writer gave up waiting a proposal may still be committed."""
+
+
+@dataclass(frozen=True)
+class Creation:
+    """A table that this write creates: what version 0 says of it, and the registry's id for it."""
+
+    table: UUID
+    protocol: Protocol
+    metadata: Metadata
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is decided before any row is written. `since_ms` is when that was."""
+
+    place: Place
+    mode: Mode
+    layout: Layout
+    read_version: int
+    table_id: str | None
+    since_ms: int
+    creation: Creation | None = None
+
+
+@dataclass(frozen=True)
+class Saying:
+    """What a writer wants said of its proposal, and how long it waits."""
+
+    timeout_s: float
+    isolation: Isolation = "default"
+    user_metadata: str | None = None
+    app_txn: AppTxn | None = None
+    batch: draft.StreamBatch | None = None
+    name: str | None = None
+
+    @classmethod
+    def of(cls, options: WriteOptions, app_txn: AppTxn | None = None) -> "Saying":
+        """Return what some options ask for."""
+        return cls(
+            timeout_s=options.outcome_timeout_s,
+            isolation=options.isolation,
+            user_metadata=options.user_metadata,
+            app_txn=app_txn,
+            name=options.name,
+        )
+
+    @classmethod
+    def of_batch(cls, options: WriteOptions, batch: draft.StreamBatch) -> "Saying":
+        """Return the same for a micro-batch of a stream, which is committed at most once."""
+        app_id = options.txn_app_id or batch.query_id
+        txn = AppTxn(app_id=app_id, version=batch.batch_id)
+        return replace(cls.of(options, txn), batch=batch)
+
+
+def plan(client: Client, frame: StructType, mode: Mode, options: WriteOptions) -> Plan:
+    """Return the plan of a write, after every check that needs no row.
+
+    Raises: InvalidRequest, naming the column; UnsupportedFeature; BrokenLog; Unavailable.
+    """
+    place, now_ms = options.place, client.clock.now_ms()
+    store = store_for(place)
+    if head_version(store) is None:
+        return _plan_creation(client, frame, mode, options)
+    snapshot = open_snapshot(store)
+    schema = check_open_to(snapshot, place.root)
+    check_frame(frame, schema, place.root)
+    columns = snapshot.metadata.partition_columns
+    check_partitioning(options.partition_columns, schema, columns, place.root)
+    if mode == "overwrite":
+        check_may_remove(snapshot, place.root)
+    limit = options.records_per_file_max
+    layout = layout_of(snapshot.metadata, options.compression, limit)
+    metadata_id = snapshot.metadata.id
+    return Plan(place, mode, layout, int(snapshot.version), metadata_id, now_ms)
+
+
+def commit(client: Client, written: Plan, adds: Sequence[Add], saying: Saying) -> Outcome | None:
+    """Propose the files of a write and return the outcome; None where nothing changes.
+
+    A batch of a stream that is in the table already is no error: its outcome is the rejection.
+    Raises: Rejected, OutcomeUnknown, InvalidRequest (`TableNotRegistered`), Unavailable.
+    """
+    stamp = stamp_for(client, saying, written.since_ms)
+    store = store_for(written.place)
+    if written.creation is not None:
+        proposal = _draft_creation(written, written.creation, stamp, adds, saying)
+    elif written.mode == "append" and not adds:
+        return None
+    else:
+        target = target_of(client.require(written.place.root), written)
+        proposal = _draft_change(store, target, stamp, written, adds, saying.batch)
+    try:
+        return propose(client, store, proposal, saying.timeout_s)
+    except Rejected as rejected:
+        if saying.app_txn is not None and _is_in(store, saying.app_txn, rejected):
+            return rejected.outcome
+        raise
+
+
+def propose(client: Client, store: LogStore, proposal: Proposal, timeout_s: float) -> Outcome:
+    """Send a proposal, its actions by claim check where they are many, and await `committed`.
+
+    Raises: Rejected, OutcomeUnknown, Unavailable.
+    """
+    sent, content = draft.with_claim_check(proposal)
+    if content is not None and sent.claim_check is not None:
+        store.put(sent.claim_check.path, content)
+    return result(client.propose(sent, timeout_s))
+
+
+def stamp_for(client: Client, saying: Saying, since_ms: int | None = None) -> draft.Stamp:
+    """Return the stamp of a new proposal."""
+    now_ms = client.clock.now_ms()
+    return draft.Stamp(
+        proposal_id=client.new_id(),
+        created_ms=now_ms,
+        deadline_ms=now_ms + round(saying.timeout_s * 1000) + GRACE_MS,
+        files_since_ms=since_ms,
+        isolation=saying.isolation,
+        app_txn=saying.app_txn,
+        engine_info=ENGINE,
+        user_metadata=saying.user_metadata,
+    )
+
+
+def target_of(record: TableRecord, written: Plan) -> draft.Target:
+    """Return the target of a write to a registered table."""
+    return draft.Target(record.table, record.table_root, written.read_version, written.table_id)
+
+
+def check_open_to(snapshot: Snapshot, root: str) -> StructType:
+    """Return the schema of a table that we can write.
+
+    Raises: UnsupportedFeature.
+    """
+    check_writable(snapshot.protocol, snapshot.metadata, root)
+    return parse_schema(snapshot.metadata.schema_string)
+
+
+def check_may_remove(snapshot: Snapshot, root: str) -> None:
+    """Check that rows may leave the table. Raises: InvalidRequest."""
+    if append_only(snapshot.metadata):
+        raise InvalidRequest(
+            f"{root} is append-only (delta.appendOnly=true): rows can be added and none removed; "
+            "nothing was proposed",
+            error_class="DELTA_CANNOT_MODIFY_APPEND_ONLY",
+        )
+
+
+def creation(
+    client: Client,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    options: WriteOptions,
+    properties: Mapping[str, str] = NO_PROPERTIES,
+) -> Creation:
+    """Return a new table with a schema and properties, checked.
+
+    Raises: InvalidRequest, naming the column or property; UnsupportedFeature.
+    """
+    root = options.place.root
+    check_new(schema, partition_columns, root)
+    validate(properties)
+    columns = resolve_partition_columns(schema, partition_columns, root)
+    metadata = Metadata(
+        id=str(client.new_id()),
+        name=options.name,
+        schema_string=format_schema(schema),
+        partition_columns=columns,
+        configuration=dict(properties),
+        created_time=client.clock.now_ms(),
+    )
+    return Creation(client.new_id(), protocol_for_new_table(metadata), metadata)
+
+
+def creating(made: Creation, place: Place) -> Plan:
+    """Return the plan of a creation without rows."""
+    layout, since_ms = layout_of(made.metadata), made.metadata.created_time or 0
+    return Plan(place, "append", layout, draft.NO_VERSION, None, since_ms, made)
+
+
+def _is_in(store: LogStore, txn: AppTxn, rejected: Rejected) -> bool:
+    """Whether these rows are in the table: an earlier attempt, unanswered then, brought them."""
+    if rejected.rule == APP_TXN_SEEN:
+        return True
+    if rejected.rule != TABLE_EXISTS:
+        return False
+    seen = open_snapshot(store).app_transactions.get(txn.app_id)
+    return seen is not None and seen.version >= txn.version
+
+
+def _plan_creation(client: Client, frame: StructType, mode: Mode, options: WriteOptions) -> Plan:
+    made = creation(client, as_nullable(frame), options.partition_columns or (), options)
+    layout = layout_of(made.metadata, options.compression, options.records_per_file_max)
+    now_ms = client.clock.now_ms()
+    return Plan(options.place, mode, layout, draft.NO_VERSION, None, now_ms, made)
+
+
+def _draft_creation(
+    written: Plan, made: Creation, stamp: draft.Stamp, adds: Sequence[Add], saying: Saying
+) -> Proposal:
+    name = saying.name
+    target = draft.Target(made.table, written.place.root, draft.NO_VERSION, None, name)
+    return draft.create(target, stamp, made.protocol, made.metadata, adds or None)
+
+
+def _draft_change(
+    store: LogStore,
+    target: draft.Target,
+    stamp: draft.Stamp,
+    written: Plan,
+    adds: Sequence[Add],
+    batch: draft.StreamBatch | None,
+) -> Proposal:
+    if written.mode == "append":
+        return draft.append(target, stamp, adds, batch)
+    live = rows_to_adds(open_snapshot(store, written.read_version).files)
+    return draft.overwrite(target, stamp, adds, live, batch)

@@ -1,0 +1,109 @@
+"""Which files hold the changes of a version: change files, or else what was added and removed."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from tidegate.delta.actions import Add, Cdc, CommitInfo, DeletionVector, Remove
+from tidegate.delta.commit import Commit
+from tidegate.delta.errors import BrokenLog, UnsupportedFeature
+from tidegate.delta.names import Version
+from tidegate.delta.paths import canonical_path
+
+Change = Literal["cdc", "insert", "delete"]
+
+_MERGE_METRICS: Final = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+
+
+@dataclass(frozen=True)
+class ChangeFile:
+    """A file whose rows are changes.
+
+    `change` says what each row is; in a `cdc` file the rows say it themselves. `size` in bytes,
+    None where a remove does not state it.
+    Spec: "Change Data Files"
+    """
+
+    change: Change
+    path: str
+    partition_values: Mapping[str, str | None]
+    deletion_vector: DeletionVector | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class ChangePlan:
+    """The files that hold the changes of one version, deletions first.
+
+    Units: `timestamp_ms` since the Unix epoch, as the reader of changes is told it.
+    Spec: "Reader Requirements for AddCDCFile"
+    """
+
+    version: Version
+    timestamp_ms: int
+    files: tuple[ChangeFile, ...]
+
+
+def plan(commit: Commit, timestamp_ms: int) -> ChangePlan:
+    """Return where the changes of a commit are to be read.
+
+    Change files hide all that was added and removed. Without them, actions that change no data
+    hold no changes, nor do those of a MERGE that says it changed no row.
+    Raises: UnsupportedFeature (`deletionVectors`) where a file stays with other deleted rows.
+    Spec: "Reader Requirements for AddCDCFile"
+    """
+    changes = commit.of(Cdc)
+    if changes:
+        files = tuple(ChangeFile("cdc", c.path, c.partition_values, None, c.size) for c in changes)
+    elif _changed_nothing(commit.info):
+        files = ()
+    else:
+        files = tuple(_from_data(commit))
+    return ChangePlan(commit.version, timestamp_ms, files)
+
+
+def _changed_nothing(info: CommitInfo | None) -> bool:
+    if info is None or info.operation != "MERGE":
+        return False
+    metrics = info.operation_metrics or {}
+    return all(str(metrics.get(name)) == "0" for name in _MERGE_METRICS)
+
+
+def _from_data(commit: Commit) -> Iterator[ChangeFile]:
+    adds = {canonical_path(one.path): one for one in commit.adds if one.data_change}
+    removes = {canonical_path(one.path): one for one in commit.removes if one.data_change}
+    for path in adds.keys() & removes.keys():
+        if adds[path].key.dv_id != removes[path].key.dv_id:
+            raise _refused(commit.version, path)
+    for path, remove in removes.items():
+        if path not in adds:
+            yield _deleted(commit.version, remove)
+    for path, add in adds.items():
+        if path not in removes:
+            yield _inserted(commit.version, add)
+
+
+def _deleted(version: int, remove: Remove) -> ChangeFile:
+    if remove.deletion_vector is not None:
+        raise _refused(version, remove.path)
+    if remove.partition_values is None:
+        raise BrokenLog(
+            f"version {version} removes {remove.path!r} without saying its partition values, so "
+            "its rows can't be told as changes: read the changes from a later version on",
+            error_class="CorruptCommit",
+        )
+    return ChangeFile("delete", remove.path, remove.partition_values, None, remove.size)
+
+
+def _inserted(version: int, add: Add) -> ChangeFile:
+    if add.deletion_vector is not None:
+        raise _refused(version, add.path)
+    return ChangeFile("insert", add.path, add.partition_values, None, add.size)
+
+
+def _refused(version: int, path: str) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        f"version {version} holds changes of {path!r} in a deletion vector (feature "
+        "'deletionVectors'), which this release does not read: use a release that does",
+        feature="deletionVectors",
+    )

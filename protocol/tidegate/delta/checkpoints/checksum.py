@@ -1,0 +1,197 @@
+"""Version checksums: a few totals of a version, by which a reader can tell a broken log."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+import pyarrow.compute as pc
+
+from tidegate.delta.actions import DomainMetadata, Metadata, Protocol, Txn
+from tidegate.delta.commit import Commit
+from tidegate.delta.errors import BrokenLog
+from tidegate.delta.features import properties
+from tidegate.delta.paths import canonical_path
+from tidegate.delta.snapshot import Snapshot
+
+TXNS_MAX: Final = 100
+"""App transactions past which a checksum file says nothing of them."""
+
+DOMAINS_MAX: Final = 10
+"""Domains past which a checksum file says nothing of them."""
+
+
+@dataclass(frozen=True)
+class VersionChecksum:
+    """What a version holds, in totals.
+
+    `app_transactions` and `domains` are None where the file does not say.
+    Units: `table_size_bytes` in bytes; `in_commit_timestamp` in ms since the Unix epoch.
+    Spec: "Version Checksum File Schema"
+    """
+
+    table_size_bytes: int
+    num_files: int
+    protocol: Protocol
+    metadata: Metadata
+    app_transactions: Mapping[str, Txn] | None
+    domains: Mapping[str, DomainMetadata] | None
+    in_commit_timestamp: int | None = None
+    txn_id: str | None = None
+
+
+def of(snapshot: Snapshot, txn_id: str | None = None) -> VersionChecksum:
+    """Return the checksum of a snapshot; `txn_id` is that of the version's own commit.
+
+    Spec: "Version Checksum File"
+    """
+    live = {name: one for name, one in snapshot.domains.items() if not one.removed}
+    return VersionChecksum(
+        int(pc.sum(snapshot.files.column("size")).as_py() or 0),
+        snapshot.files.num_rows,
+        snapshot.protocol,
+        snapshot.metadata,
+        dict(snapshot.app_transactions),
+        live,
+        _timestamp(snapshot.metadata, snapshot.in_commit_timestamp),
+        txn_id,
+    )
+
+
+def evolve(checksum: VersionChecksum, commit: Commit) -> VersionChecksum | None:
+    """Return the checksum of the next version, or None where the commit alone can't tell.
+
+    It can't where a remove states no size, or where adds may repeat files that are already live
+    (all of them without a data change, and nothing removed): then `of` the snapshot is to be used.
+    Law: evolve(of(snapshot(v - 1)), commit(v)) == of(snapshot(v)), or None
+    Spec: "Version Checksum File"
+    """
+    size, files = _totals(commit)
+    if size is None:
+        return None
+    metadata = commit.metadata or checksum.metadata
+    stamp = commit.info.in_commit_timestamp if commit.info else None
+    return replace(
+        checksum,
+        table_size_bytes=checksum.table_size_bytes + size,
+        num_files=checksum.num_files + files,
+        protocol=commit.protocol or checksum.protocol,
+        metadata=metadata,
+        app_transactions=_with_txns(checksum.app_transactions, commit),
+        domains=_with_domains(checksum.domains, commit),
+        in_commit_timestamp=_timestamp(metadata, stamp),
+        txn_id=commit.info.txn_id if commit.info else None,
+    )
+
+
+def encode(checksum: VersionChecksum) -> bytes:
+    """Return the bytes of the version checksum file.
+
+    Spec: "Version Checksum File Schema"
+    """
+    body: dict[str, Any] = {
+        "txnId": checksum.txn_id,
+        "tableSizeBytes": checksum.table_size_bytes,
+        "numFiles": checksum.num_files,
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "inCommitTimestampOpt": checksum.in_commit_timestamp,
+        "setTransactions": _told_txns(checksum),
+        "domainMetadata": _told_domains(checksum),
+        "metadata": checksum.metadata.to_row()["metaData"],
+        "protocol": checksum.protocol.to_row()["protocol"],
+    }
+    return orjson.dumps({name: value for name, value in body.items() if value is not None}) + b"\n"
+
+
+def decode(content: bytes) -> VersionChecksum:
+    """Return what a version checksum file says.
+
+    Raises: BrokenLog (`CorruptChecksum`), where it is torn or lacks a required field.
+    Spec: "Version Checksum File Schema"
+    """
+    try:
+        body = orjson.loads(content)
+        txns, domains = body.get("setTransactions"), body.get("domainMetadata")
+        return VersionChecksum(
+            int(body["tableSizeBytes"]),
+            int(body["numFiles"]),
+            Protocol.model_validate(body["protocol"]),
+            Metadata.model_validate(body["metadata"]),
+            None if txns is None else {one["appId"]: Txn.model_validate(one) for one in txns},
+            None
+            if domains is None
+            else {one["domain"]: DomainMetadata.model_validate(one) for one in domains},
+            body.get("inCommitTimestampOpt"),
+            body.get("txnId"),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BrokenLog(
+            f"a version checksum file can't be read ({error!r}); it is only a check, so it may be "
+            "deleted, and is written anew for later versions",
+            error_class="CorruptChecksum",
+        ) from error
+
+
+def differences(stated: VersionChecksum, found: VersionChecksum) -> tuple[str, ...]:
+    """Return the names of the fields in which a stated checksum contradicts a computed one.
+
+    Law: differences(of(s), of(s)) == ()
+    Spec: "State Validation"
+    """
+    names = ["table_size_bytes", "num_files", "protocol", "metadata"]
+    names += [
+        name
+        for name in ("app_transactions", "domains", "in_commit_timestamp")
+        if getattr(stated, name) is not None
+    ]
+    return tuple(name for name in names if getattr(stated, name) != getattr(found, name))
+
+
+def _totals(commit: Commit) -> tuple[int | None, int]:
+    """Return by how many bytes and files the table grows; None for what can't be told."""
+    adds = {(canonical_path(one.path), one.key.dv_id): one.size for one in commit.adds}
+    removes = {(canonical_path(one.path), one.key.dv_id): one.size for one in commit.removes}
+    if adds and not removes and not any(one.data_change for one in commit.adds):
+        return None, 0
+    if adds.keys() & removes.keys() or len(adds) != len(commit.adds):
+        return None, 0
+    gone = [size for size in removes.values() if size is not None]
+    if len(gone) != len(removes):
+        return None, 0
+    return sum(adds.values()) - sum(gone), len(adds) - len(removes)
+
+
+def _with_txns(known: Mapping[str, Txn] | None, commit: Commit) -> Mapping[str, Txn] | None:
+    if known is None:
+        return None
+    return {**known, **{one.app_id: one for one in commit.txns}}
+
+
+def _with_domains(
+    known: Mapping[str, DomainMetadata] | None, commit: Commit
+) -> Mapping[str, DomainMetadata] | None:
+    if known is None:
+        return None
+    merged = {**known, **{one.domain: one for one in commit.domains}}
+    return {name: one for name, one in merged.items() if not one.removed}
+
+
+def _timestamp(metadata: Metadata, stamp: int | None) -> int | None:
+    return stamp if properties.in_commit_timestamps_enabled(metadata) else None
+
+
+def _told_txns(checksum: VersionChecksum) -> list[Any] | None:
+    txns = checksum.app_transactions
+    if txns is None or len(txns) > TXNS_MAX:
+        return None
+    if properties.txn_retention_ms(checksum.metadata) is not None:
+        return None
+    return [one.to_row()["txn"] for one in txns.values()]
+
+
+def _told_domains(checksum: VersionChecksum) -> list[Any] | None:
+    domains = checksum.domains
+    if domains is None or len(domains) > DOMAINS_MAX:
+        return None
+    return [one.to_row()["domainMetadata"] for one in domains.values()]

@@ -1,0 +1,227 @@
+"""What the log says of a column's values, file by file: bounds that hold, or nothing.
+
+Statistics come from many writers, so a value is only believed where it can't mislead: whatever is
+missing, of another type or possibly rounded becomes a wider bound or none.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.delta.files.grammar import as_single
+from tidegate.delta.schema import partitions
+from tidegate.delta.schema.types import FLOAT, STRING, DataType, DecimalType, PrimitiveType
+
+PREFIX_UNITS: Final = 32
+"""The length, in UTF-16 units, from which a string bound may have been cut."""
+
+UNICODE_MAX: Final = "\U0010ffff"
+_REPLACEMENT: Final = "\ufffd"
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_DECIMAL_SLACK: Final = Decimal("1e-15")
+"""How far, relatively, a decimal may be off that its writer passed through a double."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is known of one column in each file, in the files' order.
+
+    `lower` and `upper` hold None where nothing is known. `may_be_null` and `may_hold_value` are
+    true unless the file is known to hold no null, or nothing but nulls.
+    Spec: "Per-file Statistics"
+    """
+
+    lower: Sequence[Any]
+    upper: Sequence[Any]
+    may_be_null: Sequence[bool]
+    may_hold_value: Sequence[bool]
+
+
+def of_partition_column(files: pa.Table, name: str, kind: DataType) -> Bounds:
+    """Return the bounds of a partition column: each file has one value, or null.
+
+    Spec: "Partition Value Serialization"
+    """
+    texts = pc.map_lookup(files.column("partitionValues"), pa.scalar(name), "last")
+    encoded = texts.combine_chunks().dictionary_encode()
+    known = [_partition_value(text, kind) for text in encoded.dictionary.to_pylist()]
+    values = [_NULL if at is None else known[at] for at in encoded.indices.to_pylist()]
+    exact = [one.value for one in values]
+    return Bounds(
+        exact,
+        exact,
+        [one.value is None for one in values],
+        [not one.is_null for one in values],
+    )
+
+
+def parse_all(texts: Sequence[str | None], *, exact_numbers: bool) -> list[Mapping[str, Any]]:
+    """Return the statistics of each file as plain JSON; nothing where there are none to be read.
+
+    With `exact_numbers`, numbers with a point become decimals.
+    Spec: "Per-file Statistics"
+    """
+    return [_parsed(text, exact_numbers) for text in texts]
+
+
+def of_column(
+    statistics: Sequence[Mapping[str, Any]], path: tuple[str, ...], kind: DataType
+) -> Bounds:
+    """Return the bounds that the files' statistics give to a column.
+
+    Spec: "Per-file Statistics"
+    """
+    nested = len(path) > 1
+    counts = [
+        (whole(value_at(one.get("nullCount"), path)), whole(one.get("numRecords")))
+        for one in statistics
+    ]
+    return Bounds(
+        [_lower(value_at(one.get("minValues"), path), kind) for one in statistics],
+        [_upper(value_at(one.get("maxValues"), path), kind) for one in statistics],
+        [nested or nulls != 0 for nulls, _ in counts],
+        [nulls is None or nulls != rows for nulls, rows in counts],
+    )
+
+
+@dataclass(frozen=True)
+class _PartitionValue:
+    value: Any
+    is_null: bool
+
+
+_NULL: Final = _PartitionValue(None, True)
+_UNREADABLE: Final = _PartitionValue(None, False)
+
+
+def _partition_value(text: str, kind: DataType) -> _PartitionValue:
+    if text == "":
+        return _NULL
+    try:
+        value = partitions.parse(text, kind)
+    except ValueError:
+        return _UNREADABLE
+    return _PartitionValue(as_single(value) if kind == FLOAT else value, False)
+
+
+def _parsed(text: str | None, exact_numbers: bool) -> Mapping[str, Any]:
+    if not text:
+        return {}
+    try:
+        found = json.loads(text, parse_float=Decimal) if exact_numbers else orjson.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def value_at(tree: Any, path: tuple[str, ...]) -> Any:
+    """Return what a tree of JSON objects holds at a path, or None.
+
+    Spec: "Per-file Statistics"
+    """
+    for name in path:
+        if not isinstance(tree, dict):
+            return None
+        tree = tree.get(name)
+    return tree
+
+
+def whole(value: Any) -> int | None:
+    """Return a count, or None for what is none.
+
+    Spec: "Per-file Statistics"
+    """
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _lower(value: Any, kind: DataType) -> Any:
+    found = typed(value, kind)
+    if isinstance(found, datetime):
+        return _moved(found, -_MILLISECOND)
+    if isinstance(found, Decimal):
+        return found - abs(found) * _DECIMAL_SLACK
+    return found
+
+
+def _upper(value: Any, kind: DataType) -> Any:
+    found = typed(value, kind)
+    if isinstance(found, str):
+        return _upper_string(found)
+    if isinstance(found, datetime):
+        return _moved(found, _MILLISECOND)
+    if isinstance(found, Decimal):
+        return found + abs(found) * _DECIMAL_SLACK
+    return found
+
+
+def _upper_string(text: str) -> str:
+    """Return a string that no value can exceed, even if the writer only cut its maximum."""
+    units = len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+    if units >= PREFIX_UNITS:
+        whole = PREFIX_UNITS - 1 if text.isascii() else PREFIX_UNITS // 2 - 1
+        return max(text, text[:whole] + UNICODE_MAX * 2)
+    if text.endswith(_REPLACEMENT):
+        return text[:-1] + UNICODE_MAX * 2
+    return text
+
+
+def typed(value: Any, kind: DataType) -> Any:
+    """Return a bound as Python knows it, or None where it is not of its column's type.
+
+    Spec: "Per-file Statistics"
+    """
+    if kind == STRING:
+        return value if isinstance(value, str) else None
+    if isinstance(kind, DecimalType):
+        return Decimal(value) if _is_number(value) else None
+    if not isinstance(kind, PrimitiveType):
+        return None
+    match kind.name:
+        case "byte" | "short" | "integer" | "long":
+            return value if isinstance(value, int) and not isinstance(value, bool) else None
+        case "float":
+            return as_single(float(value)) if _is_number(value) else None
+        case "double":
+            return float(value) if _is_number(value) else None
+        case "date":
+            return _date(value)
+        case "timestamp":
+            moment = _moment(value)
+            return moment if moment is None or moment.tzinfo else None
+        case "timestamp_ntz":
+            moment = _moment(value)
+            return moment and moment.replace(tzinfo=None)
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _date(value: Any) -> date | None:
+    try:
+        return date.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _moment(value: Any) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(value)
+        return moment.astimezone(UTC) if moment.tzinfo else moment
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _moved(moment: datetime, by: timedelta) -> datetime | None:
+    try:
+        return moment + by
+    except OverflowError:
+        return None

@@ -1,0 +1,233 @@
+"""The predicate grammar: a tree of plain JSON, and what its parts mean.
+
+| node | fields |
+|---|---|
+| `=` `!=` `<` `<=` `>` `>=` `<=>` | `column` (a path), `value`, `type` |
+| `in` | `column`, `values`, `type` |
+| `is_null`, `is_not_null` | `column` |
+| `and`, `or` | `args` |
+| `not` | `arg` |
+| `true` | everything |
+| `opaque` | `columns`, `text`: what the grammar can't say; it may match anything |
+
+A value is JSON in the named type: numbers as numbers, but NaN, infinities and decimals as text;
+dates and timestamps as the log's partition values spell them; binary in base64.
+"""
+
+import base64
+import binascii
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, Final, cast
+
+from tidegate.delta.schema import partitions
+from tidegate.delta.schema.types import PRIMITIVES, DataType, DecimalType, PrimitiveType
+
+Predicate = Mapping[str, Any]
+"""A node with `op`; see the table above."""
+
+COMPARISONS: Final = frozenset({"=", "!=", "<", "<=", ">", ">=", "<=>"})
+LEAVES: Final = COMPARISONS | {"in", "is_null", "is_not_null"}
+
+_DECIMAL: Final = re.compile(r"^decimal\((\d+),\s*(\d+)\)$")
+_BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_FLOATING: Final = frozenset({"float", "double"})
+_TEMPORAL: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
+_SINGLE: Final = struct.Struct("<f")
+
+
+def conjuncts(predicate: Predicate) -> list[Predicate]:
+    """Return the parts of a predicate that must all be true: nested ANDs are one list.
+
+    Spec: "Per-file Statistics"
+    """
+    if predicate["op"] != "and":
+        return [predicate]
+    return [part for arg in predicate["args"] for part in conjuncts(arg)]
+
+
+def columns_of(predicate: Predicate) -> frozenset[str]:
+    """Return the names of the top-level columns that a predicate looks at.
+
+    Spec: "Per-file Statistics"
+    """
+    return frozenset(path[0] for path in paths_of(predicate))
+
+
+def paths_of(predicate: Predicate) -> frozenset[tuple[str, ...]]:
+    """Return the paths of the columns that a predicate looks at.
+
+    Spec: "Per-file Statistics"
+    """
+    return frozenset(_paths(predicate))
+
+
+def holds_opaque(predicate: Predicate) -> bool:
+    """Return whether a node or anything below it is opaque.
+
+    Spec: "Per-file Statistics"
+    """
+    return predicate["op"] == "opaque" or any(holds_opaque(arg) for arg in children(predicate))
+
+
+def children(predicate: Predicate) -> Sequence[Predicate]:
+    """Return the nodes directly below a node.
+
+    Raises: ValueError for an operator that the grammar lacks.
+    Spec: "Per-file Statistics"
+    """
+    match predicate["op"]:
+        case "and" | "or":
+            return cast(Sequence[Predicate], predicate["args"])
+        case "not":
+            return (predicate["arg"],)
+        case "true" | "opaque":
+            return ()
+        case op if op in LEAVES:
+            return ()
+        case op:
+            raise ValueError(f"a predicate holds the operator {op!r}, which the grammar lacks")
+
+
+def path_of(leaf: Predicate) -> tuple[str, ...]:
+    """Return the column of a comparison, as a path.
+
+    Spec: "Per-file Statistics"
+    """
+    return _path(leaf["column"])
+
+
+def kind_of(leaf: Predicate) -> DataType:
+    """Return the type that a comparison gives to its values.
+
+    Raises: ValueError for a type that the grammar lacks.
+    Spec: "Primitive Types"
+    """
+    name = leaf["type"]
+    if match := _DECIMAL.match(name):
+        return DecimalType(int(match[1]), int(match[2]))
+    if name not in PRIMITIVES:
+        raise ValueError(f"a predicate compares values of type {name!r}, which the grammar lacks")
+    return PrimitiveType(name)
+
+
+def literal(value: Any, kind: DataType) -> Any:
+    """Return a value of the tree as Python knows it: None, int, float, Decimal, datetime, ...
+
+    Raises: ValueError, which names the value.
+    Spec: "Primitive Types"
+    """
+    if value is None:
+        return None
+    try:
+        return _literal(value, kind)
+    except (TypeError, ArithmeticError, binascii.Error) as error:
+        raise ValueError(f"a predicate holds {value!r}, which is no {kind}") from error
+
+
+def as_single(value: float) -> float:
+    """Return the nearest number of single precision, as a column of type float holds it.
+
+    Spec: "Primitive Types"
+    """
+    try:
+        return float(_SINGLE.unpack(_SINGLE.pack(value))[0])
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def family(kind: DataType) -> str:
+    """Return what a type can be compared with: the name of its family.
+
+    Spec: "Primitive Types"
+    """
+    if isinstance(kind, DecimalType):
+        return "number"
+    if not isinstance(kind, PrimitiveType):
+        return "nested"
+    if kind.name in _BITS or kind.name in _FLOATING:
+        return "number"
+    return "moment" if kind.name in _TEMPORAL else kind.name
+
+
+def order(one: Any, other: Any) -> int:
+    """Return -1, 0 or 1 as the first value is less than, equal to or greater than the second.
+
+    NaN equals NaN and is greater than every other number; a decimal is compared with a float as
+    a float; dates and timestamps without a zone are compared with timestamps as UTC.
+    Spec: "Primitive Types"
+    """
+    left, right = _same(one, other), _same(other, one)
+    if left != left or right != right:
+        return int(left != left) - int(right != right)
+    return int(left > right) - int(left < right)
+
+
+def _same(value: Any, other: Any) -> Any:
+    if isinstance(other, float) and isinstance(value, Decimal | int):
+        return float(value)
+    if isinstance(value, date) and (
+        isinstance(value, datetime) != isinstance(other, datetime)
+        or (isinstance(value, datetime) and value.tzinfo is None and other.tzinfo is not None)
+    ):
+        return _utc(value)
+    return value
+
+
+def _utc(value: date) -> datetime:
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    return datetime(value.year, value.month, value.day, tzinfo=UTC)
+
+
+def _literal(value: Any, kind: DataType) -> Any:
+    if isinstance(kind, DecimalType):
+        return _finite(Decimal(value if isinstance(value, int | str) else repr(value)))
+    name = cast(PrimitiveType, kind).name
+    if name in _BITS:
+        return _whole(value, 1 << (_BITS[name] - 1))
+    if name == "float":
+        return as_single(float(value))
+    if name == "double":
+        return float(value)
+    if name == "boolean":
+        return _checked(value, bool)
+    if name == "string":
+        return _checked(value, str)
+    if name == "binary":
+        return base64.b64decode(_checked(value, str), validate=True)
+    return partitions.parse(_checked(value, str), kind)
+
+
+def _whole(value: Any, limit: int) -> int:
+    if isinstance(value, bool) or int(value) != value or not -limit <= value < limit:
+        raise TypeError("no whole number of the type")
+    return int(value)
+
+
+def _finite(value: Decimal) -> Decimal:
+    if not value.is_finite():
+        raise TypeError("no number")
+    return value
+
+
+def _checked(value: Any, wanted: type) -> Any:
+    if not isinstance(value, wanted):
+        raise TypeError(f"no {wanted.__name__}")
+    return value
+
+
+def _paths(predicate: Predicate) -> Iterator[tuple[str, ...]]:
+    if predicate["op"] == "opaque":
+        yield from (_path(column) for column in predicate.get("columns") or ())
+    elif predicate["op"] in LEAVES:
+        yield path_of(predicate)
+    for arg in children(predicate):
+        yield from _paths(arg)
+
+
+def _path(column: Any) -> tuple[str, ...]:
+    return (column,) if isinstance(column, str) else tuple(column)

@@ -1,0 +1,161 @@
+"""Predicates against partition values: does a scan cover a file that somebody added?
+
+What is asked of rows is in `predicate_rows`, what is asked of statistics in `pruning`; both are
+re-exported here, so that a caller needs one name.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from tidegate.delta.files.grammar import (
+    COMPARISONS,
+    Predicate,
+    as_single,
+    children,
+    columns_of,
+    conjuncts,
+    family,
+    holds_opaque,
+    kind_of,
+    literal,
+    order,
+    path_of,
+    paths_of,
+)
+from tidegate.delta.files.predicate_rows import evaluate
+from tidegate.delta.files.pruning import prune
+from tidegate.delta.schema import partitions
+from tidegate.delta.schema.types import FLOAT, STRING, DataType, StructType
+
+__all__ = ["Predicate", "columns_of", "conjuncts", "evaluate", "may_match_partition", "prune"]
+
+Value = Callable[[str], Any]
+"""Looks up the typed partition value of a column, by its name in any case."""
+
+_TRUE: Final[Predicate] = {"op": "true"}
+_SIGNS: Final[Mapping[str, tuple[int, ...]]] = {
+    "=": (0,),
+    "!=": (-1, 1),
+    "<": (-1,),
+    "<=": (-1, 0),
+    ">": (1,),
+    ">=": (0, 1),
+}
+"""Comparison -> the results of `order` that make it true."""
+
+
+def may_match_partition(
+    predicate: Predicate,
+    partition_values: Mapping[str, str | None],
+    schema: StructType,
+    partition_columns: Sequence[str],
+) -> bool:
+    """Return whether a file with these partition values may hold rows that a scan would have read.
+
+    Only the conjuncts whose columns all partition the table are looked at; what is opaque counts
+    as true, and so does all of a NOT or a comparison that holds something opaque. Statistics are
+    never looked at. On a table without partition columns every file matches.
+    Raises: ValueError for a partition value that is not of its column's type.
+    Spec: "Partition Value Serialization"
+    """
+    if not partition_columns:
+        return True
+    kinds = _kinds(schema, partition_columns)
+    values = _lookup(partition_values, kinds)
+    kept = (part for part in conjuncts(predicate) if _is_about(part, kinds))
+    return all(_truth(_widened(part, kinds), values) is True for part in kept)
+
+
+def _kinds(
+    schema: StructType, partition_columns: Sequence[str]
+) -> Mapping[str, tuple[str, DataType]]:
+    fields = {one.name.lower(): one.kind for one in schema.fields}
+    return {name.lower(): (name, fields.get(name.lower(), STRING)) for name in partition_columns}
+
+
+def _lookup(values: Mapping[str, str | None], kinds: Mapping[str, tuple[str, DataType]]) -> Value:
+    def value(name: str) -> Any:
+        column, kind = kinds[name.lower()]
+        return _typed(values.get(column), kind)
+
+    return value
+
+
+def _typed(text: str | None, kind: DataType) -> Any:
+    if text is None or (kind == STRING):
+        return text
+    if text == "":
+        raise ValueError(f"the partition value '' is no {kind}")
+    value = partitions.parse(text, kind)
+    return as_single(value) if kind == FLOAT else value
+
+
+def _is_about(part: Predicate, kinds: Mapping[str, Any]) -> bool:
+    return all(len(path) == 1 and path[0].lower() in kinds for path in paths_of(part))
+
+
+def _widened(node: Predicate, kinds: Mapping[str, tuple[str, DataType]]) -> Predicate:
+    if node["op"] in ("and", "or"):
+        return {"op": node["op"], "args": [_widened(arg, kinds) for arg in node["args"]]}
+    return _TRUE if holds_opaque(node) or _is_mixed(node, kinds) else node
+
+
+def _is_mixed(node: Predicate, kinds: Mapping[str, tuple[str, DataType]]) -> bool:
+    if "type" in node:
+        column = kinds[path_of(node)[0].lower()][1]
+        return family(column) != family(kind_of(node))
+    return any(_is_mixed(arg, kinds) for arg in children(node))
+
+
+def _truth(node: Predicate, value: Value) -> bool | None:
+    match node["op"]:
+        case "true":
+            return True
+        case "and":
+            return _all(node["args"], value, stop=False)
+        case "or":
+            return _all(node["args"], value, stop=True)
+        case "not":
+            inner = _truth(node["arg"], value)
+            return None if inner is None else not inner
+        case "is_null":
+            return value(path_of(node)[0]) is None
+        case "is_not_null":
+            return value(path_of(node)[0]) is not None
+        case "in":
+            return _is_in(value(path_of(node)[0]), node)
+        case op if op in COMPARISONS:
+            wanted = literal(node["value"], kind_of(node))
+            return _compared(op, value(path_of(node)[0]), wanted)
+        case op:
+            raise ValueError(f"a predicate holds the operator {op!r}, which the grammar lacks")
+
+
+def _all(args: Sequence[Predicate], value: Value, *, stop: bool) -> bool | None:
+    """Return AND (`stop` false) or OR (`stop` true); what follows the deciding part isn't read."""
+    result: bool | None = not stop
+    for arg in args:
+        truth = _truth(arg, value)
+        if truth is stop:
+            return stop
+        if truth is None:
+            result = None
+    return result
+
+
+def _compared(op: str, one: Any, other: Any) -> bool | None:
+    if op == "<=>":
+        if one is None or other is None:
+            return one is other
+        return order(one, other) == 0
+    if one is None or other is None:
+        return None
+    return order(one, other) in _SIGNS[op]
+
+
+def _is_in(one: Any, node: Predicate) -> bool | None:
+    kind = kind_of(node)
+    truths = [_compared("=", one, literal(value, kind)) for value in node["values"]]
+    if True in truths:
+        return True
+    return None if None in truths else False

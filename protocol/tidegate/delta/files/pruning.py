@@ -1,0 +1,251 @@
+"""Which files may hold a row that a predicate matches: from partition values and statistics.
+
+A file is left out only where no row of it can match. Bounds are taken as bounds, never as values:
+statistics may be wide, cut, rounded, missing or, for NaN, silent.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tidegate.delta.files import bounds
+from tidegate.delta.files.bounds import Bounds
+from tidegate.delta.files.grammar import (
+    COMPARISONS,
+    Predicate,
+    family,
+    kind_of,
+    literal,
+    order,
+    path_of,
+    paths_of,
+)
+from tidegate.delta.schema.types import (
+    DOUBLE,
+    FLOAT,
+    DataType,
+    DecimalType,
+    StructType,
+)
+
+ROWS_MAX: Final = 65_536
+"""Files judged at once: what bounds the memory that their statistics take."""
+
+Marks = list[bool]
+"""For each file: whether a row of it may make the node true."""
+
+_NEGATED: Final[Mapping[str, str]] = {
+    "=": "!=",
+    "!=": "=",
+    "<": ">=",
+    ">=": "<",
+    ">": "<=",
+    "<=": ">",
+}
+_HIDES_NAN: Final = frozenset({"!=", ">", ">="})
+"""Comparisons that NaN fulfils against a number: bounds of many writers leave NaN out."""
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Some files with what is known of the columns that the predicate names."""
+
+    size: int
+    kinds: Mapping[tuple[str, ...], DataType]
+    bounds: Mapping[tuple[str, ...], Bounds]
+
+
+def prune(
+    predicate: Predicate, files: pa.Table, schema: StructType, partition_columns: Sequence[str]
+) -> pa.Table:
+    """Return the files that may hold a row for which the predicate is true, in their order.
+
+    Law: a file that holds a matching row is never left out
+    Shape: `files` has ADD_SCHEMA; column names match in any case.
+    Spec: "Per-file Statistics"
+    """
+    columns = {path: _resolved(schema, path) for path in paths_of(predicate)}
+    partitioned = {name.lower() for name in partition_columns}
+    of_partitions: _Columns = {}
+    of_data: _Columns = {}
+    for path, column in columns.items():
+        if column is not None:
+            group = of_partitions if path[0].lower() in partitioned else of_data
+            group[path] = column
+    kept = [files.slice(start, ROWS_MAX) for start in range(0, files.num_rows, ROWS_MAX)]
+    if of_partitions:
+        kept = [_by_partitions(predicate, chunk, of_partitions) for chunk in kept]
+    if of_data:
+        kept = [_by_statistics(predicate, chunk, of_partitions, of_data) for chunk in kept]
+    elif not of_partitions:
+        kept = [_marked(predicate, chunk, {}, {}) for chunk in kept]
+    return pa.concat_tables(kept) if kept else files
+
+
+@dataclass(frozen=True)
+class _Column:
+    path: tuple[str, ...]
+    kind: DataType
+
+
+_Columns = dict[tuple[str, ...], _Column]
+
+
+def _by_partitions(predicate: Predicate, files: pa.Table, columns: _Columns) -> pa.Table:
+    return _marked(predicate, files, columns, _partition_bounds(files, columns))
+
+
+def _by_statistics(
+    predicate: Predicate, files: pa.Table, of_partitions: _Columns, of_data: _Columns
+) -> pa.Table:
+    exact = any(isinstance(one.kind, DecimalType) for one in of_data.values())
+    parsed = bounds.parse_all(files.column("stats").to_pylist(), exact_numbers=exact)
+    found = _partition_bounds(files, of_partitions)
+    for path, one in of_data.items():
+        found[path] = bounds.of_column(parsed, one.path, one.kind)
+    return _marked(predicate, files, {**of_partitions, **of_data}, found)
+
+
+def _partition_bounds(files: pa.Table, columns: _Columns) -> dict[tuple[str, ...], Bounds]:
+    return {
+        path: bounds.of_partition_column(files, one.path[0], one.kind)
+        for path, one in columns.items()
+    }
+
+
+def _marked(
+    predicate: Predicate,
+    files: pa.Table,
+    columns: _Columns,
+    found: Mapping[tuple[str, ...], Bounds],
+) -> pa.Table:
+    kinds = {path: one.kind for path, one in columns.items()}
+    marks = _marks(predicate, _Files(files.num_rows, kinds, found), negated=False)
+    return files.filter(pa.array(marks, pa.bool_()))
+
+
+def _resolved(schema: StructType, path: tuple[str, ...]) -> _Column | None:
+    """Return the column as the schema spells it, or None where it isn't clear which it is."""
+    names: list[str] = []
+    kind: DataType = schema
+    for name in path:
+        if not isinstance(kind, StructType):
+            return None
+        exact = [one for one in kind.fields if one.name == name]
+        fields = exact or [one for one in kind.fields if one.name.lower() == name.lower()]
+        if len(fields) != 1:
+            return None
+        names.append(fields[0].name)
+        kind = fields[0].kind
+    return _Column(tuple(names), kind)
+
+
+def _marks(node: Predicate, files: _Files, *, negated: bool) -> Marks:
+    match node["op"]:
+        case "true":
+            return [not negated] * files.size
+        case "not":
+            return _marks(node["arg"], files, negated=not negated)
+        case "and" | "or":
+            parts = [_marks(arg, files, negated=negated) for arg in node["args"]]
+            return _joined(parts, files.size, every=(node["op"] == "and") != negated)
+        case "is_null" | "is_not_null":
+            return _null_marks(node, files, wanted=(node["op"] == "is_null") != negated)
+        case "in":
+            return _in_marks(node, files, negated=negated)
+        case op if op in COMPARISONS:
+            return _value_marks(node, files, node["value"], _operator(op, negated=negated))
+        case _:
+            return [True] * files.size
+
+
+def _joined(parts: list[Marks], size: int, *, every: bool) -> Marks:
+    if not parts:
+        return [every] * size
+    fold: Callable[[Sequence[bool]], bool] = all if every else any
+    return [fold(marks) for marks in zip(*parts, strict=True)]
+
+
+def _operator(op: str, *, negated: bool) -> str:
+    if op == "<=>":
+        return "not <=>" if negated else "<=>"
+    return _NEGATED[op] if negated else op
+
+
+def _null_marks(node: Predicate, files: _Files, *, wanted: bool) -> Marks:
+    found = files.bounds.get(path_of(node))
+    if found is None:
+        return [True] * files.size
+    return list(found.may_be_null if wanted else found.may_hold_value)
+
+
+def _in_marks(node: Predicate, files: _Files, *, negated: bool) -> Marks:
+    values = node["values"]
+    if not values:
+        return [negated] * files.size
+    if negated:
+        if any(value is None for value in values):
+            return [False] * files.size
+        parts = [_value_marks(node, files, value, "!=") for value in values]
+        return _joined(parts, files.size, every=True)
+    parts = [_value_marks(node, files, value, "=") for value in values if value is not None]
+    return _joined(parts, files.size, every=False)
+
+
+def _value_marks(node: Predicate, files: _Files, plain: Any, op: str) -> Marks:
+    path = path_of(node)
+    found = files.bounds.get(path)
+    kind = kind_of(node)
+    if found is None or family(files.kinds[path]) != family(kind):
+        return [True] * files.size
+    value = literal(plain, kind)
+    if op in ("<=>", "not <=>"):
+        return _null_safe(found, value, files.kinds[path], is_equal=op == "<=>")
+    if value is None:
+        return [False] * files.size
+    in_reach = _in_reach(found, value, files.kinds[path], op)
+    return [a and b for a, b in zip(found.may_hold_value, in_reach, strict=True)]
+
+
+def _null_safe(found: Bounds, value: Any, kind: DataType, *, is_equal: bool) -> Marks:
+    if value is None:
+        return list(found.may_be_null if is_equal else found.may_hold_value)
+    in_reach = _in_reach(found, value, kind, "=" if is_equal else "!=")
+    values = [a and b for a, b in zip(found.may_hold_value, in_reach, strict=True)]
+    if is_equal:
+        return values
+    return [a or b for a, b in zip(values, found.may_be_null, strict=True)]
+
+
+def _in_reach(found: Bounds, value: Any, kind: DataType, op: str) -> Marks:
+    """Return for each file whether a value between its bounds may stand in this relation."""
+    if kind in (FLOAT, DOUBLE) and (op in _HIDES_NAN or value != value):
+        return [True] * len(found.lower)
+    pairs = zip(found.lower, found.upper, strict=True)
+    match op:
+        case "=":
+            return [_not_above(low, value) and _not_below(high, value) for low, high in pairs]
+        case "!=":
+            return [not (_is(low, value) and _is(high, value)) for low, high in pairs]
+        case "<":
+            return [low is None or order(low, value) < 0 for low in found.lower]
+        case "<=":
+            return [_not_above(low, value) for low in found.lower]
+        case ">":
+            return [high is None or order(high, value) > 0 for high in found.upper]
+        case _:
+            return [_not_below(high, value) for high in found.upper]
+
+
+def _not_above(bound: Any, value: Any) -> bool:
+    return bound is None or order(bound, value) <= 0
+
+
+def _not_below(bound: Any, value: Any) -> bool:
+    return bound is None or order(bound, value) >= 0
+
+
+def _is(bound: Any, value: Any) -> bool:
+    return bound is not None and order(bound, value) == 0

@@ -1,0 +1,81 @@
+"""Paths of files: the log's spelling, the object's key, and when two spellings are one file."""
+
+import posixpath
+import re
+from typing import Final
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_ABSOLUTE: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/|^/")
+_UNCHANGED: Final = "/-._~!$&'()*+,;=@"
+_ODD: Final = r"%|^[A-Za-z][A-Za-z0-9+.\-]*:|^/|//|(^|/)\.{1,2}(/|$)"
+"""What a path holds whose spelling may differ from its key (RE2)."""
+
+
+def is_absolute(path: str) -> bool:
+    """Return whether a path of the log is a URI or begins at the root of a file system.
+
+    Spec: "Add File and Remove File"
+    """
+    return _ABSOLUTE.match(path) is not None
+
+
+def decode_path(path: str) -> str:
+    """Return the object key, relative to the table root, that a path of the log names.
+
+    Percent signs are decoded once. An absolute path stays as the log spells it.
+    Law: decode_path(encode_path(key)) == key
+    Spec: "Add File and Remove File"
+    """
+    return path if is_absolute(path) else _decoded(path)
+
+
+def encode_path(key: str) -> str:
+    """Return how the log spells an object key: percent-encoded as a URI.
+
+    Spec: "Add File and Remove File"
+    """
+    return quote(key, safe=_UNCHANGED)
+
+
+def canonical_path(path: str) -> str:
+    """Return a text that is equal for all spellings of one file, and for no two files.
+
+    Spec: "Add File and Remove File"
+    """
+    match = _ABSOLUTE.match(path)
+    if match is None:
+        return _normal(_decoded(path))
+    if match[1] is None:
+        return _normal(_decoded(path))
+    rest = path[len(match[1]) + 1 :]
+    authority, _, place = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest[1:])
+    return f"{match[1].lower()}://{authority}{_normal('/' + _decoded(place))}"
+
+
+def canonical_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return `canonical_path` of each path; only odd spellings cost a Python string.
+
+    Spec: "Add File and Remove File"
+    """
+    odd = pc.match_substring_regex(paths, _ODD)
+    if not pc.any(odd).as_py():
+        return paths
+    fixed = [canonical_path(path) for path in paths.filter(odd).to_pylist()]
+    fixed_paths = pa.array(fixed, pa.string())
+    replaced = pc.replace_with_mask(paths.combine_chunks(), odd.combine_chunks(), fixed_paths)
+    return pa.chunked_array([replaced])
+
+
+def _decoded(path: str) -> str:
+    try:
+        return unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        return path
+
+
+def _normal(path: str) -> str:
+    normal = posixpath.normpath(path)
+    return normal[1:] if normal.startswith("//") else normal

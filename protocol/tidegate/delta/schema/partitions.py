@@ -1,0 +1,221 @@
+"""Partition values: text in the log <-> typed values, and the folder that decorates a path."""
+
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.delta.schema.arrow import arrow_type
+from tidegate.delta.schema.types import DECIMAL_PRECISION_MAX, DataType, DecimalType, PrimitiveType
+
+T = TypeVar("T")
+
+NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
+
+_ESCAPED: Final = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+_TIMESTAMP: Final = re.compile(
+    r"^(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,9}))?)?"
+    r"(Z|[+-]\d{2}:?\d{2})?$"
+)
+_DATE: Final = re.compile(r"^(\d{4})-(\d{1,2})-(\d{1,2})$")
+_WHOLE: Final = re.compile(r"^[+-]?\d+$")
+_BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_CONTEXT: Final = Context(prec=DECIMAL_PRECISION_MAX * 2)
+_SINGLE: Final = struct.Struct("<f")
+_SINGLE_DIGITS_MAX: Final = 9
+_SINGLE_MAX: Final = float.fromhex("0x1.fffffep+127")
+_NAMED_FLOATS: Final = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+
+
+def serialize(value: object, kind: DataType) -> str | None:
+    """Return the text of a partition value; None for null and for the empty string.
+
+    Law: parse(serialize(v, kind), kind) == v, but for empty values, which become null
+    Raises: ValueError for a value or type that has no text.
+    Spec: "Partition Value Serialization"
+    """
+    if value is None or value in ("", b""):
+        return None
+    try:
+        return _text(value, kind)
+    except (TypeError, ArithmeticError, AttributeError, UnicodeDecodeError, struct.error) as error:
+        raise ValueError(f"{value!r} can't be a partition value of type {kind}") from error
+
+
+def parse(text: str | None, kind: DataType) -> Any:
+    """Return the value that a text spells, as Python knows it; None for null and empty text.
+
+    A timestamp without a zone is taken as UTC.
+    Raises: ValueError, which names the text.
+    Spec: "Partition Value Serialization"
+    """
+    if text is None or text == "":
+        return None
+    try:
+        return _value(text, kind)
+    except (ValueError, InvalidOperation, OverflowError) as error:
+        raise ValueError(f"the partition value {text!r} is no {kind}") from error
+
+
+def column(texts: pa.Array | Sequence[str | None], kind: DataType) -> pa.Array:
+    """Return many partition values at once; each distinct text is parsed once.
+
+    Raises: ValueError, which names the text.
+    Spec: "Partition Value Serialization"
+    """
+    encoded = _array(texts).dictionary_encode()
+    distinct = [parse(text, kind) for text in encoded.dictionary.to_pylist()]
+    values = pa.array(distinct, arrow_type(kind))
+    return values.take(encoded.indices)
+
+
+def folder(values: Mapping[str, str | None], columns: Sequence[str]) -> str:
+    """Return the folder of some partition values, as an object key: `a=1/b=x%2Fy`.
+
+    Spec: "Data Files"
+    """
+    return "/".join(f"{_escape(name)}={_escape(values.get(name))}" for name in columns)
+
+
+def _array(texts: pa.Array | Sequence[str | None]) -> pa.Array:
+    if isinstance(texts, pa.ChunkedArray):
+        return pc.cast(texts.combine_chunks(), pa.string())
+    if isinstance(texts, pa.Array):
+        return texts
+    return pa.array(texts, pa.string())
+
+
+def _escape(text: str | None) -> str:
+    if text is None or text == "":
+        return NULL_FOLDER
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
+
+
+def _text(value: Any, kind: DataType) -> str:
+    if isinstance(kind, DecimalType):
+        return _decimal_text(Decimal(value), kind)
+    match kind:
+        case PrimitiveType("string"):
+            return _checked(value, str)
+        case PrimitiveType("byte" | "short" | "integer" | "long"):
+            return str(_whole(_checked(value, int), kind.name))
+        case PrimitiveType("double"):
+            return _float_text(repr(float(value)))
+        case PrimitiveType("float"):
+            return _float_text(_shortest_single(float(value)))
+        case PrimitiveType("boolean"):
+            return "true" if _checked(value, bool) else "false"
+        case PrimitiveType("date"):
+            return _checked(value, date).isoformat()
+        case PrimitiveType("timestamp"):
+            return _instant(_checked(value, datetime))
+        case PrimitiveType("timestamp_ntz"):
+            return _checked(value, datetime).replace(tzinfo=None).isoformat(sep=" ")
+        case PrimitiveType("binary"):
+            return bytes(value).decode("utf-8")
+    raise TypeError(f"{kind} can't partition a table")
+
+
+def _checked(value: Any, wanted: type[T]) -> T:
+    if (isinstance(value, bool) and wanted is not bool) or not isinstance(value, wanted):
+        raise TypeError(f"{value!r} is no {wanted.__name__}")
+    return value
+
+
+def _instant(value: datetime) -> str:
+    at = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    return at.replace(tzinfo=None).isoformat(sep="T", timespec="microseconds") + "Z"
+
+
+def _decimal_text(value: Decimal, kind: DecimalType) -> str:
+    return f"{_fitted(value, kind):f}"
+
+
+def _fitted(value: Decimal, kind: DecimalType) -> Decimal:
+    fitted = value.quantize(Decimal(1).scaleb(-kind.scale), context=_CONTEXT)
+    if fitted != value or (fitted and fitted.adjusted() >= kind.precision - kind.scale):
+        raise ValueError(f"{value} does not fit {kind}")
+    return fitted
+
+
+def _whole(value: int, name: str) -> int:
+    limit = 1 << (_BITS[name] - 1)
+    if not -limit <= value < limit:
+        raise ValueError(f"{value} is out of the range of {name}")
+    return value
+
+
+def _float_text(text: str) -> str:
+    return _NAMED_FLOATS.get(text) or text.replace("e", "E")
+
+
+def _shortest_single(value: float) -> str:
+    if value != value or value in (float("inf"), float("-inf")):
+        return repr(value)
+    exact = _SINGLE.pack(value)
+    for digits in range(1, _SINGLE_DIGITS_MAX + 1):
+        short = float(f"{value:.{digits}g}")
+        # Fewer digits may round the largest singles to what no single holds.
+        if abs(short) <= _SINGLE_MAX and _SINGLE.pack(short) == exact:
+            return repr(short)
+    return repr(value)
+
+
+def _value(text: str, kind: DataType) -> Any:
+    if isinstance(kind, DecimalType):
+        return _fitted(Decimal(text.strip()), kind)
+    match kind:
+        case PrimitiveType("string"):
+            return text
+        case PrimitiveType("byte" | "short" | "integer" | "long"):
+            return _whole(_digits(text), kind.name)
+        case PrimitiveType("double"):
+            return float(text)
+        case PrimitiveType("float"):
+            return _SINGLE.unpack(_SINGLE.pack(float(text)))[0]
+        case PrimitiveType("boolean"):
+            return _truth(text.strip().lower())
+        case PrimitiveType("date"):
+            return _date(text.strip())
+        case PrimitiveType("timestamp"):
+            return _moment(text.strip())
+        case PrimitiveType("timestamp_ntz"):
+            return _moment(text.strip()).replace(tzinfo=None)
+        case PrimitiveType("binary"):
+            return text.encode("utf-8")
+    raise ValueError(f"{kind} can't partition a table")
+
+
+def _truth(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text == "true"
+
+
+def _digits(text: str) -> int:
+    if not _WHOLE.match(text.strip()):
+        raise ValueError(f"{text!r} is no whole number")
+    return int(text)
+
+
+def _date(text: str) -> date:
+    match = _DATE.match(text)
+    if match is None:
+        return _moment(text).date()
+    return date(int(match[1]), int(match[2]), int(match[3]))
+
+
+def _moment(text: str) -> datetime:
+    match = _TIMESTAMP.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no timestamp")
+    year, month, day, hour, minute, second = (int(part or "0") for part in match.groups()[:6])
+    micros = int((match[7] or "").ljust(6, "0")[:6])
+    zone = match[8]
+    tz = datetime.fromisoformat(f"2000-01-01T00:00:00{zone}").tzinfo if zone else UTC
+    return datetime(year, month, day, hour, minute, second, micros, tz).astimezone(UTC)

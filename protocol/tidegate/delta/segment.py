@@ -1,0 +1,116 @@
+"""Given a listing of `_delta_log`: which files make up a version."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
+from tidegate.delta.names import Kind, LogFile, Version
+
+
+@dataclass(frozen=True)
+class LogSegment:
+    """The files that make up a version: a checkpoint, perhaps in parts, and what follows it.
+
+    Shape: `deltas` are commits and log compactions, ascending, without a gap up to `version`.
+    Spec: "Action Reconciliation"
+    """
+
+    version: Version
+    checkpoint: tuple[LogFile, ...]
+    deltas: tuple[LogFile, ...]
+
+    @property
+    def checkpoint_version(self) -> int:
+        """The version of the checkpoint, -1 where there is none."""
+        return self.checkpoint[0].version if self.checkpoint else -1
+
+
+def choose(files: Iterable[LogFile], version: int | None = None) -> LogSegment:
+    """Return the files that make up a version; the newest one where none is asked for.
+
+    Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`); BrokenLog (`LogGap`);
+    UnsupportedFeature where only a V2 checkpoint leads to the version.
+    Spec: "Checkpoints"
+    """
+    known = [file for file in files if file.kind is not Kind.CHECKSUM]
+    commits = {file.version: file for file in known if file.kind is Kind.COMMIT}
+    checkpoints = complete_checkpoints(known)
+    v2 = [file.version for file in known if file.kind is Kind.CHECKPOINT_V2]
+    there = [*commits, *checkpoints, *v2]
+    if not there:
+        raise InvalidRequest(
+            "there is no Delta table: its _delta_log holds neither a commit nor a checkpoint; "
+            "check the path",
+            error_class="NotADeltaTable",
+        )
+    head = max(there)
+    target = head if version is None else version
+    if not 0 <= target <= head:
+        raise _not_found(target, f"the newest version is {head}")
+    start = max((found for found in checkpoints if found <= target), default=-1)
+    if any(start < found <= target for found in v2) and not _dense(commits, start, target):
+        raise UnsupportedFeature(
+            f"version {target} can only be read from a V2 checkpoint, which this release does not "
+            "read: read it with another engine",
+            feature="v2Checkpoint",
+        )
+    begins = min([*checkpoints, *v2], default=None)
+    if start < 0 and 0 not in commits and version is not None and begins is not None:
+        raise _not_found(target, f"the log was cleaned up and begins at version {begins}")
+    deltas = _deltas(known, commits, start + 1, target)
+    return LogSegment(Version(target), checkpoints.get(start, ()), deltas)
+
+
+def complete_checkpoints(files: Iterable[LogFile]) -> dict[int, tuple[LogFile, ...]]:
+    """Return the checkpoints of which every part is there; a single file is preferred to parts.
+
+    Spec: "Multi-part checkpoint"
+    """
+    parts: dict[tuple[int, int], dict[int, LogFile]] = {}
+    classic: dict[int, tuple[LogFile, ...]] = {}
+    for file in files:
+        if file.kind is Kind.CHECKPOINT_CLASSIC:
+            classic[file.version] = (file,)
+        elif file.kind is Kind.CHECKPOINT_PART:
+            parts.setdefault((file.version, file.parts), {})[file.part] = file
+    found = {
+        version: tuple(there[part] for part in sorted(there))
+        for (version, count), there in parts.items()
+        if len(there) == count
+    }
+    return found | classic
+
+
+def _deltas(
+    files: Sequence[LogFile], commits: dict[Version, LogFile], start: int, target: int
+) -> tuple[LogFile, ...]:
+    compactions: dict[int, LogFile] = {}
+    for file in files:
+        if file.kind is Kind.COMPACTED and start <= file.start and file.version <= target:
+            longest = compactions.get(file.start)
+            if longest is None or longest.version < file.version:
+                compactions[file.start] = file
+    chosen: list[LogFile] = []
+    at = start
+    while at <= target:
+        covering = compactions.get(at) or commits.get(Version(at))
+        if covering is None:
+            raise BrokenLog(
+                f"version {at} is missing from the log, so version {target} can't be read: restore "
+                f"{at:020d}.json, or read a version before it",
+                error_class="LogGap",
+            )
+        chosen.append(covering)
+        at = covering.version + 1
+    return tuple(chosen)
+
+
+def _dense(commits: dict[Version, LogFile], start: int, target: int) -> bool:
+    return all(at in commits for at in range(start + 1, target + 1))
+
+
+def _not_found(version: int, why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"version {version} of the table can't be read: {why}; ask for a version that is there",
+        error_class="VersionNotFound",
+    )

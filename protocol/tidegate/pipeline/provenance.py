@@ -1,0 +1,65 @@
+"""Where an entry of ours comes from: the object `tidegate` in its commitInfo.
+
+It is the committer's memory: which proposals the entry accepted and which it refused. Readers of
+the table ignore it, as they do every field of commitInfo that they do not know.
+"""
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from pydantic import JsonValue, NonNegativeInt, ValidationError
+
+from tidegate.delta.commit import Commit
+from tidegate.pipeline.message import Message
+from tidegate.pipeline.outcome import Rejection
+from tidegate.pipeline.proposal import Sha256
+
+
+class Accepted(Message):
+    """A proposal whose actions are in the entry, and its record's offset and SHA-256."""
+
+    id: UUID
+    offset: NonNegativeInt
+    sha256: Sha256
+    operation: str | None = None
+    metrics: Mapping[str, JsonValue] = {}
+
+
+class Refused(Message):
+    """A proposal that will never be in the table.
+
+    `sha256` is absent where its writer gave it up: whatever bytes come under that id are refused.
+    """
+
+    id: UUID
+    offset: NonNegativeInt
+    sha256: Sha256 | None = None
+    reason: Rejection
+
+
+class Provenance(Message):
+    """What the committer writes of itself into an entry.
+
+    `epoch` names an assignment of the topic partition, `stream` the log of proposals
+    (`clusterId/topicId/partition`), `offsets` the first and last record in the entry, `rules` the
+    version of the rules that decided.
+    """
+
+    epoch: UUID
+    stream: str
+    offsets: tuple[NonNegativeInt, NonNegativeInt]
+    rules: int
+    accepted: tuple[Accepted, ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+
+def of(commit: Commit) -> Provenance | None:
+    """Return the provenance of an entry, or None for a version that somebody else wrote."""
+    told = commit.info.tidegate if commit.info else None
+    if told is None:
+        return None
+    try:
+        return Provenance.model_validate(told)
+    except ValidationError:
+        # Anybody may write a field of this name; what is not ours in shape is not ours.
+        return None

@@ -1,0 +1,147 @@
+"""Rows that changed: a plan of changes -> rows with what happened to them, in which version."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from tidegate.delta.actions import Metadata
+from tidegate.delta.changes.compatibility import reads_as
+from tidegate.delta.changes.plan import ChangeFile, ChangePlan, plan
+from tidegate.delta.commit import Commit
+from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
+from tidegate.delta.features.properties import change_feed_enabled
+from tidegate.delta.features.table import check_readable
+from tidegate.delta.schema.arrow import to_arrow
+from tidegate.delta.schema.types import LONG, STRING, TIMESTAMP, StructField, StructType
+from tidegate.delta.snapshot import Snapshot
+from tidegate.runtime.data_files import partition_values_of, read_rows, schema_of
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.open_table import open_snapshot, read_commit
+from tidegate.runtime.time_travel import commit_timestamps
+
+CHANGE_TYPE: Final = "_change_type"
+COMMIT_VERSION: Final = "_commit_version"
+COMMIT_TIMESTAMP: Final = "_commit_timestamp"
+
+_TOLD: Final = (
+    StructField(CHANGE_TYPE, STRING),
+    StructField(COMMIT_VERSION, LONG),
+    StructField(COMMIT_TIMESTAMP, TIMESTAMP),
+)
+
+
+def change_schema(metadata: Metadata) -> pa.Schema:
+    """Return the shape of changes: the table's columns, then what is told of each change."""
+    return to_arrow(StructType((*schema_of(metadata).fields, *_TOLD)))
+
+
+def read_change_file(
+    store: LogStore, of: ChangePlan, file: ChangeFile, metadata: Metadata
+) -> Iterator[pa.RecordBatch]:
+    """Yield the changes that a file of a plan holds, in the schema of `metadata`.
+
+    Shape: the table's columns, `_change_type`, `_commit_version`, `_commit_timestamp`.
+    Raises: as `data_files.read_file`.
+    """
+    shape = change_schema(metadata)
+    values = partition_values_of(metadata, file.partition_values)
+    fields = schema_of(metadata).fields
+    if file.change == "cdc":
+        fields = (*fields, StructField(CHANGE_TYPE, STRING))
+    for batch in read_rows(store, file.path, fields, values):
+        size = batch.num_rows
+        columns = batch.columns
+        if file.change != "cdc":
+            columns = [*columns, pa.repeat(pa.scalar(file.change), size)]
+        told = [
+            pa.repeat(pa.scalar(int(of.version), pa.int64()), size),
+            pa.repeat(pa.scalar(of.timestamp_ms * 1000, shape.field(COMMIT_TIMESTAMP).type), size),
+        ]
+        yield pa.RecordBatch.from_arrays([*columns, *told], schema=shape)
+
+
+def read_changes(store: LogStore, start_version: int, end_version: int | None = None) -> pa.Table:
+    """Return the changes of the versions from `start_version` to `end_version`, both included.
+
+    They are told in the newest schema. An end past the newest version means the newest.
+    Raises: InvalidRequest (`InvalidVersionRange`, `VersionNotFound`, `CdfNotEnabled`);
+    UnsupportedFeature where a schema in the range can't be told in the newest; as `read_file`.
+    """
+    head = open_snapshot(store)
+    end = _checked_range(store, head, start_version, end_version)
+    first = open_snapshot(store, start_version)
+    _check_recorded(store, first.metadata, start_version)
+    times = commit_timestamps(store, head, start_version, end)
+    batches: list[pa.RecordBatch] = []
+    plans = []
+    for version in range(start_version, end + 1):
+        commit = _commit(store, version)
+        if version > start_version:
+            _check_followable(store, commit, head)
+        plans.append(plan(commit, _timestamp_ms(commit, times[version])))
+    _check_schema(store, first.metadata, start_version, head)
+    for one in plans:
+        for file in one.files:
+            batches.extend(read_change_file(store, one, file, head.metadata))
+    return pa.Table.from_batches(batches, schema=change_schema(head.metadata))
+
+
+def _checked_range(store: LogStore, head: Snapshot, start: int, end: int | None) -> int:
+    """Return the last version to read."""
+    if start < 0 or (end is not None and end < start):
+        raise InvalidRequest(
+            f"changes of table {store.root} from version {start} to {end}: the range must begin "
+            "at 0 or later and not end before it begins",
+            error_class="InvalidVersionRange",
+        )
+    if start > head.version:
+        raise InvalidRequest(
+            f"changes of table {store.root} from version {start} on: its newest is {head.version}",
+            error_class="VersionNotFound",
+        )
+    return head.version if end is None else min(end, head.version)
+
+
+def _commit(store: LogStore, version: int) -> Commit:
+    found = read_commit(store, version)
+    if found is None:
+        raise BrokenLog(
+            f"version {version} of table {store.root} is not in the log, although later ones are: "
+            "read the changes from a later version on",
+            error_class="LogGap",
+        )
+    return found[0]
+
+
+def _check_recorded(store: LogStore, metadata: Metadata, version: int) -> None:
+    if not change_feed_enabled(metadata):
+        raise InvalidRequest(
+            f"table {store.root} does not record its changes at version {version} (table property "
+            "delta.enableChangeDataFeed): ask for versions at which it does",
+            error_class="CdfNotEnabled",
+        )
+
+
+def _check_followable(store: LogStore, commit: Commit, head: Snapshot) -> None:
+    """Refuse a commit after which changes are not recorded, or not readable as the newest are."""
+    if commit.protocol is not None:
+        check_readable(commit.protocol, commit.metadata or head.metadata, store.root)
+    if commit.metadata is not None:
+        _check_recorded(store, commit.metadata, commit.version)
+        _check_schema(store, commit.metadata, commit.version, head)
+
+
+def _check_schema(store: LogStore, metadata: Metadata, version: int, head: Snapshot) -> None:
+    if not reads_as(schema_of(metadata), schema_of(head.metadata)):
+        raise UnsupportedFeature(
+            f"changes of table {store.root}: the schema of version {version} can't be told in "
+            f"that of version {head.version} (a column was dropped, renamed or has another type); "
+            "ask for versions after the change",
+            feature="changes across schemas",
+        )
+
+
+def _timestamp_ms(commit: Commit, modified_ms: int) -> int:
+    stamp = commit.info.in_commit_timestamp if commit.info else None
+    return modified_ms if stamp is None else stamp

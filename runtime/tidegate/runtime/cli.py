@@ -1,0 +1,82 @@
+"""The `tidegate` command: verbs of its own, and those that the installed services bring.
+
+A service's command is found by its entry point in the group `tidegate.commands`; one whose
+libraries are not installed is not shown (`tidegate version --verbose` names it).
+"""
+
+import platform
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from tidegate.runtime import cli_kafka, cli_local, cli_settings, cli_store
+from tidegate.runtime.cli_found import brought, loaded_app
+from tidegate.runtime.cli_service import Json
+from tidegate.runtime.kafka_jars import KAFKA_VERSION
+
+_OUT: Final = Console(highlight=False)
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Tidegate: many writers, one gate to a Delta table.",
+)
+app.command("up")(cli_local.up)
+app.command("down")(cli_local.down)
+app.command("kafka")(cli_kafka.kafka)
+app.add_typer(cli_kafka.topics, name="topics")
+app.add_typer(cli_settings.config, name="config")
+app.add_typer(cli_store.store, name="store")
+
+
+@app.command("version")
+def show_version(
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say which commands are installed, and why not.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the version of Tidegate, of Python, and of the Kafka that it embeds."""
+    shown: dict[str, Any] = {
+        "tidegate": version("tidegate"),
+        "python": platform.python_version(),
+        "kafka": KAFKA_VERSION,
+    }
+    if verbose:
+        for name, point in brought().items():
+            found = loaded_app(point)
+            shown[name] = found if isinstance(found, str) else "installed"
+    if as_json:
+        _OUT.print_json(data=shown)
+        return
+    for name, value in shown.items():
+        _OUT.print(f"{name} {value}", soft_wrap=True)
+
+
+def main() -> None:
+    """Run the command line."""
+    command_for(sys.argv[1:])(prog_name="tidegate")
+
+
+def command_for(arguments: Sequence[str]) -> TyperGroup:
+    """Return the command with the verbs that these arguments may need.
+
+    A service is imported when it is asked for, or when the list of verbs is.
+    """
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup), "it has several verbs"
+    asked = next((part for part in arguments if not part.startswith("-")), None)
+    for name, point in brought().items():
+        if asked in (None, name):
+            found = loaded_app(point)
+            if not isinstance(found, str):
+                command = typer.main.get_command(found)
+                command.name = name
+                group.add_command(command, name)
+    return group

@@ -1,0 +1,23 @@
+"""The commands that the installed services bring, by their entry points."""
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+import typer
+
+GROUP: Final = "tidegate.commands"
+
+
+def brought() -> dict[str, EntryPoint]:
+    """Return the entry point of each command by its name."""
+    return {point.name: point for point in sorted(entry_points(group=GROUP))}
+
+
+def loaded_app(point: EntryPoint) -> typer.Typer | str:
+    """Return a command, or in words which library it lacks: an image has one service's."""
+    try:
+        found = point.load()
+    except ModuleNotFoundError as error:
+        return f"not installed: it needs {error.name}"
+    assert isinstance(found, typer.Typer), f"{point.value} is a Typer app"
+    return found

@@ -1,0 +1,83 @@
+"""`tidegate kafka` and `tidegate topics`: the embedded broker alone, and the topics of any."""
+
+import threading
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tidegate.delta.errors import TidegateError, Unavailable
+from tidegate.runtime.cli_service import Config, Json, Set, fail, loaded
+from tidegate.runtime.kafka_broker import EmbeddedKafka
+from tidegate.runtime.local_stack import state_folder
+from tidegate.runtime.service import stop_on_signals
+from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topic_admin import create_topics, differing_topics, missing_topics
+
+_OUT: Final = Console(highlight=False)
+_PROGRESS: Final = Console(stderr=True, highlight=False)
+
+topics = typer.Typer(no_args_is_help=True, help="The topics that the services need.")
+
+
+def kafka(
+    folder: Annotated[
+        Path | None, typer.Option(help="Where the broker keeps its data.", metavar="PATH")
+    ] = None,
+    port: Annotated[int, typer.Option(help="The broker's port; 0 takes a free one.")] = 9092,
+) -> None:
+    """Run the embedded Kafka in the foreground, until Ctrl-C or SIGTERM."""
+    broker = EmbeddedKafka(folder or state_folder() / "kafka", port)
+    stopping = threading.Event()
+    try:
+        with stop_on_signals(stopping):
+            broker.start(_PROGRESS.print)
+            try:
+                _OUT.print(f"Kafka answers on {broker.bootstrap}; Ctrl-C ends it")
+                while not stopping.wait(0.5):
+                    if not broker.child.is_alive():
+                        raise Unavailable(f"Kafka ended; see {broker.child.log}")
+            finally:
+                broker.stop()
+    except TidegateError as error:
+        fail(error)
+
+
+@topics.command()
+def plan(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
+    """Show what `apply` would create, and where topics are not as declared; change nothing."""
+    settings = loaded(ServiceSettings, config, set_).kafka
+    declared = settings.topics.declared()
+    try:
+        missing = missing_topics(settings, declared)
+        differing = differing_topics(settings, declared)
+    except TidegateError as error:
+        fail(error)
+    if as_json:
+        _OUT.print_json(data={"create": missing, "differing": [vars(d) for d in differing]})
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("topic", "what", "declared", "found"):
+        table.add_column(title, overflow="fold")
+    for topic in declared:
+        if topic.name in missing:
+            table.add_row(topic.name, "create", f"{topic.partitions} partitions", "-")
+    for one in differing:
+        table.add_row(one.topic, one.setting, one.declared, one.found)
+    _OUT.print(table if missing or differing else f"all {len(declared)} topics are as declared")
+
+
+@topics.command()
+def apply(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
+    """Create the topics that are missing; those that are there are left as they are."""
+    settings = loaded(ServiceSettings, config, set_).kafka
+    try:
+        created = create_topics(settings, settings.topics.declared())
+    except TidegateError as error:
+        fail(error)
+    if as_json:
+        _OUT.print_json(data={"created": created})
+    else:
+        _OUT.print("\n".join(f"created {name}" for name in created) or "nothing to create")

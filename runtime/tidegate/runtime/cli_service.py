@@ -1,0 +1,66 @@
+"""The command of a service: `--config`, `--set`, `--help`, and the ladder around what it runs."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Final, NoReturn, TypeVar
+
+import typer
+from rich.console import Console
+
+from tidegate.delta.errors import Misconfigured, TidegateError
+from tidegate.runtime.service import Running, exit_status, run
+from tidegate.runtime.settings import ServiceSettings, load
+
+S = TypeVar("S", bound=ServiceSettings)
+Config = Annotated[
+    Path | None, typer.Option("--config", help="A YAML file of settings.", metavar="PATH")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="A setting; stands above file and environment. Repeatable.",
+        metavar="SECTION.KEY=VALUE",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+KINDS: Final[dict[str, type[ServiceSettings]]] = {}
+"""The settings of each service whose command was loaded, by its name."""
+_errors = Console(stderr=True, highlight=False)
+
+
+def service_app(name: str, kind: type[S], serve: Callable[[S, Running], None]) -> typer.Typer:
+    """Return the command that loads a service's settings and runs it; its help is `serve`'s."""
+    KINDS[name] = kind
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+    def command(config: Config = None, set_: Set = None) -> None:
+        settings = loaded(kind, config, set_)
+        raise typer.Exit(run(lambda running: serve(settings, running), name, settings))
+
+    app.command(name, help=serve.__doc__)(command)
+    return app
+
+
+def loaded(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S:
+    """Return the settings, or end the command with what is wrong with them."""
+    try:
+        return load(kind, config, overrides(pairs or ()))
+    except TidegateError as error:
+        fail(error)
+
+
+def overrides(pairs: Iterable[str]) -> dict[str, str]:
+    """Return `section.key=value` pairs as a mapping. Raises: Misconfigured, for another form."""
+    split = [pair.partition("=") for pair in pairs]
+    wrong = [name for name, equals, _ in split if not equals]
+    if wrong:
+        raise Misconfigured(f"--set {' --set '.join(wrong)}: write section.key=value")
+    return {name.strip(): value for name, _, value in split}
+
+
+def fail(error: TidegateError) -> NoReturn:
+    """End the command: the message on standard error, the exit status of the ladder."""
+    _errors.print(f"[red]{error.error_class}[/red]: ", end="")
+    _errors.print(str(error), markup=False, soft_wrap=True)
+    raise typer.Exit(exit_status(error)) from error

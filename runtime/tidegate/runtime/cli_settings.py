@@ -1,0 +1,54 @@
+"""`tidegate config`: what a service would be told, without starting it."""
+
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from tidegate.delta.errors import Misconfigured
+from tidegate.runtime.cli_found import brought, loaded_app
+from tidegate.runtime.cli_service import KINDS, Config, Json, Set, fail, loaded
+from tidegate.runtime.settings import ServiceSettings, redacted
+
+_OUT: Final = Console(highlight=False)
+
+config = typer.Typer(no_args_is_help=True, help="The settings of a service.")
+Service = Annotated[
+    str | None,
+    typer.Argument(help="A service; what all share if not given.", show_default=False),
+]
+
+
+@config.command()
+def show(service: Service = None, config: Config = None, set_: Set = None) -> None:
+    """Show the settings that come of file, environment and command line; secrets are starred."""
+    settings = loaded(_kind(service), config, set_)
+    _OUT.print_json(data=redacted(settings))
+
+
+@config.command()
+def validate(
+    service: Service = None,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Say whether the settings are right; if not, all that is wrong with them."""
+    loaded(_kind(service), config, set_)
+    if as_json:
+        _OUT.print_json(data={"valid": True})
+    else:
+        _OUT.print("the settings are valid")
+
+
+def _kind(service: str | None) -> type[ServiceSettings]:
+    """Return the settings of a service, which are known once its command is loaded."""
+    if service is None:
+        return ServiceSettings
+    point = brought().get(service)
+    if point is not None:
+        loaded_app(point)
+    if service not in KINDS:
+        known = ", ".join(KINDS) or "see `tidegate version --verbose`"
+        fail(Misconfigured(f"no service {service!r} is installed here; installed: {known}"))
+    return KINDS[service]

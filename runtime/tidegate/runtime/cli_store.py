@@ -1,0 +1,59 @@
+"""`tidegate store probe`: does this store keep the one promise that everything rests on."""
+
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from tidegate.delta.errors import TidegateError
+from tidegate.runtime.cli_service import Config, Json, Set, fail, loaded
+from tidegate.runtime.service import EXIT_STOP
+from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.store_probe import CONTESTS
+from tidegate.runtime.store_probe import probe as probe_store
+from tidegate.runtime.stores import open_store
+
+_OUT: Final = Console(highlight=False)
+
+store = typer.Typer(no_args_is_help=True, help="Object stores and file systems.")
+
+
+@store.callback()
+def _store() -> None:
+    """Object stores and file systems."""
+
+
+@store.command()
+def probe(
+    uri: Annotated[str, typer.Argument(help="A folder in the store, to write scratch files in.")],
+    contests: Annotated[int, typer.Option(help="How many contests of two.", min=1)] = CONTESTS,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Show that put-if-absent has one winner here; exit status 3 where it has not.
+
+    Options of the store are settings: `--set storage.endpoint_url=…`.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    try:
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task("contests", total=contests)
+            report = probe_store(
+                open_store(uri, settings.storage),
+                contests,
+                lambda number: progress.update(bar, completed=number),
+            )
+    except TidegateError as error:
+        fail(error)
+    if as_json:
+        _OUT.print_json(data={**vars(report), "passed": report.passed})
+    else:
+        told = f"{report.won} won, {report.lost} lost, {report.unknown} unknown"
+        _OUT.print(f"{report.root}: {report.contests} contests, {told}", soft_wrap=True)
+        for failure in report.failures:
+            _OUT.print(failure, style="red", soft_wrap=True)
+        _OUT.print("put-if-absent holds" if report.passed else "put-if-absent does not hold")
+    if not report.passed:
+        raise typer.Exit(EXIT_STOP)

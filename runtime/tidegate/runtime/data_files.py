@@ -1,0 +1,261 @@
+"""Rows of data files, as the table means them: its schema's order and types, values from the log.
+
+Batches pass through one at a time, so a file costs a row group, not itself.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate.delta.actions import Metadata
+from tidegate.delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
+from tidegate.delta.files.grammar import Predicate, columns_of
+from tidegate.delta.files.predicate_rows import evaluate
+from tidegate.delta.files.pruning import prune
+from tidegate.delta.paths import canonical_path, decode_path, is_absolute
+from tidegate.delta.schema import partitions
+from tidegate.delta.schema.arrow import arrow_type, to_arrow
+from tidegate.delta.schema.types import StructField, StructType, parse_schema
+from tidegate.delta.snapshot import Snapshot
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.logical_columns import WrongType, conform, find_name
+from tidegate.runtime.stores import open_store
+
+ROWS_MAX: Final = 65_536
+"""Rows of a batch."""
+
+FILES_MAX: Final = 1_024
+"""Files whose rows of the log are Python objects at once."""
+
+PartitionValues = Mapping[str, str | None]
+
+
+def read_table(
+    store: LogStore,
+    snapshot: Snapshot,
+    columns: Sequence[str] | None = None,
+    predicate: Predicate | None = None,
+) -> pa.Table:
+    """Return the rows of a snapshot, those for which the predicate is true if there is one.
+
+    Raises: as `read_file`.
+    """
+    shape = to_arrow(StructType(selected(snapshot.metadata, columns)))
+    return pa.Table.from_batches(scan(store, snapshot, columns, predicate), schema=shape)
+
+
+def scan(
+    store: LogStore,
+    snapshot: Snapshot,
+    columns: Sequence[str] | None = None,
+    predicate: Predicate | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a snapshot in batches, file after file.
+
+    Files that can't hold a row for which the predicate is true are not opened.
+    Raises: as `read_file`.
+    """
+    metadata = snapshot.metadata
+    names = [one.name for one in selected(metadata, columns)]
+    if predicate is None:
+        for file in rows_of(snapshot.files):
+            yield from read_file(store, file, metadata, names)
+        return
+    kept = prune(predicate, snapshot.files, schema_of(metadata), metadata.partition_columns)
+    looked_at = [one.name for one in selected(metadata, sorted(columns_of(predicate)))]
+    needed = list(dict.fromkeys([*names, *looked_at]))
+    for file in rows_of(kept):
+        for batch in read_file(store, file, metadata, needed):
+            yield matching(batch, predicate).select(names)
+
+
+def read_file(
+    store: LogStore,
+    file: Mapping[str, Any],
+    metadata: Metadata,
+    columns: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a live file, a row of ADD_SCHEMA as a mapping, in the table's schema.
+
+    Partition values come from the log; a column that the file lacks is null; columns that the
+    schema lacks are dropped. Names that differ in case alone are one column.
+    Raises: BrokenLog (`DataFileMissing`, `CorruptDataFile`); UnsupportedFeature for a deletion
+    vector or a file in another store; InvalidRequest for an unknown column; Unavailable.
+    """
+    if file.get("deletionVector") is not None:
+        raise UnsupportedFeature(
+            f"file {file['path']!r} of table {store.root} has a deletion vector (feature "
+            "'deletionVectors'), which this release does not read: use a release that does",
+            feature="deletionVectors",
+        )
+    values = partition_values_of(metadata, dict(file["partitionValues"] or {}))
+    yield from read_rows(store, file["path"], selected(metadata, columns), values)
+
+
+def read_rows(
+    store: LogStore,
+    path: str,
+    fields: Sequence[StructField],
+    partition_values: PartitionValues,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a Parquet file in the given fields; `partition_values` win over the file.
+
+    `path` is as the log spells it. Raises: as `read_file`.
+    """
+    try:
+        with open_data_file(store, path) as file:
+            parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+            yield from _batches(parquet, fields, partition_values)
+    except FileNotFoundError as error:
+        raise BrokenLog(
+            f"data file {path!r} of table {store.root} is not there, although the log names it: "
+            "restore the file, or the table to a version without it",
+            error_class="DataFileMissing",
+        ) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise Unavailable(f"reading {path!r} of table {store.root} failed: {error}") from error
+        raise _corrupt(store, path, error) from error
+    except (pa.ArrowException, WrongType, ValueError) as error:
+        raise _corrupt(store, path, error) from error
+
+
+def open_data_file(store: LogStore, path: str) -> BinaryIO:
+    """Return a reader of the file that a path of the log names, below the table root or not.
+
+    Raises: FileNotFoundError; UnsupportedFeature for a file in another store; Unavailable.
+    """
+    if not is_absolute(path):
+        return store.open(decode_path(path))
+    place = _canonical_place(store, path)
+    if place.startswith(store.root + "/"):
+        return store.open(place.removeprefix(store.root + "/"))
+    folder, _, name = place.rpartition("/")
+    if store.root.startswith("file://") and place.startswith("file://") and folder != "file://":
+        return open_store(folder).open(name)
+    raise UnsupportedFeature(
+        f"table {store.root} names the file {path!r}, which lies outside of its store: copy the "
+        "table's files into its root, or read it with another engine",
+        feature="absolute paths",
+    )
+
+
+def matching(batch: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
+    """Return the rows for which a predicate is true."""
+    mask = evaluate(predicate, pa.Table.from_batches([batch]))
+    return batch.filter(mask.combine_chunks())
+
+
+def rows_of(files: pa.Table) -> Iterator[Mapping[str, Any]]:
+    """Yield what is needed to read each file of a table of ADD_SCHEMA, a few at a time."""
+    needed = files.select(["path", "partitionValues", "size", "deletionVector"])
+    for start in range(0, needed.num_rows, FILES_MAX):
+        yield from needed.slice(start, FILES_MAX).to_pylist()
+
+
+def schema_of(metadata: Metadata) -> StructType:
+    """Return the table's schema; parsed once for each text."""
+    return _schema(metadata.schema_string)
+
+
+def selected(metadata: Metadata, columns: Iterable[str] | None) -> tuple[StructField, ...]:
+    """Return the fields of some columns, as the schema spells them; all in its order for None.
+
+    Raises: InvalidRequest for a column that is not there.
+    """
+    schema = schema_of(metadata)
+    if columns is None:
+        return schema.fields
+    found: list[StructField] = []
+    for column in columns:
+        name = find_name(schema.names, column)
+        field = None if name is None else schema.get(name)
+        if field is None:
+            raise InvalidRequest(
+                f"there is no column {column!r}; there are {', '.join(schema.names)}",
+                error_class="DELTA_COLUMN_NOT_FOUND",
+            )
+        found.append(field)
+    return tuple(found)
+
+
+def partition_values_of(metadata: Metadata, values: PartitionValues) -> PartitionValues:
+    """Return a file's value of each partition column; null for one that the log leaves out."""
+    return {name: values.get(name) for name in metadata.partition_columns}
+
+
+@lru_cache(maxsize=64)
+def _schema(text: str) -> StructType:
+    return parse_schema(text)
+
+
+def _corrupt(store: LogStore, path: str, error: Exception) -> BrokenLog:
+    return BrokenLog(
+        f"data file {path!r} of table {store.root} can't be read: {error}; restore the file, or "
+        "the table to a version without it",
+        error_class="CorruptDataFile",
+    )
+
+
+def _canonical_place(store: LogStore, path: str) -> str:
+    place = canonical_path(path)
+    if place.startswith("/"):
+        return f"file://{place}"
+    scheme, _, rest = place.partition("://")
+    return f"s3://{rest}" if scheme in ("s3a", "s3n") else place
+
+
+def _batches(
+    parquet: pq.ParquetFile, fields: Sequence[StructField], partition_values: PartitionValues
+) -> Iterator[pa.RecordBatch]:
+    physical = parquet.schema_arrow.names
+    sources = {
+        one.name: find_name(physical, one.name)
+        for one in fields
+        if one.name not in partition_values
+    }
+    wanted = [name for name in sources.values() if name is not None]
+    if wanted:
+        for batch in parquet.iter_batches(batch_size=ROWS_MAX, columns=wanted):
+            yield _logical(batch, batch.num_rows, fields, sources, partition_values)
+        return
+    for start in range(0, parquet.metadata.num_rows, ROWS_MAX):
+        size = min(ROWS_MAX, parquet.metadata.num_rows - start)
+        yield _logical(None, size, fields, sources, partition_values)
+
+
+def _logical(
+    batch: pa.RecordBatch | None,
+    size: int,
+    fields: Sequence[StructField],
+    sources: Mapping[str, str | None],
+    partition_values: PartitionValues,
+) -> pa.RecordBatch:
+    columns = []
+    for one in fields:
+        source = sources.get(one.name)
+        if one.name in partition_values:
+            columns.append(_constant(partition_values[one.name], one, size))
+        elif source is None or batch is None:
+            columns.append(pa.nulls(size, arrow_type(one.kind)))
+        else:
+            columns.append(_conformed(batch.column(source), one))
+    shape = to_arrow(StructType(tuple(fields)))
+    if not fields:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * size, pa.struct([])))
+    return pa.RecordBatch.from_arrays(columns, schema=shape)
+
+
+def _constant(text: str | None, field: StructField, size: int) -> pa.Array:
+    value = partitions.column([text], field.kind)[0]
+    return pa.repeat(value, size) if value.is_valid else pa.nulls(size, arrow_type(field.kind))
+
+
+def _conformed(column: pa.Array, field: StructField) -> pa.Array:
+    try:
+        return conform(column, field.kind)
+    except WrongType as error:
+        raise WrongType(f"column {field.name!r}: {error}") from error

@@ -1,0 +1,113 @@
+"""From librdkafka's errors to ours: what the reader of the error should do next."""
+
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from tidegate.delta.errors import (
+    Fenced,
+    InvalidRequest,
+    Misconfigured,
+    OutcomeUnknown,
+    TidegateError,
+    Unavailable,
+)
+
+_FENCED: Final = frozenset(
+    {
+        KafkaError._ASSIGNMENT_LOST,
+        KafkaError._FENCED,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.UNKNOWN_MEMBER_ID,
+    }
+)
+_NO_TOPIC: Final = frozenset(
+    {
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+_TOO_LARGE: Final = frozenset(
+    {
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+    }
+)
+_SETTINGS: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._INVALID_ARG,
+        KafkaError._SSL,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_SESSION_TIMEOUT,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    }
+)
+_NEVER_SENT: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._QUEUE_FULL})
+_PASSING: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._MAX_POLL_EXCEEDED,
+        KafkaError._PARTITION_EOF,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._WAIT_COORD,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+
+
+def passes(error: KafkaError) -> bool:
+    """Whether the client library mends it by itself while it is being polled."""
+    return error.code() in _PASSING or error.retriable()
+
+
+def translated(error: KafkaError | KafkaException, doing: str) -> TidegateError:
+    """Return our error for one of librdkafka's. `doing` says what was tried, and on what."""
+    bare = _bare(error)
+    code, said = bare.code(), f"cannot {doing}: {bare.str()} ({bare.name()})"
+    if code in _FENCED:
+        return Fenced(f"{said}; another instance holds the role, this one leaves")
+    if code in _NO_TOPIC:
+        return Misconfigured(f"{said}; create the topics: run `tidegate topics apply`")
+    if code in _TOO_LARGE:
+        return InvalidRequest(
+            f"{said}; send less at once, large actions by a claim check",
+            error_class="RecordTooLarge",
+        )
+    if code in _SETTINGS:
+        return Misconfigured(f"{said}; look at the settings `kafka.security`, and at the ACLs")
+    return Unavailable(f"{said}; look whether the brokers answer")
+
+
+def undelivered(error: KafkaError, doing: str) -> TidegateError:
+    """Return our error for a record whose delivery failed: it may be in the topic all the same."""
+    plain = translated(error, doing)
+    if type(plain) is Unavailable and error.code() not in _NEVER_SENT:
+        return OutcomeUnknown(f"{plain}; it may have arrived: read the topic before sending again")
+    return plain
+
+
+def _bare(error: KafkaError | KafkaException) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error
+    bare = error.args[0]
+    assert isinstance(bare, KafkaError), "librdkafka's exceptions carry its error"
+    return bare

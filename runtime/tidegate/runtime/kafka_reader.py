@@ -1,0 +1,73 @@
+"""Reads partitions outside any group, on confluent-kafka."""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException
+
+from tidegate.delta.errors import Unavailable
+from tidegate.runtime.bus import Offset, Record, TopicPartition
+from tidegate.runtime.kafka_errors import translated
+from tidegate.runtime.kafka_records import records, theirs
+
+_ANSWER_S: Final = 15.0
+_READ_AT_ONCE: Final = 1_000
+
+
+class KafkaReader:
+    """Reads one partition after another, outside any group."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._at: TopicPartition | None = None
+        self._next = Offset(-1)
+
+    def bounds(self, at: TopicPartition) -> tuple[Offset, Offset]:
+        """Return the first offset and the end offset.
+
+        Raises: Unavailable; Misconfigured for a missing topic.
+        """
+        doing = f"look up the bounds of {at}"
+        try:
+            found = self._consumer.get_watermark_offsets(theirs(at), timeout=_ANSWER_S)
+        except KafkaException as error:
+            self._look_for(at, doing)
+            raise translated(error, doing) from error
+        if found is None:
+            raise Unavailable(f"no bounds of {at} within {_ANSWER_S} s; look at the brokers")
+        return Offset(found[0]), Offset(found[1])
+
+    def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
+        """Return records from `start` on, in order; empty when none came within the timeout.
+
+        Raises: Unavailable; Misconfigured for a missing topic.
+        """
+        if (at, start) != (self._at, self._next):
+            self._consumer.assign([theirs(at, start)])
+            self._at, self._next = at, start
+        ends = time.monotonic() + timeout_s
+        while True:
+            left = max(0.0, ends - time.monotonic())
+            first = self._consumer.poll(left)
+            if first is not None:
+                messages = [first, *self._consumer.consume(_READ_AT_ONCE, 0)]
+                found = [r for r in records(messages, f"read {at}") if r.offset >= start]
+                if found:
+                    self._next = Offset(found[-1].offset + 1)
+                    return found
+            if left == 0.0:
+                return []
+
+    def close(self) -> None:
+        """Let go."""
+        self._consumer.close()
+
+    def _look_for(self, at: TopicPartition, doing: str) -> None:
+        """Tell brokers that do not answer from a topic that is not there: the library does not."""
+        try:
+            topic = self._consumer.list_topics(at.topic, timeout=_ANSWER_S).topics[at.topic]
+        except KafkaException as error:
+            raise translated(error, doing) from error
+        if topic.error is not None:
+            raise translated(topic.error, doing)

@@ -1,0 +1,236 @@
+"""The store on a local or mounted file system: put-if-absent by a hidden file, fsync and link.
+
+A file appears under its name whole and durable, or not at all; `link` decides who was first.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+from tidegate.delta.errors import Misconfigured, Unavailable
+from tidegate.runtime.clock import Clock, SystemClock
+from tidegate.runtime.log_store import FileStat, Put
+from tidegate.runtime.store_paths import canonical_root, checked, checked_folder, joined
+
+_HIDDEN: Final = re.compile(r"^\..+\.[0-9a-f]{16}\.tmp$")
+_REMEDIES: Final = {
+    errno.ENOSPC: "there is no space left: free some",
+    errno.EDQUOT: "the quota is used up: free some space or raise it",
+    errno.EROFS: "the file system is mounted read-only: mount it for writing",
+    errno.EPERM: "it is not permitted, or the file system has no hard links: grant it, or put the "
+    "table on another file system",
+    errno.EACCES: "this user may not: grant the rights",
+    errno.EOPNOTSUPP: "the file system has no hard links: put the table on another one",
+    errno.EEXIST: "a file stands where a folder should be: choose another place",
+    errno.EISDIR: "a folder stands where a file should be: choose another place",
+    errno.ENOTDIR: "a part of the path is a file: choose another place",
+    errno.ENAMETOOLONG: "the name is too long for the file system: choose a shorter one",
+    errno.EMFILE: "too many files are open: raise the limit",
+}
+_CLOCK: Final = SystemClock()
+
+
+class LocalStore:
+    """A table's folder on a file system that has hard links."""
+
+    def __init__(self, root: str, clock: Clock = _CLOCK) -> None:
+        self._root = canonical_root(root)
+        if not self._root.startswith("file://"):
+            raise Misconfigured(f"{self._root} is not on a file system; give a path or file:///…")
+        self._folder = self._root.removeprefix("file://")
+        self._clock = clock
+        self._durable_folders: set[str] = set()
+
+    @property
+    def root(self) -> str:
+        """The URI of the table root: `file:///abs`."""
+        return self._root
+
+    def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
+        """Yield the files directly in `folder` whose bare name is >= `start`, in name order.
+
+        Raises: Unavailable.
+        """
+        bare = checked_folder(folder, self._root)
+        try:
+            with os.scandir(self._place(bare)) as entries:
+                found = sorted(
+                    (entry for entry in entries if entry.name >= start and _is_ours(entry.name)),
+                    key=lambda entry: entry.name,
+                )
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._unavailable("list", folder, error) from error
+        for entry in found:
+            stat = self._stat(joined(bare, entry.name), entry)
+            if stat is not None:
+                yield stat
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes of a file, or None where there is none. Raises: Unavailable."""
+        try:
+            with open(self._file(path), "rb") as file:
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._unavailable("read", path, error) from error
+
+    def open(self, path: str) -> BinaryIO:
+        """Return a seekable reader. Raises: FileNotFoundError, Unavailable."""
+        try:
+            return open(self._file(path), "rb")
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self._unavailable("open", path, error) from error
+
+    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+        """Write a file whole and durably if no file is there; never overwrite.
+
+        Past the deadline nothing is linked. Raises: Unavailable for what no retry cures.
+        """
+        ends = self._clock.boot_s() + deadline_s
+        target = self._file(path)
+        hidden = _hidden_name(target)
+        try:
+            self._write_hidden(hidden, content)
+            if self._clock.boot_s() >= ends:
+                return Put.UNKNOWN
+            put = self._link(hidden, target, content)
+            if put is Put.WON:
+                _fsync_folder(os.path.dirname(target))
+            return put
+        except OSError as error:
+            if error.errno in _REMEDIES:
+                raise self._unavailable("write", path, error) from error
+            return Put.UNKNOWN
+        finally:
+            _unlink(hidden)
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write a file whole and durably, over what is there. Raises: Unavailable."""
+        target = self._file(path)
+        hidden = _hidden_name(target)
+        try:
+            self._write_hidden(hidden, content)
+            os.replace(hidden, target)
+            _fsync_folder(os.path.dirname(target))
+        except OSError as error:
+            raise self._unavailable("write", path, error) from error
+        finally:
+            _unlink(hidden)
+
+    def delete(self, path: str) -> None:
+        """Remove a file; a missing one is no error. Raises: Unavailable."""
+        try:
+            os.unlink(self._file(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise self._unavailable("delete", path, error) from error
+
+    def _file(self, path: str) -> str:
+        return self._place(checked(path, self._root))
+
+    def _place(self, path: str) -> str:
+        return joined(self._folder, path) if path else self._folder
+
+    def _stat(self, path: str, entry: os.DirEntry[str]) -> FileStat | None:
+        """Say what a file is; None for a folder, and for one that went away meanwhile."""
+        try:
+            if not entry.is_file():
+                return None
+            stat = entry.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unavailable("look at", path, error) from error
+        return FileStat(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+    def _link(self, hidden: str, target: str, content: bytes) -> Put:
+        try:
+            os.link(hidden, target)
+        except OSError as error:
+            # A network file system may do the work and lose the answer, or answer a second
+            # attempt of its own: then our file has two names, whatever the answer says.
+            if os.stat(hidden).st_nlink > 1:
+                return Put.WON
+            if error.errno != errno.EEXIST:
+                raise
+            return _compare(target, content)
+        return Put.WON
+
+    def _write_hidden(self, hidden: str, content: bytes) -> None:
+        folder = os.path.dirname(hidden)
+        if folder not in self._durable_folders:
+            self._make_folder(folder)
+        try:
+            _write_durably(hidden, content)
+        except FileNotFoundError:
+            self._make_folder(folder)
+            _write_durably(hidden, content)
+
+    def _make_folder(self, folder: str) -> None:
+        """Make the folder, and every name on the way to it durable, whoever made it."""
+        missing = folder
+        while not os.path.isdir(missing) and missing != os.path.dirname(missing):
+            missing = os.path.dirname(missing)
+        os.makedirs(folder, exist_ok=True)
+        above = folder
+        while len(above) > min(len(missing), len(self._folder)):
+            above = os.path.dirname(above)
+            _fsync_folder(above)
+        self._durable_folders.add(folder)
+
+    def _unavailable(self, verb: str, path: str, error: OSError) -> Unavailable:
+        remedy = _REMEDIES.get(error.errno or 0, f"{error.strerror}: look at the device")
+        return Unavailable(f"cannot {verb} {path!r} of the table at {self._root}; {remedy}")
+
+
+def _compare(target: str, content: bytes) -> Put:
+    try:
+        with open(target, "rb") as file:
+            there = file.read()
+    except FileNotFoundError:
+        return Put.UNKNOWN
+    return Put.WON if there == content else Put.LOST
+
+
+def _hidden_name(target: str) -> str:
+    folder, name = os.path.split(target)
+    return os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")
+
+
+def _is_ours(name: str) -> bool:
+    return _HIDDEN.match(name) is None
+
+
+def _write_durably(place: str, content: bytes) -> None:
+    with open(place, "xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _fsync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems keep names durable by themselves and refuse to be asked.
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _unlink(hidden: str) -> None:
+    """Drop the hidden name; where that fails it stays hidden, and no listing shows it."""
+    with contextlib.suppress(OSError):
+        os.unlink(hidden)

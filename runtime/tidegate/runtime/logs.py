@@ -1,0 +1,80 @@
+"""Logs: a line is an event's name and fields; JSON for machines, readable in a terminal."""
+
+import json
+import logging
+import sys
+import traceback
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TextIO
+
+Format = Literal["auto", "json", "text"]
+_FIELDS: Final = "tidegate_fields"
+_NOISY: Final = ("faust", "mode", "aiokafka", "kafka", "s3fs", "botocore", "asyncio", "urllib3")
+
+
+def log_event(
+    logger: logging.Logger, event: str, /, *, level: int = logging.INFO, **fields: object
+) -> None:
+    """Log an event under its name, with fields named in the words of the house."""
+    logger.log(level, "%s", event, extra={_FIELDS: fields})
+
+
+def configure(service: str, level: str, style: Format, stream: TextIO | None = None) -> None:
+    """Send every logger's lines to one stream (standard error), in one style."""
+    out = stream or sys.stderr
+    readable = style == "text" or (style == "auto" and out.isatty())
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(TextFormatter() if readable else JsonFormatter(service))
+    root = logging.getLogger()
+    for former in list(root.handlers):
+        root.removeHandler(former)
+    root.addHandler(handler)
+    root.setLevel(level)
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(level)))
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def __init__(self, service: str) -> None:
+        super().__init__()
+        self._service = service
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line: dict[str, Any] = {
+            "time": _moment(record).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "service": self._service,
+            "logger": record.name,
+            "event": record.getMessage(),
+            **getattr(record, _FIELDS, {}),
+        }
+        if record.exc_info:
+            line["exception"] = "".join(traceback.format_exception(*record.exc_info))
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+class TextFormatter(logging.Formatter):
+    """Time, level where it matters, event, fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        time = _moment(record).astimezone().strftime("%H:%M:%S")
+        level = "" if record.levelno == logging.INFO else f" {record.levelname}"
+        fields = getattr(record, _FIELDS, {})
+        shown = "".join(f" {name}={_spelled(value)}" for name, value in fields.items())
+        line = f"{time}{level} {record.getMessage()}{shown}"
+        if record.exc_info:
+            line += "\n" + "".join(traceback.format_exception(*record.exc_info)).rstrip()
+        return line
+
+
+def _moment(record: logging.LogRecord) -> datetime:
+    return datetime.fromtimestamp(record.created, UTC)
+
+
+def _spelled(value: object) -> str:
+    text = str(value)
+    return json.dumps(text, ensure_ascii=False) if " " in text or not text else text

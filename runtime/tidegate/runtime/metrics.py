@@ -1,0 +1,61 @@
+"""The metrics of all services, in one place: base units, few labels (a table yes, a file no)."""
+
+from typing import Final
+
+from prometheus_client import Counter, Gauge, Histogram
+
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+PROPOSALS: Final = Counter(
+    "tidegate_proposals_total", "Proposals settled, by outcome.", ["table", "outcome"]
+)
+CONFLICTS: Final = Counter(
+    "tidegate_conflicts_total", "Proposals rejected by a conflict rule.", ["table", "kind"]
+)
+PROPOSAL_LATENCY: Final = Histogram(
+    "tidegate_proposal_latency_seconds", "From proposed to told.", ["table"], buckets=_SECONDS
+)
+COMMIT_WRITE: Final = Histogram(
+    "tidegate_commit_write_seconds", "One put-if-absent of an entry.", ["table"], buckets=_SECONDS
+)
+GROUP_SIZE: Final = Histogram(
+    "tidegate_group_proposals",
+    "Proposals in one entry.",
+    ["table"],
+    buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
+)
+IN_FLIGHT: Final = Gauge("tidegate_proposals_in_flight", "Proposals read and not yet settled.")
+QUEUE_AGE: Final = Gauge(
+    "tidegate_proposal_queue_age_seconds", "Age of the oldest proposal not yet settled."
+)
+TABLE_VERSION: Final = Gauge("tidegate_table_version", "The last version seen.", ["table"])
+TABLE_LAST_COMMIT: Final = Gauge(
+    "tidegate_table_last_commit_timestamp_seconds", "When the last version was written.", ["table"]
+)
+STORAGE_AMBIGUOUS: Final = Counter(
+    "tidegate_storage_ambiguous_total", "PUTs without a clear answer, by resolution.", ["resolved"]
+)
+EXTERNAL_VERSIONS: Final = Counter(
+    "tidegate_external_versions_total", "Versions that other writers published.", ["table"]
+)
+DEAD_LETTERS: Final = Counter(
+    "tidegate_dead_letters_total", "Records that could not be read.", ["reason"]
+)
+CHECKPOINT_AGE: Final = Gauge(
+    "tidegate_checkpoint_age_versions", "Versions since the last checkpoint.", ["table"]
+)
+CHECKPOINT_WRITE: Final = Histogram(
+    "tidegate_checkpoint_seconds", "Writing one checkpoint.", ["table"], buckets=_SECONDS
+)
+LOG_TAIL: Final = Gauge(
+    "tidegate_log_tail_commits", "Commits a reader replays after the checkpoint.", ["table"]
+)
+CDC_POSITION: Final = Gauge("tidegate_cdc_position_version", "Published through.", ["table"])
+CDC_LAG_VERSIONS: Final = Gauge("tidegate_cdc_lag_versions", "Versions not yet told.", ["table"])
+CDC_LAG: Final = Gauge("tidegate_cdc_lag_seconds", "Age of the oldest untold version.", ["table"])
+CDC_EVENTS: Final = Counter("tidegate_cdc_events_total", "Changes published.", ["table", "op"])
+CDC_ABORTS: Final = Counter(
+    "tidegate_cdc_txn_aborts_total", "Kafka transactions given up.", ["table"]
+)
+DOORBELLS: Final = Counter("tidegate_doorbells_total", "Commit records noticed.", ["table"])
+LOOKS: Final = Counter("tidegate_looks_total", "Periodic looks at the registry and the log.")

@@ -1,0 +1,127 @@
+"""From a LogStore to a Snapshot: list, choose, read, replay."""
+
+from typing import Final
+
+from tidegate.delta.actions import CommitInfo
+from tidegate.delta.commit import Commit
+from tidegate.delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate.delta.features.properties import in_commit_timestamps_enabled
+from tidegate.delta.features.table import check_readable
+from tidegate.delta.names import Kind, commit_name
+from tidegate.delta.replay import LogPart, read_part, replay
+from tidegate.delta.segment import LogSegment
+from tidegate.delta.snapshot import Snapshot, evolve_part, from_replay
+from tidegate.runtime.checkpoint_files import read_checkpoint
+from tidegate.runtime.log_files import find_segment, list_log, of_table, read_content, read_delta
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.time_travel import find_version
+
+REFRESH_MAX: Final = 1_000
+"""Commits after which it is cheaper to open a table anew than to follow it commit by commit."""
+
+
+def open_snapshot(
+    store: LogStore, version: int | None = None, timestamp_ms: int | None = None
+) -> Snapshot:
+    """Return the table at a version, at a point in time, or as it is.
+
+    Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`, `TimestampBeforeEarliest`,
+    `TimestampAfterLatest`); BrokenLog (`LogGap`, `CorruptCommit`, `CorruptCheckpoint`,
+    `MissingProtocol`, `MissingMetadata`); UnsupportedFeature; Unavailable.
+    """
+    if version is not None and timestamp_ms is not None:
+        raise InvalidRequest("ask for a version or for a timestamp, not for both")
+    if timestamp_ms is not None:
+        return _open(store, version_at(store, timestamp_ms))
+    return _open(store, version)
+
+
+def version_at(store: LogStore, timestamp_ms: int) -> int:
+    """Return the version that was the newest at a point in time.
+
+    Raises: as `open_snapshot`.
+    """
+    return find_version(store, _open(store, None), timestamp_ms)
+
+
+def head_version(store: LogStore, at_least: int = -1) -> int | None:
+    """Return the newest version, or None where there is no table.
+
+    `at_least` is a version that was seen before: the listing begins there.
+    Raises: Unavailable.
+    """
+    for start in dict.fromkeys((max(at_least, 0), 0)):
+        listed = list_log(store, f"{start:020d}")
+        versions = [file.version for file, _ in listed if file.kind is not Kind.CHECKSUM]
+        if versions:
+            return max(versions)
+    return None
+
+
+def oldest_commit(store: LogStore) -> int | None:
+    """Return the oldest version whose commit file is there, or None. Raises: Unavailable."""
+    return next((file.version for file, _ in list_log(store) if file.kind is Kind.COMMIT), None)
+
+
+def read_commit(store: LogStore, version: int) -> tuple[Commit, bytes] | None:
+    """Return a commit and its bytes, or None where the version is not there.
+
+    Raises: BrokenLog (`CorruptCommit`); Unavailable.
+    """
+    content = read_content(store, commit_name(version))
+    with of_table(store.root):
+        return None if content is None else (Commit.decode(version, content), content)
+
+
+def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
+    """Return the table as it is, given what it was: N+1, N+2, ... by name.
+
+    Raises: as `open_snapshot`.
+    """
+    after = snapshot
+    for version in range(snapshot.version + 1, snapshot.version + 1 + REFRESH_MAX):
+        content = read_content(store, commit_name(version))
+        if content is None:
+            return after
+        with of_table(store.root):
+            part = read_part(commit_name(version), content)
+        after = evolve_part(after, version, part)
+        if part.protocol or part.metadata:
+            check_readable(after.protocol, after.metadata, store.root)
+        _check_vectors(store, after.version, part)
+    return open_snapshot(store)
+
+
+def _open(store: LogStore, version: int | None) -> Snapshot:
+    segment = find_segment(store, version)
+    deltas = [read_delta(store, file) for file in segment.deltas]
+    below = read_checkpoint(store, segment.checkpoint) if segment.checkpoint else None
+    with of_table(store.root):
+        replayed = replay(deltas, below)
+    check_readable(replayed.protocol, replayed.metadata, store.root)
+    timestamp = None
+    if in_commit_timestamps_enabled(replayed.metadata):
+        info = _info_of(store, segment, deltas)
+        timestamp = info.in_commit_timestamp if info else None
+    snapshot = from_replay(segment.version, replayed, timestamp)
+    _check_vectors(store, snapshot.version, LogPart(files=snapshot.files))
+    return snapshot
+
+
+def _info_of(store: LogStore, segment: LogSegment, deltas: list[LogPart]) -> CommitInfo | None:
+    """Return the commitInfo of the segment's own version, which only its commit file holds."""
+    if segment.deltas and segment.deltas[-1].kind is Kind.COMMIT:
+        return deltas[-1].info
+    content = read_content(store, commit_name(segment.version))
+    return read_part(commit_name(segment.version), content).info if content else None
+
+
+def _check_vectors(store: LogStore, version: int, part: LogPart) -> None:
+    """Refuse files with rows that a reader of this release would not know to leave out."""
+    vectors = part.files["deletionVector"]
+    if vectors.null_count < len(vectors):
+        raise UnsupportedFeature(
+            f"table {store.root} has files with deletion vectors at version {version}, which this "
+            "release does not read: read it with another engine, or purge the vectors",
+            feature="deletionVectors",
+        )

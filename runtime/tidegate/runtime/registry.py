@@ -1,0 +1,96 @@
+"""The registry: which tables there are, as the records of `table-state` say."""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import Final
+from uuid import UUID
+
+from tidegate.delta.errors import InvalidRequest, MalformedRecord, Misconfigured, Unavailable
+from tidegate.pipeline.codec import decode
+from tidegate.pipeline.published import TableRecord
+from tidegate.pipeline.topics import Topics
+from tidegate.runtime.bus import Bus, Offset, Reader, Record, TopicPartition
+from tidegate.runtime.logs import log_event
+from tidegate.runtime.store_paths import canonical_root
+
+PATIENCE_S: Final = 15.0
+_READ_S: Final = 1.0
+_log = logging.getLogger(__name__)
+
+
+def read_registry(bus: Bus, topics: Topics) -> dict[UUID, TableRecord]:
+    """Return the registered tables by their ids: the topic is read to its end.
+
+    Raises: Unavailable; Misconfigured, when the topic is missing.
+    """
+    tables: dict[UUID, TableRecord] = {}
+    reader = bus.reader()
+    try:
+        for number in range(bus.partitions(topics.table_state)):
+            at = TopicPartition(topics.table_state, number)
+            for record in _to_the_end(reader, at):
+                _fold(tables, record)
+    finally:
+        reader.close()
+    return tables
+
+
+def find_table(registry: Mapping[UUID, TableRecord], root_or_name: str) -> TableRecord | None:
+    """Return the table with this root, id or name, or None.
+
+    Raises: InvalidRequest (`AmbiguousName`), when several tables have the name.
+    """
+    root, table = _as_root(root_or_name), _as_id(root_or_name)
+    exact = [r for r in registry.values() if r.table_root == root or r.table == table]
+    named = [r for r in registry.values() if r.name == root_or_name]
+    if not exact and len(named) > 1:
+        where = ", ".join(sorted(record.table_root for record in named))
+        raise InvalidRequest(
+            f"{len(named)} tables are called {root_or_name!r}; give the root instead: {where}",
+            error_class="AmbiguousName",
+        )
+    return next(iter((*exact, *named)), None)
+
+
+def _as_root(text: str) -> str | None:
+    try:
+        return canonical_root(text)
+    except Misconfigured:
+        return None
+
+
+def _as_id(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def _to_the_end(reader: Reader, at: TopicPartition) -> Iterator[Record]:
+    position, end = reader.bounds(at)
+    until_s = time.monotonic() + PATIENCE_S
+    while position < end:
+        records = reader.read(at, position, _READ_S)
+        yield from records
+        if records:
+            position = Offset(records[-1].offset + 1)
+        elif time.monotonic() > until_s:
+            raise Unavailable(
+                f"{at.topic}/{at.partition} gave nothing from {position} to {end} within "
+                f"{PATIENCE_S:g} s; look at the brokers"
+            )
+
+
+def _fold(tables: dict[UUID, TableRecord], record: Record) -> None:
+    if record.value is None:
+        if record.key is not None:
+            tables.pop(UUID(record.key.decode()), None)
+        return
+    try:
+        table = decode(TableRecord, record.value)
+    except MalformedRecord as error:
+        where = f"{record.at.topic}/{record.at.partition}@{record.offset}"
+        log_event(_log, "malformed", level=logging.ERROR, record=where, why=error)
+        return
+    tables[table.table] = table

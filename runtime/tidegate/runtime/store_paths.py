@@ -1,0 +1,81 @@
+"""What a table root and a path below it may look like: one spelling, and never out of the root."""
+
+import os
+import posixpath
+
+from tidegate.delta.errors import InvalidRequest, Misconfigured
+
+
+def checked(path: str, root: str) -> str:
+    """Return the path as it came when it names a file below the root.
+
+    Raises: InvalidRequest (`PathOutsideTable`), for anything that could name another place.
+    """
+    parts = path.split("/")
+    if "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise InvalidRequest(
+            f"{path!r} does not name a file below the table root {root}; give a path relative to "
+            "the root, without empty parts, '.' or '..'",
+            error_class="PathOutsideTable",
+        )
+    return path
+
+
+def checked_folder(folder: str, root: str) -> str:
+    """Return the folder without a slash at its end; the empty one is the root itself.
+
+    Raises: InvalidRequest (`PathOutsideTable`).
+    """
+    bare = folder.removesuffix("/")
+    return checked(bare, root) if bare else ""
+
+
+def joined(folder: str, name: str) -> str:
+    """Return the path of a name in a folder; the empty folder is the root."""
+    return f"{folder}/{name}" if folder else name
+
+
+def canonical_root(uri_or_path: str) -> str:
+    """Return the one spelling of a table root: `file:///abs` or `s3://bucket/key`.
+
+    A path is taken as it stands: nothing in it is percent-encoded, as in Hadoop's paths.
+    Law: canonical_root(canonical_root(x)) == canonical_root(x)
+    Raises: Misconfigured, for another scheme or a root that names no place of its own.
+    """
+    scheme, separator, rest = uri_or_path.partition("://")
+    if "\0" in uri_or_path or any(ord(letter) < 32 for letter in uri_or_path):
+        raise Misconfigured(f"the table root {uri_or_path!r} has control characters in it")
+    if not separator:
+        if uri_or_path.startswith("file:/"):
+            return _local_root(uri_or_path.removeprefix("file:"))
+        return _local_root(uri_or_path)
+    if scheme == "file":
+        return _local_root("/" + rest.removeprefix("localhost").lstrip("/"))
+    if scheme in ("s3", "s3a", "s3n"):
+        return _object_root("s3", rest, uri_or_path)
+    if scheme == "memory":
+        return _object_root("memory", rest, uri_or_path)
+    raise Misconfigured(
+        f"no store for {uri_or_path!r}: tables lie under file:// or s3:// (s3a:// is the same)"
+    )
+
+
+def _local_root(path: str) -> str:
+    if not path.strip():
+        raise Misconfigured("the table root is empty; give a path or a URI")
+    bare = posixpath.normpath(os.path.abspath(path))
+    bare = "/" + bare.lstrip("/")
+    if bare == "/":
+        raise Misconfigured("the table root '/' is the whole file system; give a folder of its own")
+    return f"file://{bare}"
+
+
+def _object_root(scheme: str, rest: str, given: str) -> str:
+    bucket, _, key = rest.rstrip("/").partition("/")
+    parts = key.split("/") if key else []
+    if not bucket or any(part in ("", ".", "..") for part in parts):
+        raise Misconfigured(
+            f"the table root {given!r} needs the form {scheme}://bucket/key, without empty parts, "
+            "'.' or '..'"
+        )
+    return f"{scheme}://{'/'.join([bucket, *parts])}"

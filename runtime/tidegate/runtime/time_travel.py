@@ -1,0 +1,126 @@
+"""When each version was committed: by its own word where the table has it, else by its file's age.
+
+Modification times of files may stand still or step back; they are made to rise by a millisecond.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tidegate.delta.errors import BrokenLog, InvalidRequest
+from tidegate.delta.features.properties import (
+    ict_enablement_timestamp_ms,
+    ict_enablement_version,
+    in_commit_timestamps_enabled,
+)
+from tidegate.delta.names import Kind, commit_name
+from tidegate.delta.replay import read_part
+from tidegate.delta.segment import complete_checkpoints
+from tidegate.delta.snapshot import Snapshot
+from tidegate.runtime.log_files import list_log, read_content
+from tidegate.runtime.log_store import LogStore
+
+
+@dataclass(frozen=True)
+class _History:
+    """The commits that can be travelled to. Units: `modified` in ms since the Unix epoch."""
+
+    versions: Sequence[int]
+    modified: Sequence[int]
+
+
+def find_version(store: LogStore, head: Snapshot, timestamp_ms: int) -> int:
+    """Return the version that was the newest at a point in time.
+
+    Raises: InvalidRequest (`TimestampBeforeEarliest`, `TimestampAfterLatest`); Unavailable.
+    """
+    history = _travelable(store)
+    bound = _ict_from(head)
+    if bound is None or timestamp_ms < bound[1]:
+        versions = [v for v in history.versions if bound is None or v < bound[0]]
+        found = bisect_right(history.modified[: len(versions)], timestamp_ms) - 1
+        at = history.modified[found] if found >= 0 else None
+    else:
+        versions = [v for v in history.versions if v >= bound[0]]
+        found = bisect_right(versions, timestamp_ms, key=lambda v: own_timestamp(store, v)) - 1
+        at = own_timestamp(store, versions[found]) if found >= 0 else None
+    if at is None:
+        oldest = history.versions[0] if history.versions else "gone"
+        raise InvalidRequest(
+            f"table {store.root} has no version as old as {timestamp_ms} ms: the oldest that can "
+            f"be read is {oldest}; ask for a later time",
+            error_class="TimestampBeforeEarliest",
+        )
+    if versions[found] == head.version and at < timestamp_ms:
+        raise InvalidRequest(
+            f"the newest version of table {store.root}, {head.version}, is of {at} ms, before the "
+            f"{timestamp_ms} ms asked for: leave the timestamp out to read the newest version",
+            error_class="TimestampAfterLatest",
+        )
+    return versions[found]
+
+
+def commit_timestamps(store: LogStore, head: Snapshot, start: int, end: int) -> Mapping[int, int]:
+    """Return when each version from `start` to `end`, both included, was committed.
+
+    Units: ms since the Unix epoch. Versions whose commit file is gone are left out.
+    Raises: BrokenLog; Unavailable.
+    """
+    commits = _commits(store)
+    bound = _ict_from(head)
+    times = zip(commits, _rising(list(commits.values())), strict=True)
+    return {
+        version: own_timestamp(store, version) if bound and version >= bound[0] else modified
+        for version, modified in times
+        if start <= version <= end
+    }
+
+
+def own_timestamp(store: LogStore, version: int) -> int:
+    """Return the in-commit timestamp of a version, in ms since the Unix epoch.
+
+    Raises: BrokenLog (`CorruptCommit`) where the table promises one and the commit has none.
+    """
+    name = commit_name(version)
+    content = read_content(store, name)
+    info = read_part(name, content).info if content else None
+    if info is None or info.in_commit_timestamp is None:
+        raise BrokenLog(
+            f"{name} of table {store.root} has no in-commit timestamp, although the table has them "
+            "since an earlier version: read by version instead",
+            error_class="CorruptCommit",
+        )
+    return info.in_commit_timestamp
+
+
+def _ict_from(head: Snapshot) -> tuple[int, int] | None:
+    """Return the version and the time from which commits carry their own; None: they don't."""
+    if not in_commit_timestamps_enabled(head.metadata):
+        return None
+    version = ict_enablement_version(head.metadata)
+    time_ms = ict_enablement_timestamp_ms(head.metadata)
+    return (0, -1) if version is None or time_ms is None else (version, time_ms)
+
+
+def _travelable(store: LogStore) -> _History:
+    """Return the commits whose state can be read: from version 0 or the oldest checkpoint on."""
+    commits = _commits(store)
+    if 0 in commits:
+        oldest = 0
+    else:
+        complete = complete_checkpoints(file for file, _ in list_log(store))
+        oldest = min(complete, default=max(commits, default=0) + 1)
+    kept = {version: at for version, at in commits.items() if version >= oldest}
+    return _History(list(kept), _rising(list(kept.values())))
+
+
+def _commits(store: LogStore) -> dict[int, int]:
+    listed = list_log(store)
+    return {file.version: stat.modified_ms for file, stat in listed if file.kind is Kind.COMMIT}
+
+
+def _rising(times: Sequence[int]) -> list[int]:
+    rising: list[int] = []
+    for time_ms in times:
+        rising.append(max(time_ms, rising[-1] + 1) if rising else time_ms)
+    return rising

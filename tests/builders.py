@@ -1,0 +1,278 @@
+"""The small language that tests are written in: rows of the log, proposals, tables in memory.
+
+`Gate` is a whole committer over doors in memory: send a proposal, let it settle, read the answer.
+"""
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from tidegate.committer.desk import Desk
+from tidegate.committer.doors import Doors
+from tidegate.committer.service import CommitterLoop
+from tidegate.committer.settings import CommitterSection
+from tidegate.delta.commit import Commit
+from tidegate.delta.names import Version, commit_name, in_log
+from tidegate.pipeline.codec import decode, encode
+from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.proposal import AppTxn, Operation, Proposal
+from tidegate.pipeline.published import CommitRecord, TableRecord
+from tidegate.pipeline.read_set import ReadSet
+from tidegate.pipeline.topics import Topics
+from tidegate.runtime.bus import Record, TopicPartition
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer
+
+TABLE = UUID("00000000-0000-7000-8000-00000000000a")
+ROOT = "memory://tables/t"
+TABLE_ID = "11111111-1111-4111-8111-111111111111"
+NOW_MS = 1_700_000_000_000
+
+Row = dict[str, Any]
+_ids = itertools.count(1)
+
+
+def an_id() -> UUID:
+    """Return an id that no other call returns."""
+    return UUID(int=0x7000_8000_0000_0000_0000 + next(_ids))
+
+
+def add(path: str, **changed: Any) -> Row:
+    """Return an add of ten rows; `p=1/a` gives the file its partition value."""
+    values = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
+    body = {
+        "path": path,
+        "partitionValues": values,
+        "size": 100,
+        "modificationTime": NOW_MS,
+        "dataChange": True,
+        "stats": json.dumps({"numRecords": 10}),
+    }
+    return {"add": {**body, **changed}}
+
+
+def remove(path: str, **changed: Any) -> Row:
+    """Return a removal of what `add` adds."""
+    values = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
+    body = {
+        "path": path,
+        "dataChange": True,
+        "extendedFileMetadata": True,
+        "partitionValues": values,
+        "size": 100,
+    }
+    return {"remove": {**body, **changed}}
+
+
+def schema(**columns: str) -> str:
+    """Return a schemaString; columns are nullable."""
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in columns.items()
+    ]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+def metadata(partition_columns: Sequence[str] = (), **properties: str) -> Row:
+    """Return the metaData of a table of `x`, `s` and the partition columns (integers).
+
+    Properties are named without `delta.`.
+    """
+    columns = {"x": "long", "s": "string", **dict.fromkeys(partition_columns, "integer")}
+    return {
+        "metaData": {
+            "id": TABLE_ID,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema(**columns),
+            "partitionColumns": list(partition_columns),
+            "configuration": {f"delta.{name}": value for name, value in properties.items()},
+            "createdTime": NOW_MS,
+        }
+    }
+
+
+def protocol(reader: int = 1, writer: int = 2, **features: Sequence[str]) -> Row:
+    """Return a protocol action; features as `readerFeatures=…`, `writerFeatures=…`."""
+    body: Row = {"minReaderVersion": reader, "minWriterVersion": writer}
+    return {"protocol": {**body, **{name: list(value) for name, value in features.items()}}}
+
+
+def info(operation: str = "WRITE", **fields: Any) -> Row:
+    """Return a commitInfo as another engine writes it."""
+    body = {"timestamp": NOW_MS, "operation": operation, "operationParameters": {}}
+    return {"commitInfo": {**body, **fields}}
+
+
+def creation(partition_columns: Sequence[str] = (), **properties: str) -> list[Row]:
+    """Return the rows of version 0."""
+    return [info("CREATE TABLE"), protocol(), metadata(partition_columns, **properties)]
+
+
+def to_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return the bytes of a commit file."""
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def commit(version: int, *rows: Mapping[str, Any]) -> Commit:
+    """Return a commit of some rows."""
+    return Commit.decode(Version(version), to_bytes(rows))
+
+
+def table_in_memory(*commits: Sequence[Mapping[str, Any]], root: str = ROOT) -> MemoryStore:
+    """Return a store that holds a table's log, a list of rows a version."""
+    store = MemoryStore(root)
+    for version, rows in enumerate(commits):
+        store.files[in_log(commit_name(version))] = to_bytes(rows)
+    return store
+
+
+def proposal(*rows: Row, read_version: int = 0, **fields: Any) -> Proposal:
+    """Return a proposal of some rows that read nothing, unless `reads` says otherwise."""
+    told: dict[str, Any] = {
+        "proposal_id": an_id(),
+        "table": TABLE,
+        "table_root": ROOT,
+        "table_id": None if read_version < 0 else TABLE_ID,
+        "read_version": read_version,
+        "operation": Operation(name="WRITE", parameters={"mode": "Append"}),
+        "actions": rows,
+        "reads": ReadSet(),
+    }
+    return Proposal.model_validate({**told, **fields})
+
+
+def create(partition_columns: Sequence[str] = (), **fields: Any) -> Proposal:
+    """Return the proposal that creates the table."""
+    rows = (protocol(), metadata(partition_columns))
+    return proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE"), **fields)
+
+
+def delete(*paths: str, read_version: int = 0, **fields: Any) -> Proposal:
+    """Return a proposal that removes files, having read them and nothing else."""
+    reads = ReadSet(files=paths)
+    told = {"reads": reads, "operation": Operation(name="DELETE"), **fields}
+    return proposal(*map(remove, paths), read_version=read_version, **told)
+
+
+def batch_of(app_id: str, version: int, *rows: Row, read_version: int = 0) -> Proposal:
+    """Return a micro-batch: an append that brings an application's version."""
+    own = AppTxn(app_id=app_id, version=version)
+    return proposal(*rows, read_version=read_version, app_txn=own)
+
+
+def value_of(one: Proposal) -> bytes:
+    """Return the record's value of a proposal."""
+    return encode(one)
+
+
+@dataclass
+class StillClock:
+    """Time that moves when a test says so."""
+
+    boot: float = 0.0
+
+    def now_ms(self) -> int:
+        """Return wall time."""
+        return NOW_MS + int(self.boot * 1000)
+
+    def boot_s(self) -> float:
+        """Return boot time."""
+        return self.boot
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.boot += seconds
+
+
+@dataclass
+class Gate:
+    """A committer over doors in memory. `stores` are what lies in each root."""
+
+    settings: CommitterSection = field(
+        default_factory=lambda: CommitterSection(roots=("memory://tables",))
+    )
+    stores: dict[str, LogStore] = field(default_factory=dict)
+    clock: StillClock = field(default_factory=StillClock)
+    topics: Topics = field(default_factory=Topics)
+
+    def __post_init__(self) -> None:
+        self.bus = MemoryBus(self.topics.declared(), self.clock.now_ms)
+        self.loop = self.start()
+
+    def start(self) -> CommitterLoop:
+        """Return another committer, with nothing in mind."""
+        tokens = map(lambda number: UUID(int=number), itertools.count(1))
+        doors = Doors(
+            bus=self.bus,
+            topics=self.topics,
+            open_store=lambda root: self.stores.setdefault(root, MemoryStore(root)),
+            clock=self.clock,
+            new_id=lambda: next(tokens),
+            settings=self.settings,
+        )
+        return CommitterLoop(doors)
+
+    def restart(self) -> None:
+        """Kill the committer, without a word to the broker, and start another."""
+        consumer = self.loop.consumer
+        assert isinstance(consumer, MemoryConsumer), "the gate's doors lie in memory"
+        self.bus.expire(consumer)
+        self.loop = self.start()
+
+    def desk(self, table: UUID = TABLE) -> Desk:
+        """Return the desk of a table."""
+        [lane] = self.loop.lanes.values()
+        return lane.reception.desks[table]
+
+    def send(self, *proposals: Proposal | bytes) -> None:
+        """Produce proposals, or what is none."""
+        at = TopicPartition(self.topics.proposals, 0)
+        for one in proposals:
+            value = one if isinstance(one, bytes) else encode(one)
+            self.bus.append(at, None, value)
+
+    def settle(self, steps: int = 6) -> None:
+        """Let the committer work until it is done; what lingers has its time."""
+        for _ in range(steps):
+            self.loop.step()
+            self.clock.boot += 0.3
+
+    def ask(self, *proposals: Proposal | bytes) -> list[Outcome]:
+        """Send, settle, and return the new outcomes."""
+        before = len(self.outcomes())
+        self.send(*proposals)
+        self.settle()
+        return self.outcomes()[before:]
+
+    def outcomes(self) -> list[Outcome]:
+        """Return all outcomes so far."""
+        return [decode(Outcome, record.value) for record in self.records(self.topics.outcomes)]
+
+    def commits(self) -> list[CommitRecord]:
+        """Return all that was told of versions."""
+        return [decode(CommitRecord, record.value) for record in self.records(self.topics.commits)]
+
+    def tables(self) -> dict[UUID, TableRecord]:
+        """Return the registry."""
+        records = self.records(self.topics.table_state)
+        told = [decode(TableRecord, record.value) for record in records]
+        return {one.table: one for one in told}
+
+    def letters(self) -> list[Record]:
+        """Return the dead letters."""
+        return self.records(self.topics.dead_letters)
+
+    def records(self, topic: str) -> list[Record]:
+        """Return the records of a topic's first partition."""
+        return self.bus.logs[TopicPartition(topic, 0)]
+
+    def entries(self, root: str = ROOT) -> list[list[Row]]:
+        """Return the rows of each version of a table."""
+        found: list[list[Row]] = []
+        while (content := self.stores[root].read(in_log(commit_name(len(found))))) is not None:
+            found.append([json.loads(line) for line in content.splitlines()])
+        return found

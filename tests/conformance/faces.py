@@ -1,0 +1,78 @@
+"""Faces for the judges: functions by which outsiders drive the real code. No logic of their own.
+
+A table gives what it holds, or an exception whose `error_class` says why not; a feature that this
+release does not know is `UnsupportedFeature`, which names it.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.committer import judge as committer_judge
+from tidegate.delta.snapshot import Snapshot
+from tidegate.runtime import change_rows, data_files
+from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.stores import open_store
+
+
+def read_table(path: str, version: int | None = None, timestamp: str | None = None) -> pa.Table:
+    """Return a table's rows at a version, at a point in time (ISO 8601), or as they are."""
+    store = open_store(path)
+    return data_files.read_table(store, open_snapshot(store, version, _ms(timestamp)))
+
+
+def read_changes(path: str, start_version: int, end_version: int | None = None) -> pa.Table:
+    """Return the rows that changed from one version to another, both included."""
+    return change_rows.read_changes(open_store(path), start_version, end_version)
+
+
+def read_facts(path: str, version: int | None = None) -> dict[str, Any]:
+    """Return what a table's metadata says at a version, in the words of the corpus."""
+    snapshot = open_snapshot(open_store(path), version)
+    facts = {
+        "version": snapshot.version,
+        "min_reader_version": snapshot.protocol.min_reader_version,
+        "min_writer_version": snapshot.protocol.min_writer_version,
+        "reader_features": snapshot.protocol.reader_features,
+        "writer_features": snapshot.protocol.writer_features,
+        "table_id": snapshot.metadata.id,
+        "name": snapshot.metadata.name,
+        "description": snapshot.metadata.description,
+        "partition_columns": list(snapshot.metadata.partition_columns),
+        "configuration": dict(snapshot.metadata.configuration),
+        "schema": snapshot.metadata.schema_string,
+        "num_files": snapshot.files.num_rows,
+        "size_in_bytes": pc.sum(snapshot.files["size"]).as_py() or 0,
+        "num_deletion_vectors": 0,
+        "app_transactions": {k: txn.version for k, txn in snapshot.app_transactions.items()},
+        "domain_metadata": {k: one.configuration for k, one in snapshot.domains.items()},
+        "in_commit_timestamp": snapshot.in_commit_timestamp,
+    }
+    records = _records(snapshot)
+    return facts if records is None else {**facts, "num_records": records}
+
+
+def judge(case: dict[str, Any]) -> dict[str, Any]:
+    """Return what the committer decides on a conflict vector."""
+    return committer_judge.judge(case)
+
+
+def _records(snapshot: Snapshot) -> int | None:
+    """Return the number of rows, or None unless every file states its own."""
+    stated = [orjson.loads(text or "{}").get("numRecords") for text in _texts(snapshot.files)]
+    return None if None in stated else sum(stated)
+
+
+def _texts(files: pa.Table) -> list[str | None]:
+    texts: list[str | None] = files["stats"].to_pylist()
+    return texts
+
+
+def _ms(timestamp: str | None) -> int | None:
+    if timestamp is None:
+        return None
+    at = datetime.fromisoformat(timestamp)
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

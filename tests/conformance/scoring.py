@@ -1,0 +1,161 @@
+"""The score: every case of the corpus, judged by the corpus's own comparisons.
+
+A case passes, or it is declined: refused by name for a feature this release does not have. Anything
+else is wrong (rows, facts or an error class other than expected) or a crash.
+"""
+
+import copy
+import importlib.util
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conformance import faces
+from tidegate.delta.errors import TidegateError, UnsupportedFeature
+
+Case = Mapping[str, Any]
+
+
+class Verdict(Enum):
+    PASSED = "passed"
+    DECLINED = "declined"
+    WRONG = "wrong"
+    CRASHED = "crashed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Result:
+    """`feature` is what a declined case was refused for."""
+
+    name: str
+    kind: str
+    verdict: Verdict
+    reason: str = ""
+    feature: str = ""
+
+
+SCORE: Final = pytest.StashKey[list[Result]]()
+"""Where a test run keeps its results until the score is told."""
+
+
+def table_cases(corpus: Path) -> list[Case]:
+    """Return the cases of the manifest."""
+    manifest = json.loads((corpus / "manifest.json").read_text(encoding="utf-8"))
+    cases: list[Case] = manifest["cases"]
+    return cases
+
+
+def conflict_cases(corpus: Path) -> list[Case]:
+    """Return the cases of the conflict vectors."""
+    judges = _module(corpus / "conflicts" / "run_conflicts.py")
+    return list(judges.load(corpus / "conflicts", None))
+
+
+def score_tables(corpus: Path, cases: list[Case]) -> Iterator[Result]:
+    """Yield the result of each case on a table."""
+    judges = _module(corpus / "run.py")
+    for case in cases:
+        if case.get("disputed"):
+            yield Result(case["name"], case["kind"], Verdict.SKIPPED, case["disputed"])
+        else:
+            yield _score_table(judges, corpus, case)
+
+
+def score_conflicts(corpus: Path, cases: list[Case]) -> Iterator[Result]:
+    """Yield the result of each conflict vector."""
+    judges = _module(corpus / "conflicts" / "run_conflicts.py")
+    for case in cases:
+        question = {key: value for key, value in case.items() if key not in judges.HIDDEN}
+        answer, refusal = _attempt(faces.judge, copy.deepcopy(question))
+        if refusal is not None:
+            yield _of_exception(case["name"], "conflict", refusal)
+            continue
+        passed, reason = judges.check(case, answer)
+        verdict = Verdict.PASSED if passed else Verdict.WRONG
+        yield Result(case["name"], "conflict", verdict, reason)
+
+
+def summary(results: list[Result]) -> dict[str, Counter[str]]:
+    """Return how many cases of each kind came to what."""
+    table: dict[str, Counter[str]] = {}
+    for result in results:
+        table.setdefault(result.kind, Counter())[result.verdict.value] += 1
+    return table
+
+
+def _score_table(judges: ModuleType, corpus: Path, case: Case) -> Result:
+    with _prepared(judges, corpus, case) as place:
+        functions = {
+            "reader": faces.read_table,
+            "cdf": faces.read_changes,
+            "facts": faces.read_facts,
+        }
+        got, refusal = _attempt(judges.call, case, place, functions)
+    name, kind, expected = case["name"], case["kind"], case["expected"]
+    if refusal is not None:
+        if kind == "reject" and getattr(refusal, "error_class", None) == expected["error"]:
+            return Result(name, kind, Verdict.PASSED, str(refusal))
+        return _of_exception(name, kind, refusal)
+    if kind == "reject":
+        return Result(name, kind, Verdict.WRONG, f"read, where {expected['error']} was expected")
+    if kind == "metadata":
+        facts = json.loads((corpus / expected["facts"]).read_text(encoding="utf-8"))
+        reason = judges.fact_difference(facts, got, False)
+    else:
+        rows = pq.read_table(corpus / expected["rows"])
+        # Change rows of other readers end in the partition columns; ours keep the schema's order.
+        in_order = kind != "cdf"
+        reason = judges.difference(rows, got, case.get("ignore_columns", ()), in_order)
+    return Result(name, kind, Verdict.WRONG if reason else Verdict.PASSED, reason or "")
+
+
+def _attempt(function: Callable[..., Any], *args: Any) -> tuple[Any, BaseException | None]:
+    """Return what a face returned or what it raised; a native panic is no Exception."""
+    try:
+        return function(*args), None
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        if isinstance(error, GeneratorExit):
+            raise
+        return None, error
+
+
+def _of_exception(name: str, kind: str, error: BaseException) -> Result:
+    said = f"{type(error).__name__}: {error}"
+    if isinstance(error, UnsupportedFeature):
+        return Result(name, kind, Verdict.DECLINED, said, error.feature)
+    verdict = Verdict.WRONG if isinstance(error, TidegateError) else Verdict.CRASHED
+    return Result(name, kind, verdict, said)
+
+
+@contextmanager
+def _prepared(judges: ModuleType, corpus: Path, case: Case) -> Iterator[str]:
+    """Lend the case's table; a copy where the case changes it first."""
+    if not case.get("setup"):
+        yield str(corpus / case["table"])
+        return
+    with tempfile.TemporaryDirectory(prefix="tidegate-case-") as folder:
+        place = str(Path(folder).resolve() / "table")
+        judges.prepare(str(corpus / case["table"]), case["setup"], place)
+        yield place
+
+
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"corpus_{path.stem}", path)
+    assert spec is not None, f"{path} is no Python file"
+    assert spec.loader is not None, f"{path} can't be loaded"
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,278 @@
+"""Tables written through the gate for foreigners to read: the real writer and the real committer.
+
+Only the broker is in memory: a client that waits for an outcome lets the committer take a step.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.committer.doors import Doors
+from tidegate.committer.service import CommitterLoop
+from tidegate.committer.settings import CommitterSection
+from tidegate.delta.schema.arrow import from_arrow
+from tidegate.pipeline.codec import encode, headers
+from tidegate.pipeline.topics import Topics
+from tidegate.producers import draft
+from tidegate.producers.client import Client
+from tidegate.producers.draft import StreamBatch
+from tidegate.producers.files.rewriting import Rewriter
+from tidegate.producers.files.writer import FileWriter
+from tidegate.producers.options import WriteOptions, for_writing
+from tidegate.producers.table.deletion import delete
+from tidegate.producers.writing import (
+    Mode,
+    Plan,
+    Saying,
+    commit,
+    creating,
+    creation,
+    plan,
+    stamp_for,
+    target_of,
+)
+from tidegate.runtime.bus import Offset, Record, TopicPartition
+from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
+from tidegate.runtime.clock import SystemClock, new_id
+from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.memory_bus import MemoryBus, MemoryReader
+from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.stores import canonical_root, open_store
+
+CLOCK = SystemClock()
+
+
+class _WritersBus(MemoryBus):
+    """The committer's bus, as writers see it: to wait is to let the committer work."""
+
+    def __init__(self, bus: MemoryBus) -> None:
+        self.__dict__ = bus.__dict__
+        self.loop: CommitterLoop | None = None
+
+    def reader(self) -> MemoryReader:
+        return _WritersReader(self)
+
+
+class _WritersReader(MemoryReader):
+    def __init__(self, bus: _WritersBus) -> None:
+        super().__init__(bus)
+        self._writers = bus
+
+    def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
+        records = super().read(at, start, timeout_s)
+        if not records and self._writers.loop is not None:
+            self._writers.loop.step(0.0)
+            records = super().read(at, start, timeout_s)
+        return records
+
+
+@dataclass
+class Gate:
+    """Writers before a committer that may write below one folder."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        topics = Topics()
+        bus = MemoryBus(topics.declared())
+        self.bus = _WritersBus(bus)
+        doors = Doors(
+            bus=bus,
+            topics=topics,
+            open_store=open_store,
+            clock=CLOCK,
+            new_id=lambda: new_id(CLOCK),
+            settings=CommitterSection(roots=(canonical_root(str(self.folder)),)),
+        )
+        self.bus.loop = CommitterLoop(doors)
+        self.client = Client(self.bus, topics, CLOCK)
+
+    def table(self, name: str) -> "Written":
+        return Written(self, self.folder / name)
+
+
+@dataclass
+class Written:
+    """One table, and the means to write it."""
+
+    gate: Gate
+    path: Path
+
+    @property
+    def store(self) -> LocalStore:
+        return LocalStore(canonical_root(str(self.path)))
+
+    def options(self, **given: str) -> WriteOptions:
+        return for_writing({"path": str(self.path), **given})
+
+    def write(self, rows: pa.Table, mode: Mode = "append", batch: int = -1, **given: str) -> None:
+        """Write some rows; as a stream's micro-batch, where it has a number."""
+        options = self.options(**given)
+        planned, adds = self.files(rows, mode, options)
+        saying = Saying.of(options)
+        if batch >= 0:
+            saying = Saying.of_batch(options, StreamBatch("stream", batch))
+        commit(self.gate.client, planned, adds, saying)
+
+    def files(self, rows: pa.Table, mode: Mode, options: WriteOptions) -> tuple[Plan, list[Any]]:
+        planned = plan(self.gate.client, from_arrow(rows.schema), mode, options)
+        files = FileWriter(self.store, planned.layout, CLOCK)
+        files.write(rows)
+        return planned, files.finish()
+
+    def create(self, schema: pa.Schema, properties: dict[str, str], *columns: str) -> None:
+        options = self.options()
+        made = creation(self.gate.client, from_arrow(schema), columns, options, properties)
+        commit(self.gate.client, creating(made, options.place), (), Saying.of(options))
+
+    def delete(self, condition: str) -> None:
+        delete(
+            self.gate.client,
+            self.options().place,
+            condition,
+            Saying(30),
+            lambda rewriting, files: [
+                Rewriter(self.store, rewriting.metadata, rewriting.predicate, CLOCK, 0).rewrite(one)
+                for one in files
+            ],
+        )
+
+    def write_together(self, *tables: pa.Table) -> None:
+        """Append tables by proposals that lie on the topic together: one entry holds all."""
+        options = self.options()
+        client, sent = self.gate.client, []
+        for rows in tables:
+            planned, adds = self.files(rows, "append", options)
+            record = client.require(planned.place.root)
+            stamp = stamp_for(client, Saying(30))
+            sent.append(draft.append(target_of(record, planned), stamp, adds))
+            at = TopicPartition(record.proposals_topic, record.topic_partition)
+        for proposal in sent:
+            key = str(proposal.table).encode()
+            self.gate.bus.append(at, key, encode(proposal), headers(proposal))
+        for proposal in sent:
+            assert client.propose(proposal).status == "committed"
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of the head and its hint, and remove the commits below it."""
+        snapshot = open_snapshot(self.store)
+        move_hint_forward(self.store, write_classic(self.store, snapshot, CLOCK.now_ms()))
+        for version in range(snapshot.version):
+            self.store.delete(f"_delta_log/{version:020d}.json")
+
+
+def plain_types(gate: Gate) -> Written:
+    """Every plain type, nulls, extremes, and what is nested."""
+    table = gate.table("plain-types")
+    struct = pa.struct([("i", pa.int32()), ("t", pa.struct([("s", pa.string())]))])
+    schema = pa.schema(
+        [
+            ("k", pa.int64()),
+            ("i8", pa.int8()),
+            ("i16", pa.int16()),
+            ("i32", pa.int32()),
+            ("f32", pa.float32()),
+            ("f64", pa.float64()),
+            ("b", pa.bool_()),
+            ("s", pa.string()),
+            ("bin", pa.binary()),
+            ("d", pa.date32()),
+            ("ts", pa.timestamp("us", "UTC")),
+            ("ntz", pa.timestamp("us")),
+            ("dec", pa.decimal128(38, 10)),
+            ("dec9", pa.decimal128(9, 2)),
+            ("st", struct),
+            ("l", pa.list_(pa.int64())),
+            ("m", pa.map_(pa.string(), pa.float64())),
+        ]
+    )
+    at = datetime(2024, 2, 29, 23, 59, 59, 999_999, UTC)
+    full: dict[str, Any] = {
+        "i8": 127,
+        "i16": -32768,
+        "i32": 2**31 - 1,
+        "f32": 0.1,
+        "f64": -1.5e300,
+        "b": True,
+        "s": "ü ' \" \\ \u2028 𝄞" + "z" * 50,
+        "bin": b"\x00\xff",
+        "d": date(1582, 10, 15),
+        "ts": at,
+        "ntz": at.replace(tzinfo=None),
+        "dec": Decimal("1234567890123456789012345678.0123456789"),
+        "dec9": Decimal("-1234567.89"),
+        "st": {"i": 1, "t": {"s": "x"}},
+        "l": [1, None, 3],
+        "m": [("a", 1.0), ("b", None)],
+    }
+    odd = {"f32": float("nan"), "f64": float("inf"), "s": "", "l": [], "m": [], "st": {"i": None}}
+    rows = [{"k": 1, **full}, {"k": 2}, {"k": 3, **odd}]
+    table.write(pa.Table.from_pylist(rows, schema=schema), compression="snappy")
+    return table
+
+
+def odd_partitions(gate: Gate) -> Written:
+    """Partition values that folders and URIs must escape, of several types."""
+    table = gate.table("odd partitions")
+    texts = ["a/b", "a b", "100%", "é=ü", "x:y?z#q", "", None, "__x", "it's", "{}[]^", "a%2Fb"]
+    count = len(texts)
+    at = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    rows = pa.table(
+        {
+            "k": pa.array(range(count), pa.int64()),
+            "p": pa.array(texts, pa.string()),
+            "d": pa.array([date(2024, 1, 1 + n % 2) for n in range(count)]),
+            "ts": pa.array([at] * (count - 1) + [None], pa.timestamp("us", "UTC")),
+            "dec": pa.array([Decimal("1.50")] * count, pa.decimal128(6, 2)),
+            "b": pa.array([n % 2 == 0 for n in range(count)]),
+        }
+    )
+    table.write(rows, partitioncolumns="p,d,ts,dec,b")
+    table.delete("p = 'a/b' AND k = 0")
+    return table
+
+
+def busy_log(gate: Gate) -> Written:
+    """Appends, several in one entry, deletes, an overwrite, a stream, and a checkpoint midway."""
+    table = gate.table("busy-log")
+    table.create(numbers(0).schema, {"delta.checkpointInterval": "5"}, "p")
+    table.write(numbers(10), txnappid="job", txnversion="1")
+    for batch in range(3):
+        table.write(numbers(10, start=100 + 10 * batch), batch=batch)
+    table.delete("k BETWEEN 3 AND 5")
+    table.write_together(*(numbers(5, start=1000 + 10 * n) for n in range(8)))
+    table.checkpoint()
+    table.delete("p = 1")
+    table.write(numbers(4, start=2000))
+    table.delete("k = 2001 OR k IS NULL")
+    return table
+
+
+def overwritten(gate: Gate) -> Written:
+    """A table whose rows were all replaced, twice."""
+    table = gate.table("overwritten")
+    table.write(numbers(50))
+    table.write(numbers(3, start=7), "overwrite")
+    table.write(numbers(2, start=70), "overwrite")
+    return table
+
+
+def numbers(count: int, start: int = 0) -> pa.Table:
+    """Return keys from `start`, and two partitions."""
+    keys = range(start, start + count)
+    return pa.table(
+        {"k": pa.array(keys, pa.int64()), "p": pa.array([key % 2 for key in keys], pa.int32())}
+    )
+
+
+TABLES: tuple[Callable[[Gate], Written], ...] = (
+    plain_types,
+    odd_partitions,
+    busy_log,
+    overwritten,
+)

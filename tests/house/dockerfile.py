@@ -1,0 +1,42 @@
+"""A Dockerfile as instructions in stages: to check it, and to play it without an engine."""
+
+import re
+from dataclasses import dataclass
+
+CONTINUED = re.compile(r"\s*\\\n\s*")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line of the file, continued lines joined."""
+
+    verb: str
+    rest: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """From one FROM to the next."""
+
+    image: str
+    name: str | None
+    instructions: tuple[Instruction, ...]
+
+    def of(self, verb: str) -> list[str]:
+        """Return what stands behind each instruction of this verb."""
+        return [step.rest for step in self.instructions if step.verb == verb]
+
+
+def stages(text: str) -> list[Stage]:
+    """Return the stages, in order; what stands before the first FROM belongs to none."""
+    found: list[tuple[str, str | None, list[Instruction]]] = []
+    for line in CONTINUED.sub(" ", text).splitlines():
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        verb, _, rest = line.strip().partition(" ")
+        if verb == "FROM":
+            image, _, name = rest.partition(" AS ")
+            found.append((image, name or None, []))
+        elif found:
+            found[-1][2].append(Instruction(verb, rest.strip()))
+    return [Stage(image, name, tuple(steps)) for image, name, steps in found]

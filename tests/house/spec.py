@@ -1,0 +1,46 @@
+"""The `Spec:` lines of `tidegate.delta`: which heading of PROTOCOL.md each public thing obeys."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tests.house import tree
+
+HEADINGS_FILE = "docs/spec/headings.txt"
+PACKAGE = "protocol/tidegate/delta/"
+OURS = frozenset({f"{PACKAGE}errors.py"})
+"""Modules of the package that the specification says nothing about."""
+
+_SPEC = re.compile(r"^\s*Spec:(?P<text>.*(?:\n(?!\s*(?:\w+:|$)).*)*)", re.MULTILINE)
+_QUOTED = re.compile(r'"([^"]+)"')
+
+
+def headings(text: str) -> frozenset[str]:
+    """Return the headings of the file; its first line says of which commit they are."""
+    return frozenset(text.splitlines()[1:])
+
+
+def breaches(path: str, text: str, known: frozenset[str]) -> Iterator[str]:
+    """Yield each public function or class without a `Spec:` line, and each unknown heading."""
+    for node in ast.parse(text).body:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
+            continue
+        cited = [
+            " ".join(quoted.split()).replace("`", "")
+            for found in _SPEC.finditer(ast.get_docstring(node) or "")
+            for quoted in _QUOTED.findall(found["text"])
+        ]
+        if not cited:
+            yield f"{path}: {node.name} names no heading of PROTOCOL.md"
+        for heading in cited:
+            if heading not in known:
+                yield f"{path}: {node.name} cites {heading!r}, which is no heading of PROTOCOL.md"
+
+
+def sources() -> list[str]:
+    """Return the modules whose public things have a `Spec:` line."""
+    return [
+        name
+        for name in tree.python_files(tests=False)
+        if name.startswith(PACKAGE) and name not in OURS
+    ]

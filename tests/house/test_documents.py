@@ -1,0 +1,184 @@
+"""Do the documents say what the code does: error classes, settings, metrics, features, files."""
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+import prometheus_client
+import pytest
+from pydantic import BaseModel
+
+from tests.house import rules, tree
+from tidegate.committer import conflicts, flaws
+from tidegate.delta.features.table import FEATURES, Feature
+from tidegate.runtime import metrics
+from tidegate.runtime.settings import ServiceSettings
+
+OPERATIONS = "docs/operations.md"
+GUIDE = "docs/guide.md"
+ADR_PARTS = ["Context", "Decision", "Because", "We give up", "Revisit when"]
+ADR_LINES_MAX = 60
+ADRS = sorted(name for name in tree.files() if re.match(r"docs/adr/\d{4}-", name))
+DOCUMENTS = sorted(name for name in tree.files() if name.endswith(".md"))
+LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
+SOURCE_NAME = re.compile(r"`((?:[\w.-]+/)+[\w-]+\.(?:py|sh|yaml|md|txt|toml|json))`")
+BARE_NAME = re.compile(r"`([\w-]+\.(?:py|sh|yaml|toml))`")
+SHORT_FOR = {root: f"{root}/tidegate/{root}" for root in tree.SOURCE_ROOTS} | {
+    "delta": "protocol/tidegate/delta",
+    "pipeline": "protocol/tidegate/pipeline",
+    "protocol": "protocol",
+}
+"""A path in prose may leave the namespace folder out: `committer/machine.py`."""
+
+
+def error_classes() -> frozenset[str]:
+    """Return every class below TidegateError, wherever it is defined."""
+    parents: dict[str, set[str]] = {}
+    for name in tree.python_files(tests=False):
+        for node in ast.walk(ast.parse(tree.text(name))):
+            if isinstance(node, ast.ClassDef):
+                bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
+                parents.setdefault(node.name, set()).update(bases)
+    found = {"TidegateError"}
+    while more := {name for name, above in parents.items() if above & found} - found:
+        found |= more
+    return frozenset(found - {"TidegateError"})
+
+
+def sections() -> Iterator[tuple[str, type[BaseModel]]]:
+    """Yield each section of the settings with its name; of all services, each once."""
+    seen: set[str] = set()
+    kinds: list[type[ServiceSettings]] = [ServiceSettings]
+    for name in tree.python_files(tests=False):
+        if name.endswith("/settings.py") and not name.startswith("runtime/"):
+            module = importlib.import_module(tree.module_of(name))
+            kinds += [
+                kind
+                for kind in vars(module).values()
+                if isinstance(kind, type) and issubclass(kind, ServiceSettings)
+            ]
+    for kind in kinds:
+        for section, field in kind.model_fields.items():
+            if section in seen:
+                continue
+            seen.add(section)
+            if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+                yield section, field.annotation
+
+
+def metric_names() -> set[str]:
+    """Return the names of all metrics, as they are exposed."""
+    kinds = (prometheus_client.Counter, prometheus_client.Gauge, prometheus_client.Histogram)
+    return {
+        sample.name + ("_total" if isinstance(value, prometheus_client.Counter) else "")
+        for value in vars(metrics).values()
+        if isinstance(value, kinds)
+        for sample in value.describe()
+    }
+
+
+def feature_row(feature: Feature) -> str:
+    """Return the line that the guide has for a feature."""
+    return f"| `{feature.name}` | {feature.reads.value} | {feature.writes.value} |"
+
+
+def test_every_error_class_has_a_paragraph() -> None:
+    classes = error_classes()
+    assert {"Unavailable", "OutcomeUnknown", "Misconfigured", "Rejected"} <= classes
+    assert not list(rules.undocumented(tree.text(OPERATIONS), classes, OPERATIONS))
+
+
+def test_every_setting_is_explained_under_its_section() -> None:
+    text = tree.text(OPERATIONS)
+    found = dict(sections())
+    assert {"kafka", "http", "log", "committer", "checkpointer", "cdc"} <= found.keys()
+    assert not list(rules.undocumented(text, frozenset({*found, "storage"}), OPERATIONS))
+    keys = [f"`{section}.{key}`" for section, kind in found.items() for key in kind.model_fields]
+    assert [key for key in keys if key not in text] == []
+
+
+def test_every_metric_is_explained() -> None:
+    assert "tidegate_proposals_total" in metric_names()
+    assert [n for n in sorted(metric_names()) if f"`{n}`" not in tree.text(OPERATIONS)] == []
+
+
+def test_the_guide_says_of_each_feature_what_the_code_does() -> None:
+    guide = tree.text(GUIDE)
+    assert [name for name, row in FEATURES.items() if feature_row(row) not in guide] == []
+    section = guide.partition("## Table features")[2]
+    listed = re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)
+    assert [name for name in listed if name not in FEATURES] == []
+
+
+def test_the_guide_explains_every_rule_by_which_a_proposal_fails() -> None:
+    named = {value for name, value in vars(flaws).items() if name.isupper() and name[0] != "_"}
+    rules_known = {rule.__name__ for rule in conflicts.RULES} | named
+    assert "concurrent_append" in rules_known
+    assert "malformed" in rules_known
+    assert [rule for rule in sorted(rules_known) if f"`{rule}`" not in tree.text(GUIDE)] == []
+
+
+def test_the_readme_begins_with_the_two_commands() -> None:
+    commands = re.findall(r"^make \w+", tree.text("README.md"), re.MULTILINE)
+    assert commands[:2] == ["make demo", "make test"]
+    assert "make test" in "\n".join(tree.text("README.md").splitlines()[:8])
+
+
+def test_the_map_fits_in_a_sitting() -> None:
+    assert len(tree.text("ARCHITECTURE.md").splitlines()) <= 250
+
+
+@pytest.mark.parametrize("name", ADRS)
+def test_a_decision_is_one_page_in_five_parts(name: str) -> None:
+    text = tree.text(name)
+    number = int(PurePosixPath(name).name[:4])
+    assert text.startswith(f"# {number}. ")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ADR_PARTS
+    assert len(text.splitlines()) <= ADR_LINES_MAX
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    numbers = [int(PurePosixPath(name).name[:4]) for name in ADRS]
+    assert len(numbers) >= 10
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_to_files_that_exist(name: str) -> None:
+    folder = (tree.ROOT / name).parent
+    broken = [link for link in LINK.findall(tree.text(name)) if not (folder / link).exists()]
+    assert not broken
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_files_that_prose_names_exist(name: str) -> None:
+    missing = [path for path in SOURCE_NAME.findall(tree.text(name)) if not _exists(name, path)]
+    assert not missing
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_bare_file_names_in_prose_exist(name: str) -> None:
+    known = {PurePosixPath(path).name for path in tree.files()}
+    assert [bare for bare in BARE_NAME.findall(tree.text(name)) if bare not in known] == []
+
+
+def test_a_file_that_does_not_exist_is_found() -> None:
+    assert _exists("README.md", "delta/commit.py")
+    assert not _exists("README.md", "delta/no_such_file.py")
+
+
+def _exists(document: str, path: str) -> bool:
+    if path.endswith("tidegate/__init__.py"):
+        return True  # named because it must not exist
+    head, _, rest = path.partition("/")
+    folders = [tree.ROOT, (tree.ROOT / document).parent]
+    if head in SHORT_FOR:
+        folders.append(tree.ROOT / SHORT_FOR[head])
+        return any((folder / path).exists() for folder in folders[:2]) or (
+            (folders[2] / rest).exists()
+        )
+    folders += [tree.ROOT / root for root in tree.SOURCE_ROOTS]  # tidegate/delta/errors.py
+    folders.append(tree.ROOT / SHORT_FOR.get(document.partition("/")[0], "."))
+    return any((folder / path).exists() for folder in folders)

@@ -1,0 +1,117 @@
+"""Is the house in order: sizes, names, banned calls, paths, folders."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+
+from tests.house import rules, tree
+
+Rule = Callable[[str, str], Iterator[str]]
+
+PURE = ("protocol/tidegate/delta/", "protocol/tidegate/pipeline/")
+
+EVERYWHERE: tuple[Rule, ...] = (
+    rules.too_long,
+    rules.bad_name,
+    rules.misplaced_imports,
+    rules.bare_ignores,
+    rules.unfinished,
+    rules.foreign_headings,
+)
+"""Rules for every Python file."""
+
+IN_CODE: tuple[Rule, ...] = (rules.long_functions, rules.swallowed)
+"""Rules for Python files outside tests."""
+
+SWALLOWING_ALLOWED = frozenset({"runtime/tidegate/runtime/service.py"})
+"""Where the one ladder from any exception to an exit status stands."""
+
+TEXT_SUFFIXES = (".py", ".md", ".txt", ".toml", ".yaml", ".yml", ".json", ".sh", ".cfg")
+NAMES_PATHS_ITSELF = frozenset({"tests/house/rules.py", "tests/house/test_rules.py"})
+
+
+def breaches(rule: Rule, names: Iterable[str]) -> list[str]:
+    """Return what a rule finds in these files."""
+    return [breach for name in names for breach in rule(name, tree.text(name))]
+
+
+@pytest.mark.parametrize("rule", EVERYWHERE, ids=lambda rule: rule.__name__)
+def test_every_python_file_keeps_the_rule(rule: Rule) -> None:
+    names = set(tree.python_files()) - NAMES_PATHS_ITSELF
+    found = breaches(rule, sorted(names))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("rule", IN_CODE, ids=lambda rule: rule.__name__)
+def test_every_source_file_keeps_the_rule(rule: Rule) -> None:
+    names = [n for n in tree.python_files(tests=False) if n not in SWALLOWING_ALLOWED]
+    found = breaches(rule, names)
+    assert not found, "\n".join(found)
+
+
+def test_pure_code_opens_no_file_and_prints_nothing() -> None:
+    banned = frozenset({"open", "print", "input", "exec", "eval"})
+    pure = [name for name in tree.python_files(tests=False) if name.startswith(PURE)]
+    assert pure
+    found = breaches(lambda name, text: rules.calls(name, text, banned), pure)
+    assert not found, "\n".join(found)
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    found = breaches(rules.machine_paths, _texts())
+    assert not found, "\n".join(found)
+
+
+def test_no_file_names_a_package_registry() -> None:
+    found = breaches(rules.index_addresses, _texts())
+    assert not found, "\n".join(found)
+
+
+def test_the_namespace_folder_has_no_init() -> None:
+    strays = [
+        root for root in tree.SOURCE_ROOTS if (tree.ROOT / root / "tidegate/__init__.py").exists()
+    ]
+    assert not strays, "one tidegate/__init__.py hides the other source roots"
+
+
+def test_every_package_says_that_it_is_typed() -> None:
+    packages = [
+        folder
+        for root in tree.SOURCE_ROOTS
+        for folder in (
+            *(tree.ROOT / root).glob("tidegate/*"),
+            *(tree.ROOT / root).glob("pyspark_*"),
+        )
+        if (folder / "__init__.py").is_file()
+    ]
+    assert len(packages) == len(tree.SOURCE_ROOTS) + 2  # protocol has two, producers one for Spark
+    assert [folder for folder in packages if not (folder / "py.typed").is_file()] == []
+
+
+def test_every_folder_with_python_in_a_source_root_is_a_package() -> None:
+    folders = {
+        (tree.ROOT / name).parent
+        for name in tree.python_files(tests=False)
+        if name.startswith(tree.SOURCE_ROOTS)
+    }
+    assert [folder for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
+
+
+def test_tests_are_not_packages() -> None:
+    assert [n for n in tree.files() if n.startswith("tests/") and n.endswith("__init__.py")] == []
+
+
+def test_every_top_level_folder_has_a_readme() -> None:
+    missing = [
+        folder for folder in tree.TOP_FOLDERS if not (tree.ROOT / folder / "README.md").is_file()
+    ]
+    assert not missing
+
+
+def _texts() -> list[str]:
+    return [
+        name
+        for name in tree.files()
+        if (name.endswith(TEXT_SUFFIXES) or "." not in name.rsplit("/", 1)[-1])
+        and name not in NAMES_PATHS_ITSELF
+    ]

@@ -1,0 +1,77 @@
+"""Do imports go downwards only, and do foreign libraries stay in their homes."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.house import homes, tree
+
+
+def test_the_contracts_of_import_linter_hold() -> None:
+    linter = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"],
+        cwd=tree.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert linter.returncode == 0, linter.stdout + linter.stderr
+
+
+def test_foreign_libraries_stay_in_their_homes() -> None:
+    names = [name for name in tree.python_files(tests=False) if name.startswith(tree.SOURCE_ROOTS)]
+    found = {b for name in names for b in homes.breaches(name, tree.text(name))}
+    assert not found, "\n".join(sorted(found))
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (f"{homes.COMMITTER}service.py", "import faust\n"),
+        (f"{homes.PRODUCERS}draft.py", "from pyspark.sql import Row\n"),
+        (f"{homes.RUNTIME}object_store.py", "import requests\n"),
+        (f"{homes.DELTA}snapshot.py", "import pyarrow.parquet as pq\n"),
+        (f"{homes.DELTA}snapshot.py", "from pyarrow import parquet\n"),
+    ],
+)
+def test_a_library_away_from_home_is_found(path: str, text: str) -> None:
+    assert list(homes.breaches(path, text))
+
+
+def test_a_library_at_home_is_not_found() -> None:
+    assert not list(homes.breaches(f"{homes.RUNTIME}object_store.py", "import s3fs, os\n"))
+    assert not list(homes.breaches(f"{homes.COMMITTER}__main__.py", "import typer\n"))
+
+
+MACHINES = sorted(
+    tree.module_of(name) for name in tree.python_files(tests=False) if name.endswith("/machine.py")
+)
+
+
+def closure(module: str) -> dict[str, str]:
+    """Return each module of ours that `module` leads to, and who imported it first."""
+    by_module = {
+        tree.module_of(name): name
+        for name in tree.python_files(tests=False)
+        if name.startswith(tree.SOURCE_ROOTS)
+    }
+    reached = {module: ""}
+    frontier = [module]
+    while frontier:
+        current = frontier.pop()
+        for name in homes.imported(tree.text(by_module[current])):
+            if name in by_module and name not in reached:
+                reached[name] = current
+                frontier.append(name)
+    return reached
+
+
+@pytest.mark.parametrize("module", MACHINES)
+def test_a_machine_and_what_it_imports_know_no_door(module: str) -> None:
+    doors = {name: by for name, by in closure(module).items() if ".runtime" in name}
+    assert not doors
+
+
+def test_a_service_leads_to_doors_so_the_search_finds_them() -> None:
+    assert any(".runtime." in name for name in closure("tidegate.runtime.service"))

@@ -1,0 +1,52 @@
+"""The files of the repository, as the house tests see them."""
+
+import subprocess
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+SOURCE_ROOTS = ("protocol", "runtime", "producers", "committer", "checkpointer", "cdc_publisher")
+TOP_FOLDERS = (*SOURCE_ROOTS, "deploy", "tests", "bench", "docs")
+SKIPPED = frozenset({"__pycache__", ".git", ".venv", ".cache", "dist", "build"})
+
+
+@cache
+def files() -> tuple[str, ...]:
+    """Return every file of the repository, tracked or about to be, as text relative to its root."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listed.returncode == 0:
+        names = listed.stdout.decode().split("\0")
+    else:  # an unpacked source distribution has no git
+        names = [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*")]
+    return tuple(sorted(name for name in names if name and _counts(name)))
+
+
+@cache
+def python_files(*, tests: bool = True) -> tuple[str, ...]:
+    """Return every Python file; without those of `tests/` where they are not asked for."""
+    return tuple(name for name in files() if name.endswith(".py") and (tests or not _is_test(name)))
+
+
+@cache
+def text(name: str) -> str:
+    """Return what stands in a file."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def module_of(name: str) -> str:
+    """Return the dotted name under which a file of a source root is imported."""
+    parts = Path(name).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _counts(name: str) -> bool:
+    return not SKIPPED.intersection(Path(name).parts) and (ROOT / name).is_file()
+
+
+def _is_test(name: str) -> bool:
+    return name.startswith("tests/")

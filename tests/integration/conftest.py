@@ -1,0 +1,121 @@
+"""A broker for the session, topics of its own for each test, services as processes."""
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import docker  # type: ignore[import-untyped]  # docker ships no types
+import pytest
+from docker.errors import DockerException  # type: ignore[import-untyped]  # nor do these
+from testcontainers.community.kafka import KafkaContainer
+
+from tidegate.runtime.failpoints import VARIABLE
+from tidegate.runtime.kafka_broker import EmbeddedKafka
+from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.processes import Command, ServiceProcess, service_argv, service_process
+from tidegate.runtime.topic_admin import create_topics
+
+SESSION_TIMEOUT_MS = 2_000
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the address of a real Kafka: in a container where an engine answers, else embedded."""
+    if _engine_answers():
+        container = KafkaContainer("apache/kafka:4.1.1").with_kraft()
+        with container as kafka:
+            yield kafka.get_bootstrap_server()
+        return
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka")) as embedded:
+        yield embedded.bootstrap
+
+
+@pytest.fixture
+def kafka(broker: str) -> KafkaSettings:
+    """Return settings with topics that no other test sees, created."""
+    settings = KafkaSettings(
+        bootstrap_servers=broker,
+        topic_prefix=f"t{secrets.token_hex(4)}.",
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+    )
+    create_topics(settings, settings.topics.declared())
+    return settings
+
+
+@dataclass
+class Line:
+    """The services of one test: processes on scratch folders, ended with the test."""
+
+    kafka: KafkaSettings
+    folder: Path
+    tables: Path
+    _started: list[ServiceProcess] = field(default_factory=list)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What every service is told, as `--set` takes it."""
+        return {
+            "kafka.bootstrap_servers": self.kafka.bootstrap_servers,
+            "kafka.topic_prefix": self.kafka.topic_prefix,
+            "kafka.session_timeout_ms": str(self.kafka.session_timeout_ms),
+        }
+
+    def service(
+        self, module: str, name: str = "", failpoint: str = "", **sections: Mapping[str, str]
+    ) -> ServiceProcess:
+        """Return a service that is not started: `service("committer", committer={"roots": …})`."""
+        own = {f"{s}.{key}": value for s, keys in sections.items() for key, value in keys.items()}
+        if module == "committer":
+            own.setdefault("committer.roots", self.tables.as_uri())
+        environ = {VARIABLE: failpoint, "TIDEGATE__LOG__FORMAT": "json"}
+        argv = service_argv(module, overrides={**self.settings, **own})
+        service = service_process(Command(name or module, argv, environ), self.folder)
+        self._started.append(service)
+        return service
+
+    def started(self, module: str, name: str = "", **sections: Mapping[str, str]) -> ServiceProcess:
+        """Return a service that is ready."""
+        service = self.service(module, name, "", **sections)
+        service.start()
+        service.wait_ready()
+        return service
+
+    def stop(self) -> None:
+        """End what was started."""
+        for service in reversed(self._started):
+            service.child.stop()
+
+
+@pytest.fixture
+def line(kafka: KafkaSettings, tmp_path: Path) -> Iterator[Line]:
+    """Yield the means to start services; tables lie in `line.tables`."""
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    line = Line(kafka, tmp_path / "services", tables)
+    yield line
+    line.stop()
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Callable[[Command], ServiceProcess]]:
+    """Yield a way to start any program as a service process; ended with the test."""
+    started: list[ServiceProcess] = []
+
+    def start(command: Command) -> ServiceProcess:
+        service = service_process(command, tmp_path / "processes")
+        started.append(service)
+        service.start()
+        return service
+
+    yield start
+    for service in reversed(started):
+        service.child.stop()
+
+
+def _engine_answers() -> bool:
+    try:
+        docker.from_env(timeout=5).ping()
+    except DockerException:
+        return False
+    return True

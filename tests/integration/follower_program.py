@@ -1,0 +1,53 @@
+"""A follower as a process: writes each doorbell to a file, and misbehaves where it is told to.
+
+Settings come as `--set`; the environment says where to write (`SEEN`) and what to do (`MANNERS`).
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from tidegate.pipeline.published import CommitRecord
+from tidegate.runtime.follower import run_follower
+from tidegate.runtime.service import Running, run
+from tidegate.runtime.settings import ServiceSettings, load
+
+SEEN = Path(os.environ["SEEN"])
+MANNERS = os.environ.get("MANNERS", "")
+UNBEARABLE = int(MANNERS.removeprefix("fail:")) if MANNERS.startswith("fail:") else None
+
+
+class Scribe:
+    """Writes what it hears."""
+
+    name = "scribe"
+    look_s = 0.5
+
+    def notice(self, record: CommitRecord) -> None:
+        """Write the version; `slow` takes its time before, `fail:n` cannot bear version n."""
+        if MANNERS == "slow":
+            time.sleep(0.2)
+        if record.version == UNBEARABLE:
+            raise RuntimeError(f"cannot bear version {record.version}")
+        with SEEN.open("a", encoding="utf-8") as out:
+            out.write(f"{record.table} {record.version}\n")
+            out.flush()
+
+    def look(self) -> None:
+        """Write that it looked; `blind` fails."""
+        if MANNERS == "blind":
+            raise RuntimeError("cannot look")
+        with SEEN.open("a", encoding="utf-8") as out:
+            out.write("look\n")
+
+
+def follow(running: Running) -> None:
+    """Follow with the settings of the command line."""
+    run_follower(Scribe(), SETTINGS, running)
+
+
+if __name__ == "__main__":
+    overrides = dict(pair.split("=", 1) for pair in sys.argv[1:])
+    SETTINGS = load(ServiceSettings, None, overrides)
+    sys.exit(run(follow, "scribe", SETTINGS))

@@ -1,0 +1,89 @@
+"""An independent check of a run: the table's log against what was told on the topics.
+
+It shares no code with the committer: it reads the files and the records as anybody could.
+"""
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def entries(table: Path) -> list[list[dict[str, Any]]]:
+    """Return the rows of every commit file, asserting that versions are dense from 0."""
+    files = sorted(
+        path
+        for path in (table / "_delta_log").glob("*.json")
+        if path.name[:-5].isdigit() and len(path.name) == 25
+    )
+    versions = [int(path.name[:-5]) for path in files]
+    assert versions == list(range(len(versions))), f"a gap in the log: {versions}"
+    return [[json.loads(line) for line in path.read_text().splitlines()] for path in files]
+
+
+def provenance(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return commitInfo.tidegate of an entry, or {} for a version by somebody else."""
+    infos = [row["commitInfo"] for row in rows if "commitInfo" in row]
+    return dict(infos[0].get("tidegate") or {}) if infos else {}
+
+
+def accepted(log: Sequence[list[dict[str, Any]]]) -> dict[str, int]:
+    """Return proposal id -> version, asserting that no id was accepted twice."""
+    found: dict[str, int] = {}
+    for version, rows in enumerate(log):
+        for one in provenance(rows).get("accepted", []):
+            assert one["id"] not in found, f"{one['id']} is in {found[one['id']]} and {version}"
+            found[one["id"]] = version
+    return found
+
+
+def refused(log: Sequence[list[dict[str, Any]]]) -> set[str]:
+    """Return the ids that the log says were refused."""
+    return {one["id"] for rows in log for one in provenance(rows).get("refused", [])}
+
+
+def live_paths(log: Sequence[list[dict[str, Any]]]) -> set[str]:
+    """Return the live files, asserting that no live file was added again."""
+    live: set[str] = set()
+    for version, rows in enumerate(log):
+        live -= {row["remove"]["path"] for row in rows if "remove" in row}
+        for row in rows:
+            if "add" in row:
+                path = row["add"]["path"]
+                assert path not in live, f"{path} was added again in {version}"
+                live.add(path)
+    return live
+
+
+def check_outcomes(log: Sequence[list[dict[str, Any]]], outcomes: Iterable[dict[str, Any]]) -> None:
+    """Assert that outcomes agree among themselves and with the log."""
+    into, never = accepted(log), refused(log)
+    assert not into.keys() & never, "accepted and refused"
+    told: dict[str, set[str]] = defaultdict(set)
+    for outcome in outcomes:
+        one, status = outcome["proposal_id"], outcome["status"]
+        if status == "committed":
+            assert into.get(one) == outcome["version"], f"{one} was told {outcome['version']}"
+        if status == "rejected":
+            assert one not in into, f"{one} was told rejected and is in version {into[one]}"
+        if status in ("committed", "rejected"):
+            told[one].add(status)
+    torn = {one: answers for one, answers in told.items() if len(answers) > 1}
+    assert not torn, f"outcomes disagree: {torn}"
+    assert into.keys() <= told.keys(), "committed and never told"
+
+
+def check_commit_records(table: Path, records: Iterable[dict[str, Any]]) -> list[int]:
+    """Assert that `commits` tells each version once first, in order, with the file's own hash."""
+    first: list[int] = []
+    for record in records:
+        version = record["version"]
+        content = (table / "_delta_log" / f"{version:020d}.json").read_bytes()
+        assert record["sha256"] == hashlib.sha256(content).hexdigest(), f"another {version}"
+        assert record["size"] == len(content)
+        if not first or version > first[-1]:
+            first.append(version)
+    assert first == list(range(first[0], first[0] + len(first))), f"not dense: {first}"
+    return first

@@ -1,0 +1,147 @@
+"""Writers for the tests of whole services: real files, real proposals, one thread each."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate.delta.actions import Add, Metadata, Protocol
+from tidegate.delta.schema.arrow import from_arrow
+from tidegate.delta.schema.types import format_schema
+from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.published import TableRecord
+from tidegate.producers import draft
+from tidegate.producers.client import Client
+from tidegate.runtime.bus import Record, TopicPartition
+from tidegate.runtime.clock import SystemClock, new_id
+from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.kafka_settings import KafkaSettings
+
+CLOCK = SystemClock()
+SCHEMA = pa.schema([("writer", pa.string()), ("number", pa.int64())])
+
+
+def create_table(
+    kafka: KafkaSettings, folder: Path, configuration: dict[str, str] | None = None
+) -> TableRecord:
+    """Create an empty table through the gate and return its registration."""
+    with Client(KafkaBus(kafka, "test"), kafka.topics, patience_s=3.0) as client:
+        target = draft.Target(new_id(CLOCK), folder.as_uri(), name=folder.name)
+        metadata = Metadata(
+            id=str(new_id(CLOCK)),
+            schema_string=format_schema(from_arrow(SCHEMA)),
+            configuration=configuration or {},
+        )
+        protocol = Protocol(min_reader_version=1, min_writer_version=2)
+        stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
+        outcome = client.propose(draft.create(target, stamp, protocol, metadata))
+        assert outcome.status == "committed", outcome
+        return client.require(target.root)
+
+
+def write_file(folder: Path, writer: str, number: int) -> Add:
+    """Write a data file of one row and return its action."""
+    name = f"part-{writer}-{number:06d}-{new_id(CLOCK)}.parquet"
+    pq.write_table(pa.table([[writer], [number]], schema=SCHEMA), folder / name)
+    return Add(
+        path=name,
+        partition_values={},
+        size=(folder / name).stat().st_size,
+        modification_time=CLOCK.now_ms(),
+        data_change=True,
+        stats='{"numRecords":1}',
+    )
+
+
+@dataclass
+class Proposer:
+    """A writer that appends rows one proposal at a time, and remembers what it was told."""
+
+    kafka: KafkaSettings
+    table: TableRecord
+    name: str
+    count: int
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    failure: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the last outcome."""
+        self._thread.join(timeout_s)
+        assert not self._thread.is_alive(), f"{self.name} has {len(self.outcomes)} outcomes only"
+        if self.failure is not None:
+            raise self.failure
+
+    def _run(self) -> None:
+        try:
+            self._append()
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _append(self) -> None:
+        folder = Path(self.table.table_root.removeprefix("file://"))
+        version = 0
+        with Client(KafkaBus(self.kafka, self.name), self.kafka.topics, patience_s=3.0) as client:
+            for number in range(self.count):
+                target = draft.Target(
+                    self.table.table, self.table.table_root, version, self.table.table_id
+                )
+                stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
+                add = write_file(folder, self.name, number)
+                outcome = client.propose(draft.append(target, stamp, [add]), timeout_s=90)
+                self.outcomes[number] = outcome
+                version = outcome.version or version
+
+
+def append_with(
+    kafka: KafkaSettings, table: TableRecord, writers: int, count: int
+) -> list[Proposer]:
+    """Start so many writers with so many rows each."""
+    proposers = [Proposer(kafka, table, f"w{n}", count) for n in range(writers)]
+    for proposer in proposers:
+        proposer.start()
+    return proposers
+
+
+def told(proposers: Sequence[Proposer]) -> list[Outcome]:
+    """Return every outcome that the writers were told."""
+    return [outcome for proposer in proposers for outcome in proposer.outcomes.values()]
+
+
+def read_topic(kafka: KafkaSettings, topic: str, partition: int = 0) -> Iterator[Record]:
+    """Yield what lies on a partition."""
+    reader = KafkaBus(kafka, "test").reader()
+    at = TopicPartition(topic, partition)
+    following, end = reader.bounds(at)
+    while following < end:
+        records = reader.read(at, following, 2.0)
+        if not records:
+            break
+        yield from records
+        following = type(end)(records[-1].offset + 1)
+    reader.close()
+
+
+def values(kafka: KafkaSettings, topic: str) -> list[dict[str, Any]]:
+    """Return the JSON values on partition 0 of a topic."""
+    return [orjson.loads(one.value) for one in read_topic(kafka, topic) if one.value is not None]
+
+
+def committed_offset(kafka: KafkaSettings, group: str) -> int:
+    """Return the group's next offset on the proposals, 0 where it has none."""
+    consumer = KafkaBus(kafka, "test").consumer(group, [])
+    found = consumer.committed(TopicPartition(kafka.topics.proposals, 0))
+    consumer.close()
+    return found or 0

@@ -1,0 +1,105 @@
+"""A server between a store and S3 that gives the answers no emulator gives."""
+
+import threading
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Literal, Self
+
+Step = Literal["forward", "lose the answer", "lose the request", "hang"] | int
+"""What becomes of a PUT; a number is a status to answer with, and nothing is forwarded."""
+
+_HANGS_S = 20.0
+_KEPT = ("content-type", "etag", "last-modified", "content-range")
+
+
+@dataclass
+class Relay:
+    """Forwards to `port`; the next PUTs go by `script`, one a request. `puts` are their paths."""
+
+    port: int
+    script: list[Step] = field(default_factory=list)
+    puts: list[str] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Self:
+        relay: Relay = self
+
+        class ForThisRelay(_Request):
+            told: Relay = relay
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), ForThisRelay)
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.ended.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def front(self) -> int:
+        """The port where the relay listens."""
+        return self._server.server_address[1]
+
+
+class _Request(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    told: Relay
+
+    def do_GET(self) -> None:
+        self._forward(b"")
+
+    do_HEAD = do_GET  # noqa: N815 the base class's name
+    do_DELETE = do_GET  # noqa: N815 the base class's name
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        self.told.puts.append(self.path)
+        match self.told.script.pop(0) if self.told.script else "forward":
+            case "forward":
+                self._forward(body)
+            case "lose the answer":
+                self._ask(body)
+                self.close_connection = True
+            case "lose the request":
+                self.close_connection = True
+            case "hang":
+                self.told.ended.wait(_HANGS_S)
+                self.close_connection = True
+            case status:
+                assert isinstance(status, int), "a number is a status"
+                content = b"<Error><Code>Scripted</Code><Message>as told</Message></Error>"
+                self._answer(status, content, {"content-type": "application/xml"})
+
+    def _ask(self, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+        upstream = HTTPConnection("127.0.0.1", self.told.port)
+        upstream.request(self.command, self.path, body, dict(self.headers.items()))
+        reply = upstream.getresponse()
+        content = reply.read()
+        headers = {name.lower(): value for name, value in reply.getheaders()}
+        upstream.close()
+        size = headers["content-length"] if self.command == "HEAD" else str(len(content))
+        kept = {name: headers[name] for name in _KEPT if name in headers}
+        return reply.status, content, {**kept, "content-length": size}
+
+    def _forward(self, body: bytes) -> None:
+        self._answer(*self._ask(body))
+
+    def _answer(self, status: int, content: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {"content-length": str(len(content)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""

@@ -1,0 +1,344 @@
+"""The publisher as a process on a real broker: killed at any point it repeats and loses nothing."""
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from tests.integration.conftest import Line
+from tests.integration.proposers import append_with, create_table
+from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, change_at_random, rows
+from tidegate.cdc_publisher.envelope import ChangeRecord
+from tidegate.cdc_publisher.position import Position, decode
+from tidegate.cdc_publisher.transactions import (
+    FAILPOINTS,
+    RECORD_BYTES_MAX,
+    ChangeWriter,
+    read_positions,
+)
+from tidegate.delta.errors import Fenced, InvalidRequest
+from tidegate.delta.names import checksum_name
+from tidegate.pipeline.topics import Topic
+from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.processes import ServiceProcess
+from tidegate.runtime.topic_admin import create_topics
+
+pytestmark = pytest.mark.broker
+CDC = {"chunk_rows": "20", "look_s": "0.5", "transaction_timeout_ms": "5000"}
+
+
+def made(line: Line, name: str = "t", number: int = 1, **fields: Any) -> WrittenTable:
+    table = WrittenTable(line.tables / name, id=UUID(int=number), **fields).create()
+    table.register(KafkaBus(line.kafka, "test").producer(), line.kafka.topics)
+    return table
+
+
+def publisher(line: Line, name: str = "cdc", failpoint: str = "", **cdc: str) -> ServiceProcess:
+    return line.service("cdc_publisher", name, failpoint, cdc={**CDC, **cdc})
+
+
+def committed(line: Line, topic: str) -> list[Message]:
+    """Return what a reader of committed records finds on partition 0, to its end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": line.kafka.bootstrap_servers,
+            "group.id": "test",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 50,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    found: list[Message] = []
+    while True:
+        for message in consumer.consume(1000, 0.5):
+            error = message.error()
+            if error is None:
+                found.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                consumer.close()
+                return found
+
+
+def position(line: Line, table: WrittenTable) -> Position | None:
+    found = None
+    for record in committed(line, line.kafka.topics.cdc_positions):
+        value = record.value()
+        if record.key() == str(table.id).encode() and value is not None:
+            found = decode(value)
+    return found
+
+
+def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+    until_s = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < until_s, f"not within {timeout_s} s: {what}"
+        time.sleep(0.2)
+
+
+def wait_told(line: Line, table: WrittenTable, timeout_s: float = 60.0) -> None:
+    def told() -> bool:
+        at = position(line, table)
+        return at is not None and at.complete and at.version == table.version
+
+    wait_until(told, f"version {table.version} told", timeout_s)
+
+
+def wait_for_progress(line: Line, table: WrittenTable) -> None:
+    before = position(line, table)
+    wait_until(lambda: position(line, table) != before, "progress")
+
+
+def check_stream(line: Line, table: WrittenTable) -> list[dict[str, Any]]:
+    """Assert that the topic, read by anybody, tells the table exactly; return the changes."""
+    topic = line.kafka.topics.changes(table.folder.name)
+    kept: dict[bytes | None, dict[str, Any]] = {}
+    changes, seen = [], []
+    for record in committed(line, topic):
+        key, value = record.key(), record.value()
+        change = None if value is None else json.loads(value)
+        after = None if change is None else change["after"]
+        if change is not None:
+            version, index = json.loads(change["source"]["sequence"])
+            seen.append((int(version), int(index)))
+            changes.append(change)
+            if change["before"] is not None:
+                assert kept[key] == change["before"], "an image that was never told"
+            elif change["op"] == "c":
+                assert key not in kept, f"{key!r} is inserted twice"
+        if after is None:
+            kept.pop(key, None)
+        else:
+            kept[key] = after
+    assert seen == sorted(set(seen)), "a change was repeated or is out of order"
+    for before, one in zip([(-1, -1), *seen], seen, strict=False):
+        assert one[1] == (before[1] + 1 if one[0] == before[0] else 0), f"lost before {one}"
+    assert by_id(list(kept.values())) == by_id(table.content)
+    return changes
+
+
+def by_id(content: Rows) -> Rows:
+    return sorted(content, key=lambda row: row["id"])
+
+
+@pytest.mark.timeout(240)
+def test_killed_at_every_named_point_it_repeats_and_loses_nothing(line: Line) -> None:
+    dice = random.Random(7)
+    table = made(line)
+    bell = KafkaBus(line.kafka, "test").producer()
+    table.append(rows(*range(70)))
+    passages = zip(FAILPOINTS, (1, 3, 2, 1), strict=True)
+    for number, failpoint in enumerate(f"{name}:{passage}" for name, passage in passages):
+        for _ in range(4):
+            change_at_random(table, dice)
+        table.append(rows(*range(1000 * (number + 1), 1000 * (number + 1) + 70)))
+        service = publisher(line, f"cdc-{number}", failpoint)
+        service.start()
+        table.ring(bell, line.kafka.topics)
+        assert service.child.wait(60) == -9, service.child.tail()
+    publisher(line, "cdc-last").start()
+    wait_told(line, table)
+    changes = check_stream(line, table)
+    assert {change["op"] for change in changes} == {"r", "c", "u", "d"}
+
+
+@pytest.mark.timeout(240)
+def test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing(line: Line) -> None:
+    dice = random.Random(11)
+    table = made(line)
+    bell = KafkaBus(line.kafka, "test").producer()
+    table.append(rows(*range(500)))
+    over = threading.Event()
+
+    def write() -> None:
+        while not over.is_set():
+            change_at_random(table, dice)
+            table.ring(bell, line.kafka.topics)
+            over.wait(0.05)
+
+    writing = threading.Thread(target=write, daemon=True)
+    writing.start()
+    service = publisher(line)
+    for _ in range(5):
+        service.start()
+        wait_for_progress(line, table)
+        time.sleep(dice.random())
+        service.child.kill()
+    over.set()
+    writing.join(30)
+    service.start()
+    wait_told(line, table)
+    check_stream(line, table)
+
+
+@pytest.mark.timeout(180)
+def test_two_publishers_at_once_tell_each_change_once(line: Line) -> None:
+    dice = random.Random(13)
+    tables = [made(line, f"t{n}", n + 1) for n in range(2)]
+    bell = KafkaBus(line.kafka, "test").producer()
+    services = [publisher(line, f"cdc-{n}") for n in range(2)]
+    for service in services:
+        service.start()
+    for service in services:
+        service.wait_ready()
+    for _ in range(25):
+        for table in tables:
+            change_at_random(table, dice)
+            table.ring(bell, line.kafka.topics)
+        time.sleep(0.1)
+    for table in tables:
+        wait_told(line, table)
+        check_stream(line, table)
+    assert all(service.child.is_alive() for service in services)
+
+
+@pytest.mark.timeout(180)
+def test_what_goes_through_the_gate_comes_out_as_changes(line: Line) -> None:
+    line.started("committer")
+    service, keeper = publisher(line), line.service("checkpointer")
+    service.start()
+    keeper.start()
+    keyed = {"tidegate.cdc.keyColumns": "writer,number"}
+    table = create_table(line.kafka, line.tables / "t", keyed)
+    writers = append_with(line.kafka, table, 3, 20)
+    for _ in range(2):
+        time.sleep(2)
+        for one in (service, keeper):
+            one.child.kill()
+            one.start()
+    for writer in writers:
+        writer.join(90)
+    topic = line.kafka.topics.changes("t")
+    wait_until(lambda: len(committed(line, topic)) >= 60, "every row")
+    service.wait_ready()
+    told = [json.loads(message.value() or b"") for message in committed(line, topic)]
+    rows_told = sorted((one["after"]["writer"], one["after"]["number"]) for one in told)
+    assert rows_told == sorted((writer.name, n) for writer in writers for n in range(20))
+    assert {one["op"] for one in told} <= {"c", "r"}
+    head = max(outcome.version or 0 for writer in writers for outcome in writer.outcomes.values())
+    log = line.tables / "t/_delta_log"
+    wait_until(lambda: (log / checksum_name(head)).exists(), "the last checksum")
+
+
+@pytest.mark.timeout(60)
+def test_a_former_owner_is_fenced_and_its_rows_never_show(line: Line) -> None:
+    table = made(line)
+    topic = line.kafka.topics.changes("t")
+    create_topics(line.kafka, [Topic(topic, "", 1, "delete", -1)])
+    former, owner = (ChangeWriter(line.kafka, table.id, 10_000) for _ in range(2))
+    first = Position(table=table.id, version=1, index=0, complete=True)
+    former.take_over()
+    former.publish(topic, [ChangeRecord(b"k", b"by the former", [])], first)
+    owner.take_over()
+    second = Position(table=table.id, version=2, index=0, complete=True)
+    with pytest.raises(Fenced):
+        former.publish(topic, [ChangeRecord(b"k", b"too late", [])], second)
+    assert read_positions(line.kafka, 30.0, "end") == {table.id: first}
+    owner.publish(topic, [ChangeRecord(b"k", b"by the owner", [])], second)
+    values = [message.value() for message in committed(line, topic)]
+    assert values == [b"by the former", b"by the owner"]
+    assert read_positions(line.kafka, 30.0, "end") == {table.id: second}
+    former.close()
+    owner.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_row_larger_than_the_topic_takes_is_an_error_of_its_own(line: Line) -> None:
+    table = made(line)
+    topic = line.kafka.topics.changes("t")
+    create_topics(line.kafka, [Topic(topic, "", 1, "delete", -1)])
+    writer = ChangeWriter(line.kafka, table.id, 10_000)
+    writer.take_over()
+    position = Position(table=table.id, version=1, index=0, complete=True)
+    large = ChangeRecord(b"k", b"x" * (RECORD_BYTES_MAX + 1), [])
+    with pytest.raises(InvalidRequest) as caught:
+        writer.publish(topic, [ChangeRecord(b"k", b"before it", []), large], position)
+    assert caught.value.error_class == "RecordTooLarge"
+    writer.close()
+    writer.take_over()
+    assert committed(line, topic) == []
+    writer.close()
+
+
+@pytest.mark.timeout(120)
+def test_a_position_behind_a_foreign_open_transaction_is_waited_for(line: Line) -> None:
+    table = made(line)
+    table.append(rows(1, 2, 3))
+    topic = line.kafka.topics.changes("t")
+    service = publisher(line, transaction_timeout_ms="20000")
+    service.start()
+    wait_told(line, table)
+    hanging = Producer(
+        {
+            "bootstrap.servers": line.kafka.bootstrap_servers,
+            "transactional.id": f"{line.kafka.topic_prefix}hanging",
+        }
+    )
+    hanging.init_transactions(30)
+    hanging.begin_transaction()
+    hanging.produce(line.kafka.topics.cdc_positions, b"x", str(UUID(int=99)).encode())
+    hanging.flush(30)
+    table.append(rows(4))
+    wait_until(lambda: len(committed(line, topic)) == 4, "the fourth row")
+    service.child.kill()
+    service.start()
+    time.sleep(5)
+    assert len(committed(line, topic)) == 4, "it did not wait for its position"
+    hanging.abort_transaction(30)
+    table.append(rows(5))
+    wait_told(line, table)
+    check_stream(line, table)
+
+
+@pytest.mark.timeout(120)
+def test_a_table_that_cannot_be_told_stops_alone(line: Line) -> None:
+    keyless = made(line, "keyless", 1, configuration={})
+    table = made(line, "t", 2)
+    for one in (keyless, table):
+        one.append(rows(1, 2))
+    service = publisher(line)
+    service.start()
+    wait_told(line, table)
+    assert position(line, keyless) is None
+    assert "KeyColumnsMissing" in service.child.log.read_text()
+    assert service.child.is_alive()
+
+
+@pytest.mark.timeout(120)
+def test_versions_without_a_doorbell_are_found_by_the_look(line: Line) -> None:
+    table = made(line)
+    service = publisher(line)
+    service.start()
+    service.wait_ready()
+    table.append(rows(1, 2))
+    wait_told(line, table)
+    check_stream(line, table)
+
+
+@pytest.mark.timeout(120)
+def test_a_clean_stop_leaves_with_status_zero_and_goes_on_later(line: Line) -> None:
+    table = made(line)
+    table.append(rows(*range(50)))
+    service = publisher(line)
+    service.start()
+    wait_told(line, table)
+    assert service.child.stop(30) == 0
+    table.append(rows(*range(50, 60)))
+    service.start()
+    wait_told(line, table)
+    check_stream(line, table)
+    assert read_positions(line.kafka, 30.0, "end")[table.id] == position(line, table)

@@ -1,0 +1,138 @@
+"""The checkpointer as a process: killed at any point, the table reads on and it catches up."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.integration.conftest import Line
+from tests.unit.cdc_publisher.written_table import WrittenTable, change_at_random, rows
+from tidegate.checkpointer.service import FAILPOINTS
+from tidegate.delta.checkpoints import checksum, hint
+from tidegate.delta.names import checkpoint_name, checksum_name, compacted_name
+from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.processes import ServiceProcess
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def table(line: Line) -> WrittenTable:
+    table = WrittenTable(line.tables / "t").create()
+    table.register(KafkaBus(line.kafka, "test").producer(), line.kafka.topics)
+    return table
+
+
+def checkpointer(line: Line, name: str = "checkpointer", failpoint: str = "") -> ServiceProcess:
+    return line.service("checkpointer", name, failpoint, checkpointer={"look_s": "0.5"})
+
+
+def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+    until_s = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < until_s, f"not within {timeout_s} s: {what}"
+        time.sleep(0.2)
+
+
+def there(table: WrittenTable, name: str) -> bool:
+    return (table.folder / "_delta_log" / name).exists()
+
+
+def hinted(table: WrittenTable) -> int:
+    path = table.folder / "_delta_log/_last_checkpoint"
+    found = hint.decode(path.read_bytes()) if path.exists() else None
+    return -1 if found is None else found.version
+
+
+def wait_for_checkpoint_after(table: WrittenTable, version: int) -> int:
+    wait_until(lambda: hinted(table) > version, f"a checkpoint after {version}")
+    return hinted(table)
+
+
+def check_table(table: WrittenTable) -> None:
+    """Assert that we and delta-rs read what the table holds, and that every checksum is true."""
+    snapshot = open_snapshot(LocalStore(table.root))
+    assert snapshot.version == table.version
+    assert sorted(snapshot.files["path"].to_pylist()) == sorted(table.files)
+    theirs = DeltaTable(str(table.folder))
+    assert theirs.version() == table.version
+    found = theirs.to_pyarrow_table().sort_by("id").to_pylist()
+    assert found == sorted(table.content, key=lambda row: row["id"])
+    for path in (table.folder / "_delta_log").glob("*.crc"):
+        truth = checksum.of(open_snapshot(LocalStore(table.root), int(path.stem)))
+        assert checksum.differences(checksum.decode(path.read_bytes()), truth) == (), path.name
+
+
+@pytest.mark.timeout(180)
+def test_killed_at_every_named_point_the_table_stays_readable(
+    line: Line, table: WrittenTable
+) -> None:
+    dice = random.Random(3)
+    bell = KafkaBus(line.kafka, "test").producer()
+    table.append(rows(*range(50)))
+    for number, failpoint in enumerate(FAILPOINTS):
+        for _ in range(12):
+            change_at_random(table, dice)
+        service = checkpointer(line, f"checkpointer-{number}", failpoint)
+        service.start()
+        table.ring(bell, line.kafka.topics)
+        assert service.child.wait(60) == -9, service.child.tail()
+        check_table(table)
+    checkpointer(line, "checkpointer-last").start()
+    due = table.version - table.version % 10
+    wait_until(lambda: there(table, checksum_name(table.version)), "the last checksum")
+    wait_until(lambda: hinted(table) == due, f"the hint at {due}")
+    check_table(table)
+
+
+@pytest.mark.timeout(180)
+def test_killed_at_any_moment_under_load_it_catches_up(line: Line, table: WrittenTable) -> None:
+    dice = random.Random(5)
+    bell = KafkaBus(line.kafka, "test").producer()
+    table.append(rows(*range(50)))
+    over = threading.Event()
+
+    def write() -> None:
+        while not over.is_set():
+            change_at_random(table, dice)
+            table.ring(bell, line.kafka.topics)
+            over.wait(0.05)
+
+    writing = threading.Thread(target=write, daemon=True)
+    writing.start()
+    service = checkpointer(line)
+    seen = -1
+    for _ in range(3):
+        service.start()
+        seen = wait_for_checkpoint_after(table, seen)
+        time.sleep(dice.random() / 2)
+        service.child.kill()
+        assert hinted(table) >= seen, "the hint went back"
+    over.set()
+    writing.join(30)
+    service.start()
+    service.wait_ready()
+    wait_until(lambda: there(table, checksum_name(table.version)), "the last checksum")
+    check_table(table)
+    assert hinted(table) == table.version - table.version % 10
+    assert service.child.stop(30) == 0
+
+
+@pytest.mark.timeout(120)
+def test_doorbells_bring_every_kind_of_file(line: Line, table: WrittenTable) -> None:
+    bell = KafkaBus(line.kafka, "test").producer()
+    service = checkpointer(line)
+    service.start()
+    service.wait_ready()
+    while table.version < 16:
+        table.append(rows(table.version + 100))
+        table.ring(bell, line.kafka.topics)
+        wait_until(lambda: there(table, checksum_name(table.version)), "its checksum")
+    for name in (checkpoint_name(10), compacted_name(0, 4), compacted_name(11, 15)):
+        assert there(table, name), name
+    check_table(table)

@@ -1,0 +1,108 @@
+"""A real committer over S3's protocol, where an answer is lost or refused on the way."""
+
+import secrets
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+from moto.server import ThreadedMotoServer
+
+from tests.integration.conftest import Line
+from tests.integration.proposers import CLOCK, SCHEMA
+from tests.integration.s3_relay import Relay, Step
+from tests.integration.test_committer_processes import WAIT_S, until
+from tidegate.delta.actions import Metadata, Protocol
+from tidegate.delta.schema.arrow import from_arrow
+from tidegate.delta.schema.types import format_schema
+from tidegate.pipeline.outcome import Outcome
+from tidegate.producers import draft
+from tidegate.producers.client import Client
+from tidegate.runtime.clock import new_id
+from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.object_store import ObjectStore
+
+pytestmark = pytest.mark.broker
+
+VERSION_0 = "_delta_log/00000000000000000000.json"
+
+
+@pytest.fixture
+def relay() -> Iterator[Relay]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    port = server.get_host_and_port()[1]
+    connection = HTTPConnection("127.0.0.1", port)
+    connection.request("PUT", "/bucket")
+    assert connection.getresponse().status == 200
+    with Relay(port) as relay:
+        yield relay
+    server.stop()
+
+
+def options(port: int) -> dict[str, str]:
+    return {
+        "endpoint_url": f"http://127.0.0.1:{port}",
+        "region": "us-east-1",
+        "access_key_id": "any",
+        "secret_access_key": "any",
+    }
+
+
+@pytest.fixture
+def root() -> str:
+    """Return a root of its own: the emulator's buckets outlive its server."""
+    return f"s3://bucket/tables/{secrets.token_hex(6)}"
+
+
+def create(client: Client, root: str) -> Outcome:
+    schema = format_schema(from_arrow(pa.schema(SCHEMA)))
+    metadata = Metadata(id=str(new_id(CLOCK)), schema_string=schema)
+    target = draft.Target(new_id(CLOCK), root, name="t")
+    stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    protocol = Protocol(min_reader_version=1, min_writer_version=2)
+    return client.propose(draft.create(target, stamp, protocol, metadata), timeout_s=WAIT_S)
+
+
+def versions(relay: Relay, root: str) -> list[str]:
+    store = ObjectStore(root, options(relay.port))
+    return [one.path for one in store.list_from("_delta_log", "") if one.path.endswith(".json")]
+
+
+def service_settings(relay: Relay) -> dict[str, Any]:
+    return {"committer": {"roots": '["s3://bucket/tables"]'}, "storage": options(relay.front)}
+
+
+@pytest.mark.parametrize("step", ["lose the answer", "lose the request", 409, 503])
+def test_an_ambiguous_put_is_resolved_and_committed_once(
+    line: Line, relay: Relay, root: str, step: Step
+) -> None:
+    line.started("committer", **service_settings(relay))
+    relay.script = [step]
+    with Client(KafkaBus(line.kafka, "test"), line.kafka.topics) as client:
+        assert create(client, root).status == "committed"
+    assert versions(relay, root) == [VERSION_0]
+    content = ObjectStore(root, options(relay.port)).read(VERSION_0)
+    assert content is not None
+    info = orjson.loads(content.splitlines()[0])["commitInfo"]
+    assert len(info["tidegate"]["accepted"]) == 1
+
+
+def test_a_committer_killed_while_a_put_is_in_doubt_leaves_it_to_its_heir(
+    line: Line, relay: Relay, root: str
+) -> None:
+    doomed = line.service("committer", "doomed", "before_resolve", **service_settings(relay))
+    doomed.start()
+    relay.script = [503]
+    bus, topics = KafkaBus(line.kafka, "test"), line.kafka.topics
+    with ThreadPoolExecutor(1) as pool, Client(bus, topics, patience_s=3.0) as client:
+        creation = pool.submit(create, client, root)
+        until(lambda: not doomed.child.is_alive(), "the death at before_resolve")
+        assert doomed.child.exit_status() == -signal.SIGKILL
+        line.started("committer", "heir", **service_settings(relay))
+        assert creation.result(WAIT_S).status == "committed"
+    assert versions(relay, root) == [VERSION_0]

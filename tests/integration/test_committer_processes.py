@@ -1,0 +1,185 @@
+"""Real committers on a real broker: killed at every point, two at once, beside a foreign writer."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+from tests.integration import ledger
+from tests.integration.conftest import Line
+from tests.integration.proposers import (
+    SCHEMA,
+    Proposer,
+    append_with,
+    committed_offset,
+    create_table,
+    read_topic,
+    told,
+    values,
+)
+from tidegate.committer.doors import FAILPOINTS
+from tidegate.pipeline.published import TableRecord
+
+pytestmark = pytest.mark.broker
+
+WRITERS = 4
+ROWS = 5
+WAIT_S = 90.0
+
+
+def folder_of(table: TableRecord) -> Path:
+    return Path(table.table_root.removeprefix("file://"))
+
+
+def rows_of(table: TableRecord) -> list[tuple[str, int]]:
+    found = QueryBuilder().register("t", DeltaTable(table.table_root)).execute("select * from t")
+    return sorted((row["writer"], row["number"]) for row in pa.table(found.read_all()).to_pylist())
+
+
+def until(holds: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
+    until_s = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < until_s, f"{what} did not come within {timeout_s} s"
+        time.sleep(0.05)
+
+
+def check_offsets_are_safe(line: Line) -> None:
+    """No proposal before the group's offset is without an outcome."""
+    kafka = line.kafka
+    passed = committed_offset(kafka, f"{kafka.topic_prefix}committer")
+    answered = {one["proposal_id"] for one in values(kafka, kafka.topics.outcomes)}
+    for record in read_topic(kafka, kafka.topics.proposals):
+        one = dict(record.headers)["proposal_id"].decode()
+        assert record.offset >= passed or one in answered, f"{one} was passed without an outcome"
+
+
+def check_all(line: Line, table: TableRecord, proposers: Sequence[Proposer]) -> None:
+    """Versions dense, ids once, outcomes as the log says, commits told in order, rows all there."""
+    kafka = line.kafka
+    log = ledger.entries(folder_of(table))
+    ledger.live_paths(log)
+    ledger.check_outcomes(log, _of(table, values(kafka, kafka.topics.outcomes)))
+    records = _of(table, values(kafka, kafka.topics.commits))
+    assert ledger.check_commit_records(folder_of(table), records) == list(range(len(log)))
+    assert all(outcome.status == "committed" for outcome in told(proposers))
+    wanted = sorted((one.name, number) for one in proposers for number in range(one.count))
+    assert [row for row in rows_of(table) if row[0].startswith("w")] == wanted
+
+
+def _of(table: TableRecord, found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [one for one in found if one["table"] == str(table.table)]
+
+
+UNDER_LOAD = [point for point in FAILPOINTS if point not in ("before_resolve", "after_register")]
+"""The two others have tests of their own: a store that answers 503, and a table's creation."""
+
+
+@pytest.mark.parametrize("failpoint", UNDER_LOAD)
+def test_a_committer_killed_at_any_point_loses_and_doubles_nothing(
+    line: Line, failpoint: str
+) -> None:
+    committer = line.started("committer")
+    table = create_table(line.kafka, line.tables / "t")
+    committer.child.stop()
+
+    passages = 1 if failpoint == "after_load" else 2
+    doomed = line.service("committer", "doomed", failpoint=f"{failpoint}:{passages}")
+    doomed.start()
+    proposers = append_with(line.kafka, table, WRITERS, ROWS)
+    until(lambda: not doomed.child.is_alive(), f"the death at {failpoint}")
+    assert doomed.child.exit_status() == -signal.SIGKILL
+    check_offsets_are_safe(line)
+
+    line.started("committer", "heir")
+    for proposer in proposers:
+        proposer.join(WAIT_S)
+    check_all(line, table, proposers)
+    check_offsets_are_safe(line)
+
+
+def test_a_creation_survives_a_kill_between_its_registration_and_its_outcome(line: Line) -> None:
+    doomed = line.service("committer", "doomed", failpoint="after_register")
+    doomed.start()
+    with ThreadPoolExecutor(1) as pool:
+        creation = pool.submit(create_table, line.kafka, line.tables / "t")
+        until(lambda: not doomed.child.is_alive(), "the death at after_register")
+        line.started("committer", "heir")
+        table = creation.result(WAIT_S)
+    check_all(line, table, [])
+    assert list(ledger.accepted(ledger.entries(folder_of(table))).values()) == [0]
+
+
+def test_a_committer_that_was_suspended_races_its_heir_and_nothing_is_doubled(line: Line) -> None:
+    first = line.started("committer", "first")
+    table = create_table(line.kafka, line.tables / "t")
+    proposers = append_with(line.kafka, table, WRITERS, 12)
+    until(lambda: len(told(proposers)) >= WRITERS, "the first outcomes")
+    os.kill(first.child.pid, signal.SIGSTOP)
+    heir = line.service("committer", "heir")
+    heir.start()
+    before = len(told(proposers))
+    until(lambda: len(told(proposers)) > before + WRITERS, "outcomes by the heir")
+    os.kill(first.child.pid, signal.SIGCONT)
+    for proposer in proposers:
+        proposer.join(WAIT_S)
+    check_all(line, table, proposers)
+
+
+def test_a_standby_takes_over_when_the_active_committer_stops(line: Line) -> None:
+    active = line.started("committer", "active")
+    table = create_table(line.kafka, line.tables / "t")
+    standby = line.service("committer", "standby")
+    standby.start()
+    proposers = append_with(line.kafka, table, 2, 10)
+    until(lambda: len(told(proposers)) >= 4, "the first outcomes")
+    assert active.child.stop() == 0
+    for proposer in proposers:
+        proposer.join(WAIT_S)
+    assert standby.child.is_alive()
+    check_all(line, table, proposers)
+
+
+def test_a_delta_rs_writer_beside_the_gate_loses_nothing_and_is_told_of(line: Line) -> None:
+    line.started("committer", committer={"external_probe_s": "0.5"})
+    table = create_table(line.kafka, line.tables / "t")
+    foreign = [pa.table([["foreign"], [number]], schema=SCHEMA) for number in range(8)]
+
+    def append_foreign() -> None:
+        for rows in foreign:
+            write_deltalake(table.table_root, rows, mode="append")
+
+    writer = threading.Thread(target=append_foreign)
+    writer.start()
+    proposers = append_with(line.kafka, table, WRITERS, ROWS)
+    for proposer in proposers:
+        proposer.join(WAIT_S)
+    writer.join(WAIT_S)
+
+    def is_told() -> bool:
+        authors = [one["author"] for one in values(line.kafka, line.kafka.topics.commits)]
+        return authors.count("external") == len(foreign)
+
+    until(is_told, "the foreign commits on `commits`", 20.0)
+    check_all(line, table, proposers)
+    assert [row for row in rows_of(table) if row[0] == "foreign"] == [
+        ("foreign", number) for number in range(len(foreign))
+    ]
+
+
+def test_several_tables_share_a_partition(line: Line) -> None:
+    line.started("committer")
+    tables = [create_table(line.kafka, line.tables / f"t{n}") for n in range(3)]
+    groups = [append_with(line.kafka, table, 2, ROWS) for table in tables]
+    for proposers in groups:
+        for proposer in proposers:
+            proposer.join(WAIT_S)
+    for table, proposers in zip(tables, groups, strict=True):
+        check_all(line, table, proposers)

@@ -1,0 +1,89 @@
+"""Do the build steps of the Dockerfile make a service that starts: played without an engine."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.house import dockerfile
+from tests.integration import environments
+
+NO_REGISTRY = (
+    "Max retries exceeded",
+    "NewConnectionError",
+    "name resolution",
+    "Read timed out",
+    "from versions: none",
+)
+
+
+def play(stage: dockerfile.Stage, folder: Path, arguments: dict[str, str]) -> None:
+    """Do what a stage's COPY and RUN lines say, in a folder that holds only what they copy."""
+    environment = {**os.environ, **arguments}
+    for step in stage.instructions:
+        if step.verb == "ARG" and "=" in step.rest:
+            name, _, default = step.rest.partition("=")
+            environment.setdefault(name, default)
+        elif step.verb == "COPY":
+            *sources, target = step.rest.split()
+            for source in sources:
+                copy(environments.ROOT / source, folder / target / Path(source).name, source)
+        elif step.verb == "RUN":
+            done = subprocess.run(
+                ["sh", "-c", step.rest],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=900,
+                check=False,
+            )
+            if any(words in done.stderr for words in NO_REGISTRY):
+                pytest.skip("the package registry does not answer, so no image can be built")
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
+def copy(source: Path, named: Path, spelled: str) -> None:
+    """Copy as COPY does: a folder's content into the target, a file under its own name."""
+    if spelled.endswith("/"):
+        ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
+        shutil.copytree(source, named.parent, ignore=ignored, dirs_exist_ok=True)
+    else:
+        named.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, named)
+
+
+def test_the_steps_make_a_committer_that_starts(tmp_path: Path) -> None:
+    build = dockerfile.stages((environments.ROOT / "deploy/Dockerfile").read_text())[0]
+    target = tmp_path / "opt"
+    play(build, tmp_path / "build", {"SERVICE": "committer", "TARGET": str(target)})
+    shutil.rmtree(tmp_path / "build")
+
+    done = subprocess.run(
+        [str(target / "bin" / "service"), "--help"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--config" in done.stdout
+    assert not list(target.glob("lib/python*/site-packages/pip")), "no installer in an image"
+
+
+def test_an_unknown_service_is_refused_in_one_line(tmp_path: Path) -> None:
+    script = environments.ROOT / "deploy" / "build-steps.sh"
+    done = subprocess.run(
+        ["sh", str(script), "dependencies", "commiter", str(tmp_path / "opt")],
+        cwd=environments.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "opt").exists()

@@ -1,0 +1,302 @@
+"""The bus on a real broker: groups, positions, rebalances, failures, ids."""
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from tidegate.delta.errors import InvalidRequest, Misconfigured, OutcomeUnknown, Unavailable
+from tidegate.runtime.bus import Consumer, Offset, Polled, Record, TopicPartition
+from tidegate.runtime.kafka_broker import EmbeddedKafka
+from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.topic_admin import create_topics
+
+PATIENCE_S = 20.0
+ZOMBIE = Path(__file__).parent / "zombie_program.py"
+
+
+@pytest.fixture
+def settings(kafka: KafkaSettings) -> KafkaSettings:
+    """Two partitions instead of one."""
+    wide = kafka.model_copy(update={"partitions": 2, "topic_prefix": f"b{secrets.token_hex(4)}."})
+    create_topics(wide, wide.topics.declared())
+    return wide
+
+
+@pytest.fixture
+def topic(settings: KafkaSettings) -> str:
+    return settings.topics.proposals
+
+
+@pytest.fixture
+def bus(settings: KafkaSettings) -> KafkaBus:
+    return KafkaBus(settings, "test")
+
+
+@pytest.fixture
+def member(bus: KafkaBus, topic: str) -> Iterator[Callable[[], Consumer]]:
+    members: list[Consumer] = []
+
+    def join() -> Consumer:
+        members.append(bus.consumer("g", [topic]))
+        return members[-1]
+
+    yield join
+    for each in members:
+        each.close()
+
+
+def poll_until(consumer: Consumer, done: Callable[[Polled], bool], *others: Consumer) -> Polled:
+    """Poll until what came is what is waited for; the others poll too, so that they rejoin."""
+    ends = time.monotonic() + PATIENCE_S
+    while time.monotonic() < ends:
+        polled = consumer.poll(100, 0.1)
+        if done(polled):
+            return polled
+        for other in others:
+            other.poll(100, 0.05)
+    raise AssertionError("it did not come")
+
+
+def was_assigned(polled: Polled) -> bool:
+    return bool(polled.assigned)
+
+
+def had_records(polled: Polled) -> bool:
+    return bool(polled.records)
+
+
+def publish(bus: KafkaBus, at: TopicPartition, count: int) -> None:
+    producer = bus.producer()
+    for number in range(count):
+        producer.publish(at, b"k", str(number).encode(), (("h", b"x"),))
+    producer.flush(PATIENCE_S)
+    producer.close()
+
+
+def read_all(consumer: Consumer, count: int) -> list[Record]:
+    read: list[Record] = []
+    while len(read) < count:
+        read += poll_until(consumer, had_records).records
+    return read
+
+
+def test_records_come_as_they_went(
+    bus: KafkaBus, topic: str, member: Callable[[], Consumer]
+) -> None:
+    at = TopicPartition(topic, 1)
+    producer = bus.producer()
+    producer.publish(at, b"k", b"v", (("format", b"proposal/1"), ("empty", b"")))
+    producer.publish(at, None, None)
+    producer.flush(PATIENCE_S)
+    one = member()
+    poll_until(one, was_assigned)
+    full, tombstone = read_all(one, 2)
+    assert (full.at, full.offset, full.key, full.value) == (at, 0, b"k", b"v")
+    assert full.headers == (("format", b"proposal/1"), ("empty", b""))
+    assert full.timestamp_ms > 0
+    assert (tombstone.offset, tombstone.key, tombstone.value) == (1, None, None)
+
+
+def test_an_assignment_comes_before_its_records(
+    bus: KafkaBus, topic: str, member: Callable[[], Consumer]
+) -> None:
+    publish(bus, TopicPartition(topic, 0), 3)
+    one = member()
+    first = poll_until(one, lambda polled: polled != Polled())
+    assert first == Polled(assigned=(TopicPartition(topic, 0), TopicPartition(topic, 1)))
+    assert [record.offset for record in read_all(one, 3)] == [0, 1, 2]
+
+
+def test_a_group_goes_on_from_what_it_committed(
+    bus: KafkaBus, topic: str, member: Callable[[], Consumer]
+) -> None:
+    at = TopicPartition(topic, 0)
+    publish(bus, at, 5)
+    one = member()
+    poll_until(one, was_assigned)
+    assert one.committed(at) is None
+    read_all(one, 5)
+    one.commit({at: Offset(3)})
+    one.close()
+    two = bus.consumer("g", [topic])
+    poll_until(two, was_assigned)
+    assert two.committed(at) == 3
+    assert [record.offset for record in read_all(two, 2)] == [3, 4]
+    two.close()
+
+
+def test_a_seek_right_after_the_assignment_holds(
+    bus: KafkaBus, topic: str, member: Callable[[], Consumer]
+) -> None:
+    at = TopicPartition(topic, 0)
+    publish(bus, at, 5)
+    one = member()
+    poll_until(one, was_assigned)
+    one.seek(at, Offset(4))
+    assert [record.offset for record in read_all(one, 1)] == [4]
+    one.seek(at, Offset(2))
+    assert [record.offset for record in read_all(one, 3)] == [2, 3, 4]
+
+
+def test_a_paused_partition_waits_and_then_goes_on_where_it_was(
+    bus: KafkaBus, topic: str, member: Callable[[], Consumer]
+) -> None:
+    at, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    publish(bus, at, 2)
+    one = member()
+    poll_until(one, was_assigned)
+    read_all(one, 2)
+    one.pause(at)
+    publish(bus, at, 2)
+    publish(bus, other, 1)
+    assert {record.at for record in read_all(one, 1)} == {other}
+    assert one.poll(100, 0.5) == Polled()
+    one.resume(at)
+    assert [record.offset for record in read_all(one, 2)] == [2, 3]
+
+
+def test_members_share_and_inherit(topic: str, member: Callable[[], Consumer]) -> None:
+    one, two = member(), member()
+    poll_until(one, was_assigned)
+    shared = poll_until(two, was_assigned, one)
+    assert len(shared.assigned) == 1
+    two.close()
+    inherited = poll_until(one, lambda polled: len(polled.assigned) == 2)
+    assert len(inherited.revoked) == 1
+
+
+def test_a_zombie_is_refused_and_its_heir_has_the_partition(
+    settings: KafkaSettings, bus: KafkaBus, topic: str, member: Callable[[], Consumer]
+) -> None:
+    at = TopicPartition(topic, 0)
+    argv = [sys.executable, str(ZOMBIE), settings.bootstrap_servers, topic, "g"]
+    zombie = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert zombie.stdout is not None
+        assert zombie.stdin is not None
+        assert zombie.stdout.readline() == "assigned\n"
+        os.kill(zombie.pid, signal.SIGSTOP)
+        heir = member()
+        assert len(poll_until(heir, was_assigned).assigned) == 2
+        heir.commit({at: Offset(1)})
+        zombie.stdin.write("go\n")
+        zombie.stdin.flush()
+        os.kill(zombie.pid, signal.SIGCONT)
+        assert zombie.stdout.readline() in ("Fenced\n", "Unavailable\n")
+        assert heir.committed(at) == 1
+    finally:
+        zombie.kill()
+        zombie.wait()
+
+
+def test_a_reader_reads_from_anywhere_and_waits_for_more(bus: KafkaBus, topic: str) -> None:
+    at = TopicPartition(topic, 0)
+    publish(bus, at, 3)
+    reader = bus.reader()
+    assert reader.bounds(at) == (0, 3)
+    assert reader.bounds(TopicPartition(topic, 1)) == (0, 0)
+    assert [record.value for record in reader.read(at, Offset(1), PATIENCE_S)] == [b"1", b"2"]
+    assert list(reader.read(at, Offset(3), 0.2)) == []
+    publish(bus, at, 1)
+    assert [record.offset for record in reader.read(at, Offset(3), PATIENCE_S)] == [3]
+    assert [record.offset for record in reader.read(at, Offset(0), PATIENCE_S)][:1] == [0]
+    reader.close()
+
+
+def test_a_start_beyond_the_end_brings_nothing_older(bus: KafkaBus, topic: str) -> None:
+    at = TopicPartition(topic, 0)
+    publish(bus, at, 2)
+    reader = bus.reader()
+    assert list(reader.read(at, Offset(10), 1.0)) == []
+    reader.close()
+
+
+def test_a_record_that_is_too_large_is_the_callers_fault(bus: KafkaBus, topic: str) -> None:
+    producer = bus.producer()
+    with pytest.raises(InvalidRequest) as raised:
+        producer.publish(TopicPartition(topic, 0), None, b"x" * (5 * 1024 * 1024))
+    assert raised.value.error_class == "RecordTooLarge"
+    producer.publish(TopicPartition(topic, 0), None, b"x" * (3 * 1024 * 1024))
+    producer.flush(PATIENCE_S)
+    producer.close()
+
+
+def test_a_record_larger_than_its_topic_allows_fails_in_the_flush(
+    settings: KafkaSettings, bus: KafkaBus
+) -> None:
+    producer = bus.producer()
+    producer.publish(TopicPartition(settings.topics.commits, 0), None, b"x" * (2 * 1024 * 1024))
+    with pytest.raises(InvalidRequest):
+        producer.flush(PATIENCE_S)
+    producer.close()
+
+
+def test_a_missing_topic_is_said_with_the_remedy(bus: KafkaBus) -> None:
+    missing = TopicPartition("not-there", 0)
+    producer, reader, consumer = bus.producer(), bus.reader(), bus.consumer("g", ["not-there"])
+    producer.publish(missing, None, b"")
+    for ask in (
+        lambda: bus.partitions("not-there"),
+        lambda: bus.identity(["not-there"]),
+        lambda: producer.flush(PATIENCE_S),
+        lambda: reader.bounds(missing),
+        lambda: poll_until(consumer, had_records),
+    ):
+        with pytest.raises(Misconfigured, match="tidegate topics apply"):
+            ask()
+    consumer.close()
+    reader.close()
+
+
+def test_topics_are_known_by_their_ids(settings: KafkaSettings, bus: KafkaBus, topic: str) -> None:
+    asked = [topic, settings.topics.commits]
+    first = bus.identity(asked)
+    assert first == KafkaBus(settings, "another").identity(asked)
+    assert len(first.cluster_id) == 22
+    assert all(len(topic_id) == 22 for topic_id in first.topic_ids.values())
+    assert len(set(first.topic_ids.values())) == 2
+    assert bus.partitions(topic) == 2
+
+
+def test_a_topic_made_again_is_another(settings: KafkaSettings, bus: KafkaBus, topic: str) -> None:
+    before = bus.identity([topic])
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(PATIENCE_S)
+    ends = time.monotonic() + PATIENCE_S
+    while not create_topics(settings, settings.topics.declared()):
+        assert time.monotonic() < ends, "it can be made again"
+        time.sleep(0.1)
+    after = KafkaBus(settings, "test").identity([topic])
+    assert after.cluster_id == before.cluster_id
+    assert after.topic_ids != before.topic_ids
+
+
+def test_when_the_broker_dies_what_was_sent_is_unknown_and_what_is_asked_unavailable(
+    tmp_path: Path,
+) -> None:
+    with EmbeddedKafka(tmp_path / "kafka") as broker:
+        settings = KafkaSettings(bootstrap_servers=broker.bootstrap, session_timeout_ms=2_000)
+        create_topics(settings, settings.topics.declared())
+        bus = KafkaBus(settings, "test")
+        at = TopicPartition(settings.topics.proposals, 0)
+        consumer, producer = bus.consumer("g", [at.topic]), bus.producer()
+        poll_until(consumer, was_assigned)
+        producer.publish(at, None, b"1")
+        producer.flush(PATIENCE_S)
+        broker.kill()
+        producer.publish(at, None, b"2")
+        with pytest.raises(OutcomeUnknown):
+            producer.flush(1.0)
+        with pytest.raises(Unavailable):
+            consumer.commit({at: Offset(1)})
+        assert poll_until(consumer, lambda polled: bool(polled.lost)).lost == (at,)
+        consumer.close()

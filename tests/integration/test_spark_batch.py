@@ -1,0 +1,207 @@
+"""Spark writes and deletes through a real broker and committer; delta-rs reads the same rows."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.integration.conftest import Line
+from tests.integration.spark_session import open_session
+from tidegate.pipeline.outcome import Outcome
+from tidegate.producers.client import Client, Rejected
+from tidegate.producers.connection import client_for
+from tidegate.producers.files.rewriting import Rewritten
+from tidegate.producers.ledger import last_proposals
+from tidegate.producers.options import for_writing
+from tidegate.producers.table import Table
+from tidegate.producers.table.deletion import Rewriting, delete
+from tidegate.producers.table.rewriting import SparkRunner
+from tidegate.producers.writing import Saying
+from tidegate.runtime.kafka_bus import KafkaBus
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    return open_session()
+
+
+class Gate:
+    """A committer that runs, and a table's path behind it."""
+
+    def __init__(self, spark: SparkSession, line: Line) -> None:
+        self.spark = spark
+        self.line = line
+        self.path = str(line.tables / "t")
+        self.options = {
+            "kafka.bootstrap.servers": line.kafka.bootstrap_servers,
+            "topicPrefix": line.kafka.topic_prefix,
+            "outcomeTimeout": "60s",
+        }
+        line.started("committer")
+
+    def write(self, frame: DataFrame, mode: str = "append", **options: str) -> None:
+        writer = frame.write.format("tidegate").mode(mode)
+        writer.options(**self.options, **options).save(self.path)
+
+    def frame(self, rows: list[tuple[Any, ...]], schema: str) -> DataFrame:
+        return self.spark.createDataFrame(rows, schema)
+
+    def table(self) -> Table:
+        return Table.for_path(self.spark, self.path, self.options)
+
+    def keys(self) -> list[int]:
+        """Return the keys as delta-rs reads them, after checking that Spark reads the same."""
+        foreign = sorted(DeltaTable(self.path).to_pyarrow_table()["k"].to_pylist())
+        ours = sorted(row["k"] for row in self.table().to_df().select("k").collect())
+        assert ours == foreign
+        return foreign
+
+    def proposals(self) -> int:
+        bus = KafkaBus(self.line.kafka, "test")
+        return len(last_proposals(bus, self.line.kafka.topics, 1000))
+
+
+@pytest.fixture
+def gate(spark: SparkSession, line: Line) -> Gate:
+    return Gate(spark, line)
+
+
+ROWS = "k long, p string, x double, s struct<a: int, b: array<string>>, at timestamp, d date"
+
+
+def test_a_dataframe_is_created_appended_read_and_overwritten(gate: Gate) -> None:
+    rows = gate.spark.sql(
+        "SELECT id AS k, IF(id % 4 = 0, NULL, concat('p/', id % 3)) AS p, id / 7 AS x, "
+        "named_struct('a', cast(id AS int), 'b', array('q', NULL)) AS s, "
+        "timestamp'2013-01-01 10:00:00.123456' + make_interval(0,0,0,0,cast(id AS int)) AS at, "
+        "date'2013-01-01' AS d FROM range(40)"
+    )
+    gate.write(rows, partitionColumns="p", name="first", userMetadata="why not")
+    gate.write(gate.frame([(100, "p/1")], "k int, P string"))
+    assert gate.keys() == [*range(40), 100]
+    foreign = DeltaTable(gate.path).to_pyarrow_table().sort_by("k")
+    ours = gate.table().to_df().orderBy("k").toArrow()
+    assert ours.cast(foreign.schema).to_pylist() == foreign.to_pylist()
+    assert gate.table().to_df(version=0).count() == 40
+
+    gate.write(gate.frame([(7, "z")], "k long, p string"), "overwrite")
+    assert gate.keys() == [7]
+    history = gate.table().history().collect()
+    assert [(row["version"], row["operation"]) for row in history] == [
+        (2, "WRITE"),
+        (1, "WRITE"),
+        (0, "WRITE"),
+    ]
+    assert history[2]["userMetadata"] == "why not"
+    assert history[0]["operationMetrics"]["numOutputRows"] == "1"
+    assert [row["proposals"] for row in history] == [1, 1, 1]
+    client: Client = client_for(for_writing({**gate.options, "path": gate.path}).kafka)
+    assert client.require("first").table_root == gate.table().root
+
+
+def test_an_app_transaction_is_written_once(gate: Gate) -> None:
+    for _ in range(2):
+        gate.write(gate.frame([(1,)], "k long"), txnAppId="job", txnVersion="7")
+    gate.write(gate.frame([(2,)], "k long"), txnAppId="job", txnVersion="8")
+    assert gate.keys() == [1, 2]
+    assert DeltaTable(gate.path).transaction_version("job") == 8
+
+
+def test_what_is_wrong_is_said_before_anything_is_proposed(gate: Gate) -> None:
+    Table.create(gate.spark, gate.path, "k long NOT NULL, p string", ["p"], {}, gate.options)
+    before = gate.proposals()
+    wrong: list[tuple[list[tuple[Any, ...]], str, Mapping[str, str], str]] = [
+        ([(1, 2)], "k long, q long", {}, "no column 'q'"),
+        ([("1",)], "k string", {}, "'k' has type long, what is written has string"),
+        ([("x",)], "p string", {}, "'k' is NOT NULL and missing"),
+        ([(1,)], "k long", {"partitionColumns": "k"}, "partitioned by"),
+        ([(1,)], "k long", {"userMetaData2": "x"}, "did you mean 'userMetadata'"),
+        ([(1,)], "k long", {"replaceWhere": "k = 1"}, "replaceWhere is not there"),
+        ([(None,)], "k long", {}, "'k' is NOT NULL, and 1 of 1 rows hold null"),
+    ]
+    for rows, schema, options, like in wrong:
+        with pytest.raises(Exception, match=like):
+            gate.write(gate.frame(rows, schema), **options)
+    assert gate.proposals() == before
+    assert DeltaTable(gate.path).version() == 0
+
+
+def test_a_table_outside_the_gate_is_refused_with_the_command_that_brings_it_in(gate: Gate) -> None:
+    _foreign_table(gate.path)
+    with pytest.raises(AnalysisException, match="tidegate table register"):
+        gate.write(gate.frame([(1,)], "k long"))
+
+
+def test_a_delete_rewrites_files_here_and_on_executors(gate: Gate) -> None:
+    gate.write(gate.spark.sql("SELECT id AS k, id % 2 AS p FROM range(20)"), partitionColumns="p")
+    assert gate.table().delete("k < 4") == 1
+    assert gate.keys() == list(range(4, 20))
+    options = for_writing({**gate.options, "path": gate.path})
+    client, saying = client_for(options.kafka), Saying.of(options)
+    runner = SparkRunner(gate.spark, here_bytes_max=0)
+    outcome = delete(client, options.place, "k IN (4, 5, 6)", saying, runner)
+    assert outcome is not None
+    assert outcome.version == 2
+    assert gate.keys() == list(range(7, 20))
+    assert gate.table().delete("k = 1000") is None
+    assert gate.table().delete("p = 0") == 3
+    assert gate.keys() == list(range(7, 20, 2))
+    assert gate.table().delete() == 4
+    assert gate.keys() == []
+
+
+def test_of_two_deletes_of_one_file_the_second_is_rejected_with_the_reason(gate: Gate) -> None:
+    gate.write(gate.frame([(1,), (2,), (3,)], "k long").coalesce(1))
+    options = for_writing({**gate.options, "path": gate.path})
+    client, saying = client_for(options.kafka), Saying.of(options)
+    runner = SparkRunner(gate.spark)
+
+    def overtaken(rewriting: Rewriting, files: Any) -> Any:
+        done: list[Rewritten] = list(runner(rewriting, files))
+        assert gate.table().delete("k = 1") == 1
+        return done
+
+    with pytest.raises(Rejected) as raised:
+        delete(client, options.place, "k = 2", saying, overtaken)
+    outcome: Outcome = raised.value.outcome
+    # The winner wrote the file anew, and whoever looked for rows had to see what it added.
+    assert raised.value.error_class == "ConcurrentAppendException"
+    assert outcome.rejection is not None
+    assert outcome.rejection.winner_version == 1
+    assert ".parquet" in str(raised.value)
+    assert gate.keys() == [2, 3]
+    assert gate.table().delete("k = 2") is not None
+    assert gate.keys() == [3]
+
+
+def _foreign_table(path: str) -> None:
+    """Write version 0 by hand: a table that nobody registered."""
+    schema = {
+        "type": "struct",
+        "fields": [{"name": "k", "type": "long", "nullable": True, "metadata": {}}],
+    }
+    rows: list[dict[str, Any]] = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {
+            "metaData": {
+                "id": "foreign",
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": json.dumps(schema),
+                "partitionColumns": [],
+                "configuration": {},
+            }
+        },
+    ]
+    log = Path(path) / "_delta_log"
+    log.mkdir(parents=True)
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (log / f"{0:020d}.json").write_text(text)
+    assert DeltaTable(path).to_pyarrow_table().schema == pa.schema([("k", pa.int64())])

@@ -1,0 +1,135 @@
+"""A structured stream through the gate: every row once, also where a batch is written again."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from tests.integration.conftest import Line
+from tests.integration.spark_session import open_session
+from tidegate.producers.ledger import last_proposals
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.kafka_bus import KafkaBus
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+ROWS_A_FILE = 10
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    return open_session()
+
+
+class Stream:
+    """Files that a stream reads, one a batch, and the table it writes."""
+
+    def __init__(self, spark: SparkSession, line: Line, folder: Path) -> None:
+        self.spark = spark
+        self.line = line
+        self.source = folder / "source"
+        self.checkpoint = folder / "checkpoint"
+        self.path = str(line.tables / "t")
+        line.started("committer")
+
+    def files(self, first: int, count: int) -> None:
+        """Put files into the source, with keys that follow one another."""
+        for number in range(first, first + count):
+            low = number * ROWS_A_FILE
+            frame = self.spark.range(low, low + ROWS_A_FILE, 1, 1).withColumnRenamed("id", "k")
+            frame.write.parquet(str(self.source / f"file-{number:03d}"))
+
+    def run(self) -> None:
+        """Write all there is, a batch a file, and end."""
+        query = (
+            self.spark.readStream.schema("k long")
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(self.source / "*"))
+            .writeStream.format("tidegate")
+            .option("checkpointLocation", str(self.checkpoint))
+            .option("kafka.bootstrap.servers", self.line.kafka.bootstrap_servers)
+            .option("topicPrefix", self.line.kafka.topic_prefix)
+            .trigger(availableNow=True)
+            .start(self.path)
+        )
+        query.awaitTermination()
+
+    def forget_last_batch(self) -> None:
+        """Make Spark believe that its last batch was not committed, as a crash does."""
+        commits = self.checkpoint / "commits"
+        last = max((path for path in commits.iterdir() if path.name.isdigit()), key=_number)
+        last.unlink()
+        (commits / f".{last.name}.crc").unlink(missing_ok=True)
+
+    def told(self) -> list[tuple[str, str | None]]:
+        """Return status and rule of each proposal, in the order they were sent."""
+        kafka = self.line.kafka
+        found = last_proposals(KafkaBus(kafka, "test"), kafka.topics, 1000)
+        reasons = [one.outcomes[-1].rejection for one in found]
+        rules = [reason.rule if reason else None for reason in reasons]
+        return [(one.status, rule) for one, rule in zip(found, rules, strict=True)]
+
+    def keys(self) -> list[int]:
+        found: list[int] = DeltaTable(self.path).to_pyarrow_table()["k"].to_pylist()
+        return sorted(found)
+
+
+@pytest.fixture
+def stream(spark: SparkSession, line: Line, tmp_path: Path) -> Stream:
+    return Stream(spark, line, tmp_path)
+
+
+def test_each_micro_batch_is_in_the_table_once_though_it_was_written_twice(stream: Stream) -> None:
+    stream.files(0, 3)
+    stream.run()
+    assert stream.keys() == list(range(30))
+    assert stream.told() == [("committed", None)] * 3
+    stream.forget_last_batch()
+    stream.run()
+    assert stream.keys() == list(range(30))
+    assert stream.told()[3:] == [("rejected", "app_txn_seen")]
+    stream.files(3, 1)
+    stream.run()
+    assert stream.keys() == list(range(40))
+    history = DeltaTable(stream.path).history()
+    assert [entry["operation"] for entry in history if entry["version"] > 0][-1] == (
+        "STREAMING UPDATE"
+    )
+
+
+def test_a_stream_killed_in_mid_flight_goes_on_from_its_checkpoint(stream: Stream) -> None:
+    stream.files(0, 6)
+    argv = [
+        sys.executable,
+        *("-m", "tests.integration.spark_stream_program"),
+        str(stream.source / "*"),
+        str(stream.checkpoint),
+        stream.path,
+        stream.line.kafka.bootstrap_servers,
+        stream.line.kafka.topic_prefix,
+    ]
+    clock = SystemClock()
+    until_s = clock.boot_s() + 120
+    with subprocess.Popen(argv, cwd=ROOT, start_new_session=True) as program:
+        while not _has_versions(stream.path, 2):
+            assert program.poll() is None, "the stream ended before it could be killed"
+            assert clock.boot_s() < until_s, "the stream wrote nothing"
+            clock.sleep(0.05)
+        os.killpg(program.pid, signal.SIGKILL)
+    stream.run()
+    assert stream.keys() == list(range(60))
+
+
+def _has_versions(path: str, count: int) -> bool:
+    log = Path(path) / "_delta_log"
+    return log.is_dir() and len(list(log.glob("*.json"))) >= count
+
+
+def _number(path: Path) -> int:
+    return int(path.name)

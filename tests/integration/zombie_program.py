@@ -1,0 +1,30 @@
+"""A member that is stopped while it holds a partition: arguments are broker, topic and group.
+
+It says `assigned`, waits for a line, then commits and says what came of it.
+"""
+
+import sys
+
+from tidegate.delta.errors import TidegateError
+from tidegate.runtime.bus import Offset, TopicPartition
+from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.kafka_settings import KafkaSettings
+
+
+def main(broker: str, topic: str, group: str) -> None:
+    settings = KafkaSettings(bootstrap_servers=broker, session_timeout_ms=2_000)
+    consumer = KafkaBus(settings, "zombie").consumer(group, [topic])
+    while not consumer.poll(1, 1.0).assigned:
+        pass
+    sys.stdout.write("assigned\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    try:
+        consumer.commit({TopicPartition(topic, 0): Offset(7)})
+    except TidegateError as error:
+        sys.stdout.write(f"{type(error).__name__}\n")
+    else:
+        sys.stdout.write("committed\n")
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,119 @@
+"""The law of version checksums: crc(v - 1) + commit(v) = crc(v)."""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.delta.actions import (
+    Action,
+    Add,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+)
+from tidegate.delta.checkpoints import checksum
+from tidegate.delta.commit import Commit
+from tidegate.delta.files.columns import ADD_SCHEMA, REMOVE_SCHEMA
+from tidegate.delta.names import Version
+from tidegate.delta.snapshot import Snapshot, evolve
+
+NAMES = st.sampled_from(["a", "b", "c", "x y", "d%20e"])
+STEPS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "files": st.lists(NAMES, unique=True),
+            "sizes": st.lists(st.integers(0, 100), min_size=5, max_size=5),
+            "txn": st.none() | st.tuples(st.sampled_from(["app", "other"]), st.integers(0, 9)),
+            "domain": st.none() | st.tuples(st.sampled_from(["one", "two"]), st.booleans()),
+            "timestamps": st.none() | st.booleans(),
+            "data_change": st.booleans(),
+        }
+    ),
+    max_size=6,
+)
+
+
+def metadata(*, timestamps: bool) -> Metadata:
+    text = '{"type":"struct","fields":[]}'
+    properties = {"delta.enableInCommitTimestamps": "true"} if timestamps else {}
+    return Metadata(id="t", schema_string=text, configuration=properties)
+
+
+def start() -> Snapshot:
+    return Snapshot(
+        version=Version(0),
+        protocol=Protocol(min_reader_version=1, min_writer_version=2),
+        metadata=metadata(timestamps=False),
+        files=ADD_SCHEMA.empty_table(),
+        tombstones=REMOVE_SCHEMA.empty_table(),
+    )
+
+
+def toggled(live: dict[str, int], step: dict[str, Any]) -> list[Action]:
+    """Remove the named files that are live, add those that are not."""
+    actions: list[Action] = []
+    for name, size in zip(step["files"], step["sizes"], strict=False):
+        if name in live:
+            gone = live.pop(name)
+            actions.append(Remove(path=name, data_change=step["data_change"], size=gone))
+        else:
+            live[name] = size
+            actions.append(
+                Add(
+                    path=name,
+                    partition_values={},
+                    size=size,
+                    modification_time=0,
+                    data_change=step["data_change"],
+                )
+            )
+    return actions
+
+
+def others(step: dict[str, Any], version: int) -> list[Action]:
+    found: list[Action] = [CommitInfo(in_commit_timestamp=1000 + version, txn_id=f"t{version}")]
+    if step["timestamps"] is not None:
+        found.append(metadata(timestamps=step["timestamps"]))
+    if step["txn"]:
+        found.append(Txn(app_id=step["txn"][0], version=step["txn"][1]))
+    if step["domain"]:
+        name, removed = step["domain"]
+        found.append(DomainMetadata(domain=name, configuration="{}", removed=removed))
+    return found
+
+
+@given(STEPS)
+@settings(deadline=None)
+def test_a_checksum_and_a_commit_make_the_next_checksum(steps: list[dict[str, Any]]) -> None:
+    snapshot, live = start(), dict[str, int]()
+    known = checksum.of(snapshot)
+    for version, step in enumerate(steps, 1):
+        commit = Commit(Version(version), (*others(step, version), *toggled(live, step)))
+        snapshot = evolve(snapshot, commit)
+        computed = checksum.of(snapshot, txn_id=f"t{version}")
+        assert computed.num_files == len(live)
+        assert computed.table_size_bytes == sum(live.values())
+        evolved = checksum.evolve(known, commit)
+        if step["data_change"]:
+            assert evolved == computed
+        assert evolved in (None, computed)
+        known = computed
+
+
+@given(STEPS)
+@settings(deadline=None)
+def test_a_checksum_file_says_what_it_was_given(steps: list[dict[str, Any]]) -> None:
+    snapshot, live = start(), dict[str, int]()
+    for version, step in enumerate(steps, 1):
+        commit = Commit(Version(version), (*others(step, version), *toggled(live, step)))
+        snapshot = evolve(snapshot, commit)
+    stated = checksum.of(snapshot, txn_id="t")
+    assert checksum.decode(checksum.encode(stated)) == stated
+    assert checksum.differences(stated, checksum.of(snapshot)) == ()
+    wrong = replace(stated, num_files=stated.num_files + 1)
+    assert checksum.differences(wrong, stated) == ("num_files",)

@@ -1,0 +1,180 @@
+"""Messages come back as they went, with the fields of a release that is newer than this one."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.delta.errors import MalformedRecord
+from tidegate.pipeline.codec import FORMATS, decode, encode, headers
+from tidegate.pipeline.message import Message
+from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.published import CommitRecord, TableRecord
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+COUNT = st.integers(0, 2**63 - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+UUIDS = st.uuids().map(str)
+SHA256 = st.text("0123456789abcdef", min_size=64, max_size=64)
+ROOTS = st.sampled_from(["file:///t", "s3://b/t", "file:///with space/ü", "abfss://c@a/t"])
+SCALARS = st.one_of(
+    st.none(), st.booleans(), INT64, st.floats(allow_nan=False, allow_infinity=False), TEXT
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXT, inner, max_size=3)),
+    max_leaves=8,
+)
+# A field of a message is absent rather than null; deeper down a null is a value like others.
+PRESENT = VALUES.filter(lambda value: value is not None)
+NEWER = st.dictionaries(TEXT.map(lambda name: f"newer_{name}"), PRESENT, max_size=3)
+
+
+def message(required: dict[str, Any], optional: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """Return messages as another program may write them, with fields that we don't know."""
+    known = st.fixed_dictionaries(required, optional=optional)
+    return st.tuples(NEWER, known).map(lambda parts: {**parts[0], **parts[1]})
+
+
+READS = message(
+    {},
+    {
+        "whole_table": st.booleans(),
+        "predicates": st.lists(st.dictionaries(TEXT, VALUES, max_size=3), max_size=2),
+        "files": st.lists(TEXT, max_size=3),
+        "app_ids": st.lists(TEXT, max_size=2),
+        "domains": st.lists(TEXT, max_size=2),
+    },
+)
+OPERATION = message({}, {"name": TEXT, "parameters": st.dictionaries(TEXT, VALUES, max_size=3)})
+PROPOSAL = message(
+    {
+        "proposal_id": UUIDS,
+        "table": UUIDS,
+        "table_root": ROOTS,
+        "read_version": st.integers(-1, 2**62),
+    },
+    {
+        "kind": st.sampled_from(["commit", "register"]),
+        "table_id": TEXT,
+        "name": TEXT,
+        "operation": OPERATION,
+        "actions": st.lists(st.dictionaries(TEXT, VALUES, max_size=3), max_size=3),
+        "reads": READS,
+        "isolation": st.sampled_from(["default", "Serializable", "WriteSerializable"]),
+        "app_txn": message({"app_id": TEXT.filter(bool), "version": COUNT}, {}),
+        "dv_intents": st.lists(st.dictionaries(TEXT, VALUES, max_size=2), max_size=2),
+        "deadline_ms": INT64,
+        "user_metadata": TEXT,
+    },
+)
+REJECTION = message(
+    {"rule": TEXT, "reason": TEXT},
+    {
+        "advice": st.sampled_from(["retry", "rebase", "rerun", "fix"]),
+        "winner_version": INT64,
+        "path": TEXT,
+    },
+)
+OUTCOME = message(
+    {
+        "proposal_id": UUIDS,
+        "proposal_sha256": SHA256,
+        "table": UUIDS,
+        "status": st.sampled_from(["committed", "rejected", "expired", "denied"]),
+    },
+    {
+        "repeat": st.booleans(),
+        "version": INT64,
+        "sub_index": INT64,
+        "rejection": REJECTION,
+        "assigned": st.dictionaries(TEXT, VALUES, max_size=3),
+    },
+)
+COMMIT = message(
+    {
+        "table": UUIDS,
+        "table_root": ROOTS,
+        "version": COUNT,
+        "sha256": SHA256,
+        "size": COUNT,
+        "author": st.sampled_from(["tidegate", "external"]),
+    },
+    {"name": TEXT, "timestamp": INT64, "proposal_ids": st.lists(UUIDS, max_size=3)},
+)
+TABLE = message(
+    {
+        "table": UUIDS,
+        "table_root": ROOTS,
+        "name": TEXT,
+        "proposals_topic": TEXT,
+        "topic_partition": COUNT,
+    },
+    {
+        "status": st.sampled_from(["staged", "open", "managed", "halted", "dropped"]),
+        "published_through": INT64,
+        "sha256": SHA256,
+    },
+)
+WIRES: dict[type[Message], st.SearchStrategy[dict[str, Any]]] = {
+    Proposal: PROPOSAL,
+    Outcome: OUTCOME,
+    CommitRecord: COMMIT,
+    TableRecord: TABLE,
+}
+
+
+def wires() -> st.SearchStrategy[tuple[type[Message], dict[str, Any]]]:
+    return st.sampled_from(list(WIRES)).flatmap(lambda kind: st.tuples(st.just(kind), WIRES[kind]))
+
+
+def holds(whole: Any, part: Any) -> bool:
+    """Whether everything in `part` stands in `whole`; defaults may have joined it."""
+    if isinstance(part, dict):
+        return isinstance(whole, dict) and all(
+            name in whole and holds(whole[name], value) for name, value in part.items()
+        )
+    if isinstance(part, list):
+        return len(whole) == len(part) and all(map(holds, whole, part))
+    same: bool = whole == part
+    return same
+
+
+def test_every_message_is_tried() -> None:
+    assert set(WIRES) == set(FORMATS)
+
+
+@given(wires())
+def test_a_message_comes_back_as_it_went(case: tuple[type[Message], dict[str, Any]]) -> None:
+    kind, wire = case
+    read = decode(kind, orjson.dumps(wire))
+    again = decode(kind, encode(read))
+    assert again == read
+    assert encode(again) == encode(read)
+
+
+@given(wires())
+def test_what_a_newer_release_wrote_is_sent_on(
+    case: tuple[type[Message], dict[str, Any]],
+) -> None:
+    kind, wire = case
+    sent = orjson.loads(encode(decode(kind, orjson.dumps(wire))))
+    assert holds(sent, wire)
+
+
+@given(wires())
+def test_the_headers_say_which_message_it_is(case: tuple[type[Message], dict[str, Any]]) -> None:
+    kind, wire = case
+    named = dict(headers(decode(kind, orjson.dumps(wire))))
+    assert named["format"].decode() == FORMATS[kind]
+    assert named["table"].decode() == wire["table"]
+
+
+@pytest.mark.parametrize("kind", FORMATS, ids=lambda kind: kind.__name__)
+@given(value=st.one_of(st.binary(max_size=60), VALUES.map(orjson.dumps)))
+def test_anything_else_is_malformed_and_nothing_worse(kind: type[Message], value: bytes) -> None:
+    with pytest.raises(MalformedRecord):
+        decode(kind, value)

@@ -1,0 +1,98 @@
+"""Laws of the conflict rules over proposals and winners that nobody thought of."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import builders
+from tests.builders import Row, commit, info
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.conflicts import Basis, Standing, check
+from tidegate.committer.entries import Entry, entry_of
+from tidegate.committer.intake import read_record
+from tidegate.committer.policy import Level, Policy
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.read_set import Predicate, ReadSet
+
+PATHS = st.sampled_from([f"p={p}/{name}" for p in (1, 2) for name in "abc"])
+LEVELS: st.SearchStrategy[Level] = st.sampled_from(["Serializable", "WriteSerializable"])
+EQUALITIES: st.SearchStrategy[Predicate] = st.builds(
+    lambda value: {"op": "=", "column": ["p"], "value": value, "type": "integer"},
+    st.sampled_from([1, 2]),
+)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> list[Row]:
+    """Return files that join and leave, each once."""
+    paths = draw(st.lists(PATHS, unique=True, max_size=4))
+    kinds = st.sampled_from([builders.add, builders.remove])
+    return [draw(kinds)(path) for path in paths]
+
+
+@st.composite
+def winners(draw: st.DrawFn) -> list[Entry]:
+    """Return a few versions after the one that was read."""
+    found = []
+    for version in range(1, draw(st.integers(0, 4)) + 1):
+        blind = draw(st.booleans())
+        extra = draw(st.sampled_from([[], [builders.protocol()], [builders.metadata(["p"])]]))
+        told = commit(version, info(isBlindAppend=blind), *draw(rows()), *extra)
+        found.append(entry_of(told, "0" * 64, 1))
+    return found
+
+
+@st.composite
+def proposals(draw: st.DrawFn) -> Proposal:
+    """Return a proposal that read something or nothing."""
+    reads = ReadSet(
+        whole_table=draw(st.booleans()),
+        predicates=tuple(draw(st.lists(EQUALITIES, max_size=2))),
+        files=tuple(draw(st.lists(PATHS, max_size=3))),
+    )
+    return builders.proposal(*draw(rows()), reads=draw(st.sampled_from([reads, ReadSet()])))
+
+
+def standing(one: Proposal, level: Level) -> Standing:
+    candidate = read_record(builders.value_of(one), 0, Policy())
+    assert isinstance(candidate, Candidate)
+    made = commit(0, builders.protocol(), builders.metadata(["p"]))
+    assert made.metadata is not None
+    assert made.protocol is not None
+    basis = Basis(made.metadata, made.protocol)
+    return Standing(candidate, basis, basis, level)
+
+
+@given(proposals(), winners(), winners(), LEVELS)
+def test_a_conflict_is_for_ever(
+    one: Proposal, first: list[Entry], more: list[Entry], level: Level
+) -> None:
+    found = check(standing(one, level), first)
+    later = [replace(entry, version=entry.version + len(first)) for entry in more]
+    if found is not None:
+        assert check(standing(one, level), [*first, *later]) == found
+
+
+@given(proposals(), winners())
+def test_what_passes_serializable_passes_write_serializable(
+    one: Proposal, others: list[Entry]
+) -> None:
+    if check(standing(one, "Serializable"), others) is None:
+        assert check(standing(one, "WriteSerializable"), others) is None
+
+
+@given(proposals(), winners(), LEVELS)
+def test_who_read_the_whole_table_conflicts_at_least_as_often(
+    one: Proposal, others: list[Entry], level: Level
+) -> None:
+    whole = one.model_copy(update={"reads": None})
+    if check(standing(one, level), others) is not None:
+        assert check(standing(whole, level), others) is not None
+
+
+@given(proposals(), winners(), LEVELS)
+def test_no_winner_no_conflict(one: Proposal, others: list[Entry], level: Level) -> None:
+    assert check(standing(one, level), []) is None
+    hollow = [Entry(version=entry.version) for entry in others]
+    assert check(standing(one, level), hollow) is None

@@ -1,0 +1,36 @@
+"""The record of how far a table is told."""
+
+from uuid import UUID
+
+import pytest
+
+from tidegate.cdc_publisher.position import Position, decode
+from tidegate.delta.errors import MalformedRecord
+from tidegate.pipeline import codec
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        Position(table=UUID(int=1), version=0, complete=True),
+        Position(table=UUID(int=1), version=4, index=7, complete=False, snapshot=True, order="1:k"),
+    ],
+)
+def test_a_position_survives_the_topic(position: Position) -> None:
+    assert decode(codec.encode(position)) == position
+
+
+def test_a_field_of_a_newer_release_survives() -> None:
+    value = b'{"table":"00000000-0000-0000-0000-000000000001","version":3,"complete":true,"new":1}'
+    assert b'"new":1' in codec.encode(decode(value))
+
+
+@pytest.mark.parametrize("value", [b"{}", b"no json", b'{"table":"x","version":1,"complete":true}'])
+def test_what_is_no_position_is_refused_with_what_to_do(value: bytes) -> None:
+    with pytest.raises(MalformedRecord):
+        decode(value)
+
+
+def test_the_number_of_changes_told_follows_the_index() -> None:
+    assert Position(table=UUID(int=1), version=0, complete=False).told == 0
+    assert Position(table=UUID(int=1), version=0, index=0, complete=False).told == 1

@@ -1,0 +1,97 @@
+"""Rows as JSON text."""
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tidegate.cdc_publisher.rows import row_texts
+from tidegate.delta.errors import UnsupportedFeature
+
+
+def written(values: list[Any], kind: pa.DataType) -> list[Any]:
+    texts = row_texts(pa.table({"c": pa.array(values, kind)})).to_pylist()
+    return [json.loads(text)["c"] for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (pa.int8(), -128, -128),
+        (pa.int64(), 2**63 - 1, 2**63 - 1),
+        (pa.bool_(), True, True),
+        (pa.float64(), 0.1, 0.1),
+        (pa.float32(), 0.5, 0.5),
+        (pa.float64(), 5e-324, 5e-324),
+        (pa.float64(), float("nan"), "NaN"),
+        (pa.float64(), float("inf"), "Infinity"),
+        (pa.float64(), float("-inf"), "-Infinity"),
+        (pa.decimal128(10, 2), Decimal("12.30"), "12.30"),
+        (pa.decimal128(38, 18), Decimal("0.000000000000000001"), "0.000000000000000001"),
+        (pa.decimal128(10, 7), Decimal("0"), "0.0000000"),
+        (pa.string(), 'é "quoted" \\ \n\x01 𝄞', 'é "quoted" \\ \n\x01 𝄞'),
+        (pa.string(), "", ""),
+        (pa.binary(), b"\x00\xff", "AP8="),
+        (pa.date32(), date(2013, 1, 31), "2013-01-31"),
+        (pa.date32(), date(1, 1, 1), "0001-01-01"),
+        (
+            pa.timestamp("us", "UTC"),
+            datetime(2013, 1, 1, 10, 0, 0, 1, UTC),
+            "2013-01-01T10:00:00.000001Z",
+        ),
+        (
+            pa.timestamp("us"),
+            datetime(2013, 1, 1, 10, tzinfo=UTC).replace(tzinfo=None),
+            "2013-01-01T10:00:00.000000",
+        ),
+        (pa.list_(pa.int32()), [1, None, 3], [1, None, 3]),
+        (pa.list_(pa.list_(pa.string())), [["a"], [], None], [["a"], [], None]),
+        (pa.struct({"a": pa.int32(), "b": pa.string()}), {"a": 1, "b": None}, {"a": 1, "b": None}),
+        (pa.map_(pa.string(), pa.decimal128(4, 1)), [("k", Decimal("1.5"))], {"k": "1.5"}),
+        (pa.map_(pa.int64(), pa.bool_()), [(7, False)], {"7": False}),
+        (pa.dictionary(pa.int32(), pa.string()), "again", "again"),
+    ],
+)
+def test_a_value_is_written_as_subscribers_are_told(
+    kind: pa.DataType, value: Any, expected: Any
+) -> None:
+    assert written([None, value, None], kind) == [None, expected, None]
+
+
+def test_a_whole_double_shows_that_it_is_no_integer() -> None:
+    assert row_texts(pa.table({"c": [1.0, -0.0]})).to_pylist() == ['{"c":1.0}', '{"c":-0.0}']
+
+
+def test_columns_are_written_in_the_order_asked_for() -> None:
+    rows = pa.table({"a": [1], "b": [2], "c": [3]})
+    assert row_texts(rows, ["c", "a"]).to_pylist() == ['{"c":3,"a":1}']
+
+
+def test_a_column_name_is_quoted_as_json_asks() -> None:
+    (text,) = row_texts(pa.table({'a "b"\n': [1]})).to_pylist()
+    assert json.loads(text) == {'a "b"\n': 1}
+
+
+def test_a_slice_of_nested_rows_is_written_as_the_slice() -> None:
+    rows = pa.table({"l": [[1], [2, 3], None], "s": [{"x": 1}, None, {"x": 3}]})
+    assert row_texts(rows.slice(1)).to_pylist() == [
+        '{"l":[2,3],"s":null}',
+        '{"l":null,"s":{"x":3}}',
+    ]
+
+
+def test_many_rows_keep_their_order() -> None:
+    texts = row_texts(pa.table({"n": range(70_000)})).to_pylist()
+    assert texts == [f'{{"n":{n}}}' for n in range(70_000)]
+
+
+def test_no_rows_give_no_texts() -> None:
+    assert len(row_texts(pa.table({"a": pa.array([], pa.int64())}))) == 0
+
+
+def test_a_type_without_a_json_form_is_refused_by_column() -> None:
+    with pytest.raises(UnsupportedFeature, match="'c'"):
+        row_texts(pa.table({"c": pa.array([1], pa.duration("us"))}))

@@ -1,0 +1,46 @@
+"""The settings of the publisher, as a person writes them."""
+
+from pathlib import Path
+
+import pytest
+
+from tidegate.cdc_publisher.settings import CdcSettings, TableChanges
+from tidegate.delta.errors import Misconfigured
+from tidegate.runtime.settings import load
+
+
+def test_a_tables_key_columns_can_be_given_on_the_command_line() -> None:
+    settings = load(CdcSettings, None, {"cdc.tables.flights.key_columns": "carrier,flight"})
+    assert settings.cdc.tables["flights"].key_columns == ("carrier", "flight")
+
+
+def test_a_table_can_be_declared_to_have_no_key() -> None:
+    settings = load(CdcSettings, None, {"cdc.tables.logs.key": "none"})
+    assert settings.cdc.tables["logs"] == TableChanges(key="none")
+
+
+def test_a_file_says_the_same(tmp_path: Path) -> None:
+    config = tmp_path / "tidegate.yaml"
+    config.write_text(
+        "cdc:\n  snapshot_mode: no_data\n"
+        "  tables:\n    flights: {key_columns: [carrier], tombstones: false}\n"
+    )
+    settings = load(CdcSettings, config, {})
+    assert settings.cdc.snapshot_mode == "no_data"
+    assert settings.cdc.tables["flights"] == TableChanges(
+        key_columns=("carrier",), tombstones=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cdc.snapshot_mode", "always"),
+        ("cdc.tables.t.key", "columms"),
+        ("cdc.chunk_rows", "0"),
+        ("cdc.tables.t.keycolumns", "a"),
+    ],
+)
+def test_what_is_not_offered_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(Misconfigured, match=name.rpartition(".")[2]):
+        load(CdcSettings, None, {name: value})

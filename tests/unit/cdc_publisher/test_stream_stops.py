@@ -1,0 +1,93 @@
+"""When a stream stops rather than tell something wrong, and what a key does."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cdc_publisher.remembered_topic import Topic, stream
+from tests.unit.cdc_publisher.written_table import WrittenTable, rows
+from tidegate.cdc_publisher.position import Position
+from tidegate.cdc_publisher.settings import TableChanges
+from tidegate.delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> WrittenTable:
+    return WrittenTable(tmp_path / "t").create()
+
+
+def test_a_version_gone_from_the_log_stops_the_stream(table: WrittenTable) -> None:
+    table.append(rows(1))
+    topic = Topic()
+    stream(table, topic).catch_up(1)
+    table.append(rows(2))
+    table.append(rows(3))
+    (table.folder / "_delta_log" / f"{2:020d}.json").unlink()
+    with pytest.raises(BrokenLog) as caught:
+        stream(table, topic).catch_up(3)
+    assert caught.value.error_class == "GAP"
+    assert [one["after"]["id"] for one in topic.told] == [1]
+
+
+def test_a_log_that_was_cut_back_stops_the_stream(table: WrittenTable) -> None:
+    topic = Topic(position=Position(table=table.id, version=9, complete=True))
+    with pytest.raises(BrokenLog) as caught:
+        stream(table, topic).catch_up(0)
+    assert caught.value.error_class == "GAP"
+
+
+def test_other_key_columns_in_the_middle_of_a_version_stop_the_stream(
+    table: WrittenTable,
+) -> None:
+    table.append(rows(*range(10)))
+    topic = Topic()
+    topic.dies_at = 1
+    with pytest.raises(Unavailable):
+        stream(table, topic, chunk_rows=4).catch_up(1)
+    with pytest.raises(BrokenLog, match="key columns"):
+        stream(table, topic, TableChanges(key_columns=("name",))).catch_up(1)
+    stream(table, topic).catch_up(1)
+    assert [one["after"]["id"] for one in topic.told] == list(range(10))
+
+
+def test_a_table_without_key_columns_is_refused(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path / "t", configuration={}).create()
+    with pytest.raises(InvalidRequest, match=r"tidegate\.cdc\.keyColumns"):
+        stream(table, Topic()).catch_up(0)
+
+
+def test_a_table_declared_to_have_no_key_is_told_without(tmp_path: Path) -> None:
+    table, topic = WrittenTable(tmp_path / "t", configuration={}).create(), Topic()
+    table.append(rows(1, 2))
+    stream(table, topic, TableChanges(key="none")).catch_up(1)
+    table.rewrite(lambda old: [{**row, "price": 9.5} for row in old])
+    stream(table, topic, TableChanges(key="none")).catch_up(2)
+    assert topic.ops(2) == ["d", "d", "c", "c"]
+    assert {one.key for one in topic.records} == {None}
+    assert len(topic.told) == len(topic.records)
+
+
+def test_settings_stand_above_the_tables_own_key(table: WrittenTable) -> None:
+    table.append(rows(1))
+    topic = Topic()
+    stream(table, topic, TableChanges(key_columns=("NAME",))).catch_up(1)
+    assert topic.records[0].key == b'{"name":"n1"}'
+
+
+def test_a_key_column_that_is_not_there_is_refused_by_name(table: WrittenTable) -> None:
+    with pytest.raises(InvalidRequest, match="'nope'"):
+        stream(table, Topic(), TableChanges(key_columns=("nope",))).catch_up(0)
+
+
+def test_a_protocol_we_do_not_read_stops_the_stream_before_its_version(
+    table: WrittenTable,
+) -> None:
+    table.append(rows(1))
+    topic = Topic()
+    stream(table, topic).catch_up(1)
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    table.commit("x", {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
+    table.append(rows(2))
+    with pytest.raises(UnsupportedFeature, match="deletionVectors"):
+        stream(table, topic).catch_up(3)
+    assert [one["after"]["id"] for one in topic.told] == [1]

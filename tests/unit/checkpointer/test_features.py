@@ -1,0 +1,49 @@
+"""Which tables are summarised."""
+
+import pytest
+
+from tidegate.checkpointer.features import WITHOUT_EFFECT, check_shortenable
+from tidegate.delta.actions import Metadata, Protocol
+from tidegate.delta.errors import UnsupportedFeature
+from tidegate.delta.features.table import FEATURES
+
+SCHEMA = '{"type":"struct","fields":[]}'
+
+
+def check(*features: str, **configuration: str) -> None:
+    protocol = Protocol(min_reader_version=1, min_writer_version=7, writer_features=features)
+    metadata = Metadata(id="m", schema_string=SCHEMA, configuration=configuration)
+    check_shortenable(protocol, metadata, "t")
+
+
+@pytest.mark.parametrize("feature", sorted(WITHOUT_EFFECT))
+def test_what_leaves_a_checkpoint_as_it_is_may_be_on(feature: str) -> None:
+    assert feature in FEATURES, "a feature that we have heard of"
+    check(feature)
+
+
+def test_a_table_with_its_change_feed_on_is_summarised() -> None:
+    check("changeDataFeed", **{"delta.enableChangeDataFeed": "true"})
+
+
+@pytest.mark.parametrize("feature", ["checkpointProtection", "fromTheFuture", "collations"])
+def test_what_may_change_a_checkpoint_is_refused_by_name(feature: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=feature) as caught:
+        check(feature)
+    assert caught.value.feature == feature
+
+
+def test_a_table_that_asks_for_other_checkpoints_is_refused() -> None:
+    with pytest.raises(UnsupportedFeature, match="v2Checkpoint"):
+        check(**{"delta.checkpointPolicy": "v2"})
+
+
+def test_a_table_that_we_cannot_read_is_refused() -> None:
+    protocol = Protocol(
+        min_reader_version=3,
+        min_writer_version=7,
+        reader_features=("deletionVectors",),
+        writer_features=("deletionVectors",),
+    )
+    with pytest.raises(UnsupportedFeature, match="deletionVectors"):
+        check_shortenable(protocol, Metadata(id="m", schema_string=SCHEMA), "t")

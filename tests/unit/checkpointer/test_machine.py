@@ -1,0 +1,105 @@
+"""What is due, and when."""
+
+from tidegate.checkpointer.machine import (
+    RECENT_MAX,
+    CheckpointDue,
+    Checkpointed,
+    ChecksumDue,
+    Compacted,
+    CompactionDue,
+    Notice,
+    State,
+    Summed,
+    decide,
+    evolve,
+)
+
+FRESH = State(compaction_interval=5)
+
+
+def settle(state: State, due: object) -> State:
+    match due:
+        case CheckpointDue(version):
+            return evolve(state, Checkpointed(version))
+        case CompactionDue(start, end):
+            return evolve(state, Compacted(start, end))
+        case ChecksumDue(version):
+            return evolve(state, Summed(version))
+    raise AssertionError(due)
+
+
+def attend(state: State, head: int, interval: int = 10) -> tuple[State, list[object]]:
+    due = decide(state, Notice(head, interval))
+    for one in due:
+        state = settle(state, one)
+    return state, list(due)
+
+
+def step_by_step(until: int, interval: int = 10) -> list[object]:
+    state, done = FRESH, []
+    for head in range(until + 1):
+        state, due = attend(state, head, interval)
+        done += due
+    return done
+
+
+def test_every_version_gets_a_checksum() -> None:
+    sums = [due.version for due in step_by_step(25) if isinstance(due, ChecksumDue)]
+    assert sums == list(range(26))
+
+
+def test_every_tenth_version_gets_a_checkpoint_but_the_first() -> None:
+    checkpoints = [due for due in step_by_step(31) if isinstance(due, CheckpointDue)]
+    assert checkpoints == [CheckpointDue(10), CheckpointDue(20), CheckpointDue(30)]
+
+
+def test_the_interval_is_the_tables_own() -> None:
+    checkpoints = [due for due in step_by_step(5, interval=2) if isinstance(due, CheckpointDue)]
+    assert checkpoints == [CheckpointDue(2), CheckpointDue(4)]
+
+
+def test_compactions_cover_what_lies_above_the_checkpoint_and_never_straddle_one() -> None:
+    compactions = [due for due in step_by_step(26) if isinstance(due, CompactionDue)]
+    assert compactions == [
+        CompactionDue(0, 4),
+        CompactionDue(5, 9),
+        CompactionDue(11, 15),
+        CompactionDue(21, 25),
+    ]
+
+
+def test_after_a_pause_only_the_newest_checkpoint_is_written() -> None:
+    _, due = attend(FRESH, 47)
+    assert [one for one in due if isinstance(one, CheckpointDue)] == [CheckpointDue(40)]
+
+
+def test_after_a_pause_compactions_begin_behind_the_checkpoint_that_is_due() -> None:
+    _, due = attend(FRESH, 47)
+    assert [one for one in due if isinstance(one, CompactionDue)] == [CompactionDue(41, 45)]
+
+
+def test_after_a_long_pause_old_versions_stay_without_a_checksum() -> None:
+    _, due = attend(FRESH, 1_000)
+    sums = [one.version for one in due if isinstance(one, ChecksumDue)]
+    assert sums == list(range(1_001 - RECENT_MAX, 1_001))
+
+
+def test_what_is_due_comes_in_the_order_of_versions_and_the_checkpoint_first() -> None:
+    _, due = attend(State(5, checkpoint=0, compacted=5, summed=8), 10)
+    assert due == [ChecksumDue(9), CheckpointDue(10), ChecksumDue(10)]
+
+
+def test_nothing_is_due_twice() -> None:
+    state, _ = attend(FRESH, 47)
+    assert decide(state, Notice(47, 10)) == ()
+
+
+def test_a_hint_ahead_of_the_log_is_not_written_back() -> None:
+    state, due = attend(State(5, checkpoint=90, compacted=-1, summed=90), 12)
+    assert due == []
+    assert state.checkpoint == 90
+
+
+def test_what_another_has_done_further_on_is_kept() -> None:
+    state = evolve(State(5, checkpoint=20, compacted=25, summed=25), Checkpointed(10))
+    assert (state.checkpoint, state.compacted, state.summed) == (20, 25, 25)

@@ -1,0 +1,246 @@
+"""The checkpointer over tables on disk and a registry in memory."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.unit.cdc_publisher.written_table import WrittenTable, rows
+from tidegate.checkpointer.service import Checkpointer
+from tidegate.checkpointer.settings import CheckpointerSettings
+from tidegate.delta.checkpoints import checksum, hint
+from tidegate.delta.errors import OutcomeUnknown
+from tidegate.delta.names import checkpoint_name, checksum_name, compacted_name
+from tidegate.runtime import checkpoint_writing
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.health import Health
+from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.log_store import Put
+from tidegate.runtime.memory import MemoryBus
+from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.service import Running
+
+
+@pytest.fixture
+def bus() -> MemoryBus:
+    return MemoryBus(CheckpointerSettings().kafka.topics.declared())
+
+
+@pytest.fixture
+def table(tmp_path: Path, bus: MemoryBus) -> WrittenTable:
+    table = WrittenTable(tmp_path / "t").create()
+    table.register(bus.producer(), CheckpointerSettings().kafka.topics)
+    return table
+
+
+def checkpointer(bus: MemoryBus, **section: Any) -> Checkpointer:
+    settings = CheckpointerSettings.model_validate({"checkpointer": section})
+    clock = SystemClock()
+    return Checkpointer(settings, bus, Running(clock, Health(clock)))
+
+
+def log_of(table: WrittenTable) -> set[str]:
+    return {path.name for path in (table.folder / "_delta_log").iterdir()}
+
+
+def grow(table: WrittenTable, until: int) -> None:
+    while table.version < until:
+        table.append(rows(table.version + 1))
+
+
+def summary(table: WrittenTable, version: int | None = None) -> Any:
+    snapshot = open_snapshot(LocalStore(table.root), version)
+    return snapshot.version, snapshot.metadata, sorted(snapshot.files["path"].to_pylist())
+
+
+def test_doorbells_bring_checksums_compactions_and_checkpoints(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    service = checkpointer(bus)
+    service.notice(table.doorbell())
+    while table.version < 21:
+        table.append(rows(table.version))
+        service.notice(table.doorbell())
+    expected = {checksum_name(version) for version in range(22)}
+    expected |= {checkpoint_name(10), checkpoint_name(20)}
+    expected |= {compacted_name(0, 4), compacted_name(5, 9), compacted_name(11, 15)}
+    assert expected <= log_of(table)
+    found = hint.decode((table.folder / "_delta_log/_last_checkpoint").read_bytes())
+    assert found is not None
+    assert found.version == 20
+
+
+def test_the_table_reads_the_same_with_what_was_written(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    grow(table, 12)
+    table.drop(next(iter(table.files)))
+    grow(table, 17)
+    before = [summary(table, version) for version in range(18)]
+    checkpointer(bus).look()
+    assert checkpoint_name(10) in log_of(table)
+    assert [summary(table, version) for version in range(18)] == before
+    assert summary(table) == before[-1]
+
+
+def test_a_look_catches_up_after_a_pause(table: WrittenTable, bus: MemoryBus) -> None:
+    grow(table, 37)
+    checkpointer(bus).look()
+    names = log_of(table)
+    assert {checkpoint_name(30), compacted_name(31, 35)} <= names
+    assert checkpoint_name(20) not in names
+    assert {checksum_name(version) for version in range(38)} <= names
+
+
+def test_a_second_look_changes_nothing(table: WrittenTable, bus: MemoryBus) -> None:
+    grow(table, 23)
+    checkpointer(bus).look()
+    times = {path: path.stat().st_mtime_ns for path in (table.folder / "_delta_log").iterdir()}
+    service = checkpointer(bus)
+    service.look()
+    service.notice(table.doorbell())
+    assert {
+        path: path.stat().st_mtime_ns for path in (table.folder / "_delta_log").iterdir()
+    } == times
+
+
+def test_the_interval_is_the_tables_property_even_when_it_changes(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    service = checkpointer(bus)
+    service.notice(table.doorbell())
+    table.set_metadata(**{"delta.checkpointInterval": "3"})
+    grow(table, 4)
+    service.notice(table.doorbell())
+    assert checkpoint_name(3) in log_of(table)
+
+
+def test_a_hint_that_was_not_moved_is_moved_by_the_next_life(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    grow(table, 11)
+    store = LocalStore(table.root)
+    checkpoint_writing.write_classic(store, open_snapshot(store, 10), 0)
+    checkpointer(bus).look()
+    found = hint.decode((table.folder / "_delta_log/_last_checkpoint").read_bytes())
+    assert found is not None
+    assert found.version == 10
+
+
+def test_a_checksum_follows_from_the_one_before(table: WrittenTable, bus: MemoryBus) -> None:
+    grow(table, 6)
+    checkpointer(bus).look()
+    for version in range(7):
+        content = (table.folder / "_delta_log" / checksum_name(version)).read_bytes()
+        truth = checksum.of(open_snapshot(LocalStore(table.root), version))
+        assert checksum.differences(checksum.decode(content), truth) == ()
+
+
+def test_a_torn_checksum_is_not_built_upon(table: WrittenTable, bus: MemoryBus) -> None:
+    grow(table, 3)
+    (table.folder / "_delta_log" / checksum_name(2)).write_bytes(b'{"tableSize')
+    checkpointer(bus).look()
+    content = (table.folder / "_delta_log" / checksum_name(3)).read_bytes()
+    truth = checksum.of(open_snapshot(LocalStore(table.root), 3))
+    assert checksum.differences(checksum.decode(content), truth) == ()
+
+
+def test_a_log_that_begins_with_a_checkpoint_is_followed(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    grow(table, 12)
+    checkpointer(bus).look()
+    for version in range(10):
+        (table.folder / "_delta_log" / f"{version:020d}.json").unlink()
+    for name in (compacted_name(0, 4), compacted_name(5, 9), "_last_checkpoint"):
+        (table.folder / "_delta_log" / name).unlink(missing_ok=True)
+    grow(table, 21)
+    checkpointer(bus).look()
+    assert checkpoint_name(20) in log_of(table)
+    assert summary(table)[2] == sorted(table.files)
+
+
+def test_a_feature_we_do_not_summarise_leaves_the_log_alone_and_others_go_on(
+    tmp_path: Path, bus: MemoryBus, table: WrittenTable
+) -> None:
+    other = WrittenTable(tmp_path / "other", id=table.id.__class__(int=2)).create()
+    other.commit(
+        "x",
+        {
+            "protocol": {
+                "minReaderVersion": 1,
+                "minWriterVersion": 7,
+                "writerFeatures": ["fromTheFuture"],
+            }
+        },
+    )
+    grow(other, 11)
+    grow(table, 11)
+    other.register(bus.producer(), CheckpointerSettings().kafka.topics)
+    service = checkpointer(bus)
+    service.look()
+    service.notice(other.doorbell())
+    assert log_of(other) == {f"{version:020d}.json" for version in range(12)}
+    assert checkpoint_name(10) in log_of(table)
+
+
+def test_a_table_with_a_feature_that_leaves_checkpoints_alone_is_summarised(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    table.set_metadata(**{"delta.enableChangeDataFeed": "true"})
+    grow(table, 10)
+    checkpointer(bus).look()
+    assert checkpoint_name(10) in log_of(table)
+
+
+def test_a_table_set_aside_waits_for_the_next_look(table: WrittenTable, bus: MemoryBus) -> None:
+    grow(table, 3)
+    broken = table.folder / "_delta_log" / f"{2:020d}.json"
+    content = broken.read_bytes()
+    broken.write_bytes(b"{torn")
+    service = checkpointer(bus)
+    service.look()
+    assert checksum_name(3) not in log_of(table)
+    broken.write_bytes(content)
+    service.notice(table.doorbell())
+    assert checksum_name(3) not in log_of(table)
+    service.look()
+    assert checksum_name(3) in log_of(table)
+
+
+def test_a_put_without_an_answer_ends_the_run(
+    table: WrittenTable, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalStore, "put_if_absent", lambda *_: Put.UNKNOWN)
+    with pytest.raises(OutcomeUnknown):
+        checkpointer(bus).look()
+
+
+def test_what_another_wrote_first_is_left_as_it_is(table: WrittenTable, bus: MemoryBus) -> None:
+    theirs = table.folder / "_delta_log" / checksum_name(0)
+    table.append(rows(1))
+    theirs.write_bytes(b"theirs")
+    checkpointer(bus).look()
+    assert theirs.read_bytes() == b"theirs"
+
+
+def test_commits_that_do_nothing_leave_no_empty_compaction(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    while table.version < 9:
+        table.commit("NOTHING")
+    checkpointer(bus).look()
+    assert compacted_name(0, 4) in log_of(table)
+    assert compacted_name(5, 9) not in log_of(table)
+    assert summary(table)[0] == 9
+
+
+def test_a_checkpoint_keeps_a_fresh_tombstone(table: WrittenTable, bus: MemoryBus) -> None:
+    grow(table, 9)
+    gone = next(iter(table.files))
+    table.drop(gone)
+    checkpointer(bus).look()
+    parquet = pq.read_table(table.folder / "_delta_log" / checkpoint_name(10))
+    removed = [one["path"] for one in parquet["remove"].to_pylist() if one]
+    assert removed == [gone]

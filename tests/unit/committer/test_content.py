@@ -1,0 +1,56 @@
+import orjson
+import pytest
+
+from tests.builders import Row, add, metadata, protocol, remove
+from tidegate.committer.content import read_content
+from tidegate.committer.flaws import Flawed
+from tidegate.committer.policy import Policy
+from tidegate.committer.rows import dated
+
+
+def test_lines_keep_fields_that_nobody_knows() -> None:
+    row = add("a", futureField={"x": [1]})
+    content = read_content([row], Policy())
+    [line] = content.lines
+    assert orjson.loads(dated(line, 5)) == row
+
+
+def test_nulls_are_left_out_but_for_partition_values() -> None:
+    content = read_content([add("p=1/a", partitionValues={"p": None}, tags=None)], Policy())
+    [line] = content.lines
+    body = orjson.loads(dated(line, 5))["add"]
+    assert "tags" not in body
+    assert body["partitionValues"] == {"p": None}
+
+
+def test_a_removal_gets_its_time_when_it_is_written() -> None:
+    content = read_content([remove("a", deletionTimestamp=1)], Policy())
+    [line] = content.lines
+    assert orjson.loads(dated(line, 77))["remove"]["deletionTimestamp"] == 77
+
+
+def test_files_are_known_by_their_canonical_path() -> None:
+    content = read_content([add("a%20b"), remove("c%64")], Policy())
+    assert [path for path, _ in content.added] == ["a b"]
+    assert content.removed == {"cd"}
+
+
+def test_metadata_and_protocol_are_kept_apart_from_the_lines() -> None:
+    content = read_content([protocol(), metadata(), add("a")], Policy())
+    assert content.protocol is not None
+    assert content.metadata is not None
+    assert len(content.lines) == 1
+
+
+def test_the_same_app_transaction_twice_counts_once() -> None:
+    txn: Row = {"txn": {"appId": "a", "version": 1}}
+    assert len(read_content([txn, txn], Policy()).txns) == 1
+
+
+def test_a_flaw_names_field_rule_and_remedy() -> None:
+    with pytest.raises(Flawed) as found:
+        read_content([add("fine"), add("a", size=-1)], Policy())
+    rejection = found.value.rejection
+    assert rejection.field == "actions[1].add.size"
+    assert rejection.rule == "malformed"
+    assert "give a number" in rejection.reason

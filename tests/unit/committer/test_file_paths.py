@@ -1,0 +1,38 @@
+import pytest
+
+from tidegate.committer.file_paths import wrong_with
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "part-00000-c000.snappy.parquet",
+        "p=1/q=__HIVE_DEFAULT_PARTITION__/part.parquet",
+        "_col=1/part.parquet",
+        "name=US%252FEast/part.parquet",
+        "time=2024-06-15%252019%253A30%253A45/part.parquet",
+        "p=a%20b/part%3A1.parquet",
+        "p=%25C3%25A9/part.parquet",
+        "p=é/part.parquet",
+        "p=../part.parquet",
+        "p=.../part.parquet",
+        "x0/f0.parquet",
+    ],
+)
+def test_a_file_of_the_table_is_allowed(path: str) -> None:
+    assert wrong_with(path) is None
+
+
+def test_change_files_lie_in_their_folder_or_beside_the_data() -> None:
+    assert wrong_with("_change_data/p=1/cdc.parquet", is_change_file=True) is None
+    assert wrong_with("p=1/cdc.parquet", is_change_file=True) is None
+    assert wrong_with("_change_data/cdc.parquet") is not None
+    assert wrong_with("_change_data/_hidden/cdc.parquet", is_change_file=True) is not None
+    assert wrong_with("a/_change_data/cdc.parquet", is_change_file=True) is not None
+
+
+@pytest.mark.parametrize(
+    "path", ["a/..", "..", "p=1/../../x", "%2e%2e", "%252e%252e/x", "a//b", ""]
+)
+def test_what_leaves_the_table_is_not(path: str) -> None:
+    assert wrong_with(path) is not None

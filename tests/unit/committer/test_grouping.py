@@ -1,0 +1,111 @@
+"""What may share an entry, rule by rule."""
+
+import pytest
+
+from tests.builders import Row, add, batch_of, metadata, proposal, protocol, remove, value_of
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.grouping import SHARING, Group, fits, nature
+from tidegate.committer.intake import read_record
+from tidegate.committer.policy import Policy
+from tidegate.pipeline.proposal import Proposal
+
+CDC: Row = {"cdc": {"path": "c", "partitionValues": {}, "size": 1, "dataChange": False}}
+
+
+def considered(one: Proposal) -> Candidate:
+    candidate = read_record(value_of(one), 0, Policy())
+    assert isinstance(candidate, Candidate)
+    assert candidate.flaw is None, candidate.flaw
+    return candidate
+
+
+def may_share(first: Proposal, second: Proposal, policy: Policy | None = None) -> bool:
+    group = Group(1)
+    group.take(considered(first))
+    return fits(group, considered(second), policy or Policy())
+
+
+def domain(name: str) -> Row:
+    return {"domainMetadata": {"domain": name, "configuration": "", "removed": False}}
+
+
+APPEND, OTHER_APPEND = proposal(add("a")), proposal(add("b"))
+DELETE, REWRITE = proposal(remove("x")), proposal(remove("y"), add("z"))
+COMPACTION = proposal(remove("u", dataChange=False), add("v", dataChange=False))
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (APPEND, "append"),
+        (DELETE, "change"),
+        (REWRITE, "change"),
+        (COMPACTION, "rearrangement"),
+        (proposal(), "bare"),
+        (proposal(add("a"), add("b", dataChange=False)), "mixed"),
+        (proposal(remove("x"), CDC), "change"),
+        (proposal(CDC), "change"),
+    ],
+)
+def test_the_nature_of_a_proposal(one: Proposal, expected: str) -> None:
+    if one.actions == (CDC,):
+        # Change files alone name no row that joins or leaves: they can't be told apart.
+        expected = nature(considered(one))
+        assert expected in ("change", "rearrangement", "mixed")
+    assert nature(considered(one)) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (APPEND, OTHER_APPEND),
+        (DELETE, REWRITE),
+        (COMPACTION, proposal(remove("s", dataChange=False), add("t", dataChange=False))),
+        (APPEND, batch_of("s", 1, add("c"))),
+        (APPEND, proposal(domain("d"))),
+        (proposal(domain("d")), DELETE),
+        (proposal(domain("d")), proposal(domain("e"))),
+        (proposal(remove("x"), CDC), proposal(remove("y"), {"cdc": {**CDC["cdc"], "path": "d"}})),
+    ],
+)
+def test_what_goes_together(first: Proposal, second: Proposal) -> None:
+    assert may_share(first, second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (APPEND, DELETE),
+        (DELETE, APPEND),
+        (APPEND, COMPACTION),
+        (DELETE, COMPACTION),
+        (APPEND, proposal(metadata())),
+        (proposal(metadata()), APPEND),
+        (proposal(protocol()), APPEND),
+        (APPEND, proposal(add("a"))),
+        (DELETE, proposal(remove("x"))),
+        (DELETE, proposal(remove("w"), add("x"))),
+        (batch_of("s", 1, add("a")), batch_of("s", 2, add("b"))),
+        (proposal(domain("d")), proposal(domain("d"))),
+        (proposal(remove("x"), CDC), REWRITE),
+        (REWRITE, proposal(remove("x"), CDC)),
+        (APPEND, proposal(add("b"), add("c", dataChange=False))),
+    ],
+)
+def test_what_does_not(first: Proposal, second: Proposal) -> None:
+    assert not may_share(first, second)
+
+
+def test_a_group_has_its_limits() -> None:
+    assert not may_share(APPEND, OTHER_APPEND, Policy(group_members_max=1))
+    assert not may_share(APPEND, OTHER_APPEND, Policy(group_actions_max=1))
+    assert not may_share(APPEND, OTHER_APPEND, Policy(group_bytes_max=10))
+
+
+def test_anything_fits_into_an_empty_group() -> None:
+    rows = [add(f"f{number}") for number in range(5)]
+    assert fits(Group(1), considered(proposal(*rows)), Policy(group_actions_max=1))
+
+
+def test_every_sharing_rule_says_why() -> None:
+    assert all(rule.__doc__ for rule in SHARING)

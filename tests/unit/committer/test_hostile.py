@@ -1,0 +1,477 @@
+"""Hostile proposals: each is refused or set aside for the right reason; the service goes on."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests import builders
+from tests.builders import Gate, Row, add, metadata, proposal, protocol, remove
+from tidegate.committer.settings import CommitterSection
+from tidegate.delta.commit import sha256
+from tidegate.delta.names import commit_name, in_log
+from tidegate.pipeline.codec import encode
+from tidegate.pipeline.proposal import Proposal
+
+BAD_PATHS = (
+    "../outside",
+    "a/../../outside",
+    "a/./b",
+    "./a",
+    "a//b",
+    "a/",
+    "/etc/passwd",
+    "//host/share/a",
+    "\\\\host\\share",
+    "a\\b",
+    "file:///etc/passwd",
+    "file:/etc/passwd",
+    "s3://other/table/a",
+    "s3a://other/a",
+    "http://example.org/a",
+    "data:text/plain,a",
+    "C:/a",
+    "x:a",
+    "%2e%2e/outside",
+    "%2E%2E/outside",
+    "a/%2e%2e/%2e%2e/outside",
+    "%252e%252e/outside",
+    "a/%2e/b",
+    "%2Fetc/passwd",
+    "a%2F%2Fb",
+    "a%5Cb",
+    "a%00b",
+    "a%0Ab",
+    "a\tb",
+    "a\x7fb",
+    "a%zzb",
+    "a%",
+    "a%2",
+    "%ff%fe",
+    "_delta_log/00000000000000000001.json",
+    "_delta_log/x.parquet",
+    "%5Fdelta_log/x.parquet",
+    "a/_delta_log/x.parquet",
+    "_change_data/x.parquet",
+    "_tidegate/proposals/x.ndjson",
+    ".hidden/a",
+    "_hidden/a",
+    "a/.hidden/b",
+    "_SUCCESS",
+    ".a.crc",
+    "a" * 1025,
+    "b" * 256,
+    "\u00e9" * 200,
+)
+
+
+def changed(kind: str, **fields: Any) -> Row:
+    """Return an add, a remove or a change file with some fields replaced; ... leaves one out."""
+    bodies: Row = {
+        "add": add("a")["add"],
+        "remove": remove("old")["remove"],
+        "cdc": {"path": "_change_data/c", "partitionValues": {}, "size": 1, "dataChange": False},
+        "txn": {"appId": "app", "version": 1},
+        "domainMetadata": {"domain": "d", "configuration": "", "removed": False},
+    }
+    body = {**bodies[kind], **fields}
+    return {kind: {name: value for name, value in body.items() if value is not ...}}
+
+
+def stats(text: Any) -> Row:
+    return add("a", stats=text)
+
+
+def with_metadata(**fields: Any) -> Row:
+    return {"metaData": {**metadata()["metaData"], **fields}}
+
+
+MALFORMED_ACTIONS: tuple[tuple[str, Row], ...] = (
+    ("malformed", {}),
+    ("malformed", {"add": None}),
+    ("malformed", {"add": []}),
+    ("malformed", {"add": "a"}),
+    ("malformed", {**add("a"), **remove("b")}),
+    ("malformed", changed("add", path=...)),
+    ("malformed", changed("add", path="")),
+    ("malformed", changed("add", path=1)),
+    ("malformed", changed("add", size=...)),
+    ("malformed", changed("add", size=-1)),
+    ("malformed", changed("add", size="100")),
+    ("malformed", changed("add", size=1.5)),
+    ("malformed", changed("add", size=2**63)),
+    ("malformed", changed("add", modificationTime=-1)),
+    ("malformed", changed("add", modificationTime=None)),
+    ("malformed", changed("add", dataChange="true")),
+    ("malformed", changed("add", dataChange=1)),
+    ("malformed", changed("add", dataChange=...)),
+    ("malformed", changed("add", partitionValues=...)),
+    ("malformed", changed("add", partitionValues=[])),
+    ("malformed", changed("add", partitionValues={"p": 1})),
+    ("malformed", changed("add", partitionValues=..., partition_values={})),
+    ("malformed", changed("add", tags={"a": 1})),
+    ("malformed", changed("add", stats={"numRecords": 1})),
+    ("malformed", stats("no json")),
+    ("malformed", stats("[]")),
+    ("malformed", stats("{}")),
+    ("malformed", stats('{"numRecords": "10"}')),
+    ("malformed", stats('{"numRecords": -1}')),
+    ("malformed", stats('{"numRecords": 1.5}')),
+    ("malformed", stats('{"numRecords": true}')),
+    ("malformed", stats('{"numRecords": NaN}')),
+    ("malformed", stats('{"numRecords": 1, "minValues": []}')),
+    ("malformed", stats(json.dumps({"numRecords": 1, "x": "y" * 17_000}))),
+    ("malformed", changed("remove", size=-5)),
+    ("malformed", changed("remove", deletionTimestamp="now")),
+    ("malformed", changed("remove", size=...)),
+    ("malformed", changed("remove", partitionValues=...)),
+    ("malformed", changed("cdc", dataChange=True)),
+    ("bad_path", changed("cdc", path="_delta_log/c")),
+    ("bad_path", changed("cdc", path="_change_data/../../c")),
+    ("malformed", changed("txn", version="1")),
+    ("malformed", changed("txn", version=-1)),
+    ("not_supported", changed("txn", appId="tidegate/t/0")),
+    ("too_large", changed("txn", appId="a" * 2_000)),
+    ("not_supported", changed("domainMetadata", domain="delta.rowTracking")),
+    ("too_large", changed("domainMetadata", domain="d" * 2_000)),
+    ("not_supported", builders.info()),
+    ("not_supported", {"checkpointMetadata": {"version": 1}}),
+    ("not_supported", {"sidecar": {"path": "x"}}),
+    ("not_supported", {"unheardOf": {}}),
+    ("not_supported", {"Add": add("a")["add"]}),
+    (
+        "not_supported",
+        add(
+            "a",
+            deletionVector={
+                "storageType": "i",
+                "pathOrInlineDv": "",
+                "sizeInBytes": 1,
+                "cardinality": 1,
+            },
+        ),
+    ),
+    ("partition_values", add("a", partitionValues={"p": "1"})),
+    ("partition_values", add("a", partitionValues={"p": "1" * 2_000})),
+    ("bad_metadata", with_metadata(id="another")),
+    ("bad_metadata", with_metadata(schemaString="no json")),
+    ("bad_metadata", with_metadata(schemaString='{"type":"struct","fields":[]}')),
+    ("bad_metadata", with_metadata(schemaString=builders.schema(x="no type"))),
+    ("bad_metadata", with_metadata(schemaString=builders.schema(x="long", X="long"))),
+    (
+        "bad_metadata",
+        with_metadata(schemaString=builders.schema(**{f"c{n}": "long" for n in range(10_001)})),
+    ),
+    ("bad_metadata", with_metadata(partitionColumns=["missing"])),
+    ("bad_metadata", with_metadata(partitionColumns=["x", "s"])),
+    ("bad_metadata", with_metadata(partitionColumns=["x", "x"])),
+    ("bad_metadata", with_metadata(format={"provider": "orc", "options": {}})),
+    ("bad_metadata", metadata(appendOnly="perhaps")),
+    ("bad_metadata", metadata(checkpointInterval="0")),
+    ("not_supported", metadata(enableDeletionVectors="true")),
+    ("malformed", with_metadata(partitionColumns="x")),
+    ("malformed", with_metadata(configuration={"a": 1})),
+    ("bad_protocol", protocol(1, 1)),
+    ("not_supported", protocol(3, 7, readerFeatures=["unheardOf"], writerFeatures=["unheardOf"])),
+    ("not_supported", protocol(9, 9)),
+    ("malformed", {"protocol": {"minReaderVersion": "3", "minWriterVersion": 7}}),
+    ("removed_file_not_live", remove("nowhere")),
+    ("added_file_live", add("old")),
+    ("rows_from_nowhere", add("new", dataChange=False)),
+)
+
+PAIRS: tuple[tuple[str, tuple[Row, Row]], ...] = (
+    ("duplicate_action", (add("a"), add("a"))),
+    ("duplicate_action", (add("a b"), add("a%20b"))),
+    ("duplicate_action", (remove("old"), remove("old"))),
+    ("duplicate_action", (remove("old"), add("old"))),
+    ("duplicate_action", (remove("old"), add("%6Fld"))),
+    ("duplicate_action", (metadata(), metadata())),
+    ("duplicate_action", (protocol(), protocol())),
+    ("duplicate_action", (changed("txn"), changed("txn", version=2))),
+    ("duplicate_action", (changed("domainMetadata"), changed("domainMetadata"))),
+)
+
+FIELDS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("other_table", {"table_id": "another"}),
+    ("other_table", {"table_id": None}),
+    ("other_root", {"table_root": "memory://tables/elsewhere"}),
+    ("deadline_passed", {"deadline_ms": builders.NOW_MS - 1}),
+    ("files_too_old", {"files_since_ms": builders.NOW_MS - 7 * 86_400_000}),
+    ("isolation_not_allowed", {"isolation": "SnapshotIsolation"}),
+    ("not_supported", {"dv_intents": [{"path": "a"}]}),
+    ("too_large", {"operation": {"name": "W" * 200}}),
+    ("too_large", {"app_txn": {"app_id": "a" * 2_000, "version": 1}}),
+    ("duplicate_action", {"app_txn": {"app_id": "tidegate/t/0", "version": 1}}),
+    ("bad_predicate", {"reads": {"predicates": [{}]}}),
+    ("bad_predicate", {"reads": {"predicates": [{"op": "exec"}]}}),
+    ("bad_predicate", {"reads": {"predicates": [{"op": "and", "args": []}]}}),
+    ("bad_predicate", {"reads": {"predicates": [{"op": "and", "args": "x"}]}}),
+    ("bad_predicate", {"reads": {"predicates": [{"op": "not"}]}}),
+    (
+        "bad_predicate",
+        {"reads": {"predicates": [{"op": "=", "column": [], "value": 1, "type": "long"}]}},
+    ),
+    (
+        "bad_predicate",
+        {"reads": {"predicates": [{"op": "=", "column": ["x"], "value": "a", "type": "long"}]}},
+    ),
+    (
+        "bad_predicate",
+        {"reads": {"predicates": [{"op": "=", "column": ["x"], "value": 1, "type": "no"}]}},
+    ),
+    (
+        "bad_predicate",
+        {"reads": {"predicates": [{"op": "in", "column": ["x"], "values": 1, "type": "long"}]}},
+    ),
+    ("bad_predicate", {"reads": {"predicates": [{"op": "is_null", "column": [1]}]}}),
+)
+
+UNREADABLE: tuple[tuple[str, bytes], ...] = (
+    ("malformed", b""),
+    ("malformed", b"{"),
+    ("malformed", b"null"),
+    ("malformed", b"[]"),
+    ("malformed", b'"proposal"'),
+    ("malformed", b"\xff\xfe"),
+    ("malformed", b"{}"),
+    ("malformed", b'{"proposal_id": "no uuid"}'),
+    ("malformed", b'{"proposal_id": 7, "table": 8}'),
+    ("malformed", b'{"a": ' * 70 + b"1" + b"}" * 70),
+    ("malformed", b"[" * 100_000),
+)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    """A gate with a table of one file, and generous refusals."""
+    gate = Gate(CommitterSection(roots=("memory://tables",), refusals_burst=10_000))
+    created, appended = gate.ask(builders.create(), proposal(add("old")))
+    assert [created.status, appended.status] == ["committed", "committed"]
+    return gate
+
+
+def told(gate: Gate, one: Proposal | bytes) -> tuple[str, str]:
+    """Return status and rule of the answer, having seen that the service goes on."""
+    before = len(gate.entries())
+    outcome = gate.ask(one)[-1]
+    assert outcome.rejection is not None, outcome
+    assert outcome.rejection.reason, "a reason is given"
+    own = [row for rows in gate.entries()[before:] for row in rows]
+    assert not any({"add", "remove", "metaData", "protocol"} & row.keys() for row in own)
+    assert gate.ask(proposal(add(f"good-{before}")))[-1].status == "committed"
+    return outcome.status, outcome.rejection.rule
+
+
+@pytest.mark.parametrize("path", BAD_PATHS)
+def test_a_path_out_of_the_table_is_refused(gate: Gate, path: str) -> None:
+    assert told(gate, proposal(changed("add", path=path))) == ("rejected", "bad_path")
+    assert told(gate, proposal(changed("remove", path=path))) == ("rejected", "bad_path")
+
+
+@pytest.mark.parametrize(("rule", "row"), MALFORMED_ACTIONS)
+def test_a_wrong_action_is_refused(gate: Gate, rule: str, row: Row) -> None:
+    assert told(gate, proposal(row, read_version=1)) == ("rejected", rule)
+
+
+@pytest.mark.parametrize(("rule", "rows"), PAIRS)
+def test_actions_that_do_not_go_together_are_refused(
+    gate: Gate, rule: str, rows: tuple[Row, Row]
+) -> None:
+    assert told(gate, proposal(*rows, read_version=1)) == ("rejected", rule)
+
+
+@pytest.mark.parametrize(("rule", "fields"), FIELDS)
+def test_a_wrong_field_is_refused(gate: Gate, rule: str, fields: dict[str, Any]) -> None:
+    one = proposal(add("a"), **fields)
+    assert told(gate, one) == ("rejected", rule)
+
+
+@pytest.mark.parametrize(("rule", "value"), UNREADABLE)
+def test_what_cannot_be_read_is_set_aside_with_its_bytes(
+    gate: Gate, rule: str, value: bytes
+) -> None:
+    assert gate.ask(value) == []
+    letter = gate.letters()[-1]
+    headers = dict(letter.headers)
+    assert letter.value == value
+    assert headers["rule"].decode() == rule
+    assert headers["reason"]
+    assert gate.ask(proposal(add("good")))[-1].status == "committed"
+
+
+def body_of(one: Proposal, **fields: Any) -> bytes:
+    """Return the record of a proposal with fields that the model would not let through."""
+    body = {**json.loads(encode(one)), **fields}
+    return json.dumps({name: value for name, value in body.items() if value is not ...}).encode()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"actions": {}},
+        {"actions": "all"},
+        {"actions": ["add"]},
+        {"table_root": "no uri"},
+        {"operation": 7},
+        {"reads": []},
+        {"isolation": "None"},
+        {"app_txn": {"app_id": ""}},
+        {"deadline_ms": "soon"},
+        {"claim_check": {"path": "x", "size": -1, "sha256": "0" * 64}},
+        {"claim_check": {"path": "x", "size": 1, "sha256": "no hash"}},
+    ],
+)
+def test_a_malformed_record_with_a_readable_identity_is_refused_in_the_log(
+    gate: Gate, fields: dict[str, Any]
+) -> None:
+    value = body_of(proposal(add("a")), **fields)
+    assert told(gate, value) == ("rejected", "malformed")
+    assert gate.ask(value)[-1].repeat
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"read_version": "soon"},
+        {"read_version": -2},
+        {"read_version": ...},
+        {"read_version": 2**70},
+        {"kind": "cancel"},
+        {"kind": "explode"},
+        {"kind": 7},
+        {"kind": "verbatim"},
+    ],
+)
+def test_without_a_readable_position_it_is_set_aside_and_denied(
+    gate: Gate, fields: dict[str, Any]
+) -> None:
+    one = proposal(add("a"))
+    assert told(gate, body_of(one, **fields))[0] == "denied"
+    assert gate.letters()
+
+
+def test_a_verbatim_proposal_is_denied_by_name(gate: Gate) -> None:
+    claim = {"path": "x", "size": 1, "sha256": "0" * 64}
+    one = proposal(kind="verbatim", exact_version=5, claim_check=claim)
+    assert told(gate, one) == ("denied", "not_supported")
+
+
+def test_a_record_that_is_too_large_is_refused(gate: Gate) -> None:
+    one = proposal(add("a"), user_metadata="x" * (1024 * 1024))
+    assert told(gate, one) == ("rejected", "too_large")
+
+
+def test_too_many_actions_are_refused() -> None:
+    settings = CommitterSection(roots=("memory://tables",), actions_max=3)
+    gate = Gate(settings)
+    gate.ask(builders.create())
+    rows = [add(f"a{number}") for number in range(4)]
+    outcome = gate.ask(proposal(*rows))[-1]
+    assert outcome.rejection is not None
+    assert outcome.rejection.rule == "too_large"
+
+
+def test_another_tables_id_is_denied(gate: Gate) -> None:
+    assert told(gate, proposal(add("a"), table=UUID(int=77))) == ("denied", "unknown_table")
+
+
+def test_the_same_id_with_other_bytes_is_denied(gate: Gate) -> None:
+    one = proposal(add("a"))
+    assert gate.ask(one)[-1].status == "committed"
+    assert told(gate, one.model_copy(update={"user_metadata": "x"})) == ("denied", "id_reused")
+    assert gate.ask(one)[-1].repeat
+
+
+def test_a_version_that_was_never_read_is_denied(gate: Gate) -> None:
+    assert told(gate, proposal(add("a"), read_version=99)) == ("denied", "read_version_ahead")
+
+
+def claiming(content: bytes, **fields: Any) -> Proposal:
+    """Return a proposal whose claim check is about some content."""
+    one = proposal()
+    path = f"_tidegate/proposals/{one.proposal_id}.ndjson"
+    claim = {"path": path, "size": len(content), "sha256": sha256(content), **fields}
+    return Proposal.model_validate({**json.loads(encode(one)), "claim_check": claim})
+
+
+@pytest.mark.parametrize(
+    ("rule", "content", "fields"),
+    [
+        ("claim_check", b"", {"path": "_delta_log/x"}),
+        ("claim_check", b"", {"path": "../x"}),
+        ("claim_check", b"{}", {"size": 1}),
+        ("claim_check", b"{}", {"sha256": "0" * 64}),
+        ("too_large", b"{}", {"size": 10**12}),
+        ("malformed", b"no json", {}),
+        ("malformed", b"[]", {}),
+        ("malformed", b'{"add": {}}', {}),
+        ("malformed", b'{"a": ' * 70 + b"1" + b"}" * 70, {}),
+        ("bad_path", json.dumps(add("../a")).encode(), {}),
+    ],
+)
+def test_a_claim_check_is_not_taken_at_its_word(
+    gate: Gate, rule: str, content: bytes, fields: dict[str, Any]
+) -> None:
+    one = claiming(content, **fields)
+    gate.stores[builders.ROOT].put(f"_tidegate/proposals/{one.proposal_id}.ndjson", content)
+    assert told(gate, one) == ("rejected", rule)
+
+
+def test_a_missing_claim_is_refused(gate: Gate) -> None:
+    assert told(gate, claiming(b"{}")) == ("rejected", "claim_check")
+
+
+@pytest.mark.parametrize(
+    ("rule", "fields"),
+    [
+        ("root_not_allowed", {"table_root": "memory://elsewhere/t"}),
+        ("root_not_allowed", {"table_root": "memory://tablesque/t"}),
+        ("bad_root", {"table_root": "s3a://tables/t"}),
+        ("bad_root", {"table_root": "memory://tables/../t"}),
+        ("bad_root", {"table_root": "ftp://tables/t"}),
+        ("name_taken", {"table_root": "memory://tables/other", "name": "t"}),
+        ("bad_name", {"table_root": "memory://tables/other", "name": "n" * 300}),
+        ("table_exists", {"table_root": builders.ROOT}),
+    ],
+)
+def test_a_table_is_not_created_just_anywhere(
+    gate: Gate, rule: str, fields: dict[str, Any]
+) -> None:
+    one = builders.create(table=UUID(int=99), **fields)
+    assert told(gate, one)[1] == rule
+    assert UUID(int=99) not in gate.tables()
+
+
+def test_a_hostile_flood_costs_few_versions() -> None:
+    gate = Gate(CommitterSection(roots=("memory://tables",), refusals_burst=5, refusals_per_s=0.1))
+    gate.ask(builders.create())
+    outcomes = gate.ask(*(proposal(add("../x")) for _ in range(100)))
+    assert [one.status for one in outcomes].count("rejected") == 5
+    denied = [one for one in outcomes if one.status == "denied"]
+    assert {one.rejection.rule for one in denied if one.rejection} == {"too_many_refusals"}
+    assert len(gate.entries()) == 2
+
+
+def test_a_bad_member_does_not_sink_its_group(gate: Gate) -> None:
+    outcomes = gate.ask(proposal(add("a")), proposal(add("../x")), proposal(add("b")))
+    assert [one.status for one in outcomes] == ["committed", "rejected", "committed"]
+    assert {one.version for one in outcomes if one.version} == {2}
+
+
+def test_a_torn_log_halts_its_table_only(gate: Gate) -> None:
+    other = UUID(int=55)
+    root = "memory://tables/other"
+    assert gate.ask(builders.create(table=other, table_root=root))[-1].status == "committed"
+    store = gate.stores[builders.ROOT]
+    store.put(in_log(commit_name(len(gate.entries()))), b'{"add": {"path"')
+    outcome = gate.ask(proposal(add("a")))[-1]
+    assert outcome.rejection is not None
+    assert (outcome.status, outcome.rejection.rule) == ("denied", "table_halted")
+    assert gate.tables()[builders.TABLE].status == "halted"
+    assert gate.ask(proposal(add("a"), table=other, table_root=root))[-1].status == "committed"
+
+
+def test_there_are_enough_hostile_proposals() -> None:
+    assert 2 * len(BAD_PATHS) + len(MALFORMED_ACTIONS) + len(PAIRS) + len(FIELDS) >= 100

@@ -1,0 +1,54 @@
+import json
+
+from tests.builders import add, proposal, value_of
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.intake import Letter, needs_claim, read_record, with_claim
+from tidegate.committer.policy import Policy
+from tidegate.delta.commit import sha256
+from tidegate.pipeline.proposal import ClaimCheck
+
+
+def test_a_proposal_becomes_a_candidate_bound_to_its_bytes() -> None:
+    one = proposal(add("a"))
+    value = value_of(one)
+    candidate = read_record(value, 7, Policy())
+    assert isinstance(candidate, Candidate)
+    assert (candidate.id, candidate.sha256) == (one.proposal_id, sha256(value))
+    assert (candidate.offset, candidate.size, candidate.flaw) == (7, len(value), None)
+
+
+def test_a_tombstone_is_a_dead_letter() -> None:
+    letter = read_record(None, 0, Policy())
+    assert isinstance(letter, Letter)
+    assert letter.proposal_id is None
+
+
+def test_an_unknown_kind_is_set_aside_with_its_writer() -> None:
+    one = proposal()
+    body = {**json.loads(value_of(one)), "kind": "explode"}
+    letter = read_record(json.dumps(body).encode(), 0, Policy())
+    assert isinstance(letter, Letter)
+    assert (letter.rule, letter.proposal_id) == ("unknown_kind", one.proposal_id)
+
+
+def test_fields_of_a_newer_release_do_no_harm() -> None:
+    body = {**json.loads(value_of(proposal(add("a")))), "futureField": {"x": 1}}
+    candidate = read_record(json.dumps(body).encode(), 0, Policy())
+    assert isinstance(candidate, Candidate)
+    assert candidate.flaw is None
+
+
+def test_a_claim_check_is_redeemed_once() -> None:
+    content = json.dumps(add("a")).encode() + b"\n"
+    one = proposal()
+    path = f"_tidegate/proposals/{one.proposal_id}.ndjson"
+    claim = ClaimCheck(path=path, size=len(content), sha256=sha256(content))
+    value = value_of(one.model_copy(update={"claim_check": claim}))
+    candidate = read_record(value, 0, Policy())
+    assert isinstance(candidate, Candidate)
+    assert needs_claim(candidate)
+    redeemed = with_claim(candidate, content, Policy())
+    assert not needs_claim(redeemed)
+    assert [add.path for add in redeemed.content.adds] == ["a"]
+    assert redeemed.size == len(value) + len(content)
+    assert redeemed.sha256 == candidate.sha256

@@ -1,0 +1,63 @@
+"""The conflict vectors: what delta-spark decided, and that no verdict changes unnoticed."""
+
+import copy
+import hashlib
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.committer.conflicts import RULES_VERSION
+from tidegate.committer.judge import judge
+from tidegate.delta.errors import UnsupportedFeature
+
+DIGESTS = {1: "d83f4686be56150e"}
+"""Rules version -> digest of all verdicts: who changes a verdict raises the version."""
+
+DECIDED_MIN = 316
+Case = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def cases(corpus: Path) -> list[Case]:
+    """Return every case of the conflict vectors."""
+    files = sorted((corpus / "conflicts").glob("*.json"))
+    return [case for file in files for case in json.loads(file.read_text())["cases"]]
+
+
+def verdict_on(case: Case) -> str:
+    """Return verdict and class; the name of the missing capability where it is refused."""
+    hidden = ("expected", "finer_allowed", "stricter_allowed")
+    question = copy.deepcopy({key: case[key] for key in case if key not in hidden})
+    try:
+        answer = judge(question)
+    except UnsupportedFeature as error:
+        return f"unsupported {error.feature}"
+    return f"{answer['verdict']} {answer['error_class']}"
+
+
+def test_nothing_is_committed_that_delta_spark_refuses(cases: list[Case]) -> None:
+    for case in cases:
+        said = verdict_on(case)
+        if said.startswith("committed") and not case.get("finer_allowed"):
+            assert case["expected"]["verdict"] == "committed", case["name"]
+
+
+def test_conflicts_have_delta_sparks_names(cases: list[Case]) -> None:
+    for case in cases:
+        said, expected = verdict_on(case), case["expected"]
+        if said.startswith("conflict") and not case.get("stricter_allowed"):
+            assert said == f"conflict {expected['error_class'].partition('.')[0]}", case["name"]
+
+
+def test_most_cases_of_plain_tables_are_decided(cases: list[Case]) -> None:
+    said = Counter(verdict_on(case).split()[0] for case in cases)
+    assert sum(said.values()) - said["unsupported"] >= DECIDED_MIN
+
+
+def test_a_changed_verdict_raises_the_version_of_the_rules(cases: list[Case]) -> None:
+    said = [(case["name"], verdict_on(case)) for case in cases]
+    digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    assert DIGESTS[RULES_VERSION] == digest[:16], "raise RULES_VERSION and note the new digest"

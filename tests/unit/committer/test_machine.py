@@ -1,0 +1,233 @@
+"""The order of a decision, group commit, and what must stand in the log before it is told."""
+
+from dataclasses import replace
+
+from tests import builders
+from tests.builders import (
+    NOW_MS,
+    ROOT,
+    TABLE,
+    Row,
+    add,
+    batch_of,
+    commit,
+    creation,
+    delete,
+    info,
+    metadata,
+    proposal,
+    value_of,
+)
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.conflicts import RULES_VERSION
+from tidegate.committer.entries import entry_of
+from tidegate.committer.intake import read_record
+from tidegate.committer.machine import Landed, Plan, Terms, evolve, plan
+from tidegate.committer.policy import Policy
+from tidegate.committer.rebase import Attempt, Origin, encode
+from tidegate.committer.state import TableState
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.read_set import ReadSet
+
+ORIGIN = Origin(builders.an_id(), "c/t/0", "tidegate/t/0", "Tidegate")
+TERMS = Terms(NOW_MS + 1_000, 100)
+
+
+def table(*versions: list[Row]) -> TableState:
+    """Return a table whose log is known from version 0 on, under the rules of today."""
+    state = TableState(TABLE, ROOT, 1_000)
+    for version, rows in enumerate(versions):
+        state = evolve(state, Landed(entry_of(commit(version, *rows), "0" * 64, 1)))
+    return replace(state, rules=RULES_VERSION)
+
+
+def considered(one: Proposal, offset: int = 0) -> Candidate:
+    candidate = read_record(value_of(one), offset, Policy())
+    assert isinstance(candidate, Candidate)
+    return candidate
+
+
+def planned(state: TableState, *proposals: Proposal, terms: Terms = TERMS) -> Plan:
+    batch = [considered(one, offset) for offset, one in enumerate(proposals)]
+    return plan(state, batch, Policy(), terms)
+
+
+def landed(state: TableState, *proposals: Proposal) -> TableState:
+    """Return the table after an entry of these proposals."""
+    encoded = encode(state, planned(state, *proposals).group, ORIGIN, Attempt(TABLE, NOW_MS))
+    return evolve(state, Landed(encoded.entry))
+
+
+def rules(decided: Plan) -> list[str]:
+    return [one.rejection.rule if one.rejection else one.status for one in decided.verdicts]
+
+
+def needs(decided: Plan) -> list[str]:
+    return [one.needs for one in decided.verdicts]
+
+
+def test_appends_share_an_entry_in_their_order() -> None:
+    decided = planned(table(creation()), proposal(add("a")), proposal(add("b")))
+    assert [(one.status, one.version, one.place) for one in decided.verdicts] == [
+        ("committed", 1, 0),
+        ("committed", 1, 1),
+    ]
+
+
+def test_a_batch_is_cut_where_the_next_needs_another_entry() -> None:
+    state = table(creation(["p"]), [add("p=1/old")])
+    gone = delete("p=1/old", read_version=1)
+    decided = planned(state, proposal(add("p=2/a")), gone, proposal(add("p=2/b")))
+    assert len(decided.verdicts) == 1
+
+
+def test_on_an_unpartitioned_table_an_append_before_a_delete_rules_it_out() -> None:
+    state = table(creation(), [add("old")])
+    decided = planned(state, proposal(add("a")), delete("old", read_version=1))
+    assert rules(decided) == ["committed", "concurrent_append"]
+
+
+def test_the_id_is_found_before_any_conflict() -> None:
+    state = table(creation(), [add("old")])
+    one = delete("old", read_version=1)
+    state = landed(state, one)
+    [verdict] = planned(state, one).verdicts
+    assert (verdict.status, verdict.version, verdict.repeat) == ("committed", 2, True)
+
+
+def test_the_id_is_found_after_the_reason_to_refuse_came() -> None:
+    one = proposal(add("a"), deadline_ms=NOW_MS + 5_000)
+    state = landed(table(creation()), one)
+    [verdict] = planned(state, one, terms=Terms(NOW_MS + 10_000, 100)).verdicts
+    assert verdict.status == "committed"
+
+
+def test_a_refusal_stands_after_its_reason_is_gone() -> None:
+    one = proposal(add("a"), deadline_ms=NOW_MS + 5_000)
+    state = table(creation())
+    late = Terms(NOW_MS + 10_000, 100)
+    decided = planned(state, one, terms=late)
+    assert needs(decided) == ["refusal"]
+    entry = encode(state, decided.group, ORIGIN, Attempt(TABLE, NOW_MS)).entry
+    state = evolve(state, Landed(entry))
+    again = planned(state, one)
+    assert rules(again) == ["deadline_passed"]
+    assert needs(again) == ["nothing"]
+
+
+def test_the_same_id_in_one_batch_is_answered_once_for_all() -> None:
+    one = proposal(add("a"))
+    other = one.model_copy(update={"user_metadata": "other bytes"})
+    decided = planned(table(creation()), one, one, other)
+    assert rules(decided) == ["committed", "committed", "id_reused"]
+    assert [one.repeat for one in decided.verdicts] == [False, True, False]
+    assert len(decided.group.members) == 1
+
+
+def test_a_conflict_is_a_fact_of_the_log_and_needs_no_writing() -> None:
+    state = table(creation(), [add("old")], [info(), builders.remove("old")])
+    decided = planned(state, delete("old", read_version=1))
+    assert rules(decided) == ["concurrent_delete_read"]
+    assert needs(decided) == ["nothing"]
+
+
+def test_under_other_rules_every_negative_is_written() -> None:
+    state = table(creation(), [add("old")], [info(), builders.remove("old")])
+    for known in (None, RULES_VERSION + 1):
+        assert needs(planned(replace(state, rules=known), delete("old", read_version=1))) == [
+            "refusal"
+        ]
+
+
+def test_a_member_is_decided_against_the_members_before_it() -> None:
+    state = table(creation(), [add("f1"), add("f2"), add("f3")])
+    first = delete("f1", read_version=1)
+    second = proposal(builders.remove("f2"), read_version=1, reads=ReadSet(files=("f1", "f2")))
+    third = delete("f3", read_version=1)
+    decided = planned(state, first, second, third)
+    assert rules(decided) == ["committed", "concurrent_delete_read", "committed"]
+    rejection = decided.verdicts[1].rejection
+    assert rejection is not None
+    assert rejection.winner_proposal_id == str(first.proposal_id)
+
+
+def test_an_application_that_was_seen_is_not_committed_again() -> None:
+    state = landed(table(creation()), batch_of("s", 5, add("a")))
+    assert rules(planned(state, batch_of("s", 5, add("b")))) == ["app_txn_seen"]
+    assert rules(planned(state, batch_of("s", 4, add("b")))) == ["app_txn_seen"]
+    assert rules(planned(state, batch_of("s", 6, add("b")))) == ["committed"]
+
+
+def test_a_table_that_forgets_applications_writes_that_refusal_down() -> None:
+    made = creation(setTransactionRetentionDuration="interval 1 day")
+    state = landed(table(made), batch_of("s", 5, add("a")))
+    assert needs(planned(state, batch_of("s", 5, add("b")))) == ["refusal"]
+
+
+def test_a_cancel_finds_what_was_committed() -> None:
+    one = proposal(add("a"))
+    state = landed(table(creation()), one)
+    [verdict] = planned(state, proposal(kind="cancel", cancels=one.proposal_id)).verdicts
+    assert (verdict.status, verdict.version) == ("committed", 1)
+
+
+def test_a_cancel_refuses_what_comes_later() -> None:
+    one = proposal(add("a"))
+    cancel = proposal(kind="cancel", cancels=one.proposal_id)
+    state = table(creation())
+    decided = planned(state, cancel, one)
+    assert rules(decided) == ["cancelled", "cancelled"]
+    assert needs(decided) == ["refusal", "nothing"]
+    state = evolve(
+        state, Landed(encode(state, decided.group, ORIGIN, Attempt(TABLE, NOW_MS)).entry)
+    )
+    assert rules(planned(state, one)) == ["cancelled"]
+    assert rules(planned(state, cancel)) == ["cancelled"]
+
+
+def test_too_old_to_tell_is_no_rejection() -> None:
+    state = replace(table(creation(), [add("a")], [add("b")]), oldest=2, window_start=2)
+    [verdict] = planned(state, proposal(add("c"), read_version=0)).verdicts
+    assert verdict.status == "expired"
+    assert rules(planned(state, proposal(add("c"), read_version=1))) == ["committed"]
+
+
+def test_no_more_refusals_means_no_promise() -> None:
+    decided = planned(table(creation()), proposal(add("../x")), terms=Terms(NOW_MS, 0))
+    assert decided.verdicts[0].status == "denied"
+    assert needs(decided) == ["nothing"]
+
+
+def test_a_table_begins_once() -> None:
+    empty = TableState(TABLE, ROOT, 1_000)
+    decided = planned(empty, builders.create(), builders.create())
+    assert rules(decided)[0] == "committed"
+    assert rules(planned(table(creation()), builders.create())) == ["table_exists"]
+
+
+def test_nothing_is_promised_where_there_is_no_log() -> None:
+    empty = TableState(TABLE, ROOT, 1_000)
+    row = metadata()
+    row["metaData"]["partitionColumns"] = ["missing"]
+    [verdict] = planned(empty, proposal(builders.protocol(), row, read_version=-1)).verdicts
+    assert verdict.status == "denied"
+    [verdict] = planned(empty, proposal(add("a"), read_version=-1)).verdicts
+    assert verdict.status == "denied"
+
+
+def test_the_window_forgets_what_is_old_and_no_more() -> None:
+    state = replace(table(creation()), window=3)
+    proposals = [proposal(add(f"f{number}"), read_version=number) for number in range(6)]
+    for one in proposals:
+        state = landed(state, one)
+    assert state.window_start == 4
+    assert sorted(state.entries) == [4, 5, 6]
+    assert {one.proposal_id for one in proposals[3:]} == set(state.settled)
+    assert state.basis_at(3).metadata.id == builders.TABLE_ID
+
+
+def test_time_goes_on_though_the_clock_goes_back() -> None:
+    state = table([*creation()], [info(timestamp=NOW_MS + 9_000), add("a")])
+    one = proposal(add("b"), read_version=1)
+    encoded = encode(state, planned(state, one).group, ORIGIN, Attempt(TABLE, NOW_MS))
+    assert encoded.entry.timestamp == NOW_MS + 9_001

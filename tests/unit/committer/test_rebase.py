@@ -1,0 +1,162 @@
+"""The bytes of an entry: what stands in it, and that everybody remembers the same of it."""
+
+import json
+from typing import Any
+
+from tests import builders
+from tests.builders import NOW_MS, TABLE, add, creation, proposal, remove
+from tests.unit.committer.test_machine import ORIGIN, planned, table
+from tidegate.committer.conflicts import RULES_VERSION
+from tidegate.committer.entries import entry_of
+from tidegate.committer.machine import Terms
+from tidegate.committer.rebase import Attempt, Encoded, encode
+from tidegate.committer.state import TableState
+from tidegate.delta.commit import Commit, sha256
+from tidegate.pipeline.proposal import Operation, Proposal
+
+
+def encoded(state: TableState, *proposals: Proposal) -> Encoded:
+    decided = planned(state, *proposals, terms=Terms(NOW_MS, 100))
+    return encode(state, decided.group, ORIGIN, Attempt(TABLE, NOW_MS + 7))
+
+
+def rows(one: Encoded) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in one.content.splitlines()]
+
+
+def info(one: Encoded) -> dict[str, Any]:
+    first: dict[str, Any] = rows(one)[0]["commitInfo"]
+    return first
+
+
+def test_what_we_remember_of_our_entry_is_what_others_read_from_it() -> None:
+    state = table(creation(), [add("old")])
+    domain = {"domainMetadata": {"domain": "d", "configuration": "x", "removed": False}}
+    one = encoded(
+        state,
+        proposal(add("a"), domain, read_version=1, app_txn={"app_id": "s", "version": 1}),
+        proposal(add("b"), read_version=1),
+        proposal(add("../c"), read_version=1),
+    )
+    commit = Commit.decode(2, one.content)
+    assert one.entry == entry_of(commit, sha256(one.content), len(one.content))
+    change = encoded(state, proposal(remove("old"), add("new"), read_version=1))
+    commit = Commit.decode(2, change.content)
+    assert change.entry == entry_of(commit, sha256(change.content), len(change.content))
+
+
+def test_creation_puts_commit_info_first_then_protocol_and_metadata() -> None:
+    state = TableState(TABLE, builders.ROOT, 10)
+    one = encoded(state, builders.create())
+    kinds = [next(iter(row)) for row in rows(one)]
+    assert kinds == ["commitInfo", "protocol", "metaData", "txn"]
+    assert "readVersion" not in info(one)
+
+
+def test_every_line_ends_and_none_is_empty() -> None:
+    content = encoded(table(creation()), proposal(add("a"))).content
+    assert content.endswith(b"\n")
+    assert b"\n\n" not in content
+
+
+def test_commit_info_tells_who_and_what() -> None:
+    told = Operation(
+        name="WRITE",
+        parameters={"mode": "Append", "partitionBy": "[]", "auto": False, "list": ["a"]},
+        metrics={"numFiles": "1", "numOutputRows": 10},
+    )
+    one = info(
+        encoded(
+            table(creation()),
+            proposal(add("a"), operation=told, engine_info="Job/1", user_metadata="note"),
+        )
+    )
+    assert one["operation"] == "WRITE"
+    assert one["operationParameters"] == {
+        "mode": "Append",
+        "partitionBy": "[]",
+        "auto": "false",
+        "list": '["a"]',
+    }
+    assert one["operationMetrics"] == {"numFiles": "1", "numOutputRows": "10"}
+    assert one["userMetadata"] == "note"
+    assert one["engineInfo"] == "Job/1 Tidegate"
+    assert one["isBlindAppend"] is True
+    assert one["isolationLevel"] == "Serializable"
+    assert one["readVersion"] == 0
+    assert one["txnId"] == str(TABLE)
+    assert one["tidegate"]["rules"] == RULES_VERSION
+
+
+def test_a_group_adds_its_metrics_up_and_says_what_all_say() -> None:
+    first = Operation(parameters={"mode": "Append"}, metrics={"numFiles": "1", "note": "x"})
+    second = Operation(parameters={"mode": "Append"}, metrics={"numFiles": "2"})
+    one = info(
+        encoded(
+            table(creation()),
+            proposal(add("a"), operation=first),
+            proposal(add("b"), operation=second),
+        )
+    )
+    assert one["operationMetrics"] == {"numFiles": "3"}
+    assert one["operationParameters"] == {"mode": "Append"}
+    assert [member["metrics"] for member in one["tidegate"]["accepted"]] == [
+        {"numFiles": "1", "note": "x"},
+        {"numFiles": "2"},
+    ]
+
+
+def test_a_group_of_unlike_operations_has_a_name_of_its_own() -> None:
+    one = info(
+        encoded(
+            table(creation()),
+            proposal(add("a")),
+            proposal(add("b"), operation=Operation(name="STREAMING UPDATE")),
+        )
+    )
+    assert one["operation"] == "TIDEGATE GROUP"
+    assert one["operationParameters"] == {}
+
+
+def test_a_group_is_blind_only_where_all_its_members_are() -> None:
+    state = table(creation(["p"]), [add("p=1/old")])
+    reader = proposal(add("p=2/b"), read_version=1, reads={"files": ["p=1/old"]})
+    one = info(encoded(state, proposal(add("p=2/a"), read_version=1), reader))
+    assert len(one["tidegate"]["accepted"]) == 2
+    assert one["isBlindAppend"] is False
+
+
+def test_an_entry_of_refusals_is_an_ordinary_commit() -> None:
+    one = encoded(table(creation()), proposal(add("../a")), proposal(add("../b")))
+    assert info(one)["operation"] == "TIDEGATE REFUSALS"
+    assert [next(iter(row)) for row in rows(one)] == ["commitInfo", "txn"]
+    refused = info(one)["tidegate"]["refused"]
+    assert [member["reason"]["rule"] for member in refused] == ["bad_path", "bad_path"]
+    assert info(one)["tidegate"]["offsets"] == [0, 1]
+
+
+def test_the_watermark_is_the_last_offset() -> None:
+    one = encoded(table(creation()), proposal(add("a")), proposal(add("b")))
+    assert rows(one)[-1] == {
+        "txn": {"appId": ORIGIN.app_id, "version": 1, "lastUpdated": NOW_MS + 7}
+    }
+
+
+def test_an_application_gets_its_time() -> None:
+    one = encoded(table(creation()), proposal(add("a"), app_txn={"app_id": "s", "version": 3}))
+    assert rows(one)[-2]["txn"] == {"appId": "s", "version": 3, "lastUpdated": NOW_MS + 7}
+
+
+def test_in_commit_timestamps_where_the_table_has_them() -> None:
+    state = table(creation(enableInCommitTimestamps="true"))
+    plain = table(creation())
+    assert "inCommitTimestamp" not in info(encoded(plain, proposal(add("a"))))
+    assert info(encoded(state, proposal(add("../a"))))["inCommitTimestamp"] == NOW_MS + 7
+
+
+def test_the_same_group_at_another_try_is_other_bytes() -> None:
+    state = table(creation())
+    group = planned(state, proposal(add("a"))).group
+    tokens = (builders.an_id(), builders.an_id())
+    first, second = (encode(state, group, ORIGIN, Attempt(one, NOW_MS)) for one in tokens)
+    assert first.content != second.content

@@ -1,0 +1,61 @@
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.builders import ROOT, TABLE, create, value_of
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.intake import read_record
+from tidegate.committer.policy import Policy
+from tidegate.committer.registration import Known, new_record, objection
+from tidegate.pipeline.published import TableRecord
+
+
+def asking(**fields: Any) -> Candidate:
+    candidate = read_record(value_of(create(**fields)), 0, Policy())
+    assert isinstance(candidate, Candidate)
+    return candidate
+
+
+def known(*roots: str, name: str = "taken") -> Known:
+    other = TableRecord(
+        table=UUID(int=3),
+        table_root="memory://tables/there",
+        name=name,
+        proposals_topic="p",
+        topic_partition=0,
+    )
+    return Known({other.table: other}, roots)
+
+
+@pytest.mark.parametrize(
+    "prefix", ["memory://tables", "memory://tables/", ROOT, "memory://tables/t"]
+)
+def test_a_root_below_an_allowed_one_is_welcome(prefix: str) -> None:
+    assert objection(asking(), known(prefix)) is None
+
+
+@pytest.mark.parametrize("prefix", ["memory://tabl", "memory://tables/t/deeper", "s3://tables"])
+def test_a_likeness_of_names_is_not_enough(prefix: str) -> None:
+    answer = objection(asking(), known(prefix))
+    assert answer is not None
+    assert answer.status == "denied"
+
+
+def test_no_allowed_root_refuses_all() -> None:
+    assert objection(asking(), known()) is not None
+
+
+def test_a_registered_root_is_a_fact() -> None:
+    answer = objection(asking(table_root="memory://tables/there"), known("memory://tables"))
+    assert answer is not None
+    assert answer.status == "rejected"
+    assert str(UUID(int=3)) in (answer.rejection.reason if answer.rejection else "")
+
+
+def test_a_name_is_given_once_and_found_where_none_is_asked_for() -> None:
+    assert objection(asking(name="taken"), known("memory://tables")) is not None
+    record = new_record(asking(), known("memory://tables"), "topic", 2)
+    assert (record.name, record.proposals_topic, record.topic_partition) == ("t", "topic", 2)
+    other = new_record(asking(), known("memory://tables", name="t"), "topic", 2)
+    assert other.name == f"t-{TABLE.hex[-8:]}"

@@ -1,0 +1,34 @@
+from dataclasses import fields
+
+import pytest
+
+from tidegate.committer.policy import Policy
+from tidegate.committer.settings import CommitterSection, CommitterSettings
+from tidegate.delta.errors import Misconfigured
+from tidegate.runtime.settings import load
+
+
+def test_no_root_is_allowed_unless_somebody_says_so() -> None:
+    assert CommitterSection().roots == ()
+
+
+def test_the_defaults_of_settings_and_policy_agree() -> None:
+    assert CommitterSection().policy == Policy()
+
+
+def test_what_is_set_reaches_the_judgement() -> None:
+    told = CommitterSection(group_members_max=3, id_window=9, weakest_isolation="Serializable")
+    policy = told.policy
+    assert (policy.group_members_max, policy.window) == (3, 9)
+    assert policy.weakest_isolation == "Serializable"
+    assert {one.name for one in fields(Policy)} >= {"actions_max", "claim_bytes_max"}
+
+
+def test_roots_come_from_the_command_line() -> None:
+    overrides = {"committer.roots": "file:///a,s3://b/c"}
+    assert load(CommitterSettings, None, overrides).committer.roots == ("file:///a", "s3://b/c")
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(Misconfigured, match="refusals_per_s"):
+        load(CommitterSettings, None, {"committer.refusal_per_s": "1"})

@@ -1,0 +1,49 @@
+import json
+from typing import Any
+
+import pytest
+
+from tidegate.delta.changes.compatibility import reads_as
+from tidegate.delta.schema.types import StructType, parse_schema
+
+
+def struct(**kinds: Any) -> dict[str, Any]:
+    fields = [
+        {"name": name.rstrip("_"), "type": kind, "nullable": not name.endswith("_")}
+        for name, kind in kinds.items()
+    ]
+    return {"type": "struct", "fields": fields}
+
+
+def schema(**kinds: Any) -> StructType:
+    return parse_schema(json.dumps(struct(**kinds)))
+
+
+def array(element: Any, contains_null: bool = True) -> dict[str, Any]:
+    return {"type": "array", "elementType": element, "containsNull": contains_null}
+
+
+def test_new_columns_and_looser_ones_are_fine() -> None:
+    assert reads_as(schema(a="long"), schema(a="long", b="string"))
+    assert reads_as(schema(a_="long"), schema(a="long"))
+    assert reads_as(schema(a="void"), schema(a="long"))
+    assert reads_as(schema(s=struct(a="long")), schema(s=struct(a="long", b="long")))
+    assert reads_as(schema(l=array("long", False)), schema(l=array("long")))
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        (schema(a="long", b="long"), schema(a="long")),
+        (schema(a="long"), schema(A="long")),
+        (schema(a="long"), schema(a="integer")),
+        (schema(a="long"), schema(a_="long")),
+        (schema(l=array("long")), schema(l=array("long", False))),
+        (schema(s=struct(a="long")), schema(s=struct(b="long"))),
+        (schema(s=struct(a="long")), schema(s="long")),
+    ],
+)
+def test_a_column_gone_renamed_retyped_or_tightened_is_not(
+    written: StructType, wanted: StructType
+) -> None:
+    assert not reads_as(written, wanted)

@@ -1,0 +1,161 @@
+import json
+from typing import Any
+
+import pytest
+
+from tidegate.delta.actions import Format, Metadata, Protocol
+from tidegate.delta.errors import UnsupportedFeature
+from tidegate.delta.features.table import (
+    FEATURES,
+    Support,
+    check_readable,
+    check_writable,
+    protocol_for_new_table,
+)
+
+LEGACY = Protocol(min_reader_version=1, min_writer_version=2)
+
+
+def metadata(*fields: dict[str, Any], **configuration: str) -> Metadata:
+    columns = fields or ({"name": "a", "type": "long", "nullable": True, "metadata": {}},)
+    return Metadata(
+        id="t",
+        schema_string=json.dumps({"type": "struct", "fields": list(columns)}),
+        configuration={
+            f"delta.{key.replace('_', '.')}": text for key, text in configuration.items()
+        },
+    )
+
+
+def a_field(kind: Any = "long", **about: Any) -> dict[str, Any]:
+    named = {key.replace("delta_", "delta."): value for key, value in about.items()}
+    return {"name": "a", "type": kind, "nullable": True, "metadata": named}
+
+
+def features(*names: str, reader: tuple[str, ...] = ()) -> Protocol:
+    return Protocol(
+        min_reader_version=3, min_writer_version=7, reader_features=reader, writer_features=names
+    )
+
+
+def refused(check: Any, protocol: Protocol, about: Metadata) -> str:
+    with pytest.raises(UnsupportedFeature, match="table here") as caught:
+        check(protocol, about, "here")
+    return caught.value.feature
+
+
+@pytest.mark.parametrize("writer", [1, 2, 3, 4])
+def test_a_legacy_table_that_uses_nothing_is_read_and_written(writer: int) -> None:
+    check_writable(Protocol(min_reader_version=1, min_writer_version=writer), metadata(), "here")
+
+
+@pytest.mark.parametrize(
+    ("about", "feature"),
+    [
+        (metadata(constraints_positive="a > 0"), "checkConstraints"),
+        (metadata(enableChangeDataFeed="true"), "changeDataFeed"),
+        (metadata(a_field(delta_invariants="{}")), "invariants"),
+        (metadata(a_field(delta_generationExpression="b + 1")), "generatedColumns"),
+        (metadata(a_field(**{"delta.identity.start": 1})), "identityColumns"),
+        (metadata(a_field(CURRENT_DEFAULT="1")), "allowColumnDefaults"),
+        (metadata(enableInCommitTimestamps="true"), "inCommitTimestamp"),
+        (metadata(enableRowTracking="true"), "rowTracking"),
+    ],
+)
+def test_what_writers_alone_must_know_is_read_and_not_written(
+    about: Metadata, feature: str
+) -> None:
+    protocol = Protocol(min_reader_version=1, min_writer_version=6)
+    check_readable(protocol, about, "here")
+    assert refused(check_writable, protocol, about) == feature
+
+
+@pytest.mark.parametrize(
+    "feature",
+    ["deletionVectors", "v2Checkpoint", "variantType", "geospatial", "catalogManaged", "fromMars"],
+)
+def test_a_reader_feature_we_lack_is_refused_by_name(feature: str) -> None:
+    protocol = features(feature, reader=(feature,))
+    assert refused(check_readable, protocol, metadata()) == feature
+    assert refused(check_writable, protocol, metadata()) == feature
+
+
+def test_a_writer_feature_unheard_of_is_read_and_not_written() -> None:
+    check_readable(features("fromMars"), metadata(), "here")
+    assert refused(check_writable, features("fromMars"), metadata()) == "fromMars"
+
+
+@pytest.mark.parametrize("feature", ["timestampNtz", "vacuumProtocolCheck"])
+def test_features_that_ask_little_are_read_and_written(feature: str) -> None:
+    check_writable(features(feature, reader=(feature,)), metadata(), "here")
+
+
+def test_column_mapping_is_refused_where_it_is_used() -> None:
+    protocol = Protocol(min_reader_version=2, min_writer_version=5)
+    check_writable(protocol, metadata(), "here")
+    used = metadata(columnMapping_mode="name")
+    assert refused(check_readable, protocol, used) == "columnMapping"
+    assert refused(check_readable, LEGACY, used) == "columnMapping"
+
+
+def test_type_widening_is_refused_once_a_type_was_changed() -> None:
+    protocol = features("typeWidening", reader=("typeWidening",))
+    check_readable(protocol, metadata(), "here")
+    changed = metadata(a_field(delta_typeChanges=[{"fromType": "integer", "toType": "long"}]))
+    assert refused(check_readable, protocol, changed) == "typeWidening"
+
+
+def test_a_type_we_do_not_know_is_refused() -> None:
+    with pytest.raises(UnsupportedFeature, match="variant"):
+        check_readable(LEGACY, metadata(a_field("variant")), "here")
+
+
+def test_a_format_other_than_parquet_is_refused() -> None:
+    about = metadata().with_(format=Format(provider="orc"))
+    assert refused(check_readable, LEGACY, about) == "format orc"
+
+
+@pytest.mark.parametrize("writer", [0, 8])
+def test_a_writer_version_out_of_range_is_read_and_not_written(writer: int) -> None:
+    lists = {"writer_features": ()} if writer == 8 else {}
+    protocol = Protocol(min_reader_version=1, min_writer_version=writer, **lists)
+    check_readable(protocol, metadata(), "here")
+    with pytest.raises(UnsupportedFeature) as caught:
+        check_writable(protocol, metadata(), "here")
+    assert caught.value.error_class == "UnsupportedProtocol"
+
+
+def test_a_new_plain_table_is_of_the_oldest_kind() -> None:
+    assert protocol_for_new_table(metadata(appendOnly="true")) == LEGACY
+
+
+def test_a_new_table_with_timestamps_without_zone_lists_the_feature_and_all_implied() -> None:
+    protocol = protocol_for_new_table(
+        metadata(a_field({"type": "array", "elementType": "timestamp_ntz", "containsNull": True}))
+    )
+    assert protocol.reader_features == ("timestampNtz",)
+    assert protocol.writer_features == ("appendOnly", "invariants", "timestampNtz")
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (3, 7)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        metadata(enableDeletionVectors="true"),
+        metadata(enableChangeDataFeed="true"),
+        metadata(feature_deletionVectors="supported"),
+    ],
+)
+def test_a_new_table_that_asks_for_more_is_refused(about: Metadata) -> None:
+    with pytest.raises(UnsupportedFeature):
+        protocol_for_new_table(about)
+
+
+def test_every_row_of_the_table_is_found_under_its_own_name() -> None:
+    assert all(name == row.name for name, row in FEATURES.items())
+
+
+def test_what_readers_need_not_know_is_always_read() -> None:
+    writers = [row for row in FEATURES.values() if not row.reader_writer]
+    unread = [row.name for row in writers if row.reads is not Support.YES]
+    assert unread == ["coordinatedCommits-preview"]

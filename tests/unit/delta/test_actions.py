@@ -1,0 +1,82 @@
+from typing import Any
+
+import pytest
+
+from tidegate.delta.actions import (
+    Add,
+    CommitInfo,
+    DeletionVector,
+    LogicalFile,
+    Metadata,
+    Protocol,
+    Unknown,
+    from_row,
+)
+from tidegate.delta.errors import BrokenLog
+
+ADD = {
+    "path": "a%20b.parquet",
+    "partitionValues": {"p": None},
+    "size": 3,
+    "modificationTime": 4,
+    "dataChange": True,
+}
+
+
+def test_an_add_is_read_and_written_as_the_log_spells_it() -> None:
+    action = from_row({"add": ADD})
+    assert isinstance(action, Add)
+    assert action.key == LogicalFile("a%20b.parquet")
+    assert action.to_row() == {"add": {**ADD, "partitionValues": {"p": None}}}
+
+
+def test_fields_of_the_future_survive() -> None:
+    row = {"commitInfo": {"operation": "WRITE", "isBlindAppend": True, "fromTheFuture": {"a": [1]}}}
+    action = from_row(row)
+    assert isinstance(action, CommitInfo)
+    assert action.is_blind_append
+    assert action.to_row() == row
+
+
+def test_an_action_of_the_future_survives() -> None:
+    action = from_row({"weather": {"rain": True}})
+    assert isinstance(action, Unknown)
+    assert action.to_row() == {"weather": {"rain": True}}
+
+
+def test_the_keys_of_a_protocol_are_those_in_the_table_of_the_spec() -> None:
+    row = Protocol(min_reader_version=3, min_writer_version=7, reader_features=()).to_row()
+    assert row["protocol"] == {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": [],
+    }
+
+
+def test_metadata_has_a_format_when_none_is_given() -> None:
+    assert Metadata(id="t", schema_string="{}").format.provider == "parquet"
+
+
+def test_a_vector_is_part_of_a_file_key() -> None:
+    vector = DeletionVector(
+        storage_type="u", path_or_inline_dv="ab", offset=1, size_in_bytes=4, cardinality=2
+    )
+    assert vector.unique_id == "uab@1"
+    assert vector.with_(offset=None).unique_id == "uab"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {},
+        {"add": ADD, "remove": {"path": "b", "dataChange": True}},
+        {"add": {**ADD, "size": "3"}},
+        {"add": {**ADD, "path": ""}},
+        {"add": {key: ADD[key] for key in ADD if key != "path"}},
+        {"protocol": {"readerVersion": 1, "writerVersion": 2}},
+    ],
+)
+def test_a_malformed_action_is_refused(row: dict[str, Any]) -> None:
+    with pytest.raises(BrokenLog) as caught:
+        from_row(row)
+    assert caught.value.error_class == "CorruptCommit"

@@ -1,0 +1,64 @@
+import pytest
+
+from tidegate.delta.names import (
+    Kind,
+    checkpoint_name,
+    checksum_name,
+    commit_name,
+    compacted_name,
+    in_log,
+    parse,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "start", "version"),
+    [
+        (commit_name(7), Kind.COMMIT, 7, 7),
+        (checksum_name(7), Kind.CHECKSUM, 7, 7),
+        (checkpoint_name(7), Kind.CHECKPOINT_CLASSIC, 7, 7),
+        (compacted_name(3, 7), Kind.COMPACTED, 3, 7),
+        (
+            "00000000000000000007.checkpoint.0000000002.0000000003.parquet",
+            Kind.CHECKPOINT_PART,
+            7,
+            7,
+        ),
+        (
+            "00000000000000000007.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json",
+            Kind.CHECKPOINT_V2,
+            7,
+            7,
+        ),
+    ],
+)
+def test_a_name_says_what_the_file_is(name: str, kind: Kind, start: int, version: int) -> None:
+    file = parse(name)
+    assert file is not None
+    assert (file.kind, file.start, file.version, file.name) == (kind, start, version, name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_last_checkpoint",
+        "7.json",
+        ".00000000000000000007.json.crc",
+        "00000000000000000007.json.tmp",
+        "00000000000000000007.checkpoint.0000000004.0000000003.parquet",
+        "00000000000000000007.checkpoint.0000000000.0000000003.parquet",
+        "00000000000000000007.00000000000000000007.compacted.json",
+        "00000000000000000007.80a083e8-7026-4e79-81be-64bd76c43a11.json",
+    ],
+)
+def test_other_names_mean_nothing(name: str) -> None:
+    assert parse(name) is None
+
+
+def test_the_order_of_names_is_the_order_of_versions() -> None:
+    versions = [0, 9, 10, 11, 99, 100, 10**15]
+    assert sorted(commit_name(v) for v in reversed(versions)) == [commit_name(v) for v in versions]
+
+
+def test_a_name_in_the_log_is_below_the_table() -> None:
+    assert in_log(commit_name(0)) == "_delta_log/00000000000000000000.json"

@@ -1,0 +1,119 @@
+from collections.abc import Iterable
+from uuid import UUID
+
+import pytest
+
+from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
+from tidegate.delta.names import (
+    LogFile,
+    checkpoint_name,
+    checksum_name,
+    commit_name,
+    compacted_name,
+    parse,
+)
+from tidegate.delta.segment import choose, complete_checkpoints
+
+
+def listing(names: Iterable[str]) -> list[LogFile]:
+    files = [parse(name) for name in names]
+    return [file for file in files if file is not None]
+
+
+def commits(first: int, last: int) -> list[str]:
+    return [commit_name(version) for version in range(first, last + 1)]
+
+
+def part(version: int, number: int, count: int) -> str:
+    return f"{version:020d}.checkpoint.{number:010d}.{count:010d}.parquet"
+
+
+def v2(version: int) -> str:
+    return f"{version:020d}.checkpoint.{UUID(int=version)}.json"
+
+
+def test_without_a_checkpoint_every_commit_is_read() -> None:
+    segment = choose(listing(commits(0, 3)))
+    assert (segment.version, segment.checkpoint, segment.checkpoint_version) == (3, (), -1)
+    assert [file.name for file in segment.deltas] == commits(0, 3)
+
+
+def test_the_newest_checkpoint_and_what_follows_it_is_read() -> None:
+    names = [*commits(0, 12), checkpoint_name(5), checkpoint_name(10), checksum_name(12)]
+    segment = choose(listing(names))
+    assert [file.name for file in segment.checkpoint] == [checkpoint_name(10)]
+    assert [file.name for file in segment.deltas] == commits(11, 12)
+
+
+def test_an_older_version_is_read_from_an_older_checkpoint() -> None:
+    names = [*commits(0, 12), checkpoint_name(5), checkpoint_name(10)]
+    segment = choose(listing(names), 7)
+    assert segment.checkpoint_version == 5
+    assert [file.name for file in segment.deltas] == commits(6, 7)
+
+
+def test_a_checkpoint_newer_than_the_last_commit_is_the_head() -> None:
+    assert choose(listing([checkpoint_name(10)])).version == 10
+
+
+def test_an_incomplete_checkpoint_counts_as_none() -> None:
+    names = [*commits(0, 4), part(3, 1, 2)]
+    assert choose(listing(names)).checkpoint == ()
+    whole = choose(listing([*names, part(3, 2, 2)]))
+    assert [file.part for file in whole.checkpoint] == [1, 2]
+
+
+def test_a_checkpoint_in_one_file_is_preferred_to_one_in_parts() -> None:
+    names = [part(3, 1, 2), part(3, 2, 2), checkpoint_name(3)]
+    assert complete_checkpoints(listing(names))[3] == tuple(listing([checkpoint_name(3)]))
+
+
+def test_a_gap_is_refused() -> None:
+    with pytest.raises(BrokenLog) as caught:
+        choose(listing([*commits(0, 2), *commits(4, 5)]))
+    assert caught.value.error_class == "LogGap"
+
+
+def test_a_version_before_a_gap_can_be_read() -> None:
+    assert choose(listing([*commits(0, 2), *commits(4, 5)]), 2).version == 2
+
+
+def test_a_first_commit_gone_without_a_checkpoint_is_a_gap() -> None:
+    with pytest.raises(BrokenLog) as caught:
+        choose(listing([*commits(1, 3), checksum_name(0)]))
+    assert caught.value.error_class == "LogGap"
+
+
+@pytest.mark.parametrize("version", [-1, 0, 9, 13])
+def test_a_version_that_was_cleaned_up_or_never_was_is_not_found(version: int) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        choose(listing([*commits(8, 12), checkpoint_name(10)]), version)
+    assert caught.value.error_class == "VersionNotFound"
+
+
+def test_an_empty_log_is_no_table() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        choose(listing([checksum_name(0)]))
+    assert caught.value.error_class == "NotADeltaTable"
+
+
+def test_a_log_compaction_stands_for_its_commits() -> None:
+    names = [*commits(0, 9), compacted_name(2, 4), compacted_name(2, 6), compacted_name(8, 12)]
+    segment = choose(listing(names))
+    chosen = [file.name for file in segment.deltas]
+    assert chosen == [*commits(0, 1), compacted_name(2, 6), *commits(7, 9)]
+
+
+def test_a_log_compaction_across_the_version_or_the_checkpoint_is_not_used() -> None:
+    names = [*commits(0, 9), checkpoint_name(3), compacted_name(2, 6), compacted_name(5, 8)]
+    assert [file.name for file in choose(listing(names), 7).deltas] == commits(4, 7)
+
+
+def test_a_v2_checkpoint_is_passed_over_where_the_commits_are_there() -> None:
+    assert choose(listing([*commits(0, 5), v2(4)])).checkpoint == ()
+
+
+def test_a_log_that_only_a_v2_checkpoint_leads_into_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedFeature) as caught:
+        choose(listing([*commits(4, 5), v2(4)]))
+    assert caught.value.feature == "v2Checkpoint"

@@ -1,0 +1,85 @@
+"""Copy-on-write of a delete, file by file."""
+
+import json
+
+import pyarrow as pa
+
+from tidegate.delta.actions import Add, Metadata, Protocol
+from tidegate.delta.files.columns import REMOVE_SCHEMA, adds_to_columns
+from tidegate.delta.names import Version
+from tidegate.delta.schema.types import LONG, STRING, StructField, StructType, format_schema
+from tidegate.delta.snapshot import Snapshot
+from tidegate.producers.files.parquet import layout_of
+from tidegate.producers.files.rewriting import Rewriter, Rewritten, whole_files
+from tidegate.producers.files.writer import FileWriter
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.data_files import read_file, rows_of
+from tidegate.runtime.memory import MemoryStore
+
+SCHEMA = StructType((StructField("p", STRING), StructField("x", LONG)))
+METADATA = Metadata(id="m", schema_string=format_schema(SCHEMA), partition_columns=("p",))
+
+
+def written(store: MemoryStore, rows: pa.Table) -> list[Add]:
+    files = FileWriter(store, layout_of(METADATA), SystemClock())
+    files.write(rows)
+    return files.finish()
+
+
+def rewrite(store: MemoryStore, add: Add, predicate: dict[str, object]) -> Rewritten:
+    (file,) = rows_of(adds_to_columns([add]))
+    as_it_travels = json.loads(json.dumps(file))
+    return Rewriter(store, METADATA, predicate, SystemClock(), 0).rewrite(as_it_travels)
+
+
+def above(value: int) -> dict[str, object]:
+    return {"op": ">", "column": ["x"], "value": value, "type": "long"}
+
+
+def test_a_file_with_matching_rows_is_written_anew_without_them() -> None:
+    store = MemoryStore()
+    (add,) = written(store, pa.table({"p": ["a"] * 4, "x": [1, 5, None, 7]}))
+    result = rewrite(store, add, above(4))
+    assert (result.path, result.deleted_rows, result.copied_rows) == (add.path, 2, 2)
+    (copy,) = result.adds
+    assert copy.partition_values == {"p": "a"}
+    (file,) = rows_of(adds_to_columns([copy]))
+    kept = pa.Table.from_batches(read_file(store, file, METADATA))
+    assert kept.to_pylist() == [{"p": "a", "x": 1}, {"p": "a", "x": None}]
+    assert json.loads(copy.stats or "")["numRecords"] == 2
+
+
+def test_a_file_without_a_match_or_with_nothing_else_is_not_written_anew() -> None:
+    store = MemoryStore()
+    (add,) = written(store, pa.table({"p": ["a", "a"], "x": [1, 2]}))
+    before = dict(store.files)
+    assert rewrite(store, add, above(9)) == Rewritten(add.path, 0, 0, ())
+    assert rewrite(store, add, above(0)) == Rewritten(add.path, 2, 0, ())
+    assert store.files == before
+
+
+def test_a_result_survives_its_way_from_the_task() -> None:
+    store = MemoryStore()
+    (add,) = written(store, pa.table({"p": [None, None], "x": [1, 2]}))
+    result = rewrite(store, add, above(1))
+    assert Rewritten.from_json(result.to_json()) == result
+
+
+def test_partition_values_alone_say_which_files_go() -> None:
+    store = MemoryStore()
+    adds = written(store, pa.table({"p": ["a", "b", None], "x": [1, 2, 3]}))
+    files = adds_to_columns(adds)
+    protocol = Protocol(min_reader_version=1, min_writer_version=2)
+    removed = REMOVE_SCHEMA.empty_table()
+    snapshot = Snapshot(Version(0), protocol, METADATA, files, removed)
+    equal: dict[str, object] = {"op": "=", "column": ["p"], "value": "a", "type": "string"}
+    cases: list[tuple[dict[str, object], set[str | None]]] = [
+        (equal, {"a"}),
+        ({"op": "not", "arg": equal}, {"b"}),
+        ({"op": "is_null", "column": ["p"]}, {None}),
+        ({"op": "true"}, {"a", "b", None}),
+    ]
+    for predicate, expected in cases:
+        found = whole_files(snapshot, predicate, layout_of(METADATA))
+        paths = set(found["path"].to_pylist())
+        assert paths == {add.path for add in adds if add.partition_values["p"] in expected}

@@ -1,0 +1,102 @@
+"""A bus in memory behind which somebody answers proposals as a test says."""
+
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+from tidegate.delta.commit import sha256
+from tidegate.pipeline.codec import decode, encode, headers
+from tidegate.pipeline.outcome import Outcome, Rejection
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.published import TableRecord
+from tidegate.pipeline.topics import Topics
+from tidegate.runtime.bus import Headers, TopicPartition
+from tidegate.runtime.memory_bus import MemoryBus, MemoryProducer
+
+TABLE = UUID("0192aaaa-0000-7000-8000-000000000001")
+ROOT = "memory://t"
+
+Answers = Callable[[Proposal, str], Iterable[Outcome]]
+"""What is told of a proposal and its SHA-256, each time it arrives."""
+
+
+class ManualClock:
+    """Time that passes only where somebody looks at it or sleeps."""
+
+    def __init__(self, step_s: float = 0.1) -> None:
+        self.at_s = 1_000.0
+        self.step_s = step_s
+
+    def now_ms(self) -> int:
+        return round(self.at_s * 1000)
+
+    def boot_s(self) -> float:
+        self.at_s += self.step_s
+        return self.at_s
+
+    def sleep(self, seconds: float) -> None:
+        self.at_s += seconds
+
+
+class Gate(MemoryBus):
+    """A bus whose proposals are answered at once, on the topic partition they came on."""
+
+    def __init__(self, topics: Topics, answers: Answers) -> None:
+        super().__init__(topics.declared())
+        self.topics = topics
+        self.answers = answers
+        self.sent: list[tuple[TopicPartition, bytes]] = []
+
+    def producer(self) -> MemoryProducer:
+        return _Answered(self)
+
+    def register(self, partition: int = 0, root: str = ROOT, name: str = "t") -> TableRecord:
+        """Put a table into the registry."""
+        record = TableRecord(
+            table=TABLE,
+            table_root=root,
+            name=name,
+            proposals_topic=self.topics.proposals,
+            topic_partition=partition,
+        )
+        at = TopicPartition(self.topics.table_state, partition)
+        self.append(at, str(TABLE).encode(), encode(record), headers(record))
+        return record
+
+    def tell(self, partition: int, outcome: Outcome) -> None:
+        """Publish an outcome."""
+        at = TopicPartition(self.topics.outcomes, partition)
+        self.append(at, str(outcome.proposal_id).encode(), encode(outcome), headers(outcome))
+
+
+class _Answered(MemoryProducer):
+    def __init__(self, gate: Gate) -> None:
+        super().__init__(gate)
+        self._gate = gate
+
+    def publish(
+        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> None:
+        super().publish(at, key, value, headers)
+        if at.topic == self._gate.topics.proposals:
+            assert value is not None
+            self._gate.sent.append((at, value))
+            proposal = decode(Proposal, value)
+            for outcome in self._gate.answers(proposal, sha256(value)):
+                self._gate.tell(at.partition, outcome)
+
+
+def committed(proposal: Proposal, digest: str, version: int = 1) -> Outcome:
+    """Return the outcome `committed`."""
+    return Outcome(
+        proposal_id=proposal.proposal_id,
+        proposal_sha256=digest,
+        table=proposal.table,
+        status="committed",
+        version=version,
+    )
+
+
+def rejected(proposal: Proposal, digest: str, rejection: Rejection) -> Outcome:
+    """Return the outcome `rejected`."""
+    outcome = committed(proposal, digest).model_copy(update={"version": None})
+    return outcome.model_copy(update={"status": "rejected", "rejection": rejection})

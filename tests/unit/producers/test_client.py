@@ -1,0 +1,158 @@
+"""A writer gets the one answer to its bytes, or learns that there is none yet."""
+
+import pickle
+from collections.abc import Iterable
+from uuid import UUID
+
+import pytest
+
+from tests.unit.producers.gate import ROOT, TABLE, Answers, Gate, ManualClock, committed, rejected
+from tidegate.delta.actions import Add
+from tidegate.delta.errors import InvalidRequest, OutcomeUnknown
+from tidegate.pipeline.codec import decode
+from tidegate.pipeline.outcome import Outcome, Rejection
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.topics import Topics, partition_of
+from tidegate.producers.client import Client, Rejected, result
+from tidegate.producers.draft import Stamp, Target, append
+
+ID = UUID("0192bbbb-0000-7000-8000-000000000001")
+APPENDED = Rejection(
+    rule="concurrent_append",
+    reason="version 7 added 'b.parquet'",
+    exception="ConcurrentAppendException",
+    error_class="DELTA_CONCURRENT_APPEND",
+    winner_version=7,
+    path="b.parquet",
+)
+
+
+def proposal(table: UUID = TABLE) -> Proposal:
+    add = Add(path="a", partition_values={}, size=1, modification_time=0, data_change=True)
+    return append(Target(table, ROOT, 0, "m"), Stamp(ID, 0), [add])
+
+
+def client_of(answers: Answers, partitions: int = 1) -> tuple[Client, Gate]:
+    topics = Topics(partitions=partitions)
+    gate = Gate(topics, answers)
+    return Client(gate, topics, ManualClock(), patience_s=5), gate
+
+
+def always(proposal: Proposal, digest: str) -> Iterable[Outcome]:
+    return [committed(proposal, digest, 4)]
+
+
+def test_the_outcome_of_a_proposal_is_returned() -> None:
+    client, gate = client_of(always)
+    assert client.propose(proposal()).version == 4
+    assert len(gate.sent) == 1
+
+
+def test_outcomes_of_others_and_of_other_bytes_are_passed_over() -> None:
+    def answers(sent: Proposal, digest: str) -> Iterable[Outcome]:
+        mine = committed(sent, digest, 4)
+        yield mine.model_copy(update={"proposal_id": TABLE, "version": 1})
+        yield mine.model_copy(update={"proposal_sha256": "0" * 64, "version": 2})
+        yield mine
+
+    client, _ = client_of(answers)
+    assert client.propose(proposal()).version == 4
+
+
+def test_an_outcome_told_before_the_proposal_was_sent_is_not_taken_for_its_answer() -> None:
+    client, gate = client_of(always)
+    old = committed(proposal(), "1" * 64, 2)
+    gate.tell(0, old)
+    assert client.propose(proposal()).version == 4
+
+
+def test_silence_is_answered_by_the_same_bytes_again() -> None:
+    arrivals: list[str] = []
+
+    def third_time(sent: Proposal, digest: str) -> Iterable[Outcome]:
+        arrivals.append(digest)
+        return [committed(sent, digest)] if len(arrivals) == 3 else []
+
+    client, gate = client_of(third_time)
+    assert client.propose(proposal(), 60).version == 1
+    assert len({value for _, value in gate.sent}) == 1
+    assert len(gate.sent) == 3
+
+
+def test_an_answer_that_came_after_the_patience_is_found_by_the_next_look() -> None:
+    late: list[Outcome] = []
+
+    def answers(sent: Proposal, digest: str) -> Iterable[Outcome]:
+        late.append(committed(sent, digest, len(late)))
+        return late[:-1]
+
+    client, _ = client_of(answers)
+    assert client.propose(proposal(), 60).version == 0
+
+
+def test_without_an_answer_the_error_names_the_proposal_and_what_to_do() -> None:
+    client, gate = client_of(lambda sent, digest: [])
+    with pytest.raises(OutcomeUnknown, match=str(ID)) as raised:
+        client.propose(proposal(), 12)
+    assert "may yet be committed" in str(raised.value)
+    assert len(gate.sent) == 3
+
+
+def test_a_registered_tables_proposals_go_to_its_recorded_partition() -> None:
+    client, gate = client_of(always, partitions=5)
+    elsewhere = (partition_of(TABLE, 5) + 1) % 5
+    gate.register(partition=elsewhere)
+    client.propose(proposal())
+    assert [at.partition for at, _ in gate.sent] == [elsewhere]
+
+
+def test_a_first_proposal_chooses_the_partition_by_the_tables_id() -> None:
+    client, gate = client_of(always, partitions=5)
+    client.propose(proposal())
+    assert [at.partition for at, _ in gate.sent] == [partition_of(TABLE, 5)]
+
+
+def test_the_registry_is_read_again_for_a_table_that_is_not_known_yet() -> None:
+    client, gate = client_of(always)
+    assert client.table("t") is None
+    gate.register()
+    found = client.table("t")
+    assert found is not None
+    assert found.table == TABLE
+
+
+def test_a_table_that_is_not_registered_is_an_error_that_says_how_to_register_it() -> None:
+    client, _ = client_of(always)
+    with pytest.raises(InvalidRequest, match="tidegate table register file:///data/t") as raised:
+        client.require("file:///data/t")
+    assert raised.value.error_class == "TableNotRegistered"
+
+
+def test_a_cancel_names_the_proposal_that_is_given_up() -> None:
+    client, gate = client_of(always)
+    assert client.cancel(proposal()).version == 4
+    sent = decode(Proposal, gate.sent[0][1])
+    assert (sent.kind, sent.cancels, sent.read_version) == ("cancel", ID, 0)
+    assert sent.proposal_id != ID
+
+
+def test_a_rejection_is_raised_with_delta_sparks_exception_and_the_winner() -> None:
+    client, _ = client_of(lambda sent, digest: [rejected(sent, digest, APPENDED)])
+    with pytest.raises(Rejected) as raised:
+        result(client.propose(proposal()))
+    error = raised.value
+    assert error.error_class == "ConcurrentAppendException"
+    assert error.rule == "concurrent_append"
+    for part in ("concurrent_append", "version 7", "b.parquet", "run the operation again"):
+        assert part in str(error)
+    assert pickle.loads(pickle.dumps(error)).outcome == error.outcome
+
+
+def test_denied_is_raised_too_and_expired_is_never_called_a_failure() -> None:
+    outcome = committed(proposal(), "0" * 64)
+    denied = outcome.model_copy(update={"status": "denied", "version": None})
+    with pytest.raises(Rejected, match="was denied"):
+        result(denied)
+    with pytest.raises(OutcomeUnknown, match="was expired"):
+        result(denied.model_copy(update={"status": "expired"}))
+    assert result(outcome) is outcome

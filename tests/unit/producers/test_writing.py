@@ -1,0 +1,332 @@
+"""A write from plan to outcome, in a real folder, behind a committer that says yes to all."""
+
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.unit.producers.gate import Gate, ManualClock, committed, rejected
+from tidegate.delta.actions import Add, Metadata
+from tidegate.delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate.delta.schema.types import LONG, STRING, DataType, StructField, StructType
+from tidegate.pipeline.codec import decode
+from tidegate.pipeline.outcome import Outcome, Rejection
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.topics import Topics
+from tidegate.producers import draft
+from tidegate.producers.client import Client, Rejected
+from tidegate.producers.draft import StreamBatch
+from tidegate.producers.files.rewriting import Rewriter, Rewritten
+from tidegate.producers.files.writer import FileWriter
+from tidegate.producers.history import history
+from tidegate.producers.options import WriteOptions, for_writing
+from tidegate.producers.registering import register
+from tidegate.producers.table.deletion import Rewriting, delete
+from tidegate.producers.writing import Mode, Plan, Saying, commit, creating, creation, plan
+from tidegate.runtime.data_files import read_table
+from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.open_table import head_version, open_snapshot
+
+FRAME = StructType((StructField("k", LONG), StructField("p", STRING)))
+SEEN = Rejection(rule="app_txn_seen", reason="it is in", exception="ConcurrentTransactionException")
+
+
+class Yes:
+    """Writes every proposal into the log, but for an application's version that is in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.store = LocalStore(root.as_uri())
+        self.gate: Gate | None = None
+
+    def __call__(self, sent: Proposal, digest: str) -> Iterable[Outcome]:
+        assert self.gate is not None
+        if sent.kind == "register":
+            return [committed(sent, digest, sent.read_version)]
+        head = head_version(self.store)
+        version = 0 if head is None else head + 1
+        if sent.app_txn is not None and head is not None:
+            seen = open_snapshot(self.store).app_transactions.get(sent.app_txn.app_id)
+            if seen is not None and seen.version >= sent.app_txn.version:
+                return [rejected(sent, digest, SEEN)]
+        if sent.is_create:
+            record = self.gate.register(root=self.store.root)
+            assert record.table_root == sent.table_root
+        actions = list(sent.actions)
+        if sent.claim_check is not None:
+            content = self.store.read(sent.claim_check.path) or b""
+            actions = [json.loads(line) for line in content.splitlines()]
+        info = {"operation": sent.operation.name, "timestamp": sent.created_ms}
+        rows = [{"commitInfo": info}, *actions]
+        if sent.app_txn is not None:
+            txn = {"appId": sent.app_txn.app_id, "version": sent.app_txn.version}
+            rows.append({"txn": txn})
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        self.store.put_if_absent(f"_delta_log/{version:020d}.json", lines.encode(), 5)
+        return [committed(sent, digest, version)]
+
+
+class Line:
+    """A client before a committer, and a folder with one table."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "t"
+        self.yes = Yes(self.root)
+        self.gate = Gate(Topics(), self.yes)
+        self.yes.gate = self.gate
+        self.client = Client(self.gate, Topics(), ManualClock())
+
+    def options(self, **given: str) -> WriteOptions:
+        return for_writing({"path": str(self.root), **given})
+
+    def write(
+        self, rows: pa.Table, mode: Mode = "append", batch: StreamBatch | None = None, **given: str
+    ) -> Outcome | None:
+        options = self.options(**given)
+        made = plan(self.client, FRAME, mode, options)
+        saying = Saying.of(options) if batch is None else Saying.of_batch(options, batch)
+        return commit(self.client, made, self.files(made, [rows]), saying)
+
+    def files(self, made: Plan, batches: Sequence[pa.Table]) -> list[Add]:
+        files = FileWriter(self.yes.store, made.layout, self.client.clock)
+        for batch in batches:
+            files.write(batch)
+        return files.finish()
+
+    def rows(self) -> list[dict[str, object]]:
+        table = read_table(self.yes.store, open_snapshot(self.yes.store))
+        found: list[dict[str, object]] = table.sort_by("k").to_pylist()
+        return found
+
+    def delete(self, condition: str) -> Outcome | None:
+        place = self.options().place
+        return delete(self.client, place, condition, Saying(10), self.rewrite)
+
+    def rewrite(
+        self, rewriting: Rewriting, files: Sequence[Mapping[str, Any]]
+    ) -> Sequence[Rewritten]:
+        rewriter = Rewriter(
+            self.yes.store, rewriting.metadata, rewriting.predicate, self.client.clock, 0
+        )
+        return [rewriter.rewrite(file) for file in files]
+
+    def last(self) -> Proposal:
+        return decode(Proposal, self.gate.sent[-1][1])
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Line:
+    return Line(tmp_path)
+
+
+def rows(*keys: int, p: str = "x") -> pa.Table:
+    return pa.table({"k": pa.array(keys, pa.int64()), "p": [p] * len(keys)})
+
+
+def test_a_first_write_creates_the_table_with_its_rows(line: Line) -> None:
+    outcome = line.write(rows(1, 2), partitioncolumns="P", name="mine")
+    assert outcome is not None
+    assert outcome.version == 0
+    sent = line.last()
+    assert sent.is_create
+    assert sent.name == "mine"
+    snapshot = open_snapshot(line.yes.store)
+    assert snapshot.metadata.partition_columns == ("p",)
+    assert [row["k"] for row in line.rows()] == [1, 2]
+
+
+def test_an_append_is_blind_and_made_for_the_version_that_was_read(line: Line) -> None:
+    line.write(rows(1))
+    line.write(rows(2))
+    sent = line.last()
+    assert (sent.read_version, sent.table_id) == (0, open_snapshot(line.yes.store).metadata.id)
+    assert sent.reads is not None
+    assert sent.reads.is_empty
+    assert sent.files_since_ms is not None
+    assert sent.deadline_ms is not None
+    assert sent.deadline_ms > (sent.created_ms or 0)
+    assert [row["k"] for row in line.rows()] == [1, 2]
+
+
+def test_an_overwrite_leaves_only_its_own_rows(line: Line) -> None:
+    line.write(rows(1, 2))
+    line.write(rows(3), "overwrite")
+    assert [row["k"] for row in line.rows()] == [3]
+    line.write(rows(), "overwrite")
+    assert line.rows() == []
+
+
+def test_an_append_without_rows_proposes_nothing(line: Line) -> None:
+    line.write(rows(1))
+    assert line.write(rows()) is None
+    assert len(line.gate.sent) == 1
+
+
+def test_a_micro_batch_written_twice_is_in_the_table_once(line: Line) -> None:
+    batch = StreamBatch("query", 0)
+    first = line.write(rows(1), batch=batch)
+    again = line.write(rows(1), batch=batch)
+    line.write(rows(2), batch=StreamBatch("query", 1))
+    assert first is not None
+    assert again is not None
+    assert (first.status, again.status) == ("committed", "rejected")
+    assert [row["k"] for row in line.rows()] == [1, 2]
+    assert open_snapshot(line.yes.store).app_transactions["query"].version == 1
+
+
+def test_a_stream_may_name_its_own_application(line: Line) -> None:
+    line.write(rows(1), batch=StreamBatch("query", 4), txnappid="mine")
+    assert open_snapshot(line.yes.store).app_transactions["mine"].version == 4
+
+
+def test_any_other_rejection_is_raised(line: Line) -> None:
+    line.write(rows(1))
+    reason = Rejection(rule="metadata_changed", reason="version 1 changed the schema")
+    line.gate.answers = lambda sent, digest: [rejected(sent, digest, reason)]
+    with pytest.raises(Rejected, match="metadata_changed"):
+        line.write(rows(2), batch=StreamBatch("query", 0))
+
+
+def test_a_create_that_finds_the_batch_already_there_has_succeeded(line: Line) -> None:
+    batch, options = StreamBatch("query", 0), line.options()
+    late = plan(line.client, FRAME, "append", options)
+    line.write(rows(1), batch=batch)
+    there = Rejection(rule="table_exists", reason="there is a table")
+    line.gate.answers = lambda sent, digest: [rejected(sent, digest, there)]
+    saying = Saying.of_batch(options, batch)
+    outcome = commit(line.client, late, line.files(late, [rows(1)]), saying)
+    assert outcome is not None
+    with pytest.raises(Rejected, match="table_exists"):
+        commit(line.client, late, [], Saying.of_batch(options, StreamBatch("query", 1)))
+
+
+def test_what_does_not_fit_is_refused_before_a_file_is_written(line: Line) -> None:
+    line.write(rows(1))
+    before = sorted(line.root.rglob("*"))
+    bad: list[tuple[DataType, str, dict[str, str]]] = [
+        (STRING, "'k' has type long", {}),
+        (LONG, "partitioned by", {"partitioncolumns": "p"}),
+    ]
+    for kind, like, given in bad:
+        frame = StructType((StructField("k", kind), StructField("p", STRING)))
+        with pytest.raises(InvalidRequest, match=like):
+            plan(line.client, frame, "append", line.options(**given))
+    assert sorted(line.root.rglob("*")) == before
+    assert len(line.gate.sent) == 1
+
+
+def test_a_table_outside_the_gate_says_how_to_bring_it_in(line: Line) -> None:
+    line.write(rows(1))
+    table_state = next(at for at in line.gate.logs if at.topic.endswith("table-state"))
+    line.gate.logs[table_state].clear()
+    stranger = Client(line.gate, Topics(), ManualClock())
+    made = plan(stranger, FRAME, "append", line.options())
+    with pytest.raises(InvalidRequest, match="tidegate table register"):
+        commit(stranger, made, line.files(made, [rows(2)]), Saying(10))
+    register(stranger, line.options().place, "again", 10)
+    assert (line.last().kind, line.last().name) == ("register", "again")
+
+
+def test_a_created_table_keeps_not_null_and_its_properties(line: Line) -> None:
+    strict = StructType((StructField("k", LONG, nullable=False), StructField("p", STRING)))
+    options = line.options()
+    made = creation(line.client, strict, ["p"], options, {"delta.appendOnly": "true"})
+    commit(line.client, creating(made, options.place), (), Saying.of(options))
+    metadata: Metadata = open_snapshot(line.yes.store).metadata
+    assert metadata.configuration == {"delta.appendOnly": "true"}
+    nulls = pa.table({"k": pa.array([None], pa.int64()), "p": ["x"]})
+    with pytest.raises(InvalidRequest, match="'k' is NOT NULL"):
+        line.write(nulls)
+    line.write(rows(1))
+    with pytest.raises(InvalidRequest, match="append-only"):
+        line.delete("k = 1")
+    with pytest.raises(InvalidRequest, match="append-only"):
+        line.write(rows(2), "overwrite")
+
+
+def test_a_delete_rewrites_only_files_with_matching_rows_and_reads_only_candidates(
+    line: Line,
+) -> None:
+    line.write(rows(1, 2, 3), partitioncolumns="p")
+    line.write(rows(10, 20))
+    line.write(rows(5, 6, p="y"))
+    files = {add["path"]: add for add in open_snapshot(line.yes.store).files.to_pylist()}
+    outcome = line.delete("p = 'x' AND k <= 2")
+    assert outcome is not None
+    sent = line.last()
+    assert sent.reads is not None
+    assert len(sent.reads.files) == 1
+    assert set(sent.reads.files) < set(files)
+    assert sent.operation.metrics == {
+        "numRemovedFiles": "1",
+        "numAddedFiles": "1",
+        "numDeletedRows": "2",
+        "numCopiedRows": "1",
+    }
+    assert [row["k"] for row in line.rows()] == [3, 5, 6, 10, 20]
+
+
+def test_a_delete_of_whole_partitions_opens_no_file(line: Line) -> None:
+    line.write(rows(1, 2), partitioncolumns="p")
+    line.write(rows(5, p="y"))
+    line.rewrite = lambda rewriting, files: pytest.fail("a file was opened")  # type: ignore[method-assign]  # the point of the test
+    line.delete("p = 'x'")
+    sent = line.last()
+    assert [next(iter(row)) for row in sent.actions] == ["remove"]
+    assert sent.reads is not None
+    assert list(sent.reads.files) == [row["remove"]["path"] for row in sent.actions]
+    assert [row["k"] for row in line.rows()] == [5]
+
+
+def test_a_delete_without_a_match_proposes_nothing(line: Line) -> None:
+    line.write(rows(1, 3))
+    assert line.delete("k = 2") is None
+    assert line.delete("k = 99") is None
+    assert line.delete("p = 'zzz'") is None
+    assert len(line.gate.sent) == 1
+
+
+def test_a_write_of_very_many_files_goes_by_claim_check(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draft, "INLINE_BYTES_MAX", 5_000)
+    many = pa.table({"k": pa.array(range(30), pa.int64()), "p": [f"v{n}" for n in range(30)]})
+    line.write(many, partitioncolumns="p")
+    assert line.last().claim_check is not None
+    assert len(line.rows()) == 30
+
+
+def test_history_tells_versions_newest_first(line: Line) -> None:
+    line.write(rows(1))
+    line.write(rows(2))
+    line.delete("k = 1")
+    found = list(history(line.yes.store))
+    assert [(one.version, one.operation) for one in found] == [
+        (2, "DELETE"),
+        (1, "WRITE"),
+        (0, "WRITE"),
+    ]
+    assert [one.version for one in history(line.yes.store, 1)] == [2]
+    with pytest.raises(InvalidRequest, match="no Delta table"):
+        next(history(LocalStore(line.root.parent.as_uri() + "/none")))
+
+
+def test_data_files_are_plain_parquet_without_partition_columns(line: Line) -> None:
+    line.write(rows(1), partitioncolumns="p", compression="snappy")
+    (file,) = line.root.rglob("*.snappy.parquet")
+    assert pq.read_table(io.BytesIO(file.read_bytes())).column_names == ["k"]
+
+
+def test_a_table_that_needs_what_we_do_not_write_is_refused_before_a_file_is_written(
+    line: Line,
+) -> None:
+    for properties in ({"delta.enableChangeDataFeed": "true"}, {"delta.feature.x": "supported"}):
+        with pytest.raises(UnsupportedFeature):
+            creation(line.client, FRAME, [], line.options(), properties)
+    with pytest.raises(InvalidRequest, match="checkpointInterval"):
+        creation(line.client, FRAME, [], line.options(), {"delta.checkpointInterval": "often"})
+    assert line.gate.sent == []

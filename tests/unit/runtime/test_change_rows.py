@@ -1,0 +1,168 @@
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tidegate.delta.errors import BrokenLog, InvalidRequest, TidegateError, UnsupportedFeature
+from tidegate.delta.names import commit_name, in_log
+from tidegate.runtime.change_rows import read_changes
+from tidegate.runtime.memory import MemoryStore
+
+FEED = {"delta.enableChangeDataFeed": "true"}
+LONG = {"name": "v", "type": "long", "nullable": True, "metadata": {}}
+TEXT = {"name": "s", "type": "string", "nullable": True, "metadata": {}}
+PARTITION = {"name": "p", "type": "string", "nullable": True, "metadata": {}}
+
+
+def metadata(configuration: dict[str, str] | None = None, *fields: Any) -> dict[str, Any]:
+    schema = {"type": "struct", "fields": list(fields or (PARTITION, LONG))}
+    return {
+        "metaData": {
+            "id": "t",
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps(schema),
+            "partitionColumns": ["p"],
+            "configuration": FEED if configuration is None else configuration,
+        }
+    }
+
+
+PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
+
+
+class Table:
+    """A table in memory whose files all have the same age."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore(now_ms=lambda: 1_000)
+        self.version = -1
+
+    def commit(self, *rows: dict[str, Any]) -> None:
+        self.version += 1
+        content = "".join(json.dumps(row) + "\n" for row in rows)
+        self.store.put(in_log(commit_name(self.version)), content.encode())
+
+    def file(self, path: str, **columns: list[Any]) -> dict[str, Any]:
+        buffer = io.BytesIO()
+        pq.write_table(pa.table(columns), buffer)
+        self.store.files[path] = buffer.getvalue()
+        return {"path": path, "partitionValues": {"p": "x"}, "size": 1}
+
+    def add(self, path: str, **columns: list[Any]) -> dict[str, Any]:
+        body = self.file(path, **columns)
+        return {"add": {**body, "modificationTime": 0, "dataChange": True}}
+
+    def cdc(self, path: str, **columns: list[Any]) -> dict[str, Any]:
+        return {"cdc": {**self.file(path, **columns), "dataChange": False}}
+
+
+def remove(path: str) -> dict[str, Any]:
+    return {"remove": {"path": path, "partitionValues": {"p": "x"}, "dataChange": True}}
+
+
+class Forgetful(MemoryStore):
+    """Version 2 is there when the table is opened, and gone when it is read again."""
+
+    reads = 0
+
+    def read(self, path: str) -> bytes | None:
+        self.reads += path == in_log(commit_name(2))
+        gone = path == in_log(commit_name(2)) and self.reads > 1
+        return None if gone else super().read(path)
+
+
+@pytest.fixture
+def table() -> Table:
+    made = Table()
+    made.commit(PROTOCOL, metadata())
+    made.commit(made.add("a", v=[1, 2]))
+    made.commit(
+        remove("a"),
+        made.add("b", v=[2]),
+        made.cdc("c", v=[1], _change_type=["update_preimage"]),
+    )
+    made.commit(remove("b"))
+    return made
+
+
+def told(rows: pa.Table) -> list[tuple[Any, ...]]:
+    columns = ["v", "_change_type", "_commit_version"]
+    return [tuple(row.values()) for row in rows.select(columns).to_pylist()]
+
+
+def refusal(table: Table, *versions: int) -> tuple[type[TidegateError], str]:
+    with pytest.raises(TidegateError) as caught:
+        read_changes(table.store, *versions)
+    return type(caught.value), caught.value.error_class
+
+
+def test_changes_come_from_change_files_else_from_data_files(table: Table) -> None:
+    assert told(read_changes(table.store, 0)) == [
+        (1, "insert", 1),
+        (2, "insert", 1),
+        (1, "update_preimage", 2),
+        (2, "delete", 3),
+    ]
+    assert told(read_changes(table.store, 3, 3)) == [(2, "delete", 3)]
+
+
+def test_the_shape_is_the_tables_and_what_is_told_of_a_change(table: Table) -> None:
+    found = read_changes(table.store, 1, 1)
+    assert found.schema.names == ["p", "v", "_change_type", "_commit_version", "_commit_timestamp"]
+    assert found.schema.field("_commit_timestamp").type == pa.timestamp("us", "UTC")
+    assert found.column("p").to_pylist() == ["x", "x"]
+    assert read_changes(table.store, 0, 0).num_rows == 0
+
+
+def test_a_commits_time_is_its_files_made_to_rise(table: Table) -> None:
+    times = read_changes(table.store, 0).column("_commit_timestamp").cast(pa.int64()).to_pylist()
+    assert times == [1_001_000, 1_001_000, 1_002_000, 1_003_000]
+
+
+def test_a_commits_own_timestamp_goes_before_its_files(table: Table) -> None:
+    table.commit({"commitInfo": {"inCommitTimestamp": 77}}, table.add("d", v=[5]))
+    (at,) = read_changes(table.store, 4).column("_commit_timestamp").cast(pa.int64()).to_pylist()
+    assert at == 77_000
+
+
+def test_an_end_past_the_newest_version_is_the_newest(table: Table) -> None:
+    assert told(read_changes(table.store, 3, 99)) == [(2, "delete", 3)]
+
+
+def test_ranges_that_make_no_sense_are_refused(table: Table) -> None:
+    assert refusal(table, 2, 1) == (InvalidRequest, "InvalidVersionRange")
+    assert refusal(table, -1) == (InvalidRequest, "InvalidVersionRange")
+    assert refusal(table, 4) == (InvalidRequest, "VersionNotFound")
+
+
+def test_versions_that_recorded_no_changes_are_refused(table: Table) -> None:
+    table.commit(metadata({}))
+    table.commit(metadata())
+    assert refusal(table, 3) == (InvalidRequest, "CdfNotEnabled")
+    assert refusal(table, 4) == (InvalidRequest, "CdfNotEnabled")
+    assert read_changes(table.store, 5).num_rows == 0
+    assert told(read_changes(table.store, 3, 3)) == [(2, "delete", 3)]
+
+
+def test_older_rows_are_told_in_the_newest_schema(table: Table) -> None:
+    table.commit(metadata(FEED, PARTITION, LONG, TEXT))
+    table.commit(table.add("d", v=[5], s=["new"]))
+    rows = read_changes(table.store, 3).select(["v", "s"]).to_pylist()
+    assert rows == [{"v": 2, "s": None}, {"v": 5, "s": "new"}]
+
+
+def test_a_schema_that_cannot_be_told_in_the_newest_is_refused(table: Table) -> None:
+    table.commit(metadata(FEED, PARTITION, {**LONG, "type": "string"}))
+    assert refusal(table, 1, 3) == (UnsupportedFeature, "UnsupportedFeature")
+    assert read_changes(table.store, 4).num_rows == 0
+
+
+def test_a_commit_that_is_gone_is_a_gap(table: Table) -> None:
+    forgetful = Forgetful()
+    forgetful.files = table.store.files
+    with pytest.raises(BrokenLog) as caught:
+        read_changes(forgetful, 1)
+    assert caught.value.error_class == "LogGap"

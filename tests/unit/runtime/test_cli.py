@@ -1,0 +1,135 @@
+"""The command: verbs of its own, and those that installed services bring."""
+
+import json
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from tidegate.delta.errors import Misconfigured
+from tidegate.runtime import cli, cli_found, cli_service, cli_settings
+from tidegate.runtime.cli import command_for
+from tidegate.runtime.cli_service import overrides, service_app
+from tidegate.runtime.service import Running
+from tidegate.runtime.settings import HttpSettings, Section, ServiceSettings
+
+
+class Echo(Section):
+    word: str = "silence"
+
+
+class EchoSettings(ServiceSettings):
+    committer: Echo = Echo()
+    http: HttpSettings = HttpSettings(port=None)
+
+
+HEARD: list[str] = []
+
+
+def serve(settings: EchoSettings, running: Running) -> None:
+    """Repeat a word."""
+    HEARD.append(settings.committer.word)
+
+
+echo = service_app("echo", EchoSettings, serve)
+
+
+@pytest.fixture(autouse=True)
+def brought(monkeypatch: pytest.MonkeyPatch) -> None:
+    HEARD.clear()
+    points = {
+        "echo": EntryPoint("echo", f"{__name__}:echo", cli_found.GROUP),
+        "absent": EntryPoint("absent", "tidegate.no_such_service:app", cli_found.GROUP),
+    }
+    monkeypatch.setattr(EntryPoint, "load", lambda point: load(point.value))
+    for module in (cli, cli_settings):
+        monkeypatch.setattr(module, "brought", lambda: points)
+
+
+def load(value: str) -> object:
+    if value.endswith(":echo"):
+        return echo
+    raise ModuleNotFoundError("No module", name="absent_library")
+
+
+def call(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        command_for(arguments).main(list(arguments), prog_name="tidegate")
+    return int(ended.value.code or 0)
+
+
+def test_a_services_command_is_a_verb_and_what_is_not_installed_is_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call("--help") == 0
+    shown = capsys.readouterr().out
+    assert "Repeat a word." in shown
+    assert "absent" not in shown
+
+
+def test_a_service_runs_with_the_settings_of_the_command_line(tmp_path: Path) -> None:
+    config = tmp_path / "settings.yaml"
+    config.write_text("committer: {word: file}", encoding="utf-8")
+    assert call("echo", "--config", str(config)) == 0
+    assert call("echo", "--config", str(config), "--set", "committer.word=line") == 0
+    assert HEARD == ["file", "line"]
+
+
+def test_wrong_settings_end_a_service_before_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("echo", "--set", "committer.words=x") == 2
+    assert "did you mean 'word'" in capsys.readouterr().err
+    assert HEARD == []
+
+
+def test_the_version_tells_on_demand_what_is_missing_and_why(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call("version", "--verbose", "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["echo"] == "installed"
+    assert shown["absent"] == "not installed: it needs absent_library"
+    assert shown["kafka"] == "4.1.1"
+
+
+def test_a_services_settings_are_shown_without_starting_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call("config", "show", "echo", "--set", "committer.word=hello") == 0
+    assert json.loads(capsys.readouterr().out)["committer"]["word"] == "hello"
+
+
+def test_settings_are_validated_with_everything_that_is_wrong(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call("config", "validate", "echo") == 0
+    assert call("config", "validate", "--set", "kafka.partition=1", "--set", "log.level=X") == 2
+    shown = capsys.readouterr().err
+    assert "kafka.partition" in shown
+    assert "log.level" in shown
+
+
+def test_an_unknown_service_has_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("config", "show", "nobody") == 2
+    assert "nobody" in capsys.readouterr().err
+
+
+def test_a_local_store_passes_the_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("store", "probe", str(tmp_path), "--contests", "3", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["passed"] is True
+
+
+def test_nothing_to_end_is_said_and_is_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("down", "--folder", str(tmp_path)) == 0
+    assert "nothing runs" in capsys.readouterr().out
+
+
+def test_a_setting_without_a_value_is_named() -> None:
+    assert overrides(["a.b=c=d", "x.y="]) == {"a.b": "c=d", "x.y": ""}
+    with pytest.raises(Misconfigured, match="--set a"):
+        overrides(["a"])
+
+
+def test_the_settings_of_a_service_are_known_once_its_command_is_loaded() -> None:
+    assert cli_service.KINDS["echo"] is EchoSettings

@@ -1,0 +1,291 @@
+import io
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tidegate.delta.actions import Add, Metadata, Protocol
+from tidegate.delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
+from tidegate.delta.files.columns import REMOVE_SCHEMA, adds_to_columns
+from tidegate.delta.files.statistics import compute
+from tidegate.delta.names import Version
+from tidegate.delta.schema.types import parse_schema
+from tidegate.delta.snapshot import Snapshot
+from tidegate.runtime.data_files import ROWS_MAX, read_file, read_table, scan
+from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.memory import MemoryStore
+
+
+def struct(**kinds: Any) -> dict[str, Any]:
+    fields = [{"name": name, "type": kind, "nullable": True} for name, kind in kinds.items()]
+    return {"type": "struct", "fields": fields}
+
+
+def metadata(*partition_columns: str, **kinds: Any) -> Metadata:
+    text = json.dumps(struct(**kinds))
+    return Metadata(id="t", schema_string=text, partition_columns=partition_columns)
+
+
+def parquet(rows: pa.Table, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(rows, buffer, **options)
+    return buffer.getvalue()
+
+
+def store_of(**files: pa.Table | bytes) -> MemoryStore:
+    store = MemoryStore()
+    for name, rows in files.items():
+        store.files[name] = rows if isinstance(rows, bytes) else parquet(rows)
+    return store
+
+
+def row_of(path: str, **values: str | None) -> dict[str, Any]:
+    return {"path": path, "partitionValues": list(values.items()), "deletionVector": None}
+
+
+def read(rows: pa.Table | bytes, of: Metadata, *columns: str, **values: str | None) -> pa.Table:
+    store = store_of(a=rows)
+    return pa.Table.from_batches(read_file(store, row_of("a", **values), of, columns or None))
+
+
+def test_columns_come_in_the_schemas_order_and_types() -> None:
+    rows = pa.table({"extra": [1], "b": pa.array(["x"]), "a": pa.array([1], pa.int32())})
+    found = read(rows, metadata(a="long", b="string", gone="double"))
+    assert found.schema.names == ["a", "b", "gone"]
+    assert found.schema.types == [pa.int64(), pa.string(), pa.float64()]
+    assert found.to_pylist() == [{"a": 1, "b": "x", "gone": None}]
+
+
+def test_partition_values_come_from_the_log_even_if_the_file_has_them() -> None:
+    rows = pa.table({"a": [1, 2], "p": [7, 7]})
+    of = metadata("p", "q", p="date", a="long", q="string")
+    found = read(rows, of, p="2024-02-29")
+    assert found.column("p").to_pylist() == [date(2024, 2, 29)] * 2
+    assert found.column("q").to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("timestamp", "2024-06-15T19:30:45.000000Z", datetime(2024, 6, 15, 19, 30, 45, tzinfo=UTC)),
+        ("timestamp", "2024-06-15 19:30:45", datetime(2024, 6, 15, 19, 30, 45, tzinfo=UTC)),
+        ("decimal(9,2)", "1.50", Decimal("1.50")),
+        ("string", "", None),
+        ("boolean", "true", True),
+        ("binary", "\u0001", b"\x01"),
+    ],
+)
+def test_partition_values_are_typed(kind: str, text: str, value: object) -> None:
+    found = read(pa.table({"a": [1]}), metadata("p", p=kind, a="long"), p=text)
+    assert found.column("p").to_pylist() == [value]
+
+
+def test_only_the_columns_asked_for_are_read_in_their_order() -> None:
+    rows = pa.table({"a": [1], "b": ["x"]})
+    of = metadata("p", a="long", b="string", p="long")
+    assert read(rows, of, "P", "a", p="5").to_pylist() == [{"p": 5, "a": 1}]
+    assert read(rows, of, "p", p="5").num_rows == 1
+    with pytest.raises(InvalidRequest, match="'c'"):
+        read(rows, of, "c")
+
+
+def test_rows_are_counted_even_if_no_column_is_wanted() -> None:
+    store = store_of(a=pa.table({"a": [1, 2, 3]}))
+    batches = list(read_file(store, row_of("a"), metadata(a="long"), []))
+    assert sum(batch.num_rows for batch in batches) == 3
+
+
+def test_names_that_differ_in_case_alone_are_one_column() -> None:
+    assert read(pa.table({"ID": [1]}), metadata(id="long")).to_pylist() == [{"id": 1}]
+    both = pa.table([[1], [2]], names=["ID", "id"])
+    assert read(both, metadata(id="long")).to_pylist() == [{"id": 2}]
+
+
+def test_timestamps_of_every_spelling_are_microseconds() -> None:
+    at = datetime(1582, 1, 1, 12, 0, 0, 123456, UTC)
+    rows = pa.table({"t": pa.array([at], pa.timestamp("us", "UTC"))})
+    of = metadata(t="timestamp")
+    int96 = parquet(rows, use_deprecated_int96_timestamps=True)
+    assert read(int96, of).to_pylist() == [{"t": at}]
+    nanos = pa.table({"t": pa.array([1_000_000_123], pa.timestamp("ns"))})
+    micros = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert read(nanos, of).to_pylist() == [{"t": micros}]
+    assert read(nanos, metadata(t="timestamp_ntz")).to_pylist() == [
+        {"t": micros.replace(tzinfo=None)}
+    ]
+
+
+def test_dictionaries_and_large_types_become_plain() -> None:
+    rows = pa.table(
+        {
+            "s": pa.array(["a", None, "a"]).dictionary_encode(),
+            "l": pa.array(["x", "y", None], pa.large_string()),
+            "raw": pa.array([b"1", b"2", b"3"], pa.large_binary()),
+        }
+    )
+    found = read(rows, metadata(s="string", l="string", raw="binary"))
+    assert found.schema.types == [pa.string(), pa.string(), pa.binary()]
+    assert found.column("s").to_pylist() == ["a", None, "a"]
+
+
+def test_nested_columns_gain_missing_fields_and_lose_extra_ones() -> None:
+    inner = struct(y="string", x="long")
+    array = {"type": "array", "elementType": inner, "containsNull": True}
+    held = {"type": "map", "keyType": "string", "valueType": inner, "valueContainsNull": True}
+    item = {"x": 1, "extra": 2}
+    rows = pa.table(
+        {
+            "s": [item, None],
+            "a": [[item, None], None],
+            "m": pa.array(
+                [None, [("k", item)]],
+                pa.map_(pa.string(), pa.struct({"x": pa.int32(), "extra": pa.int32()})),
+            ),
+        }
+    )
+    found = read(rows, metadata(s=inner, a=array, m=held))
+    told = {"y": None, "x": 1}
+    assert found.to_pylist() == [
+        {"s": told, "a": [told, None], "m": None},
+        {"s": None, "a": None, "m": [("k", told)]},
+    ]
+
+
+def test_a_sliced_batch_is_read_right() -> None:
+    array = {"type": "array", "elementType": struct(x="long"), "containsNull": True}
+    values = [[{"x": at}] if at % 3 else None for at in range(ROWS_MAX + 10)]
+    content = parquet(pa.table({"a": pa.array(values, pa.list_(pa.struct({"x": pa.int32()})))}))
+    assert read(content, metadata(a=array)).column("a").to_pylist() == values
+
+
+def test_a_type_that_cannot_be_read_as_the_schemas_names_the_column() -> None:
+    with pytest.raises(BrokenLog, match="column 'a'") as caught:
+        read(pa.table({"a": ["x"]}), metadata(a="long"))
+    assert caught.value.error_class == "CorruptDataFile"
+    with pytest.raises(BrokenLog, match="column 'a'"):
+        read(pa.table({"a": [2**40]}), metadata(a="integer"))
+
+
+def test_a_missing_file_and_a_torn_file_are_told_apart() -> None:
+    of = metadata(a="long")
+    with pytest.raises(BrokenLog) as missing:
+        list(read_file(MemoryStore(), row_of("a"), of))
+    assert missing.value.error_class == "DataFileMissing"
+    for content in (b"", b"PAR1", parquet(pa.table({"a": [1]}))[:-6]):
+        with pytest.raises(BrokenLog) as torn:
+            read(content, of)
+        assert torn.value.error_class == "CorruptDataFile"
+
+
+def test_a_store_that_fails_while_reading_is_no_broken_file() -> None:
+    class Failing(MemoryStore):
+        def open(self, path: str) -> Any:
+            raise Unavailable("down")
+
+    with pytest.raises(Unavailable):
+        list(read_file(Failing(), row_of("a"), metadata(a="long")))
+
+
+def test_paths_are_decoded_once() -> None:
+    store = store_of(**{"p=a%2Fb/x y.parquet": pa.table({"a": [1]})})
+    rows = read_file(store, row_of("p=a%252Fb/x%20y.parquet"), metadata(a="long"))
+    assert sum(batch.num_rows for batch in rows) == 1
+
+
+def test_absolute_paths_lead_where_they_say_within_the_same_kind_of_store(tmp_path: Path) -> None:
+    (tmp_path / "table").mkdir()
+    (tmp_path / "else where").mkdir()
+    content = parquet(pa.table({"a": [1]}))
+    (tmp_path / "table" / "in.parquet").write_bytes(content)
+    (tmp_path / "else where" / "out.parquet").write_bytes(content)
+    store = LocalStore(f"file://{tmp_path}/table")
+    for path in (
+        f"file://{tmp_path}/table/in.parquet",
+        f"file:{tmp_path}/else%20where/out.parquet",
+        f"{tmp_path}/else%20where/out.parquet",
+    ):
+        (batch,) = read_file(store, row_of(path), metadata(a="long"))
+        assert batch.num_rows == 1
+    with pytest.raises(UnsupportedFeature, match="s3a://bucket/x"):
+        list(read_file(store, row_of("s3a://bucket/x"), metadata(a="long")))
+
+
+def test_a_deletion_vector_is_refused_by_name() -> None:
+    row = {**row_of("a"), "deletionVector": {"storageType": "i"}}
+    with pytest.raises(UnsupportedFeature) as caught:
+        list(read_file(MemoryStore(), row, metadata(a="long")))
+    assert caught.value.feature == "deletionVectors"
+
+
+def table(**partitions: list[int]) -> tuple[MemoryStore, Snapshot]:
+    of = metadata("p", p="string", v="long")
+    schema = parse_schema(of.schema_string)
+    store, adds = MemoryStore(), []
+    for name, values in partitions.items():
+        rows = pa.table({"v": values})
+        store.files[name] = parquet(rows)
+        adds.append(
+            Add(
+                path=name,
+                partition_values={"p": name},
+                size=1,
+                modification_time=0,
+                data_change=True,
+                stats=compute(rows, schema),
+            )
+        )
+    return store, Snapshot(
+        version=Version(0),
+        protocol=Protocol(min_reader_version=1, min_writer_version=2),
+        metadata=of,
+        files=adds_to_columns(adds),
+        tombstones=REMOVE_SCHEMA.empty_table(),
+    )
+
+
+def test_a_table_is_the_rows_of_its_files() -> None:
+    store, snapshot = table(x=[1, 2], y=[3])
+    assert read_table(store, snapshot).to_pylist() == [
+        {"p": "x", "v": 1},
+        {"p": "x", "v": 2},
+        {"p": "y", "v": 3},
+    ]
+    assert read_table(store, snapshot, ["v"]).column("v").to_pylist() == [1, 2, 3]
+    assert read_table(*table()).num_rows == 0
+
+
+def test_files_out_of_reach_are_not_opened_and_rows_are_filtered() -> None:
+    store, snapshot = table(x=[1, 2], y=[30], z=[2, 40])
+    del store.files["y"]
+    small = {"op": "<", "column": ["v"], "value": 3, "type": "long"}
+    in_z = {"op": "=", "column": ["p"], "value": "z", "type": "string"}
+    assert read_table(store, snapshot, predicate=small).column("v").to_pylist() == [1, 2, 2]
+    both = {"op": "and", "args": [small, in_z]}
+    found = list(scan(store, snapshot, ["p"], both))
+    assert [batch.to_pylist() for batch in found] == [[{"p": "z"}]]
+
+
+@pytest.fixture
+def spark_table(corpus: Path) -> Path:
+    return corpus / "tables" / "spark44" / "dates-and-timestamps-early"
+
+
+def test_int96_of_the_years_1_to_9999_is_read(spark_table: Path) -> None:
+    files = sorted(spark_table.glob("*.parquet"))
+    store = LocalStore(f"file://{spark_table}")
+    log = (spark_table / "_delta_log" / f"{0:020d}.json").read_text()
+    text = next(json.loads(line) for line in log.splitlines() if '"metaData"' in line)
+    of = Metadata.model_validate(text["metaData"])
+    years = set()
+    for file in files:
+        for batch in read_file(store, row_of(file.name), of):
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                if pa.types.is_timestamp(batch.schema.field(name).type):
+                    years |= {at.year for at in column.to_pylist() if at}
+    assert min(years) == 1
+    assert max(years) == 9999

@@ -1,0 +1,136 @@
+"""Health is progress, not existence."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from tidegate.delta.errors import Misconfigured
+from tidegate.runtime.health import PORT_FILE, Health, serving
+from tidegate.runtime.processes import probe
+from tidegate.runtime.settings import HttpSettings
+
+
+class StoppedClock:
+    """Time goes when the test says so."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now_ms(self) -> int:
+        return int(self.seconds * 1000)
+
+    def boot_s(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+@pytest.fixture
+def clock() -> StoppedClock:
+    return StoppedClock()
+
+
+@pytest.fixture
+def health(clock: StoppedClock) -> Health:
+    return Health(clock, stalled_s=10)
+
+
+def test_idleness_is_healthy_however_long(health: Health, clock: StoppedClock) -> None:
+    health.work("commits", 0)
+    clock.sleep(1000)
+    assert not health.stalled()
+
+
+def test_waiting_work_without_progress_is_not(health: Health, clock: StoppedClock) -> None:
+    health.work("commits", 3)
+    clock.sleep(9)
+    assert not health.stalled()
+    clock.sleep(2)
+    assert health.stalled() == {"commits": "3 waiting, no progress for 11 s"}
+
+
+def test_the_time_counts_from_when_work_came_not_from_the_last_progress(
+    health: Health, clock: StoppedClock
+) -> None:
+    health.progress("commits")
+    clock.sleep(100)
+    health.work("commits", 1)
+    clock.sleep(5)
+    health.work("commits", 2)
+    assert not health.stalled()
+    clock.sleep(6)
+    assert health.stalled()
+
+
+def test_progress_cures(health: Health, clock: StoppedClock) -> None:
+    health.work("commits", 1)
+    clock.sleep(11)
+    health.progress("commits")
+    assert not health.stalled()
+
+
+def test_what_is_expected_regularly_stalls_without_any_work(
+    health: Health, clock: StoppedClock
+) -> None:
+    health.expect("loop", within_s=2)
+    clock.sleep(1)
+    health.progress("loop")
+    clock.sleep(1.5)
+    assert not health.stalled()
+    clock.sleep(1)
+    assert list(health.stalled()) == ["loop"]
+
+
+def test_starting_over_forgets_what_was_watched(health: Health, clock: StoppedClock) -> None:
+    health.expect("loop", within_s=2)
+    health.ready(True)
+    health.forget()
+    clock.sleep(100)
+    assert not health.stalled()
+    assert not health.is_ready()[0]
+
+
+def test_the_probes_say_it_over_http(health: Health, clock: StoppedClock, tmp_path: Path) -> None:
+    port_file = tmp_path / "port"
+    with serving(health, HttpSettings(port_file=port_file)) as port:
+        assert int(port_file.read_text()) == port
+        at = f"http://127.0.0.1:{port}"
+        assert probe(f"{at}/readyz")[0] == 503
+        health.ready(True)
+        assert probe(f"{at}/readyz")[0] == 200
+        assert probe(f"{at}/healthz")[0] == 200
+        health.work("commits", 1)
+        clock.sleep(11)
+        status, body = probe(f"{at}/healthz")
+        assert (status, json.loads(body)["healthy"]) == (503, False)
+        assert "process_" in probe(f"{at}/metrics")[1]
+        assert probe(f"{at}/else")[0] == 404
+    assert probe(f"{at}/healthz")[0] == 0
+
+
+def test_the_environment_may_name_the_port_file(
+    health: Health, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PORT_FILE, str(tmp_path / "from" / "outside"))
+    with serving(health, HttpSettings()) as port:
+        assert int((tmp_path / "from" / "outside").read_text()) == port
+
+
+def test_a_taken_port_is_a_setting_to_fix(health: Health) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        taken = holder.getsockname()[1]
+        with (
+            pytest.raises(Misconfigured, match=f"http.port {taken}"),
+            serving(health, HttpSettings(port=taken)),
+        ):
+            pytest.fail("it should not serve")
+
+
+def test_no_port_means_no_server(health: Health) -> None:
+    with serving(health, HttpSettings(port=None)) as port:
+        assert port is None

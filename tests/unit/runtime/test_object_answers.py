@@ -1,0 +1,71 @@
+import errno
+from typing import Any
+
+import pytest
+
+from tidegate.runtime.object_answers import Verdict, is_missing, judge
+
+botocore = pytest.importorskip("botocore.exceptions")
+
+ENDPOINT = "http://store"
+
+
+def refused(status: int, code: str = "") -> Any:
+    response: Any = {
+        "Error": {"Code": code or str(status), "Message": "said so"},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
+    return botocore.ClientError(response, "PutObject")
+
+
+def as_s3fs_raises(error: Any) -> OSError:
+    translated = OSError(errno.EINVAL, "said so")
+    translated.__cause__ = error
+    return translated
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        ({"ETag": "x"}, Verdict.DONE),
+        (b"", Verdict.DONE),
+        (refused(412, "PreconditionFailed"), Verdict.REFUSED),
+        (refused(409, "ConditionalRequestConflict"), Verdict.UNKNOWN),
+        (refused(408, "RequestTimeout"), Verdict.UNKNOWN),
+        (refused(400, "RequestTimeout"), Verdict.UNKNOWN),
+        (refused(429), Verdict.UNKNOWN),
+        (refused(503, "SlowDown"), Verdict.UNKNOWN),
+        (refused(500, "InternalError"), Verdict.UNKNOWN),
+        (refused(400, "InvalidArgument"), Verdict.FATAL),
+        (refused(403, "AccessDenied"), Verdict.FATAL),
+        (refused(404, "NoSuchBucket"), Verdict.FATAL),
+        (refused(301, "PermanentRedirect"), Verdict.FATAL),
+        (refused(501, "NotImplemented"), Verdict.FATAL),
+        (botocore.ReadTimeoutError(endpoint_url=ENDPOINT), Verdict.UNKNOWN),
+        (botocore.ConnectTimeoutError(endpoint_url=ENDPOINT), Verdict.UNKNOWN),
+        (botocore.EndpointConnectionError(endpoint_url=ENDPOINT), Verdict.UNKNOWN),
+        (TimeoutError(), Verdict.UNKNOWN),
+        (ConnectionResetError(), Verdict.UNKNOWN),
+        (botocore.NoCredentialsError(), Verdict.FATAL),
+        (botocore.ParamValidationError(report="x"), Verdict.FATAL),
+    ],
+    ids=repr,
+)
+def test_an_answer_suggests(answer: Any, verdict: Verdict) -> None:
+    assert judge(answer) is verdict
+    if isinstance(answer, botocore.ClientError):
+        assert judge(as_s3fs_raises(answer)) is verdict
+
+
+def test_a_mistake_of_ours_is_no_answer() -> None:
+    with pytest.raises(TypeError):
+        judge(TypeError("a mistake"))
+
+
+def test_a_missing_object_is_told_from_a_missing_bucket() -> None:
+    assert is_missing(as_s3fs_raises(refused(404, "NoSuchKey")))
+    assert is_missing(refused(404))
+    assert not is_missing(refused(404, "NoSuchBucket"))
+    assert not is_missing(refused(403, "AccessDenied"))
+    assert not is_missing(TimeoutError())
+    assert not is_missing(b"content")

@@ -1,0 +1,89 @@
+"""The registry is what table-state says, read to its end."""
+
+from uuid import UUID
+
+import pytest
+
+from tidegate.delta.errors import InvalidRequest
+from tidegate.pipeline.codec import encode, headers
+from tidegate.pipeline.published import TableRecord
+from tidegate.pipeline.topics import Topics
+from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.memory_bus import MemoryBus
+from tidegate.runtime.registry import find_table, read_registry
+
+TOPICS = Topics(partitions=3)
+
+
+def table(number: int, name: str = "", published_through: int = -1) -> TableRecord:
+    return TableRecord(
+        table=UUID(int=number),
+        table_root=f"file:///lake/{number}",
+        name=name or f"t{number}",
+        proposals_topic=TOPICS.proposals,
+        topic_partition=number % 3,
+        published_through=published_through,
+    )
+
+
+@pytest.fixture
+def bus() -> MemoryBus:
+    return MemoryBus(TOPICS.declared())
+
+
+def tell(bus: MemoryBus, *records: TableRecord) -> None:
+    producer = bus.producer()
+    for record in records:
+        at = TopicPartition(TOPICS.table_state, record.topic_partition)
+        producer.publish(at, str(record.table).encode(), encode(record), headers(record))
+    producer.flush(1)
+
+
+def test_an_empty_topic_is_an_empty_registry(bus: MemoryBus) -> None:
+    assert read_registry(bus, TOPICS) == {}
+
+
+def test_the_last_record_of_each_table_counts_on_every_topic_partition(bus: MemoryBus) -> None:
+    tell(bus, table(1), table(2), table(3), table(1, published_through=7))
+    found = read_registry(bus, TOPICS)
+    assert {key.int: record.published_through for key, record in found.items()} == {
+        1: 7,
+        2: -1,
+        3: -1,
+    }
+
+
+def test_a_tombstone_takes_a_table_out(bus: MemoryBus) -> None:
+    tell(bus, table(1), table(2))
+    at = TopicPartition(TOPICS.table_state, 1)
+    producer = bus.producer()
+    producer.publish(at, str(UUID(int=1)).encode(), None)
+    producer.flush(1)
+    assert list(read_registry(bus, TOPICS)) == [UUID(int=2)]
+
+
+def test_a_record_that_cannot_be_read_hides_no_other(bus: MemoryBus) -> None:
+    producer = bus.producer()
+    producer.publish(TopicPartition(TOPICS.table_state, 0), b"k", b"{")
+    producer.flush(1)
+    tell(bus, table(3))
+    assert list(read_registry(bus, TOPICS)) == [UUID(int=3)]
+
+
+@pytest.mark.parametrize("asked", ["t2", "file:///lake/2", "/lake/2", "/lake/2/", str(UUID(int=2))])
+def test_a_table_is_found_by_name_root_and_id(asked: str) -> None:
+    registry = {UUID(int=n): table(n) for n in (1, 2)}
+    found = find_table(registry, asked)
+    assert found is not None
+    assert found.table.int == 2
+
+
+def test_what_is_not_registered_is_not_found() -> None:
+    assert find_table({UUID(int=1): table(1)}, "t9") is None
+
+
+def test_a_name_of_several_tables_is_refused_with_their_roots() -> None:
+    registry = {UUID(int=n): table(n, "same") for n in (1, 2)}
+    with pytest.raises(InvalidRequest, match="file:///lake/1, file:///lake/2"):
+        find_table(registry, "same")
+    assert find_table(registry, "/lake/1") == registry[UUID(int=1)]

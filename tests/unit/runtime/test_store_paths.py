@@ -1,0 +1,64 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from tidegate.delta.errors import InvalidRequest, Misconfigured
+from tidegate.runtime.store_paths import canonical_root, checked, checked_folder, joined
+
+
+@pytest.mark.parametrize(
+    ("given", "canonical"),
+    [
+        ("/data/t", "file:///data/t"),
+        ("/data/t/", "file:///data/t"),
+        ("//data//t/./u/../", "file:///data/t"),
+        ("file:/data/t", "file:///data/t"),
+        ("file:///data/t///", "file:///data/t"),
+        ("file://localhost/data/t", "file:///data/t"),
+        ("/data/a b%20c", "file:///data/a b%20c"),
+        ("s3://bucket/key/t/", "s3://bucket/key/t"),
+        ("s3a://bucket/t", "s3://bucket/t"),
+        ("s3n://bucket", "s3://bucket"),
+        ("memory://t", "memory://t"),
+    ],
+)
+def test_a_root_has_one_spelling(given: str, canonical: str) -> None:
+    assert canonical_root(given) == canonical
+    assert canonical_root(canonical) == canonical
+
+
+def test_a_relative_path_begins_at_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert canonical_root("a/t") == f"file://{os.getcwd()}/a/t"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *["", "  ", "/", "file:///", "/a\0b", "/a\nb"],
+        *["s3://", "s3:///t", "s3://b//t", "s3://b/../c", "s3://b/./t"],
+        *["gs://bucket/t", "hdfs://host/t"],
+    ],
+)
+def test_what_is_no_place_of_its_own_is_refused(given: str) -> None:
+    with pytest.raises(Misconfigured):
+        canonical_root(given)
+
+
+def test_a_path_stays_as_it_is() -> None:
+    assert checked("a=1/part-0.parquet", "file:///t") == "a=1/part-0.parquet"
+    assert checked_folder("_delta_log/", "file:///t") == "_delta_log"
+    assert checked_folder("", "file:///t") == ""
+
+
+def test_a_refusal_names_the_path_and_the_root() -> None:
+    with pytest.raises(InvalidRequest, match=r"'a/\.\./b'.*file:///t"):
+        checked("a/../b", "file:///t")
+
+
+def test_the_empty_folder_is_the_root() -> None:
+    assert joined("", "a") == "a"
+    assert joined("f", "a") == "f/a"

@@ -1,0 +1,36 @@
+from pathlib import Path
+
+import pytest
+
+from tidegate.delta.errors import Misconfigured
+from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.object_store import ObjectStore
+from tidegate.runtime.stores import canonical_root, open_store
+
+
+def test_a_path_opens_the_local_store(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path), {"region": "for tables elsewhere"})
+    assert isinstance(store, LocalStore)
+    assert store.root == canonical_root(str(tmp_path))
+
+
+def test_an_s3_uri_opens_the_object_store() -> None:
+    store = open_store("s3a://bucket/t/", {"AWS_REGION": "eu-central-1"})
+    assert isinstance(store, ObjectStore)
+    assert store.root == "s3://bucket/t"
+
+
+def test_opening_touches_nothing(tmp_path: Path) -> None:
+    open_store(str(tmp_path / "t"))
+    assert not (tmp_path / "t").exists()
+
+
+def test_an_unknown_option_is_refused_by_name() -> None:
+    with pytest.raises(Misconfigured, match="regoin") as raised:
+        open_store("s3://bucket/t", {"regoin": "x", "secret_access_key": "hush"})
+    assert "hush" not in str(raised.value)
+
+
+def test_memory_cannot_be_opened() -> None:
+    with pytest.raises(Misconfigured, match="memory"):
+        open_store("memory://t")

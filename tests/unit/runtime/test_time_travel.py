@@ -1,0 +1,102 @@
+import json
+from typing import Any
+
+import pytest
+
+from tidegate.delta.errors import BrokenLog, InvalidRequest
+from tidegate.delta.names import commit_name, in_log
+from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.time_travel import commit_timestamps, find_version, own_timestamp
+
+SCHEMA = '{"type":"struct","fields":[]}'
+
+
+def put(store: MemoryStore, version: int, at_ms: int, *rows: dict[str, Any]) -> None:
+    content = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    store.files[in_log(commit_name(version))] = content
+    store.modified[in_log(commit_name(version))] = at_ms
+
+
+def metadata(**configuration: str) -> dict[str, Any]:
+    named = {f"delta.{key}": text for key, text in configuration.items()}
+    return {"metaData": {"id": "t", "schemaString": SCHEMA, "configuration": named}}
+
+
+def info(ict: int | None = None) -> dict[str, Any]:
+    return {"commitInfo": {} if ict is None else {"inCommitTimestamp": ict}}
+
+
+PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+
+
+def by_age(*times: int) -> MemoryStore:
+    store = MemoryStore()
+    for version, at_ms in enumerate(times):
+        put(store, version, at_ms, info(), *((PROTOCOL, metadata()) if version == 0 else ()))
+    return store
+
+
+def enabled_at_two() -> MemoryStore:
+    """Versions 0 and 1 go by age; from version 2 on commits carry 100, 110, 120."""
+    store = by_age(10, 20)
+    settings = {
+        "enableInCommitTimestamps": "true",
+        "inCommitTimestampEnablementVersion": "2",
+        "inCommitTimestampEnablementTimestamp": "100",
+    }
+    put(store, 2, 5000, info(100), metadata(**settings))
+    put(store, 3, 1, info(110))
+    put(store, 4, 2, info(120))
+    return store
+
+
+def found(store: MemoryStore, at_ms: int) -> int:
+    return find_version(store, open_snapshot(store), at_ms)
+
+
+def test_ages_that_do_not_rise_are_made_to() -> None:
+    store = by_age(10, 10, 5, 20)
+    assert commit_timestamps(store, open_snapshot(store), 0, 3) == {0: 10, 1: 11, 2: 12, 3: 20}
+    assert [found(store, at_ms) for at_ms in (10, 11, 12, 19, 20)] == [0, 1, 2, 2, 3]
+
+
+def test_only_the_versions_asked_for_are_told() -> None:
+    store = by_age(10, 20, 30)
+    assert commit_timestamps(store, open_snapshot(store), 1, 1) == {1: 20}
+
+
+def test_time_is_split_where_commits_begin_to_carry_their_own() -> None:
+    store = enabled_at_two()
+    times = commit_timestamps(store, open_snapshot(store), 0, 4)
+    assert times == {0: 10, 1: 20, 2: 100, 3: 110, 4: 120}
+    asked = (10, 20, 99, 100, 109, 110, 119, 120)
+    assert [found(store, at_ms) for at_ms in asked] == [0, 1, 1, 2, 2, 3, 3, 4]
+
+
+def test_a_table_that_was_created_with_its_own_time_never_looks_at_ages() -> None:
+    store = MemoryStore()
+    put(store, 0, 9999, info(50), PROTOCOL, metadata(enableInCommitTimestamps="true"))
+    put(store, 1, 1, info(60))
+    assert [found(store, at_ms) for at_ms in (50, 59, 60)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("store", [by_age(10, 20), enabled_at_two()])
+def test_a_time_before_the_first_commit_is_refused(store: MemoryStore) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        found(store, 9)
+    assert caught.value.error_class == "TimestampBeforeEarliest"
+
+
+@pytest.mark.parametrize(("store", "at_ms"), [(by_age(10, 20), 21), (enabled_at_two(), 121)])
+def test_a_time_after_the_last_commit_is_refused(store: MemoryStore, at_ms: int) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        found(store, at_ms)
+    assert caught.value.error_class == "TimestampAfterLatest"
+
+
+def test_a_commit_without_the_time_it_promised_is_refused() -> None:
+    store = enabled_at_two()
+    put(store, 3, 1, info())
+    with pytest.raises(BrokenLog, match="memory://t"):
+        own_timestamp(store, 3)

@@ -1,0 +1,81 @@
+"""While one acts alone, nobody else acts; who waits to be alone is not starved."""
+
+import asyncio
+
+from tidegate.runtime.turns import Turns
+
+
+async def nothing_else_happens() -> None:
+    """Let every task that can go on do so."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_many_share_and_one_who_wants_to_be_alone_waits_and_then_goes_first() -> None:
+    async def scene() -> list[str]:
+        turns, done = Turns(), list[str]()
+        release = asyncio.Event()
+
+        async def share(name: str) -> None:
+            async with turns.shared():
+                done.append(f"{name} begins")
+                await release.wait()
+            done.append(f"{name} ends")
+
+        async def alone() -> None:
+            async with turns.alone():
+                done.append("alone")
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(share("a"))
+            tasks.create_task(share("b"))
+            await nothing_else_happens()
+            tasks.create_task(alone())
+            await nothing_else_happens()
+            tasks.create_task(share("late"))
+            await nothing_else_happens()
+            assert done == ["a begins", "b begins"]
+            release.set()
+        return done
+
+    done = asyncio.run(scene())
+    assert done.index("alone") < done.index("late begins")
+
+
+def test_idle_waits_for_all_who_act() -> None:
+    async def scene() -> None:
+        turns, release = Turns(), asyncio.Event()
+
+        async def share() -> None:
+            async with turns.shared():
+                await release.wait()
+
+        sharing = asyncio.create_task(share())
+        await nothing_else_happens()
+        idle = asyncio.create_task(turns.idle())
+        await nothing_else_happens()
+        assert not idle.done()
+        release.set()
+        await idle
+        await sharing
+
+    asyncio.run(scene())
+
+
+def test_one_who_gives_up_waiting_to_be_alone_blocks_nobody() -> None:
+    async def scene() -> None:
+        turns = Turns()
+
+        async def alone() -> None:
+            async with turns.alone():
+                raise AssertionError("never its turn")
+
+        async with turns.shared():
+            waiting = asyncio.create_task(alone())
+            await nothing_else_happens()
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            async with turns.shared():
+                pass
+
+    asyncio.run(scene())
