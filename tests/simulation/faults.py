@@ -5,6 +5,7 @@ seeded source; probabilities differ from seed to seed, so that seeds differ in c
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -66,21 +67,27 @@ class Weather:
     pause: Callable[[], None] = lambda: None
     travelling: list[Callable[[], None]] = field(default_factory=list)
     """PUTs that were sent and have not arrived."""
+    struck: Counter[str] = field(default_factory=Counter)
+    """How often each fault was rolled."""
 
-    def happens(self, chance: float) -> bool:
-        """Roll one fault."""
-        return chance > 0 and self.dice.random() < chance
+    def happens(self, fault: str, times: float = 1.0) -> bool:
+        """Roll one fault, some times as likely as the seed's character has it."""
+        chance = times * getattr(self.character, fault)
+        if chance <= 0 or self.dice.random() >= chance:
+            return False
+        self.struck[fault] += 1
+        return True
 
     def strike(self) -> None:
         """What may befall any call: the process stops for a while, or for ever."""
-        if self.happens(self.character.pause):
+        if self.happens("pause"):
             self.pause()
-        if self.happens(self.character.crash / 4):
+        if self.happens("crash", 1 / 4):
             raise Crash
 
     def outage(self, what: str) -> None:
         """Raise Unavailable now and then."""
-        if self.happens(self.character.outage):
+        if self.happens("outage"):
             raise Unavailable(f"{what} does not answer")
 
     def land(self) -> None:
@@ -125,16 +132,16 @@ class StormyStore:
         def arrive() -> None:
             self.inner.put_if_absent(path, content, 0.0)
 
-        if weather.happens(weather.character.late):
+        if weather.happens("late"):
             weather.travelling.append(arrive)
-            if weather.happens(weather.character.crash * 4):
+            if weather.happens("crash", 4):
                 raise Crash
             return Put.UNKNOWN
-        if weather.happens(weather.character.dropped):
+        if weather.happens("dropped"):
             return Put.UNKNOWN
         answer = self.inner.put_if_absent(path, content, deadline_s)
         weather.strike()
-        return Put.UNKNOWN if weather.happens(weather.character.lost_answer) else answer
+        return Put.UNKNOWN if weather.happens("lost_answer") else answer
 
     def put(self, path: str, content: bytes) -> None:
         """Write a file."""
@@ -176,7 +183,7 @@ class StormyConsumer:
     def commit(self, next_offsets: Mapping[TopicPartition, Offset]) -> None:
         """Record offsets, lose the request, or lose the answer."""
         self.weather.strike()
-        if self.weather.happens(self.weather.character.outage):
+        if self.weather.happens("outage"):
             raise Fenced("the group has moved on")
         self.inner.commit(next_offsets)
         self.weather.outage("the group's coordinator")
@@ -202,10 +209,10 @@ class StormyProducer:
     def flush(self, timeout_s: float) -> None:
         """Deliver all, or a part and then fail or crash."""
         weather = self.weather
-        if weather.happens(weather.character.crash):
+        if weather.happens("crash"):
             self.inner.deliver(weather.dice.randint(0, len(self.inner.queued)))
             raise Crash
-        if weather.happens(weather.character.outage):
+        if weather.happens("outage"):
             self.inner.deliver(weather.dice.randint(0, len(self.inner.queued)))
             self.inner.queued.clear()
             raise OutcomeUnknown("the broker did not acknowledge")

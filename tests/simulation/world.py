@@ -165,7 +165,7 @@ class World:
         self.depth -= 1
 
     def _reach(self, point: str) -> None:
-        if self.weather.happens(self.weather.character.crash / 8):
+        if self.weather.happens("crash", 1 / 8):
             raise Crash(point)
 
     def _kill(self) -> None:

@@ -137,15 +137,14 @@ def understood(case: _Case) -> Rejection | None:
             "deletion vectors are not supported by this release",
             "rewrite the files instead",
         )
-    for index, predicate in enumerate(case.candidate.reads.predicates):
-        wrong = predicates.wrong_with(predicate, case.policy.predicate_nodes_max)
-        if wrong:
-            return flaw(
-                "bad_predicate",
-                f"reads.predicates[{index}]",
-                wrong,
-                "use the grammar of read sets, or say `opaque`",
-            )
+    wrong = predicates.wrong_with(case.candidate.reads.predicates, case.policy.predicate_nodes_max)
+    if wrong is not None:
+        return flaw(
+            "bad_predicate",
+            f"reads.predicates[{wrong[0]}]",
+            wrong[1],
+            "use the grammar of read sets, or say `opaque`",
+        )
     return None
 
 

@@ -172,7 +172,12 @@ def concurrent_append(standing: Standing, winner: Entry) -> Found | None:
     if candidate.reads.whole_table or not columns:
         path = winner.added[0][0]
         return Found(f"added {path!r}, and the whole table was read", path)
+    asked: set[frozenset[tuple[str, str | None]]] = set()
     for path, values in winner.added:
+        alike = frozenset(values.items())
+        if alike in asked:
+            continue
+        asked.add(alike)
         for predicate in candidate.reads.predicates:
             try:
                 if may_match_partition(predicate, values, standing.read.schema, columns):

@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from tidegate.committer import intake, machine, recovery
@@ -183,9 +184,19 @@ class Desk:
         return self.state
 
     def _batch(self) -> Sequence[Candidate]:
-        # An unregistered table has one proposal at a time: the one that may create it.
-        size = self.doors.policy.group_members_max if self.is_registered else 1
-        return [self.queue[place].candidate for place in range(min(size, len(self.queue)))]
+        """Return as many from the head of the queue as may share an entry, claims included."""
+        if not self.is_registered:
+            # One at a time: it may be the one that creates the table, or not.
+            return [self.queue[0].candidate]
+        policy = self.doors.policy
+        batch: list[Candidate] = []
+        size = 0
+        for waiting in islice(self.queue, policy.group_members_max):
+            size += intake.full_size(waiting.candidate)
+            if batch and size > policy.group_bytes_max:
+                break
+            batch.append(waiting.candidate)
+        return batch
 
     def _redeem_claims(self) -> None:
         for place in range(len(self._batch())):

@@ -96,6 +96,12 @@ def needs_claim(candidate: Candidate) -> bool:
     return candidate.proposal is not None and candidate.proposal.claim_check is not None
 
 
+def full_size(candidate: Candidate) -> int:
+    """Return the size of a candidate with the actions that it claims, read or not."""
+    claimed = needs_claim(candidate) and candidate.proposal and candidate.proposal.claim_check
+    return candidate.size + (claimed.size if claimed else 0)
+
+
 def _with(candidate: Candidate, read: Callable[[], Content]) -> Candidate:
     try:
         return replace(candidate, content=read())

@@ -42,7 +42,7 @@ class Lane:
 
     def take(self, record: Record) -> None:
         """Bring a record to the desk of its table, or answer it where it has none."""
-        self.reception.unsettled[record.offset] = None
+        self.reception.unsettled[record.offset] = len(record.value or b"")
         self.position = Offset(record.offset + 1)
         read = read_record(record.value, record.offset, self.doors.policy)
         if isinstance(read, Letter):
@@ -54,10 +54,17 @@ class Lane:
 
     def work(self) -> bool:
         """Let each desk settle one entry, and tell; return whether more could be done at once."""
-        busy = False
+        busy = has_loaded = False
         for desk in list(self.reception.desks.values()):
-            if desk.rests_until_s <= self.doors.clock.boot_s():
-                busy = self._attend(desk) or busy
+            if desk.rests_until_s > self.doors.clock.boot_s():
+                continue
+            if desk.state is None and not desk.queue:
+                # After an assignment there may be many; between two the group hears from us.
+                if has_loaded:
+                    busy = True
+                    continue
+                has_loaded = True
+            busy = self._attend(desk) or busy
         return busy
 
     def make_durable(self) -> Offset | None:
@@ -73,14 +80,35 @@ class Lane:
             self.moved.clear()
             telling.flush()
             reach("after_state")
+        return self._safe if self._safe != self.committed else None
+
+    @property
+    def lags(self) -> bool:
+        """Whether something was told that is not known to be durable, or an offset may move."""
+        return bool(self.reception.telling.waiting or self.moved or self._safe != self.committed)
+
+    @property
+    def _safe(self) -> Offset | None:
+        """The next offset to read for whoever comes after us: all before it have their answer."""
         first = next(iter(self.reception.unsettled), None)
-        safe = self.position if first is None else Offset(first)
-        return None if safe == self.committed else safe
+        return self.position if first is None else Offset(first)
 
     @property
     def unsettled(self) -> int:
         """How many deliveries have no answer yet."""
         return len(self.reception.unsettled)
+
+    @property
+    def unsettled_bytes(self) -> int:
+        """How large they are together."""
+        return sum(self.reception.unsettled.values())
+
+    @property
+    def oldest_wait_s(self) -> float:
+        """How long the oldest of them has been waiting."""
+        queues = (desk.queue for desk in self.reception.desks.values())
+        since_s = [queue[0].since_s for queue in queues if queue]
+        return self.doors.clock.boot_s() - min(since_s) if since_s else 0.0
 
     @property
     def waits_until_s(self) -> float | None:

@@ -1,6 +1,6 @@
-"""Whether a predicate of a read set is of the grammar: checked before anything evaluates it."""
+"""Whether the predicates of a read set are of the grammar: checked before they are evaluated."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidegate.delta.files import grammar
@@ -18,20 +18,27 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def wrong_with(predicate: Any, nodes_max: int) -> str | None:
-    """Return what is wrong with a predicate, or None."""
-    waiting = [predicate]
-    for seen in range(nodes_max + 1):
-        if not waiting:
-            return None
-        if seen == nodes_max:
-            return f"has more than {nodes_max} nodes"
-        node = waiting.pop()
-        wrong = _wrong_with_node(node)
-        if wrong:
-            return wrong
-        waiting += node.get("args", ()) if node["op"] in ("and", "or") else ()
-        waiting += [node["arg"]] if node["op"] == "not" else []
+def wrong_with(predicates: Sequence[Any], nodes_max: int) -> tuple[int, str] | None:
+    """Return which predicate is wrong and what is wrong with it, or None.
+
+    `nodes_max` bounds the nodes and the values of all of them together.
+    """
+    left = nodes_max
+    for index, predicate in enumerate(predicates):
+        waiting = [predicate]
+        while waiting:
+            node = waiting.pop()
+            wrong = _wrong_with_node(node)
+            if wrong:
+                return index, wrong
+            left -= 1 + len(node.get("values", ()))
+            if left < 0:
+                return (
+                    index,
+                    f"has, with the ones before it, more than {nodes_max} nodes and values",
+                )
+            waiting += node.get("args", ()) if node["op"] in ("and", "or") else ()
+            waiting += [node["arg"]] if node["op"] == "not" else []
     return None
 
 

@@ -37,14 +37,14 @@ STALE_S: Final = 1.0
 
 @dataclass
 class Reception:
-    """The desks of a topic partition, and the deliveries that have no answer yet, ascending."""
+    """The desks of a topic partition, and the deliveries without an answer: offset -> size."""
 
     at: TopicPartition
     doors: Doors
     telling: Telling
     origin: Origin
     desks: dict[UUID, Desk] = field(default_factory=dict)
-    unsettled: dict[int, None] = field(default_factory=dict)
+    unsettled: dict[int, int] = field(default_factory=dict)
     opened_s: float = 0.0
 
     def open(self) -> Known:

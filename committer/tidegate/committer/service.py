@@ -16,7 +16,7 @@ from tidegate.committer.telling import Telling
 from tidegate.delta.errors import Fenced
 from tidegate.runtime.bus import Consumer, Polled, Producer, TopicPartition
 from tidegate.runtime.logs import log_event
-from tidegate.runtime.metrics import IN_FLIGHT
+from tidegate.runtime.metrics import IN_FLIGHT, QUEUE_AGE
 from tidegate.runtime.service import Running
 
 RECORDS_MAX: Final = 1_000
@@ -25,8 +25,11 @@ RECORDS_MAX: Final = 1_000
 UNSETTLED_MAX: Final = 5_000
 """Records read and not answered, past which a topic partition is not read on."""
 
+BYTES_MAX: Final = 64 * 1024 * 1024
+"""Their size, likewise."""
+
 DURABLE_S: Final = 0.2
-"""How long what was told may wait for its flush and the offset, while there is work."""
+"""How long the registry and the offset may lag behind what was told: one round trip for many."""
 
 IDLE_S: Final = 0.25
 STEP_SPARE_S: Final = 30.0
@@ -43,7 +46,7 @@ class CommitterLoop:
     producer: Producer = field(init=False)
     lanes: dict[TopicPartition, Lane] = field(default_factory=dict)
     paused: set[TopicPartition] = field(default_factory=set)
-    durable_s: float = 0.0
+    lags_since_s: float | None = None
     is_busy: bool = False
 
     def __post_init__(self) -> None:
@@ -64,9 +67,10 @@ class CommitterLoop:
                 self.lanes[record.at].take(record)
         busy = [lane.work() for lane in self.lanes.values()]
         self.is_busy = any(busy)
-        self._make_durable()
+        self._keep_up()
         self._press_back()
         IN_FLIGHT.set(self.unsettled)
+        QUEUE_AGE.set(max((lane.oldest_wait_s for lane in self.lanes.values()), default=0.0))
         return self.is_busy
 
     @property
@@ -76,7 +80,6 @@ class CommitterLoop:
 
     def finish(self) -> None:
         """Make durable what was told, and record the offsets. Raises: as `step`."""
-        self.is_busy = False
         self._make_durable()
         self.producer.close()
 
@@ -89,6 +92,8 @@ class CommitterLoop:
             return 0.0
         now_s = self.doors.clock.boot_s()
         waits = [until for lane in self.lanes.values() if (until := lane.waits_until_s) is not None]
+        if self.lags_since_s is not None:
+            waits.append(self.lags_since_s + DURABLE_S)
         return max(0.0, min([timeout_s, *(until - now_s for until in waits)]))
 
     def _rebalance(self, polled: Polled) -> None:
@@ -109,17 +114,25 @@ class CommitterLoop:
             app_id=f"tidegate/{topic_id}/{at.partition}",
             engine=self.doors.engine,
         )
-        telling = Telling(self.producer, self.doors.topics, at.partition)
+        telling = Telling(self.producer, self.doors.topics, at.partition, self.doors.clock)
         reception = Reception(at, self.doors, telling, origin)
         reception.open()
         return Lane(self.doors, reception)
 
-    def _make_durable(self) -> None:
-        """Flush, and record the offsets: at rest at once, under load every so often."""
-        now_s = self.doors.clock.boot_s()
-        if self.is_busy and now_s - self.durable_s < DURABLE_S:
+    def _keep_up(self) -> None:
+        """Make durable what was told, every so often: what is sent is on its way before that."""
+        if not any(lane.lags for lane in self.lanes.values()):
+            self.lags_since_s = None
             return
-        self.durable_s = now_s
+        now_s = self.doors.clock.boot_s()
+        if self.lags_since_s is None:
+            self.lags_since_s = now_s
+        elif now_s - self.lags_since_s >= DURABLE_S:
+            self._make_durable()
+
+    def _make_durable(self) -> None:
+        """Flush what was told, then the registry; then record the offsets."""
+        self.lags_since_s = None
         safe = {
             at: offset
             for at, lane in self.lanes.items()
@@ -142,11 +155,11 @@ class CommitterLoop:
 
     def _press_back(self) -> None:
         for at, lane in self.lanes.items():
-            waiting = lane.unsettled
-            if waiting > UNSETTLED_MAX and at not in self.paused:
+            fullness = max(lane.unsettled / UNSETTLED_MAX, lane.unsettled_bytes / BYTES_MAX)
+            if fullness > 1 and at not in self.paused:
                 self.consumer.pause(at)
                 self.paused.add(at)
-            elif waiting <= UNSETTLED_MAX // 2 and at in self.paused:
+            elif fullness <= 1 / 2 and at in self.paused:
                 self.consumer.resume(at)
                 self.paused.discard(at)
 

@@ -17,8 +17,15 @@ from tidegate.pipeline.outcome import Outcome, Rejection
 from tidegate.pipeline.published import CommitRecord, TableRecord
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Producer, Record, TopicPartition
+from tidegate.runtime.clock import Clock
 from tidegate.runtime.logs import log_event
-from tidegate.runtime.metrics import CONFLICTS, DEAD_LETTERS, EXTERNAL_VERSIONS, PROPOSALS
+from tidegate.runtime.metrics import (
+    CONFLICTS,
+    DEAD_LETTERS,
+    EXTERNAL_VERSIONS,
+    PROPOSAL_LATENCY,
+    PROPOSALS,
+)
 
 FLUSH_S: Final = 30.0
 LETTER_BYTES_MAX: Final = 3 * 1024 * 1024
@@ -33,6 +40,7 @@ class Telling:
     producer: Producer
     topics: Topics
     partition: int
+    clock: Clock
     waiting: int = 0
     """Records published since the last flush."""
 
@@ -50,8 +58,13 @@ class Telling:
             sub_index=verdict.place,
             in_commit_timestamp=entry.timestamp if entry else None,
             rejection=verdict.rejection,
+            decided_ms=self.clock.now_ms(),
         )
         self.outcome(outcome, record.name)
+        created_ms = candidate.proposal.created_ms if candidate.proposal else None
+        if created_ms is not None and outcome.decided_ms is not None:
+            waited_ms = max(0, outcome.decided_ms - created_ms)
+            PROPOSAL_LATENCY.labels(record.name).observe(waited_ms / 1000)
         if candidate.is_cancel:
             log_event(_log, "gave_up", table=record.name, proposal=target_of(candidate))
 

@@ -1,5 +1,6 @@
 """The topics as they are in a cluster, against the topics as they are declared."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -17,7 +18,8 @@ from tidegate.pipeline.topics import Topic
 from tidegate.runtime.kafka_errors import translated
 from tidegate.runtime.kafka_settings import KafkaSettings, for_librdkafka
 
-_ANSWER_S: Final = 30.0
+_ANSWER_S: Final = 15.0
+_log = logging.getLogger(__name__)
 _BROKERS_CHOICE: Final = -1
 """Leaves the replication factor to the cluster's default."""
 
@@ -123,7 +125,7 @@ def _partitions(admin: AdminClient) -> dict[str, int]:
 
 
 def _admin(settings: KafkaSettings) -> AdminClient:
-    return AdminClient(dict(for_librdkafka(settings)))
+    return AdminClient({"logger": _log, **for_librdkafka(settings)})
 
 
 def _silent(settings: KafkaSettings) -> Unavailable:

@@ -19,7 +19,7 @@ EQUAL: Row = {"op": "=", "column": ["p"], "value": 1, "type": "integer"}
     ],
 )
 def test_the_grammar_is_understood(predicate: Row) -> None:
-    assert wrong_with(predicate, 100) is None
+    assert wrong_with([predicate], 100) is None
 
 
 @pytest.mark.parametrize(
@@ -37,10 +37,20 @@ def test_the_grammar_is_understood(predicate: Row) -> None:
     ],
 )
 def test_what_is_not_of_the_grammar_is_named(predicate: object) -> None:
-    assert wrong_with(predicate, 100)
+    assert wrong_with([predicate], 100)
 
 
-def test_a_predicate_has_a_size() -> None:
-    many = {"op": "or", "args": [EQUAL] * 50}
-    assert wrong_with(many, 51) is None
-    assert wrong_with(many, 50)
+def test_all_predicates_together_have_a_size() -> None:
+    many: Row = {"op": "or", "args": [EQUAL] * 50}
+    values: Row = {"op": "in", "column": ["p"], "values": [1] * 50, "type": "integer"}
+    assert wrong_with([many, values], 102) is None
+    assert wrong_with([many, values], 101) == (
+        1,
+        "has, with the ones before it, more than 101 nodes and values",
+    )
+
+
+def test_the_wrong_one_is_named() -> None:
+    found = wrong_with([EQUAL, {"op": "like"}], 100)
+    assert found is not None
+    assert found[0] == 1

@@ -1,5 +1,6 @@
 """The loop over doors in memory: creating, settling, telling, recovering, living with others."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -349,6 +350,23 @@ def test_reading_stops_while_too_much_waits(monkeypatch: pytest.MonkeyPatch, gat
     gate.settle(60)
     assert gate.loop.unsettled == 0
     assert len(gate.outcomes()) == 21
+
+
+def test_idle_tables_are_loaded_one_a_step(gate: Gate) -> None:
+    for number in range(3):
+        fields: dict[str, Any] = {"table": UUID(int=100 + number)}
+        gate.ask(create(**fields, table_root=f"memory://tables/t{number}"))
+    gate.restart()
+    loaded = []
+    for _ in range(8):
+        gate.loop.step()
+        desks = [
+            desk for lane in gate.loop.lanes.values() for desk in lane.reception.desks.values()
+        ]
+        loaded.append(sum(desk.state is not None for desk in desks))
+    assert loaded == sorted(loaded)
+    assert loaded[-1] == 4
+    assert {after - before for before, after in itertools.pairwise(loaded)} <= {0, 1}
 
 
 def test_a_clean_stop_leaves_nothing_behind(gate: Gate) -> None:

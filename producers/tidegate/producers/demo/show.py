@@ -74,7 +74,7 @@ def versions_table(name: str, history: Iterable[Commit], rows_max: int = 40) -> 
         table.add_row(
             str(commit.version),
             named or (info.operation if info and info.operation else "-"),
-            "tidegate" if told else (info.engine_info or "external") if info else "external",
+            (info and (info.user_metadata or info.engine_info)) or "-",
             str(len(accepted)),
             str(len(told.refused) if told else 0),
             str(len(commit.adds)),

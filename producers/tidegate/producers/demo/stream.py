@@ -34,6 +34,7 @@ def stream(
         flights.writeStream.format("tidegate")
         .option("checkpointLocation", str(checkpoint))
         .option("kafka.bootstrap.servers", bootstrap)
+        .option("userMetadata", "stream")
         .trigger(availableNow=True)
         .start(table)
     )

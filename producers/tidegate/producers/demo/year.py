@@ -108,20 +108,21 @@ class Year:
         """Create both tables and append the first months."""
         self._create(self._places.flights, "flights", "first", ("month",), KEY)
         self._create(self._places.airlines, "airlines", "airlines", (), ("carrier",))
-        self._append(self._places.airlines, self._places.batch_input("airlines"))
-        self._append(self._places.flights, self._places.batch_input("first"))
-        self._append(self._places.flights, self._places.batch_input("more"))
+        self._append(self._places.airlines, self._places.batch_input("airlines"), "batch")
+        self._append(self._places.flights, self._places.batch_input("first"), "batch")
+        self._append(self._places.flights, self._places.batch_input("more"), "batch")
 
     def append_piece_by_piece(self) -> None:
         """Append the second writer's month, a file a commit."""
         use_in_this_thread(self._spark)
         for piece in sorted(self._places.batch_input("second").glob("*.parquet")):
-            self._append(self._places.flights, piece)
+            self._append(self._places.flights, piece, "second writer")
 
     def delete_cancelled(self) -> int | None:
         """Delete the cancelled flights of a month while others append."""
         use_in_this_thread(self._spark)
-        table = Table.for_path(self._spark, self._places.flights, self._options)
+        options = self._options_of("cancellations")
+        table = Table.for_path(self._spark, self._places.flights, options)
         return table.delete(f"month = {CANCELLED_OF} AND dep_time IS NULL")
 
     def race(self) -> tuple[Outcome, Rejected]:
@@ -155,15 +156,19 @@ class Year:
     ) -> None:
         schema = self._spark.read.parquet(str(self._places.batch_input(source))).schema
         properties = {**_PROPERTIES, "tidegate.cdc.keyColumns": ",".join(key)}
-        options = {**self._options, "name": name}
+        options = {**self._options_of("batch"), "name": name}
         Table.create(self._spark, root, schema, partitioned, properties, options)
 
-    def _append(self, root: str, source: Path) -> None:
+    def _append(self, root: str, source: Path, writer: str) -> None:
         rows = self._spark.read.parquet(str(source))
-        rows.write.format("tidegate").options(**self._options).mode("append").save(root)
+        options = self._options_of(writer)
+        rows.write.format("tidegate").options(**options).mode("append").save(root)
+
+    def _options_of(self, writer: str) -> dict[str, str]:
+        return {**self._options, "userMetadata": writer}
 
     def _delete(self, condition: str, line: threading.Barrier | None) -> Outcome | Rejected:
-        asked = for_writing({**self._options, "path": self._places.flights})
+        asked = for_writing({**self._options_of("racer"), "path": self._places.flights})
         runner = _Together(SparkRunner(self._spark), line)
         try:
             outcome = delete(
