@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not declared so
@@ -125,7 +125,8 @@ def _partitions(admin: AdminClient) -> dict[str, int]:
 
 
 def _admin(settings: KafkaSettings) -> AdminClient:
-    return AdminClient({"logger": _log, **for_librdkafka(settings)})
+    config: dict[str, Any] = {"logger": _log, **for_librdkafka(settings)}
+    return AdminClient(config)
 
 
 def _silent(settings: KafkaSettings) -> Unavailable:
