@@ -17,10 +17,20 @@ from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
 from tidegate.pipeline.topics import Topics, partition_of
+from tidegate.pipeline.trace import TRACEPARENT
 from tidegate.producers import draft
-from tidegate.runtime.bus import Bus, Offset, Producer, Reader, Record, TopicPartition
+from tidegate.runtime.bus import (
+    Bus,
+    Headers,
+    Offset,
+    Producer,
+    Reader,
+    Record,
+    TopicPartition,
+)
 from tidegate.runtime.clock import Clock, SystemClock, new_id
 from tidegate.runtime.registry import find_table, read_registry
+from tidegate.runtime.tracing import traceparent
 
 TIMEOUT_S: Final = 120.0
 """How long a writer waits for its outcome, unless told otherwise."""
@@ -132,10 +142,11 @@ class Client:
         """Send a proposal and return its outcome, whatever it is; see `result`.
 
         The same bytes may be proposed any number of times, by any program: they are committed at
-        most once, and every answer says the same.
+        most once, and every answer says the same. The environment's TRACEPARENT goes with them.
         Raises: OutcomeUnknown, when no answer came in time; Unavailable, when nothing was sent.
         """
         value = encode(proposal)
+        named = headers(proposal, [(TRACEPARENT, traceparent().encode())])
         lane = self._lane(proposal)
         reader = self._readers()
         deadline_s = self.clock.boot_s() + timeout_s
@@ -144,7 +155,7 @@ class Client:
         while (now_s := self.clock.boot_s()) < deadline_s:
             until_s = min(now_s + self._patience_s, deadline_s)
             try:
-                self._send(lane.proposals, proposal, value, until_s - now_s)
+                self._send(lane.proposals, value, named, until_s - now_s)
                 outcome = self._await(lane.outcomes, waited, until_s)
             except Unavailable as error:
                 silence, outcome = error, None
@@ -179,10 +190,10 @@ class Client:
             self._reader = self._bus.reader()
         return self._reader
 
-    def _send(self, at: TopicPartition, proposal: Proposal, value: bytes, timeout_s: float) -> None:
+    def _send(self, at: TopicPartition, value: bytes, named: Headers, timeout_s: float) -> None:
         if self._producer is None:
             self._producer = self._bus.producer()
-        self._producer.publish(at, str(proposal.table).encode(), value, headers(proposal))
+        self._producer.publish(at, dict(named)["table"], value, named)
         self._producer.flush(timeout_s)
 
     def _await(self, at: TopicPartition, waited: "_Waiting", until_s: float) -> Outcome | None:
