@@ -240,7 +240,10 @@ def _describe(outcome: Outcome) -> str:
     head = f"proposal {outcome.proposal_id} for table {outcome.table} was {outcome.status}"
     if rejection is None:
         return f"{head}; `tidegate proposals show {outcome.proposal_id}` tells more"
-    parts = [f"{head} by the rule {rejection.rule}: {rejection.reason}"]
+    # Spark hands a writer's error on as text alone: what it is called has to stand in there.
+    named = rejection.exception or rejection.error_class
+    rule = f"{rejection.rule} ({named})" if named else rejection.rule
+    parts = [f"{head} by the rule {rule}: {rejection.reason}"]
     if rejection.winner_version is not None:
         parts.append(f"the winner is version {rejection.winner_version}")
     if rejection.path is not None and rejection.path not in rejection.reason:

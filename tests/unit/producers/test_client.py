@@ -162,7 +162,12 @@ def test_a_rejection_is_raised_with_delta_sparks_exception_and_the_winner() -> N
     error = raised.value
     assert error.error_class == "ConcurrentAppendException"
     assert error.rule == "concurrent_append"
-    for part in ("concurrent_append", "version 7", "b.parquet", "run the operation again"):
+    for part in (
+        "concurrent_append (ConcurrentAppendException)",
+        "version 7",
+        "b.parquet",
+        "run the operation again",
+    ):
         assert part in str(error)
     assert pickle.loads(pickle.dumps(error)).outcome == error.outcome
 
