@@ -62,7 +62,19 @@ def _read(spark: SparkSession, folder: str) -> dict[str, Any]:
         "counts": counts,
         "columns": rows.column_names,
         "rows": [repr(row) for row in rows.to_pylist()],
+        "changes": _changes(spark, folder, history[-1]["version"]) if _is_fed(table) else None,
     }
+
+
+def _is_fed(table: DeltaTable) -> bool:
+    properties = table.detail().select("properties").collect()[0]["properties"]
+    return bool(properties.get("delta.enableChangeDataFeed") == "true")
+
+
+def _changes(spark: SparkSession, folder: str, start: int) -> list[str]:
+    reader = spark.read.format("delta").option("readChangeFeed", "true")
+    changes = reader.option("startingVersion", start).load(folder)
+    return sorted(repr(row) for row in changes.toArrow().to_pylist())
 
 
 if __name__ == "__main__":

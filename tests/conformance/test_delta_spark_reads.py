@@ -1,4 +1,4 @@
-"""Tables written through the gate, as delta-spark reads them: rows, history, every version."""
+"""Tables that we write, as delta-spark reads them: rows, history, versions, the change feed."""
 
 import json
 import os
@@ -10,21 +10,23 @@ from typing import Any
 import pytest
 
 from tests.conformance.delta_spark_program import NO_JAR
-from tests.conformance.written_tables import TABLES, Gate, Written
+from tests.conformance.written_tables import TABLES, Gate, Written, fed
 from tidegate.producers.history import history
+from tidegate.runtime.change_rows import read_changes
 from tidegate.runtime.data_files import read_table
 from tidegate.runtime.open_table import open_snapshot
 
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
-NAMES = [build.__name__ for build in TABLES]
+BUILT = (*TABLES, fed)
+NAMES = [build.__name__ for build in BUILT]
 
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
     gate = Gate(tmp_path_factory.mktemp("tables"))
-    return {build.__name__: build(gate) for build in TABLES}
+    return {build.__name__: build(gate) for build in BUILT}
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +76,20 @@ def test_every_version_has_as_many_rows(
     for version, count in foreign[name]["counts"].items():
         snapshot = open_snapshot(store, int(version))
         assert read_table(store, snapshot, ["k"]).num_rows == count, f"version {version}"
+
+
+def test_changes_are_the_same(tables: dict[str, Written], foreign: dict[str, Any]) -> None:
+    store = tables["fed"].store
+    oldest = min(one.version for one in history(store))
+    ours = sorted(repr(row) for row in read_changes(store, oldest).to_pylist())
+    assert foreign["fed"]["changes"] == ours
+    kinds = ("insert", "delete", "update_preimage", "update_postimage")
+    assert all(any(f"'{kind}'" in row for row in ours) for kind in kinds)
+
+
+def test_only_the_checkpointers_files_tell_of_the_first_versions(
+    tables: dict[str, Written], foreign: dict[str, Any]
+) -> None:
+    for name in ("kept_short", "fed"):
+        assert foreign[name]["history"][-1][0] > 0
+        assert not (tables[name].path / "_delta_log" / f"{0:020d}.json").exists()

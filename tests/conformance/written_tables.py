@@ -9,14 +9,20 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
+from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 
+from tidegate.checkpointer.service import Checkpointer
+from tidegate.checkpointer.settings import CheckpointerSettings
 from tidegate.committer.doors import Doors
 from tidegate.committer.service import CommitterLoop
 from tidegate.committer.settings import CommitterSection
+from tidegate.delta.names import LOG_FOLDER, checkpoint_name, compacted_name
 from tidegate.delta.schema.arrow import from_arrow
 from tidegate.pipeline.codec import encode, headers
+from tidegate.pipeline.published import CommitRecord
 from tidegate.pipeline.topics import Topics
 from tidegate.producers import draft
 from tidegate.producers.client import Client
@@ -39,9 +45,11 @@ from tidegate.producers.writing import (
 from tidegate.runtime.bus import Offset, Record, TopicPartition
 from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
 from tidegate.runtime.clock import SystemClock, new_id
+from tidegate.runtime.health import Health
 from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.memory_bus import MemoryBus, MemoryReader
 from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.service import Running
 from tidegate.runtime.stores import canonical_root, open_store
 
 CLOCK = SystemClock()
@@ -73,7 +81,7 @@ class _WritersReader(MemoryReader):
 
 @dataclass
 class Gate:
-    """Writers before a committer that may write below one folder."""
+    """Writers before a committer that may write below one folder, and a checkpointer behind it."""
 
     folder: Path
 
@@ -91,6 +99,8 @@ class Gate:
         )
         self.bus.loop = CommitterLoop(doors)
         self.client = Client(self.bus, topics, CLOCK)
+        running = Running(CLOCK, Health(CLOCK))
+        self.checkpointer = Checkpointer(CheckpointerSettings(), bus, running)
 
     def table(self, name: str) -> "Written":
         return Written(self, self.folder / name)
@@ -164,6 +174,26 @@ class Written:
         move_hint_forward(self.store, write_classic(self.store, snapshot, CLOCK.now_ms()))
         for version in range(snapshot.version):
             self.store.delete(f"_delta_log/{version:020d}.json")
+
+    def ring(self, version: int) -> None:
+        """Tell the checkpointer of a version that another writer made."""
+        told = CommitRecord(
+            table=UUID(int=1),
+            table_root=self.store.root,
+            version=version,
+            sha256="0" * 64,
+            size=0,
+            author="external",
+        )
+        self.gate.checkpointer.notice(told)
+
+    def forget_before(self, checkpoint: int) -> None:
+        """Remove every file of the log that is older than a checkpoint, which must be there."""
+        log = self.path / LOG_FOLDER
+        assert (log / checkpoint_name(checkpoint)).is_file(), f"no checkpoint {checkpoint}"
+        for file in log.iterdir():
+            if file.name[:20].isdigit() and int(file.name[:20]) < checkpoint:
+                file.unlink()
 
 
 def plain_types(gate: Gate) -> Written:
@@ -262,6 +292,50 @@ def overwritten(gate: Gate) -> Written:
     return table
 
 
+def kept_short(gate: Gate) -> Written:
+    """A log of which the checkpointer's checkpoint is all that is left of the first versions."""
+    table = gate.table("kept-short")
+    table.create(numbers(0).schema, {"delta.checkpointInterval": "10"}, "p")
+    for batch in range(8):
+        table.write(numbers(10, start=10 * batch), batch=batch)
+    table.delete("k BETWEEN 3 AND 5")
+    table.write(numbers(10, start=100), txnappid="job", txnversion="1")
+    gate.checkpointer.look()
+    table.delete("k > 20 AND p = 1")
+    for batch in range(8, 13):
+        table.write(numbers(3, start=10 * batch), batch=batch)
+    gate.checkpointer.look()
+    assert (table.path / LOG_FOLDER / compacted_name(11, 15)).is_file()
+    table.forget_before(10)
+    return table
+
+
+def fed(gate: Gate) -> Written:
+    """A table by delta-rs that records its changes, with the checkpointer's files in its log."""
+    table = gate.table("fed")
+    root, unkept = table.store.root, PostCommitHookProperties(create_checkpoint=False)
+    feed = {"delta.enableChangeDataFeed": "true", "delta.checkpointInterval": "4"}
+    for start in range(0, 400, 100):
+        write_deltalake(
+            root,
+            numbers(10, start=start),
+            mode="append",
+            partition_by=["p"],
+            configuration=feed,
+            post_commithook_properties=unkept,
+        )
+    foreign = DeltaTable(root)
+    foreign.update({"k": "k + 1000"}, predicate="k < 4", post_commithook_properties=unkept)
+    table.ring(foreign.version())
+    foreign.delete("k BETWEEN 6 AND 9", post_commithook_properties=unkept)
+    foreign.delete("p = 1", post_commithook_properties=unkept)
+    foreign.update({"k": "k + 2000"}, predicate="k >= 300", post_commithook_properties=unkept)
+    write_deltalake(root, numbers(5), mode="append", post_commithook_properties=unkept)
+    table.ring(foreign.version())
+    table.forget_before(4)
+    return table
+
+
 def numbers(count: int, start: int = 0) -> pa.Table:
     """Return keys from `start`, and two partitions."""
     keys = range(start, start + count)
@@ -275,4 +349,5 @@ TABLES: tuple[Callable[[Gate], Written], ...] = (
     odd_partitions,
     busy_log,
     overwritten,
+    kept_short,
 )

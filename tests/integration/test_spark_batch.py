@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tidegate.producers.connection import client_for
 from tidegate.producers.files.rewriting import Rewritten
 from tidegate.producers.ledger import last_proposals
 from tidegate.producers.options import for_writing
+from tidegate.producers.source import use_session
 from tidegate.producers.table import Table
 from tidegate.producers.table.deletion import Rewriting, delete
 from tidegate.producers.table.rewriting import SparkRunner
@@ -105,6 +107,20 @@ def test_a_dataframe_is_created_appended_read_and_overwritten(gate: Gate) -> Non
     assert [row["proposals"] for row in history] == [1, 1, 1]
     client: Client = client_for(for_writing({**gate.options, "path": gate.path}).kafka)
     assert client.require("first").table_root == gate.table().root
+
+
+def test_a_thread_writes_once_it_uses_the_session(gate: Gate) -> None:
+    rows = gate.frame([(1,)], "k long")
+
+    def write() -> None:
+        use_session(gate.spark)
+        gate.write(rows)
+
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+            pool.submit(gate.write, rows).result()
+        pool.submit(write).result()
+    assert gate.keys() == [1]
 
 
 def test_an_app_transaction_is_written_once(gate: Gate) -> None:

@@ -17,10 +17,20 @@ from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
 from tidegate.pipeline.topics import Topics, partition_of
+from tidegate.pipeline.trace import TRACEPARENT
 from tidegate.producers import draft
-from tidegate.runtime.bus import Bus, Offset, Producer, Reader, Record, TopicPartition
+from tidegate.runtime.bus import (
+    Bus,
+    Headers,
+    Offset,
+    Producer,
+    Reader,
+    Record,
+    TopicPartition,
+)
 from tidegate.runtime.clock import Clock, SystemClock, new_id
 from tidegate.runtime.registry import find_table, read_registry
+from tidegate.runtime.tracing import traceparent
 
 TIMEOUT_S: Final = 120.0
 """How long a writer waits for its outcome, unless told otherwise."""
@@ -136,10 +146,11 @@ class Client:
         """Send a proposal and return its outcome, whatever it is; see `result`.
 
         The same bytes may be proposed any number of times, by any program: they are committed at
-        most once, and every answer says the same.
+        most once, and every answer says the same. The environment's TRACEPARENT goes with them.
         Raises: OutcomeUnknown, when no answer came in time; Unavailable, when nothing was sent.
         """
         value = encode(proposal)
+        named = headers(proposal, [(TRACEPARENT, traceparent().encode())])
         lane = self._lane(proposal)
         deadline_s = self.clock.boot_s() + timeout_s
         waited = _Waiting(proposal.proposal_id, sha256(value), self._start_of(lane.outcomes))
@@ -147,7 +158,7 @@ class Client:
         while (now_s := self.clock.boot_s()) < deadline_s:
             until_s = min(now_s + self._patience_s, deadline_s)
             try:
-                self._send(lane.proposals, proposal, value, until_s - now_s)
+                self._send(lane.proposals, value, named, until_s - now_s)
                 outcome = self._await(lane.outcomes, waited, until_s)
             except Unavailable as error:
                 silence, outcome = error, None
@@ -194,10 +205,10 @@ class Client:
             self._reader = self._bus.reader()
         return self._reader
 
-    def _send(self, at: TopicPartition, proposal: Proposal, value: bytes, timeout_s: float) -> None:
+    def _send(self, at: TopicPartition, value: bytes, named: Headers, timeout_s: float) -> None:
         if self._producer is None:
             self._producer = self._bus.producer()
-        self._producer.publish(at, str(proposal.table).encode(), value, headers(proposal))
+        self._producer.publish(at, dict(named)["table"], value, named)
         self._producer.flush(timeout_s)
 
     def _await(self, at: TopicPartition, waited: "_Waiting", until_s: float) -> Outcome | None:
@@ -244,7 +255,10 @@ def _describe(outcome: Outcome) -> str:
     head = f"proposal {outcome.proposal_id} for table {outcome.table} was {outcome.status}"
     if rejection is None:
         return f"{head}; `tidegate proposals show {outcome.proposal_id}` tells more"
-    parts = [f"{head} by the rule {rejection.rule}: {rejection.reason}"]
+    # Spark hands a writer's error on as text alone: what it is called has to stand in there.
+    named = rejection.exception or rejection.error_class
+    rule = f"{rejection.rule} ({named})" if named else rejection.rule
+    parts = [f"{head} by the rule {rule}: {rejection.reason}"]
     if rejection.winner_version is not None:
         parts.append(f"the winner is version {rejection.winner_version}")
     if rejection.path is not None and rejection.path not in rejection.reason:

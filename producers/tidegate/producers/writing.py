@@ -12,7 +12,7 @@ from uuid import UUID
 
 from tidegate.delta.actions import Add, Metadata, Protocol
 from tidegate.delta.errors import InvalidRequest
-from tidegate.delta.features.properties import append_only, validate
+from tidegate.delta.features.properties import append_only, check_names, validate
 from tidegate.delta.features.table import check_writable, protocol_for_new_table
 from tidegate.delta.files.columns import rows_to_adds
 from tidegate.delta.schema.types import StructType, format_schema, parse_schema
@@ -203,6 +203,7 @@ def creation(
     """
     root = options.place.root
     check_new(schema, partition_columns, root)
+    check_names(properties)
     validate(properties)
     columns = resolve_partition_columns(schema, partition_columns, root)
     metadata = Metadata(

@@ -1,5 +1,6 @@
 """The command of a service: `--config`, `--set`, `--help`, and the ladder around what it runs."""
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Final, NoReturn, TypeVar
@@ -27,6 +28,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 KINDS: Final[dict[str, type[ServiceSettings]]] = {}
 """The settings of each service whose command was loaded, by its name."""
 _errors = Console(stderr=True, highlight=False)
+_NOT_A_NAME: Final = re.compile(r"[^\w.-]")
 
 
 def service_app(name: str, kind: type[S], serve: Callable[[S, Running], None]) -> typer.Typer:
@@ -44,19 +46,27 @@ def service_app(name: str, kind: type[S], serve: Callable[[S, Running], None]) -
 
 def loaded(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S:
     """Return the settings, or end the command with what is wrong with them."""
+    given = list(pairs or ())
+    well_formed = overrides(pair for pair in given if "=" in pair)
     try:
-        return load(kind, config, overrides(pairs or ()))
+        return load(kind, config, well_formed, [_form(pair) for pair in given if "=" not in pair])
     except TidegateError as error:
         fail(error)
 
 
 def overrides(pairs: Iterable[str]) -> dict[str, str]:
     """Return `section.key=value` pairs as a mapping. Raises: Misconfigured, for another form."""
-    split = [pair.partition("=") for pair in pairs]
-    wrong = [name for name, equals, _ in split if not equals]
+    given = list(pairs)
+    wrong = [_form(pair) for pair in given if "=" not in pair]
     if wrong:
-        raise Misconfigured(f"--set {' --set '.join(wrong)}: write section.key=value")
+        raise Misconfigured("; ".join(wrong))
+    split = (pair.partition("=") for pair in given)
     return {name.strip(): value for name, _, value in split}
+
+
+def _form(pair: str) -> str:
+    """Return what is wrong with a pair; behind the setting's name there may stand a secret."""
+    return f"--set {_NOT_A_NAME.split(pair, maxsplit=1)[0]}: write section.key=value"
 
 
 def fail(error: TidegateError) -> NoReturn:

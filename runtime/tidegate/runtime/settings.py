@@ -7,7 +7,8 @@ for `kafka.bootstrap_servers`. One file may serve all services: each ignores the
 import difflib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -23,8 +24,19 @@ from tidegate.runtime.kafka_settings import KafkaSettings
 PREFIX: Final = "TIDEGATE__"
 NEIGHBOURS: Final = frozenset({"committer", "checkpointer", "cdc", "producers"})
 """Sections that belong to some service: known to all, read by one."""
-_SECRET: Final = ("secret", "password", "token", "credential", "account_key", "sas", "passphrase")
+_SECRET: Final = (
+    "secret",
+    "password",
+    "token",
+    "credential",
+    "account_key",
+    "sas",
+    "passphrase",
+    "key.pem",
+)
 _HIDDEN: Final = "**********"
+_LOGIN: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+"""The user and password that a URL may hold."""
 
 S = TypeVar("S", bound="ServiceSettings")
 
@@ -85,12 +97,14 @@ class _Given:
     origin: str
 
 
-def load(kind: type[S], config: Path | None, overrides: Mapping[str, str]) -> S:
-    """Return the settings of a service.
+def load(
+    kind: type[S], config: Path | None, overrides: Mapping[str, str], found: Sequence[str] = ()
+) -> S:
+    """Return the settings of a service; `found` is what was wrong before they were read.
 
     Raises: Misconfigured, listing everything that is wrong at once, each with its source.
     """
-    problems: list[str] = []
+    problems = list(found)
     tree: dict[str, Any] = {}
     origins: dict[tuple[str, ...], str] = {}
     for given in (
@@ -133,7 +147,9 @@ def _validated(
             path = tuple(str(part) for part in found["loc"])
             origin = _origin(path, origins)
             message = found["msg"].removeprefix("Value error, ")
-            problems.append(f"{'.'.join(path)} ({origin}): {message[:1].lower()}{message[1:]}")
+            if message[1:2].islower():
+                message = message[:1].lower() + message[1:]
+            problems.append(f"{'.'.join(path)} ({origin}): {message}")
     return None
 
 
@@ -152,14 +168,24 @@ def _from_file(kind: type[BaseModel], config: Path | None, problems: list[str]) 
         problems.append(f"{config}: cannot be read ({error.strerror}); check the path")
         return []
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        problems.append(f"{config}: is no YAML: {' '.join(str(error).split())}")
+        problems.append(f"{config}: is no YAML{_line(error)}")
         return []
     if content is None:
         return []
     if not isinstance(content, dict):
-        problems.append(f"{config}: should hold sections such as `kafka:`, not {content!r:.40}")
+        kind_found = type(content).__name__
+        problems.append(f"{config}: should hold sections such as `kafka:`, not one {kind_found}")
         return []
     return list(_leaves(kind, content, (), str(config)))
+
+
+def _line(error: yaml.YAMLError | UnicodeDecodeError) -> str:
+    """Return where a file stops being YAML; what stands there may be a secret, and is not said."""
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    if mark is None:
+        return ": it should be text in UTF-8"
+    where = f" at line {mark.line + 1}, column {mark.column + 1}"
+    return f"{where}: check quotes and indentation at and above it"
 
 
 def _leaves(
@@ -276,4 +302,6 @@ def _starred(value: object, name: str = "") -> object:
     if isinstance(value, list):
         return [_starred(item, name) for item in value]
     secret = any(word in name.lower() for word in _SECRET) or name.lower() == "key"
-    return _HIDDEN if secret and value else value
+    if secret and value:
+        return _HIDDEN
+    return _LOGIN.sub(_HIDDEN, value) if isinstance(value, str) else value

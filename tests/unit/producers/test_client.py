@@ -13,9 +13,12 @@ from tidegate.pipeline.codec import decode
 from tidegate.pipeline.outcome import Outcome, Rejection
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.topics import Topics, partition_of
+from tidegate.pipeline.trace import is_traceparent
 from tidegate.producers.client import Client, Rejected, result
 from tidegate.producers.draft import Stamp, Target, append
+from tidegate.runtime.bus import TopicPartition
 
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 ID = UUID("0192bbbb-0000-7000-8000-000000000001")
 APPENDED = Rejection(
     rule="concurrent_append",
@@ -77,6 +80,22 @@ def test_silence_is_answered_by_the_same_bytes_again() -> None:
     assert client.propose(proposal(), 60).version == 1
     assert len({value for _, value in gate.sent}) == 1
     assert len(gate.sent) == 3
+
+
+def test_a_proposal_carries_one_trace_however_often_it_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, gate = client_of(lambda sent, digest: [])
+    lane = gate.log(TopicPartition(gate.topics.proposals, 0))
+    for given in ("", TRACE):
+        monkeypatch.setenv("TRACEPARENT", given)
+        with pytest.raises(OutcomeUnknown):
+            client.propose(proposal(), 12)
+    traces = [dict(record.headers)["traceparent"].decode() for record in lane]
+    assert traces[3:] == [TRACE] * 3
+    assert traces[:3] == [traces[0]] * 3
+    assert is_traceparent(traces[0])
+    assert traces[0] != TRACE
 
 
 def test_an_answer_that_came_after_the_patience_is_found_by_the_next_look() -> None:
@@ -143,7 +162,12 @@ def test_a_rejection_is_raised_with_delta_sparks_exception_and_the_winner() -> N
     error = raised.value
     assert error.error_class == "ConcurrentAppendException"
     assert error.rule == "concurrent_append"
-    for part in ("concurrent_append", "version 7", "b.parquet", "run the operation again"):
+    for part in (
+        "concurrent_append (ConcurrentAppendException)",
+        "version 7",
+        "b.parquet",
+        "run the operation again",
+    ):
         assert part in str(error)
     assert pickle.loads(pickle.dumps(error)).outcome == error.outcome
 

@@ -108,6 +108,17 @@ def test_settings_are_validated_with_everything_that_is_wrong(
     assert "log.level" in shown
 
 
+def test_a_setting_of_another_form_is_listed_with_the_rest_and_its_value_is_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pairs = ["--set", "kafka.security.password:hush", "--set", "log.level=X"]
+    assert call("config", "validate", *pairs) == 2
+    shown = capsys.readouterr().err
+    assert "--set kafka.security.password: write section.key=value" in shown
+    assert "log.level" in shown
+    assert "hush" not in shown
+
+
 def test_an_unknown_service_has_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("config", "show", "nobody") == 2
     assert "nobody" in capsys.readouterr().err

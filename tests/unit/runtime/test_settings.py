@@ -136,8 +136,9 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
         tmp_path,
         "kafka:\n"
         "  security: {protocol: SASL_SSL, mechanism: PLAIN, username: me, password: hush1}\n"
-        "  client: {sasl.oauthbearer.client.secret: hush2}\n"
-        "storage: {secret_access_key: hush3, key: hush4, region: here}\n",
+        "  client: {sasl.oauthbearer.client.secret: hush2, ssl.key.pem: hush5}\n"
+        "storage: {secret_access_key: hush3, key: hush4, region: here,\n"
+        "  endpoint_url: 'http://me:hush6@store:9000/a@b'}\n",
     )
     settings = load(ServiceSettings, config, {})
     shown = redacted(settings)
@@ -145,9 +146,43 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
     assert "hush1" not in repr(settings)
     assert shown["kafka"]["security"]["username"] == "me"
     assert shown["storage"]["region"] == "here"
+    assert shown["storage"]["endpoint_url"].endswith("@store:9000/a@b")
 
 
 def test_a_wrong_secret_is_not_in_the_error() -> None:
     with pytest.raises(Misconfigured) as caught:
         load(ServiceSettings, None, {"kafka.security.password": "hush"})
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'kafka:\n  security:\n    password: "hush\n',
+        "kafka:\n  security:\n    password: *hush\n",
+        "kafka:\n  security:\n    password: !hush\n",
+        "kafka:\n  security:\n    password: @hush\n",
+        "- password: hush\n",
+        "hush",
+        "kafka: {security: hush}",
+        "kafka: {security: {password: [hush]}}",
+        "kafka: {security: {protocol: hush}}",
+        "storage: [hush]",
+    ],
+)
+def test_a_file_that_is_wrong_keeps_its_secrets(tmp_path: Path, text: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        load(ServiceSettings, file(tmp_path, text), {})
+    assert "hush" not in str(caught.value)
+
+
+def test_a_file_that_is_no_yaml_is_wrong_at_a_line(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="is no YAML at line 2, column 11: check quotes"):
+        load(ServiceSettings, file(tmp_path, "kafka:\n  client: @x\n"), {})
+
+
+def test_what_was_wrong_before_is_listed_with_the_rest() -> None:
+    with pytest.raises(Misconfigured) as caught:
+        load(ServiceSettings, None, {"http.port": "70000"}, ["--set a: write section.key=value"])
+    assert str(caught.value).startswith("2 settings are wrong")
+    assert "--set a: write" in str(caught.value)

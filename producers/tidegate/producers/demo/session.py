@@ -27,13 +27,3 @@ def open_session(name: str) -> SparkSession:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
-
-
-def use_in_this_thread(session: SparkSession) -> None:
-    """Make a session the active one of this thread: Spark finds Python data sources through it.
-
-    A thread that Python starts has no active session, and `format("tidegate")` is not found there.
-    """
-    jvm = session._jvm
-    assert jvm is not None, "a classic session has a JVM"
-    jvm.SparkSession.setActiveSession(session._jsparkSession)

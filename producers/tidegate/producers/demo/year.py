@@ -16,9 +16,9 @@ from tidegate.pipeline.outcome import Outcome
 from tidegate.producers.client import Rejected
 from tidegate.producers.connection import client_for
 from tidegate.producers.demo.flights import KEY, of_months, write_in_pieces
-from tidegate.producers.demo.session import use_in_this_thread
 from tidegate.producers.files.rewriting import Rewritten
 from tidegate.producers.options import for_writing
+from tidegate.producers.source import use_session
 from tidegate.producers.table.deletion import Rewriting, delete
 from tidegate.producers.table.rewriting import SparkRunner
 from tidegate.producers.table.table import Table
@@ -114,13 +114,12 @@ class Year:
 
     def append_piece_by_piece(self) -> None:
         """Append the second writer's month, a file a commit."""
-        use_in_this_thread(self._spark)
+        use_session(self._spark)
         for piece in sorted(self._places.batch_input("second").glob("*.parquet")):
             self._append(self._places.flights, piece, "second writer")
 
     def delete_cancelled(self) -> int | None:
         """Delete the cancelled flights of a month while others append."""
-        use_in_this_thread(self._spark)
         options = self._options_of("cancellations")
         table = Table.for_path(self._spark, self._places.flights, options)
         return table.delete(f"month = {CANCELLED_OF} AND dep_time IS NULL")

@@ -1,5 +1,6 @@
 """Table properties: typed, validated, with Delta's defaults."""
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -63,6 +64,31 @@ def validate(configuration: Mapping[str, str]) -> None:
     """
     for one in ALL:
         one.of(configuration)
+
+
+def check_names(configuration: Mapping[str, str]) -> None:
+    """Check that the `delta.` properties of a new table are properties, spelt as Delta spells them.
+
+    A misspelt one would be kept and mean nothing to anybody. Existing tables keep what they have.
+    Raises: InvalidRequest (`DELTA_UNKNOWN_CONFIGURATION`), with the nearest name.
+    Spec: "Table Properties"
+    """
+    known = {key.lower(): key for key in (*(one.key for one in ALL), *READ_ELSEWHERE)}
+    for key in configuration:
+        name = key.lower()
+        if not name.startswith("delta.") or known.get(name) == key:
+            continue
+        if key.startswith(_FEATURES):
+            continue
+        remedy = "leave it out"
+        if name.startswith(_PROTOCOL):
+            remedy = "leave it out: a table's protocol follows from its features"
+        elif near := difflib.get_close_matches(name, known, 1, 0.7):
+            remedy = f"did you mean {known[near[0]]!r}?"
+        raise InvalidRequest(
+            f"{key!r} is no table property that this release knows; {remedy}",
+            error_class="DELTA_UNKNOWN_CONFIGURATION",
+        )
 
 
 def interval_ms(text: str) -> int:
@@ -225,3 +251,31 @@ ALL: Final[tuple[Property[Any], ...]] = (
     ict_enablement_version,
     ict_enablement_timestamp_ms,
 )
+
+READ_ELSEWHERE: Final = frozenset(
+    {
+        "delta.autoOptimize",
+        "delta.autoOptimize.autoCompact",
+        "delta.autoOptimize.optimizeWrite",
+        "delta.checkpointRetentionDuration",
+        "delta.columnMapping.maxColumnId",
+        "delta.columnMapping.mode",
+        "delta.coordinatedCommits.commitCoordinator-preview",
+        "delta.enableChangeDataCapture",
+        "delta.enableDeletionVectors",
+        "delta.enableFullRetentionRollback",
+        "delta.enableIcebergCompatV1",
+        "delta.enableIcebergCompatV2",
+        "delta.enableIcebergCompatV3",
+        "delta.enableRowTracking",
+        "delta.enableTypeWidening",
+        "delta.enableVariantShredding",
+        "delta.randomPrefixLength",
+        "delta.sampleRetentionDuration",
+        "delta.targetFileSize",
+        "delta.tuneFileSizesForRewrites",
+    }
+)
+"""Properties that turn features on, which are judged as features, or that other engines obey."""
+_FEATURES: Final = ("delta.constraints.", "delta.feature.")
+_PROTOCOL: Final = ("delta.minreaderversion", "delta.minwriterversion")

@@ -3,7 +3,7 @@ import pytest
 from tidegate.delta.actions import Metadata
 from tidegate.delta.errors import InvalidRequest
 from tidegate.delta.features import properties
-from tidegate.delta.features.properties import column_list, interval_ms, validate
+from tidegate.delta.features.properties import check_names, column_list, interval_ms, validate
 
 DAY_MS = 86_400_000
 
@@ -89,3 +89,26 @@ def test_what_is_no_fixed_length_is_no_interval(text: str) -> None:
 def test_what_is_no_list_of_columns_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no list of columns"):
         column_list(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("delta.checkpointIntervall", "did you mean 'delta.checkpointInterval'"),
+        ("delta.appendonly", "did you mean 'delta.appendOnly'"),
+        ("Delta.appendOnly", "did you mean 'delta.appendOnly'"),
+        ("delta.minWriterVersion", "a table's protocol follows from its features"),
+        ("delta.whatever.this.is", "leave it out"),
+    ],
+)
+def test_a_property_that_delta_does_not_know_is_refused_by_name(key: str, remedy: str) -> None:
+    with pytest.raises(InvalidRequest, match=remedy) as caught:
+        check_names({"owner": "me", key: "true"})
+    assert repr(key) in str(caught.value)
+    assert caught.value.error_class == "DELTA_UNKNOWN_CONFIGURATION"
+
+
+def test_what_is_judged_as_a_feature_is_let_through() -> None:
+    check_names({one.key: "" for one in properties.ALL})
+    check_names({"owner": "me", "tidegate.cdc.keyColumns": "k", "delta.constraints.c": "k > 0"})
+    check_names({"delta.enableDeletionVectors": "true", "delta.feature.x": "supported"})

@@ -1,0 +1,48 @@
+"""W3C trace context: the header by which the spans of one proposal are found together.
+
+Carried, and never acted upon: a header is a claim.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+TRACEPARENT: Final = "traceparent"
+"""The header, as W3C names it; in an environment it is TRACEPARENT."""
+
+TRACE_ID_BITS: Final = 128
+SPAN_ID_BITS: Final = 64
+LENGTH_MAX: Final = 512
+"""Characters of a newer version's header past which it is not passed on."""
+
+_FORM: Final = re.compile(
+    r"(?!ff)(?P<version>[0-9a-f]{2})-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+    r"(?P<more>-[!-~]*)?"
+)
+
+
+def is_traceparent(text: str) -> bool:
+    """Return whether a text is a trace context that W3C allows to pass on."""
+    found = _FORM.fullmatch(text) if len(text) <= LENGTH_MAX else None
+    return found is not None and not (found["version"] == "00" and found["more"])
+
+
+def compose(trace_id: int, span_id: int) -> str:
+    """Return the context of a trace that nobody records yet. Neither id may be zero.
+
+    Law: is_traceparent(compose(t, s)) for 0 < t < 2**128 and 0 < s < 2**64.
+    """
+    assert 0 < trace_id < 1 << TRACE_ID_BITS, "a trace id has 128 bits and is not zero"
+    assert 0 < span_id < 1 << SPAN_ID_BITS, "a span id has 64 bits and is not zero"
+    return f"00-{trace_id:032x}-{span_id:016x}-00"
+
+
+def passed_on(headers: Iterable[tuple[str, bytes]]) -> tuple[tuple[str, bytes], ...]:
+    """Return what records made because of a record carry of its headers: its trace, if it has one.
+
+    Law: where `headers` hold a valid trace, it comes back, once, byte for byte; nothing else does.
+    """
+    for name, value in headers:
+        if name == TRACEPARENT and is_traceparent(value.decode("ascii", "replace")):
+            return ((TRACEPARENT, value),)
+    return ()

@@ -1,0 +1,108 @@
+"""The whole line under load, each service killed in turn: at the end every account agrees."""
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+from deltalake import DeltaTable
+
+from tests.integration.conftest import Line
+from tests.integration.proposers import Proposer, append_with, create_table, told
+from tests.integration.test_cdc_publisher import committed
+from tests.integration.test_committer_processes import (
+    WAIT_S,
+    check_all,
+    check_offsets_are_safe,
+    folder_of,
+    rows_of,
+    until,
+)
+from tidegate.delta.names import LAST_CHECKPOINT, LOG_FOLDER, checksum_name
+from tidegate.runtime.processes import ServiceProcess
+
+pytestmark = pytest.mark.broker
+
+WRITERS = 4
+ROWS = 60
+INTERVAL = 10
+PROPERTIES = {
+    "tidegate.cdc.keyColumns": "writer,number",
+    "delta.checkpointInterval": str(INTERVAL),
+}
+
+
+def started(line: Line) -> dict[str, ServiceProcess]:
+    """Start the three services, and return them when all are ready."""
+    services = {
+        "committer": line.service("committer"),
+        "checkpointer": line.service("checkpointer", checkpointer={"look_s": "0.5"}),
+        "cdc_publisher": line.service("cdc_publisher", cdc={"look_s": "0.5"}),
+    }
+    for service in services.values():
+        service.start()
+    for service in services.values():
+        service.wait_ready()
+    return services
+
+
+def has_told(proposers: Sequence[Proposer], count: int) -> bool:
+    return len(told(proposers)) >= count
+
+
+def hinted(log: Path) -> int:
+    hint = log / LAST_CHECKPOINT
+    return int(json.loads(hint.read_text())["version"]) if hint.exists() else -1
+
+
+def replayed(messages: list[Message]) -> list[tuple[str, int]]:
+    """Return the rows that a topic of changes adds up to, asserting that it tells each once."""
+    rows: dict[bytes, dict[str, Any]] = {}
+    places: list[list[int]] = []
+    for message in messages:
+        key, value = message.key(), message.value()
+        assert key is not None
+        assert value is not None, "nothing was deleted, so nothing is buried"
+        change = json.loads(value)
+        assert change["op"] in ("c", "r")
+        assert change["before"] is None
+        assert key not in rows, f"{key!r} is told twice"
+        rows[key] = change["after"]
+        places.append([int(part) for part in json.loads(change["source"]["sequence"])])
+    assert places == sorted(places), "versions go back"
+    return sorted((row["writer"], row["number"]) for row in rows.values())
+
+
+@pytest.mark.timeout(180)
+def test_each_service_is_killed_under_load_and_every_account_agrees(line: Line) -> None:
+    services = started(line)
+    table = create_table(line.kafka, line.tables / "t", PROPERTIES)
+    topic, log = line.kafka.topics.changes("t"), folder_of(table) / LOG_FOLDER
+    first = Proposer(line.kafka, table, "w-first", INTERVAL)
+    first.start()
+    first.join(WAIT_S)
+    until(lambda: hinted(log) == INTERVAL, "the first checkpoint")
+    until(lambda: bool(committed(line, topic)), "the first change")
+
+    proposers = append_with(line.kafka, table, WRITERS, ROWS)
+    for victim, service in services.items():
+        more = len(told(proposers)) + WRITERS
+        until(partial(has_told, proposers, more), f"{more} outcomes, to kill the {victim}")
+        assert len(told(proposers)) < WRITERS * ROWS, f"no load left to kill the {victim} under"
+        service.child.kill()
+        check_offsets_are_safe(line)
+        service.start()
+    for proposer in proposers:
+        proposer.join(WAIT_S)
+
+    check_all(line, table, [first, *proposers])
+    check_offsets_are_safe(line)
+    head = DeltaTable(table.table_root).version()
+    until(lambda: (log / checksum_name(head)).exists(), f"the checksum of {head}")
+    until(lambda: hinted(log) == head - head % INTERVAL, "the last checkpoint")
+    until(lambda: len(committed(line, topic)) >= len(rows_of(table)), "every change")
+    assert replayed(committed(line, topic)) == rows_of(table)
+    assert all(service.child.is_alive() for service in services.values())
