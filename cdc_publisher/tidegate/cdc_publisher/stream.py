@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, assert_never
 from uuid import UUID
 
-from tidegate.cdc_publisher.envelope import Batch, ChangeRecord, Origin, Tombstones, records
+from tidegate.cdc_publisher.envelope import Batch, ChangeRecord, Origin, Records, Tombstones, records
 from tidegate.cdc_publisher.keys import KeyColumns, key_columns, order_of
 from tidegate.cdc_publisher.machine import (
     Notice,
@@ -81,7 +81,7 @@ class _Shape:
 class _Chunk:
     """What the next Kafka transaction will hold."""
 
-    records: list[ChangeRecord] = field(default_factory=list)
+    records: Records = field(default_factory=Records)
     position: Position | None = None
     told: Counter[str] = field(default_factory=Counter)
     size_bytes: int = 0

@@ -213,7 +213,7 @@ def _produce(producer: Producer, topic: str, record: ChangeRecord) -> None:
     until_s = time.monotonic() + _WAIT_S
     while True:
         try:
-            producer.produce(topic, value, key, partition, headers=list(headers))
+            producer.produce(topic, value, key, partition, headers=headers)
         except BufferError:
             if time.monotonic() > until_s:
                 raise
