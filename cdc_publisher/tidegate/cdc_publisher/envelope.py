@@ -9,18 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version as version_of
 from itertools import chain
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Self, overload
 from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.cdc_publisher.diff import Images
-from tidegate.cdc_publisher.rows import TEXT, join
+from tidegate.cdc_publisher.rows import TEXT, in_utf8, join
 
 Op = Literal["c", "u", "d", "r"]
 Tombstones = Literal["with", "without"]
-Headers = list[tuple[str, bytes]]
+Headers = list[tuple[str, str | bytes | None]]
 
 CONNECTOR: Final = "tidegate"
 CONTENT_TYPE: Final = b"application/json"
@@ -33,6 +33,54 @@ class ChangeRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+
+
+@dataclass
+class Records(Sequence[ChangeRecord]):
+    """Records in four columns; each is put together when its turn comes.
+
+    A `shared` is the headers that all changes of a kind and version have; a tombstone has no event
+    id and no others. Bytes are nothing to the garbage collector, whereas tuples and lists that live
+    as long as a chunk have it walk over all of them again and again.
+    """
+
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    event_ids: list[bytes | None] = field(default_factory=list)
+    shared: list[Headers] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """Return how many records there are."""
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[ChangeRecord]:
+        """Yield the records in order."""
+        columns = zip(self.keys, self.values, self.event_ids, self.shared, strict=True)
+        for key, value, event_id, shared in columns:
+            headers = shared if event_id is None else [*shared, ("event_id", event_id)]
+            # Past the constructor in Python, which costs as much as the rest of the loop.
+            yield tuple.__new__(ChangeRecord, (key, value, headers))
+
+    @overload
+    def __getitem__(self, at: int) -> ChangeRecord: ...
+    @overload
+    def __getitem__(self, at: slice) -> "Records": ...
+    def __getitem__(self, at: int | slice) -> "ChangeRecord | Records":
+        """Return one record, or some of them."""
+        if isinstance(at, slice):
+            return Records(self.keys[at], self.values[at], self.event_ids[at], self.shared[at])
+        (one,) = Records(
+            [self.keys[at]], [self.values[at]], [self.event_ids[at]], [self.shared[at]]
+        )
+        return one
+
+    def __iadd__(self, others: "Records") -> Self:
+        """Put other records behind these."""
+        self.keys += others.keys
+        self.values += others.values
+        self.event_ids += others.event_ids
+        self.shared += others.shared
+        return self
 
 
 @dataclass(frozen=True)
@@ -96,35 +144,30 @@ class Batch:
         )
 
 
-def records(
-    origin: Origin, batch: Batch, now_ms: int, tombstones: Tombstones
-) -> Sequence[ChangeRecord]:
+def records(origin: Origin, batch: Batch, now_ms: int, tombstones: Tombstones) -> Records:
     """Return the records of some changes, in order; a delete may be followed by a tombstone.
 
     Law: the same changes give the same records, but for the top-level `ts_ms`.
     """
-    values = _values(origin, batch, now_ms).cast(pa.large_binary()).to_pylist()
-    keys = _keys(batch)
-    ids = _event_ids(origin, batch)
-    shared = _shared_headers(origin, batch.op)
-    changes = (
-        ChangeRecord(key, value, [*shared, ("event_id", event_id)])
-        for key, value, event_id in zip(keys, values, ids, strict=True)
-    )
-    if batch.op != "d" or tombstones == "without":
-        return list(changes)
-    return list(chain.from_iterable(_with_tombstone(change, shared) for change in changes))
+    numbers = pa.array(range(batch.start, batch.start + len(batch)), pa.int64())
+    values: list[bytes | None] = [*in_utf8(_values(origin, batch, numbers, now_ms))]
+    keys: list[bytes | None] = [None] * len(batch) if batch.keys is None else [*in_utf8(batch.keys)]
+    ids: list[bytes | None] = [*in_utf8(_event_ids(origin, batch, numbers))]
+    if batch.op == "d" and tombstones == "with" and batch.keys is not None:
+        keys, values, ids = _twice(keys, keys), _twice(values), _twice(ids)
+    return Records(keys, values, ids, [_shared_headers(origin, batch.op)] * len(values))
 
 
-def _with_tombstone(change: ChangeRecord, shared: Headers) -> Iterator[ChangeRecord]:
-    yield change
-    if change.key is not None:
-        yield ChangeRecord(change.key, None, shared)
+def _twice(
+    of_changes: list[bytes | None], of_tombstones: Sequence[bytes | None] = ()
+) -> list[bytes | None]:
+    """Return a column of changes, each of which a tombstone follows."""
+    behind = of_tombstones or [None] * len(of_changes)
+    return list(chain.from_iterable(zip(of_changes, behind, strict=True)))
 
 
-def _values(origin: Origin, batch: Batch, now_ms: int) -> pa.Array:
+def _values(origin: Origin, batch: Batch, numbers: pa.Array, now_ms: int) -> pa.Array:
     version, count = origin.version, len(batch)
-    numbers = pa.array(range(batch.start, batch.start + count), pa.int64())
     index = pc.cast(numbers, TEXT)
     parts: list[pa.Array | str] = ['{"before":', _image(batch.before), ',"after":']
     parts += [_image(batch.after), f',"source":{{{_source(origin)},"snapshot":']
@@ -172,18 +215,10 @@ def _image(images: Images | None) -> pa.Array | str:
     return "null" if images is None else images.texts
 
 
-def _keys(batch: Batch) -> Sequence[bytes | None]:
-    if batch.keys is None:
-        return [None] * len(batch)
-    keys: Sequence[bytes | None] = batch.keys.cast(pa.large_binary()).to_pylist()
-    return keys
-
-
-def _event_ids(origin: Origin, batch: Batch) -> Iterator[bytes]:
+def _event_ids(origin: Origin, batch: Batch, numbers: pa.Array) -> pa.Array:
     """Name each change for ever; a snapshot's row and a change of the same version differ."""
     mark = "r" if batch.op == "r" else ""
-    prefix = f"{origin.table}:{origin.version}:{mark}"
-    return (f"{prefix}{batch.start + i}".encode() for i in range(len(batch)))
+    return join([f"{origin.table}:{origin.version}:{mark}", pc.cast(numbers, TEXT)])
 
 
 def _shared_headers(origin: Origin, op: Op) -> Headers:

@@ -83,7 +83,7 @@ class Stranded:
 
 @dataclass(frozen=True)
 class Published:
-    """A Kafka transaction with this position is committed, or is the next to be.
+    """A Kafka transaction with this position is committed, or is soon to be, each in its turn.
 
     Between the two a stream may fail; it is then thrown away, and Kafka's position is read again.
     """

@@ -6,6 +6,7 @@ strings "NaN", "Infinity" and "-Infinity"; a map is an object; null is null.
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from json import JSONEncoder
 from typing import Any, Final
 
@@ -46,6 +47,20 @@ def join(parts: Iterable[pa.Array | str]) -> pa.Array:
     """Return the texts put together from arrays and constants; nothing in them may be null."""
     scalars = (pa.scalar(part, TEXT) if isinstance(part, str) else part for part in parts)
     return pc.binary_join_element_wise(*scalars, pa.scalar("", TEXT))
+
+
+def in_utf8(texts: pa.Array) -> list[bytes]:
+    """Return the bytes of each text; none may be null.
+
+    They are cut from one copy, which takes a fraction of what asking for them one by one does.
+    """
+    if not len(texts):
+        return []
+    _, offsets, text = texts.buffers()
+    ends = memoryview(offsets).cast("q")[texts.offset : texts.offset + len(texts) + 1].tolist()
+    first = ends[0]
+    together = text.slice(first, ends[-1] - first).to_pybytes()
+    return [together[start - first : end - first] for start, end in pairwise(ends)]
 
 
 def _object(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> pa.Array:

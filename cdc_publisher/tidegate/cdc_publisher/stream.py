@@ -1,18 +1,28 @@
 """The stream of one table: decide what is next, read it, cut it into chunks, publish.
 
 A chunk is one Kafka transaction and may hold the changes of several small versions, or a part of a
-large one. What fails is thrown away as a whole: the next life reads the position and goes on there.
+large one. While a full one is on its way the next is made; it leaves when the one before it is
+committed. What fails is thrown away: the next life reads the position and goes on there.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol, assert_never
 from uuid import UUID
 
-from tidegate.cdc_publisher.envelope import Batch, ChangeRecord, Origin, Tombstones, records
+from tidegate.cdc_publisher.envelope import (
+    Batch,
+    ChangeRecord,
+    Origin,
+    Records,
+    Tombstones,
+    records,
+)
 from tidegate.cdc_publisher.keys import KeyColumns, key_columns, order_of
 from tidegate.cdc_publisher.machine import (
+    Event,
     Notice,
     Published,
     SnapshotDue,
@@ -27,6 +37,7 @@ from tidegate.cdc_publisher.machine import (
 from tidegate.cdc_publisher.position import Position
 from tidegate.cdc_publisher.provenance import commit_time_ms, provenance
 from tidegate.cdc_publisher.reading import VersionChange, snapshot_batches, version_batches
+from tidegate.cdc_publisher.sending import Sending
 from tidegate.cdc_publisher.settings import TableChanges
 from tidegate.delta import actions
 from tidegate.delta.actions import Metadata
@@ -81,7 +92,7 @@ class _Shape:
 class _Chunk:
     """What the next Kafka transaction will hold."""
 
-    records: list[ChangeRecord] = field(default_factory=list)
+    records: Records = field(default_factory=Records)
     position: Position | None = None
     told: Counter[str] = field(default_factory=Counter)
     size_bytes: int = 0
@@ -103,6 +114,7 @@ class TableStream:
         self._running = running
         self._shape: _Shape | None = None
         self._chunk = _Chunk()
+        self._sending = Sending()
 
     def close(self) -> None:
         """Let go of the writer."""
@@ -114,27 +126,34 @@ class TableStream:
         Raises: BrokenLog (`GAP`), InvalidRequest or UnsupportedFeature, for a stream that can't
         go on; Fenced, when another has taken the table over; Unavailable.
         """
-        while not self._stopping and (events := decide(self._state, Notice(head))):
-            for due in events:
-                match due:
-                    case SnapshotDue():
-                        self._tell_snapshot(due)
-                    case VersionDue():
-                        self._tell_version(due)
-                    case StreamDue(version):
-                        self._begin_after(version)
-                    case Stranded(reason):
-                        raise self._stranded(reason)
-                    case Published():
-                        raise AssertionError("what is due is not published yet")
-                    case _:
-                        assert_never(due)
-        self._flush()
+        try:
+            while not self._stopping and (events := decide(self._state, Notice(head))):
+                for due in events:
+                    self._tell_due(due)
+        finally:
+            # Of two troubles the one with the chunk on its way came first, and is the one to tell.
+            self._sending.settle()
+        self._send(self._taken())
         told = self._state.position
         lag = head if told is None else head - told.version
         metrics.CDC_LAG_VERSIONS.labels(self._source.name).set(lag)
         if lag == 0:
             metrics.CDC_LAG.labels(self._source.name).set(0)
+
+    def _tell_due(self, due: Event) -> None:
+        match due:
+            case SnapshotDue():
+                self._tell_snapshot(due)
+            case VersionDue():
+                self._tell_version(due)
+            case StreamDue(version):
+                self._begin_after(version)
+            case Stranded(reason):
+                raise self._stranded(reason)
+            case Published():
+                raise AssertionError("what is due is not published yet")
+            case _:
+                assert_never(due)
 
     def _tell_snapshot(self, due: SnapshotDue) -> None:
         shape, snapshot = self._opened(due.version)
@@ -189,7 +208,7 @@ class TableStream:
                 self._add(origin, part)
                 self._move(self._position(due, keys, told=told, complete=False))
                 if self._is_full:
-                    self._flush()
+                    self._sending.hand_over(partial(self._send, self._taken()))
                 if self._stopping:
                     return
         self._move(self._position(due, keys, told=told, complete=True))
@@ -205,8 +224,11 @@ class TableStream:
         self._state = evolve(self._state, Published(position))
         self._chunk.position = position
 
-    def _flush(self) -> None:
+    def _taken(self) -> _Chunk:
         chunk, self._chunk = self._chunk, _Chunk()
+        return chunk
+
+    def _send(self, chunk: _Chunk) -> None:
         if chunk.position is None:
             return
         self._writer.publish(self._source.topic, chunk.records, chunk.position)

@@ -82,6 +82,8 @@ class ChangeWriter:
                     "partitioner": "murmur2_random",
                     "message.max.bytes": RECORD_BYTES_MAX,
                     "queue.buffering.max.messages": _QUEUE_RECORDS_MAX,
+                    # The commit tells whether all arrived; a report for each would tell it again.
+                    "delivery.report.only.error": True,
                     **_client(self._settings),
                     "transactional.id": f"{prefix}cdc.{self._table}",
                     "transaction.timeout.ms": self._timeout_ms,
@@ -100,10 +102,8 @@ class ChangeWriter:
         reach("publisher.before_begin")
         with _translated(f"publish to {topic}"):
             producer.begin_transaction()
-            for number, record in enumerate(records):
+            for record in records:
                 _produce(producer, topic, record)
-                if number % 1000 == 0:
-                    producer.poll(0)
             reach("publisher.in_transaction")
             key = str(self._table).encode()
             kept = ChangeRecord(key, codec.encode(position), [("format", FORMAT.encode())])
@@ -210,16 +210,12 @@ def _produce(producer: Producer, topic: str, record: ChangeRecord) -> None:
     """Queue a record; without a key it goes to the one topic partition that such a stream has."""
     key, value, headers = record
     partition = 0 if key is None else _BY_KEY
-    until_s = time.monotonic() + _WAIT_S
-    while True:
-        try:
-            producer.produce(topic, value, key, partition, headers=list(headers))
-        except BufferError:
-            if time.monotonic() > until_s:
-                raise
-            producer.poll(0.1)
-        else:
-            return
+    try:
+        producer.produce(topic, value, key, partition, headers=headers)
+    except BufferError:
+        # Room comes with acknowledgements: a queue that does not empty in this time is stuck.
+        producer.flush(_WAIT_S)
+        producer.produce(topic, value, key, partition, headers=headers)
 
 
 @contextmanager

@@ -111,3 +111,17 @@ def test_a_tombstone_is_no_event_of_its_own() -> None:
     tombstone = records(ORIGIN, batch("d"), 99, "with")[1]
     assert "event_id" not in dict(tombstone.headers)
     assert dict(tombstone.headers)["delta_version"] == b"7"
+
+
+def test_records_are_taken_one_by_one_or_some_at_a_time() -> None:
+    sent = records(ORIGIN, batch("d"), 99, "with")
+    all_of_them = list(sent)
+    assert [sent[at] for at in range(len(sent))] == all_of_them
+    assert list(sent[1:4]) == all_of_them[1:4]
+    assert sent[-1] == all_of_them[-1]
+
+
+def test_records_put_behind_others_keep_their_own_headers() -> None:
+    both = records(ORIGIN, batch("d"), 99, "with")
+    both += records(ORIGIN, batch("c", 3), 99, "with")
+    assert [dict(one.headers)["op"] for one in both] == [b"d"] * 6 + [b"c"] * 3

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.cdc_publisher.rows import row_texts
+from tidegate.cdc_publisher.rows import in_utf8, row_texts
 from tidegate.delta.errors import UnsupportedFeature
 
 
@@ -95,3 +95,11 @@ def test_no_rows_give_no_texts() -> None:
 def test_a_type_without_a_json_form_is_refused_by_column() -> None:
     with pytest.raises(UnsupportedFeature, match="'c'"):
         row_texts(pa.table({"c": pa.array([1], pa.duration("us"))}))
+
+
+def test_texts_in_utf8_are_those_of_a_slice_alone() -> None:
+    texts = pa.array(["", "é", "", "𝄞b", "c"], pa.large_string())
+    expected = [text.encode() for text in texts.to_pylist()]
+    for start in range(6):
+        for end in range(start, 6):
+            assert in_utf8(texts.slice(start, end - start)) == expected[start:end]

@@ -91,3 +91,20 @@ def test_a_protocol_we_do_not_read_stops_the_stream_before_its_version(
     with pytest.raises(UnsupportedFeature, match="deletionVectors"):
         stream(table, topic).catch_up(3)
     assert [one["after"]["id"] for one in topic.told] == [1]
+
+
+def test_a_chunk_that_failed_on_its_way_is_told_before_what_came_after_it(
+    table: WrittenTable,
+) -> None:
+    topic = Topic()
+    stream(table, topic).catch_up(0)
+    table.append(rows(*range(4)))
+    table.append(rows(9))
+    (table.folder / "_delta_log" / f"{2:020d}.json").unlink()
+    topic.dies_at = 1
+    with pytest.raises(Unavailable):
+        stream(table, topic, chunk_rows=4).catch_up(2)
+    assert topic.told == []
+    with pytest.raises(BrokenLog):
+        stream(table, topic, chunk_rows=4).catch_up(2)
+    assert [one["after"]["id"] for one in topic.told] == [0, 1, 2, 3]

@@ -1,0 +1,27 @@
+"""Sending while the next is made: one chunk is on its way at most, and they leave in order."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+
+class Sending:
+    """Runs what it is handed in a thread.
+
+    Law: nothing begins before what was handed over earlier has ended well.
+    """
+
+    def __init__(self) -> None:
+        self._on_its_way: Future[None] | None = None
+
+    def hand_over(self, send: Callable[[], None]) -> None:
+        """Wait for what is on its way, then begin with this one. Raises: what the former raised."""
+        self.settle()
+        thread = ThreadPoolExecutor(1, "sending")
+        self._on_its_way = thread.submit(send)
+        thread.shutdown(wait=False)
+
+    def settle(self) -> None:
+        """Wait until nothing is on its way. Raises: what sending raised."""
+        sent, self._on_its_way = self._on_its_way, None
+        if sent is not None:
+            sent.result()
