@@ -1,6 +1,8 @@
 """Wiring: settings -> doors -> service. `python -m tidegate.committer --help`."""
 
+import gc
 from importlib.metadata import version
+from typing import Final
 
 from tidegate.committer.doors import Doors
 from tidegate.committer.service import CommitterLoop, serve
@@ -11,9 +13,14 @@ from tidegate.runtime.kafka_bus import KafkaBus
 from tidegate.runtime.service import Running
 from tidegate.runtime.stores import open_store
 
+GENERATIONS: Final = (10_000, 20, 20)
+"""What is remembered of a table is large and holds no cycles: to look for some is seldom worth it.
+"""
+
 
 def main(settings: CommitterSettings, running: Running) -> None:
     """Take proposals in order, decide on them, write the tables' logs, and tell what became."""
+    gc.set_threshold(*GENERATIONS)
     doors = Doors(
         bus=KafkaBus(settings.kafka, "tidegate-committer"),
         topics=settings.kafka.topics,

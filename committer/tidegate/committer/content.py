@@ -68,7 +68,7 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
 
     Raises: Flawed, for the first row that is refused.
     """
-    actions: list[Action] = []
+    actions: dict[type[Action], list[Action]] = {}
     kept: list[Line] = []
     for index, row in enumerate(rows):
         if index >= policy.actions_max:
@@ -79,7 +79,7 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
                 "propose them in several steps",
             )
         line, action = read_row(row, f"actions[{index}]", policy)
-        actions.append(action)
+        actions.setdefault(type(action), []).append(action)
         if not isinstance(action, Metadata | Protocol | Txn):
             kept.append(line)
     adds = _of(actions, Add)
@@ -100,8 +100,8 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
     return content
 
 
-def _of(actions: list[Action], kind: type[A]) -> tuple[A, ...]:
-    return tuple(action for action in actions if isinstance(action, kind))
+def _of(actions: Mapping[type[Action], list[Any]], kind: type[A]) -> tuple[A, ...]:
+    return tuple(actions.get(kind, ()))
 
 
 def _only(found: tuple[A, ...]) -> A | None:

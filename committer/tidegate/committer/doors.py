@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 from uuid import UUID
 
@@ -44,7 +45,7 @@ class Doors:
     settings: CommitterSection
     engine: str = "Tidegate"
 
-    @property
+    @cached_property
     def policy(self) -> Policy:
         """What the operator allows, as the judgement is told it."""
         return self.settings.policy

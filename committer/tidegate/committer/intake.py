@@ -4,13 +4,13 @@ A record whose id, table and read version can be read becomes a candidate even w
 then its refusal is written into the log of its table, and holds.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.content import EMPTY, Content, read_content
+from tidegate.committer.content import EMPTY, read_content
 from tidegate.committer.flaws import MALFORMED, TOO_LARGE, Flawed, flaw
 from tidegate.committer.policy import Policy
 from tidegate.delta.commit import sha256
@@ -48,26 +48,38 @@ def read_record(value: bytes | None, offset: int, policy: Policy) -> Candidate |
         proposal = decode(Proposal, value)
     except MalformedRecord as error:
         return _unreadable(value, offset, digest, str(error))
-    candidate = Candidate(
+    size = len(value or b"")
+    wrong, content = _wrong(proposal, size, policy), EMPTY
+    if wrong is None and proposal.claim_check is None:
+        try:
+            content = read_content(proposal.actions, policy)
+        except Flawed as error:
+            wrong = error.rejection
+    return Candidate(
         proposal.proposal_id,
         digest,
         offset,
         proposal.table,
         min(proposal.read_version, VERSION_MAX),
-        len(value or b""),
+        size,
         proposal,
+        content,
+        wrong,
     )
-    if candidate.size > policy.record_bytes_max:
+
+
+def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
+    """Return what is wrong with a proposal before its actions are looked at, or None."""
+    if size > policy.record_bytes_max:
         remedy = "put the actions into a file and give a claim check"
-        what = f"{candidate.size} bytes, {policy.record_bytes_max} are allowed"
-        return replace(candidate, flaw=flaw(TOO_LARGE, "(record)", what, remedy))
+        what = f"{size} bytes, {policy.record_bytes_max} are allowed"
+        return flaw(TOO_LARGE, "(record)", what, remedy)
     if proposal.kind == "verbatim":
         what = "verbatim proposals are not supported by this release"
-        return replace(candidate, flaw=flaw("not_supported", "kind", what, "propose actions"))
+        return flaw("not_supported", "kind", what, "propose actions")
     if proposal.claim_check is not None:
-        wrong = _wrong_claim(proposal, proposal.claim_check, policy)
-        return replace(candidate, flaw=wrong)
-    return _with(candidate, lambda: read_content(proposal.actions, policy))
+        return _wrong_claim(proposal, proposal.claim_check, policy)
+    return None
 
 
 def with_claim(candidate: Candidate, content: bytes | None, policy: Policy) -> Candidate:
@@ -86,7 +98,10 @@ def with_claim(candidate: Candidate, content: bytes | None, policy: Policy) -> C
         remedy = "write the file first, whole, and propose again"
         return replace(candidate, flaw=flaw("claim_check", "claim_check", str(wrong), remedy))
     size = candidate.size + len(content)
-    return _with(replace(candidate, size=size), lambda: read_content(_lines(content), policy))
+    try:
+        return replace(candidate, size=size, content=read_content(_lines(content), policy))
+    except Flawed as error:
+        return replace(candidate, size=size, flaw=error.rejection)
 
 
 def needs_claim(candidate: Candidate) -> bool:
@@ -100,13 +115,6 @@ def full_size(candidate: Candidate) -> int:
     """Return the size of a candidate with the actions that it claims, read or not."""
     claimed = needs_claim(candidate) and candidate.proposal and candidate.proposal.claim_check
     return candidate.size + (claimed.size if claimed else 0)
-
-
-def _with(candidate: Candidate, read: Callable[[], Content]) -> Candidate:
-    try:
-        return replace(candidate, content=read())
-    except Flawed as error:
-        return replace(candidate, flaw=error.rejection)
 
 
 def _lines(content: bytes) -> list[Any]:

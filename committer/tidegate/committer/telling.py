@@ -23,8 +23,8 @@ from tidegate.runtime.metrics import (
     CONFLICTS,
     DEAD_LETTERS,
     EXTERNAL_VERSIONS,
-    PROPOSAL_LATENCY,
-    PROPOSALS,
+    latency,
+    settled,
 )
 
 FLUSH_S: Final = 30.0
@@ -64,7 +64,7 @@ class Telling:
         created_ms = candidate.proposal.created_ms if candidate.proposal else None
         if created_ms is not None and outcome.decided_ms is not None:
             waited_ms = max(0, outcome.decided_ms - created_ms)
-            PROPOSAL_LATENCY.labels(record.name).observe(waited_ms / 1000)
+            latency(record.name).observe(waited_ms / 1000)
         if candidate.is_cancel:
             log_event(_log, "gave_up", table=record.name, proposal=target_of(candidate))
 
@@ -75,7 +75,7 @@ class Telling:
         self.producer.publish(at, key, encode(outcome), headers(outcome))
         self.waiting += 1
         rejection = outcome.rejection
-        PROPOSALS.labels(name, outcome.status).inc()
+        settled(name, outcome.status).inc()
         if rejection and rejection.winner_version is not None:
             CONFLICTS.labels(name, rejection.rule).inc()
         log_event(

@@ -61,12 +61,20 @@ class KafkaBus:
         """Return a new idempotent producer, acks=all."""
         config = self._config(
             tunable={
+                # The first record leaves at once; those that come until it is acknowledged share
+                # the next request: no wait for one, few requests for many.
                 "linger.ms": 0,
+                "max.in.flight.requests.per.connection": 1,
                 "message.timeout.ms": 60_000,
                 "message.max.bytes": _RECORD_BYTES_MAX,
                 "topic.metadata.propagation.max.ms": 5_000,
             },
-            fixed={"enable.idempotence": True, "acks": "all", "partitioner": "murmur2_random"},
+            fixed={
+                "enable.idempotence": True,
+                "acks": "all",
+                "partitioner": "murmur2_random",
+                "delivery.report.only.error": True,
+            },
         )
         return KafkaProducer(Producer(config))
 

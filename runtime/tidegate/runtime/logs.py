@@ -7,8 +7,11 @@ import traceback
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
+import orjson
+
 Format = Literal["auto", "json", "text"]
 _FIELDS: Final = "tidegate_fields"
+_AS_TEXT: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _NOISY: Final = ("faust", "mode", "aiokafka", "kafka", "s3fs", "botocore", "asyncio", "urllib3")
 
 
@@ -16,7 +19,11 @@ def log_event(
     logger: logging.Logger, event: str, /, *, level: int = logging.INFO, **fields: object
 ) -> None:
     """Log an event under its name, with fields named in the words of the house."""
-    logger.log(level, "%s", event, extra={_FIELDS: fields})
+    if not logger.isEnabledFor(level):
+        return
+    # Made here and not by `logger.log`, which walks the stack for a place that no line shows.
+    extra = {_FIELDS: fields}
+    logger.handle(logger.makeRecord(logger.name, level, "", 0, event, (), None, extra=extra))
 
 
 def configure(service: str, level: str, style: Format, stream: TextIO | None = None) -> None:
@@ -30,6 +37,8 @@ def configure(service: str, level: str, style: Format, stream: TextIO | None = N
         root.removeHandler(former)
     root.addHandler(handler)
     root.setLevel(level)
+    # What no line shows need not be looked up for each.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     for name in _NOISY:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(level)))
 
@@ -53,7 +62,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = "".join(traceback.format_exception(*record.exc_info))
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return _json(line)
 
 
 class TextFormatter(logging.Formatter):
@@ -69,6 +78,14 @@ class TextFormatter(logging.Formatter):
         if record.exc_info:
             line += "\n" + "".join(traceback.format_exception(*record.exc_info)).rstrip()
         return line
+
+
+def _json(line: dict[str, Any]) -> str:
+    try:
+        return orjson.dumps(line, str, _AS_TEXT).decode()
+    except TypeError:
+        # Numbers past 64 bits, halves of surrogate pairs: rare, and a line is never lost.
+        return json.dumps(line, default=str, ensure_ascii=False)
 
 
 def _moment(record: logging.LogRecord) -> datetime:

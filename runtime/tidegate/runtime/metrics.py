@@ -1,5 +1,6 @@
 """The metrics of all services, in one place: base units, few labels (a table yes, a file no)."""
 
+from functools import cache
 from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -59,3 +60,15 @@ CDC_ABORTS: Final = Counter(
 )
 DOORBELLS: Final = Counter("tidegate_doorbells_total", "Commit records noticed.", ["table"])
 LOOKS: Final = Counter("tidegate_looks_total", "Periodic looks at the registry and the log.")
+
+
+@cache
+def settled(table: str, outcome: str) -> Counter:
+    """Return the counter of a table's proposals with this outcome; looked up once."""
+    return PROPOSALS.labels(table, outcome)
+
+
+@cache
+def latency(table: str) -> Histogram:
+    """Return the histogram of a table's proposals; looked up once."""
+    return PROPOSAL_LATENCY.labels(table)
