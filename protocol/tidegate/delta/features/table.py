@@ -101,7 +101,7 @@ _ROWS: Final = (
     _both("columnMapping", "column mapping", _INACTIVE, _INACTIVE, activity.column_mapping),
     _both("typeWidening", "widened column types", _INACTIVE, _INACTIVE, activity.type_changes),
     _both("typeWidening-preview", "widened column types", _INACTIVE, _NO, activity.type_changes),
-    _both("deletionVectors", "deletion vectors", active=activity.deletion_vectors),
+    _both("deletionVectors", "deletion vectors", _YES, active=activity.deletion_vectors),
     _both("v2Checkpoint", "V2 checkpoints", active=activity.v2_checkpoints),
     _both("variantType", "the variant type"),
     _both("variantType-preview", "the variant type"),
