@@ -74,7 +74,8 @@ def read_delta(store: LogStore, file: LogFile) -> LogPart:
     content = read_content(store, file.name)
     if content is None:
         raise BrokenLog(
-            f"{file.name} of table {store.root} was listed and is gone: open the table again",
+            f"{file.name} of table {store.root} is needed and not there: open the table again, and "
+            "restore the file where it stays away",
             error_class="LogGap",
         )
     with of_table(store.root):

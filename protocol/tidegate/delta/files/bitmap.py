@@ -35,9 +35,9 @@ _KEY_MAX: Final = 2**31 - 1
 class Bitmap:
     """A set of row positions, from 0 to 2^63 - 1.
 
+    Law: bitmaps are equal if and only if they hold the same rows
     Shape: `blocks` maps the number of a block of 65,536 positions to those of it that are in the
     set, in ascending order; a block without any is absent.
-    Law: bitmaps are equal if and only if they hold the same rows
     Spec: "Deletion Vector Format"
     """
 
