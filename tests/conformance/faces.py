@@ -46,7 +46,7 @@ def read_facts(path: str, version: int | None = None) -> dict[str, Any]:
         "schema": snapshot.metadata.schema_string,
         "num_files": snapshot.files.num_rows,
         "size_in_bytes": pc.sum(snapshot.files["size"]).as_py() or 0,
-        "num_deletion_vectors": 0,
+        "num_deletion_vectors": _vectors(snapshot.files).length(),
         "app_transactions": {k: txn.version for k, txn in snapshot.app_transactions.items()},
         "domain_metadata": {k: one.configuration for k, one in snapshot.domains.items()},
         "in_commit_timestamp": snapshot.in_commit_timestamp,
@@ -63,7 +63,14 @@ def judge(case: dict[str, Any]) -> dict[str, Any]:
 def _records(snapshot: Snapshot) -> int | None:
     """Return the number of rows, or None unless every file states its own."""
     stated = [orjson.loads(text or "{}").get("numRecords") for text in _texts(snapshot.files)]
-    return None if None in stated else sum(stated)
+    if None in stated:
+        return None
+    deleted = pc.sum(pc.struct_field(_vectors(snapshot.files), "cardinality")).as_py() or 0
+    return int(sum(stated) - deleted)
+
+
+def _vectors(files: pa.Table) -> pa.ChunkedArray:
+    return files["deletionVector"].drop_null()
 
 
 def _texts(files: pa.Table) -> list[str | None]:

@@ -17,10 +17,10 @@ from tests.conformance.scoring import (
 )
 from tidegate.delta.features.table import FEATURES, Support
 
-PASSED_MIN = {"read": 172, "time-travel": 402, "metadata": 240, "reject": 56, "cdf": 24}
+PASSED_MIN = {"read": 212, "time-travel": 547, "metadata": 297, "reject": 69, "cdf": 43}
 """Cases that passed when the table of features last changed: raised with it, never lowered."""
 
-CONFLICTS_PASSED_MIN = 316
+CONFLICTS_PASSED_MIN = 318
 """The same, of the conflict vectors."""
 
 SPOKEN_OF = {

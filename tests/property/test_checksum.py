@@ -10,6 +10,7 @@ from tidegate.delta.actions import (
     Action,
     Add,
     CommitInfo,
+    DeletionVector,
     DomainMetadata,
     Metadata,
     Protocol,
@@ -28,6 +29,7 @@ STEPS = st.lists(
         {
             "files": st.lists(NAMES, unique=True),
             "sizes": st.lists(st.integers(0, 100), min_size=5, max_size=5),
+            "deleted": st.lists(st.none() | st.integers(0, 2**31), min_size=5, max_size=5),
             "txn": st.none() | st.tuples(st.sampled_from(["app", "other"]), st.integers(0, 9)),
             "domain": st.none() | st.tuples(st.sampled_from(["one", "two"]), st.booleans()),
             "timestamps": st.none() | st.booleans(),
@@ -47,31 +49,56 @@ def metadata(*, timestamps: bool) -> Metadata:
 def start() -> Snapshot:
     return Snapshot(
         version=Version(0),
-        protocol=Protocol(min_reader_version=1, min_writer_version=2),
+        protocol=Protocol(
+            min_reader_version=3,
+            min_writer_version=7,
+            reader_features=("deletionVectors",),
+            writer_features=("deletionVectors",),
+        ),
         metadata=metadata(timestamps=False),
         files=ADD_SCHEMA.empty_table(),
         tombstones=REMOVE_SCHEMA.empty_table(),
     )
 
 
-def toggled(live: dict[str, int], step: dict[str, Any]) -> list[Action]:
-    """Remove the named files that are live, add those that are not."""
+Live = dict[str, tuple[int, DeletionVector | None]]
+
+
+def vector(version: int, deleted: int | None) -> DeletionVector | None:
+    if deleted is None:
+        return None
+    return DeletionVector(
+        storage_type="u",
+        path_or_inline_dv=str(version),
+        offset=1,
+        size_in_bytes=1,
+        cardinality=deleted,
+    )
+
+
+def toggled(live: Live, step: dict[str, Any], version: int) -> list[Action]:
+    """Remove the named files that are live, add those that are not; give some another vector."""
     actions: list[Action] = []
-    for name, size in zip(step["files"], step["sizes"], strict=False):
+    change = step["data_change"]
+    for name, size, deleted in zip(step["files"], step["sizes"], step["deleted"], strict=False):
+        found = vector(version, deleted)
         if name in live:
-            gone = live.pop(name)
-            actions.append(Remove(path=name, data_change=step["data_change"], size=gone))
-        else:
-            live[name] = size
-            actions.append(
-                Add(
-                    path=name,
-                    partition_values={},
-                    size=size,
-                    modification_time=0,
-                    data_change=step["data_change"],
-                )
+            gone, before = live.pop(name)
+            actions.append(Remove(path=name, data_change=change, size=gone, deletion_vector=before))
+            if found is None:
+                continue
+            size = gone
+        live[name] = (size, found)
+        actions.append(
+            Add(
+                path=name,
+                partition_values={},
+                size=size,
+                modification_time=0,
+                data_change=change,
+                deletion_vector=found,
             )
+        )
     return actions
 
 
@@ -90,14 +117,19 @@ def others(step: dict[str, Any], version: int) -> list[Action]:
 @given(STEPS)
 @settings(deadline=None)
 def test_a_checksum_and_a_commit_make_the_next_checksum(steps: list[dict[str, Any]]) -> None:
-    snapshot, live = start(), dict[str, int]()
+    snapshot, live = start(), Live()
     known = checksum.of(snapshot)
     for version, step in enumerate(steps, 1):
-        commit = Commit(Version(version), (*others(step, version), *toggled(live, step)))
+        commit = Commit(Version(version), (*others(step, version), *toggled(live, step, version)))
         snapshot = evolve(snapshot, commit)
         computed = checksum.of(snapshot, txn_id=f"t{version}")
         assert computed.num_files == len(live)
-        assert computed.table_size_bytes == sum(live.values())
+        assert computed.table_size_bytes == sum(size for size, _ in live.values())
+        deletes = [one.cardinality for _, one in live.values() if one is not None]
+        assert computed.deletions is not None
+        assert computed.deletions.records == sum(deletes)
+        assert computed.deletions.vectors == len(deletes)
+        assert sum(computed.deletions.counts) == len(live)
         evolved = checksum.evolve(known, commit)
         if step["data_change"]:
             assert evolved == computed
@@ -108,9 +140,9 @@ def test_a_checksum_and_a_commit_make_the_next_checksum(steps: list[dict[str, An
 @given(STEPS)
 @settings(deadline=None)
 def test_a_checksum_file_says_what_it_was_given(steps: list[dict[str, Any]]) -> None:
-    snapshot, live = start(), dict[str, int]()
+    snapshot, live = start(), Live()
     for version, step in enumerate(steps, 1):
-        commit = Commit(Version(version), (*others(step, version), *toggled(live, step)))
+        commit = Commit(Version(version), (*others(step, version), *toggled(live, step, version)))
         snapshot = evolve(snapshot, commit)
     stated = checksum.of(snapshot, txn_id="t")
     assert checksum.decode(checksum.encode(stated)) == stated

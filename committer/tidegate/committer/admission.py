@@ -259,21 +259,23 @@ def wrong_at_head(
 
 
 def _dead_file(content: Content, live: PersistentMap[str, str | None]) -> Rejection | None:
+    vectors = content.removed_vectors
     dead = next((path for path in sorted(content.removed) if path not in live), None)
+    if dead is not None:
+        what = f"{dead[:128]!r} is removed, and is no file of the table"
+    else:
+        changed = (path for path in sorted(content.removed) if live[path] != vectors.get(path))
+        dead = next(changed, None)
+        what = f"{(dead or '')[:128]!r} is removed with another deletion vector than it has"
     if dead is None:
         return None
-    return flaw(
-        "removed_file_not_live",
-        "actions",
-        f"{dead[:128]!r} is removed, and is no file of the table",
-        "read the table and propose again",
-        path=dead,
-    )
+    advice = "read the table and propose again"
+    return flaw("removed_file_not_live", "actions", what, advice, path=dead)
 
 
 def _live_file(content: Content, live: PersistentMap[str, str | None]) -> Rejection | None:
     for add, (path, _) in zip(content.adds, content.added, strict=True):
-        if add.data_change and path in live:
+        if path in live and (add.data_change or live[path] is not None):
             return flaw(
                 "added_file_live",
                 "actions",

@@ -22,7 +22,7 @@ from tidegate.delta.files.predicate import may_match_partition
 from tidegate.delta.schema.types import StructType, parse_schema
 from tidegate.pipeline.outcome import Rejection
 
-RULES_VERSION: Final = 1
+RULES_VERSION: Final = 2
 """Raised with every change that can change a verdict; it stands in every entry."""
 
 

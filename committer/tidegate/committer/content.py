@@ -6,7 +6,7 @@ does not know.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from tidegate.committer.flaws import DUPLICATE, TOO_LARGE, refuse
@@ -16,7 +16,9 @@ from tidegate.delta.actions import (
     Action,
     Add,
     Cdc,
+    DeletionVector,
     DomainMetadata,
+    FileAction,
     Metadata,
     Protocol,
     Remove,
@@ -35,7 +37,8 @@ class Content:
     """Checked actions.
 
     `lines` spell the files and domains, in the proposal's order. `added` holds the canonical path
-    and the partition values of each new file, `removed` the canonical paths of those that leave.
+    and the partition values of each new file, `removed` the canonical paths of those that leave;
+    `removed_vectors` the deletion vectors of those that have one, as `vector_text` spells them.
     """
 
     lines: tuple[Line, ...] = ()
@@ -48,6 +51,7 @@ class Content:
     protocol: Protocol | None = None
     added: tuple[tuple[str, PartitionValues], ...] = ()
     removed: frozenset[str] = frozenset()
+    removed_vectors: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def has_files(self) -> bool:
@@ -61,6 +65,23 @@ EMPTY: Final = Content()
 def canonical(path: str) -> str:
     """Return the text that is equal for all spellings of one file."""
     return canonical_path(path) if _ODD.search(path) else path
+
+
+def vector_text(vector: DeletionVector) -> str:
+    """Return the text that is equal for vectors that are equal in every field.
+
+    A removal repeats its file's vector whole, or readers of the change feed stumble on it.
+    """
+    return f"{vector.unique_id}:{vector.size_in_bytes}:{vector.cardinality}"
+
+
+def vectors_of(files: Iterable[FileAction]) -> Mapping[str, str]:
+    """Return the deletion vectors of those files that have one, by canonical path."""
+    return {
+        canonical(file.path): vector_text(file.deletion_vector)
+        for file in files
+        if file.deletion_vector is not None
+    }
 
 
 def read_content(rows: Iterable[Any], policy: Policy) -> Content:
@@ -95,6 +116,7 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
         protocol=_only(_of(actions, Protocol)),
         added=tuple((canonical(add.path), add.partition_values) for add in adds),
         removed=frozenset(canonical(remove.path) for remove in removes),
+        removed_vectors=vectors_of(removes),
     )
     _check_duplicates(content)
     return content

@@ -4,12 +4,12 @@ An entry is made from the commit file alone, so that every committer remembers t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 from uuid import UUID
 
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.content import PartitionValues, canonical
+from tidegate.committer.content import PartitionValues, canonical, vectors_of
 from tidegate.delta.actions import DomainMetadata, Metadata, Protocol, Txn
 from tidegate.delta.commit import Commit
 from tidegate.pipeline.provenance import Provenance, of
@@ -21,14 +21,16 @@ IDENTITY_ONLY: Final = "delta.identity.schemaUpdate"
 class Entry:
     """A version of a table.
 
-    `added` holds canonical paths with their partition values; `removed` canonical paths; `author`
-    tells whether the entry has our provenance. `proposal_id` is set on a member of a group that
+    `added` holds canonical paths with their partition values, `vectors` the deletion vectors of
+    those that have one; `removed` canonical paths; `author` tells whether the entry has our
+    provenance. `proposal_id` is set on a member of a group that
     has not landed yet.
     Units: `size` in bytes; `timestamp` in ms since the Unix epoch.
     """
 
     version: int
     added: tuple[tuple[str, PartitionValues], ...] = ()
+    vectors: Mapping[str, str] = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
     is_blind_append: bool = False
     is_identity_only: bool = False
@@ -66,6 +68,7 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
     return Entry(
         version=commit.version,
         added=tuple((canonical(add.path), add.partition_values) for add in commit.adds),
+        vectors=vectors_of(commit.adds),
         removed=frozenset(canonical(remove.path) for remove in commit.removes),
         is_blind_append=commit.is_blind_append,
         is_identity_only=str(tags.get(IDENTITY_ONLY)).lower() == "true",

@@ -7,9 +7,11 @@ table's own entries.
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import takewhile
+from typing import Final
 from uuid import UUID
 
 from tidegate.committer.conflicts import Basis
+from tidegate.committer.content import canonical, vector_text
 from tidegate.committer.entries import Entry, entry_of
 from tidegate.committer.machine import Landed, evolve
 from tidegate.committer.persistent import PersistentMap
@@ -21,6 +23,10 @@ from tidegate.delta.paths import canonical_paths
 from tidegate.delta.snapshot import Snapshot
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.open_table import head_version, oldest_commit, open_snapshot, read_commit
+from tidegate.runtime.vector_files import live_rows
+
+FILES_MAX: Final = 1_024
+"""Files whose vectors are Python objects at once."""
 
 
 def load(store: LogStore, table: UUID, window: int) -> TableState:
@@ -33,7 +39,7 @@ def load(store: LogStore, table: UUID, window: int) -> TableState:
     snapshot = open_snapshot(store)
     check_writable(snapshot.protocol, snapshot.metadata, store.root)
     state = replace(
-        _remembered(TableState(table, store.root, window), snapshot),
+        _remembered(store, TableState(table, store.root, window), snapshot),
         oldest=oldest_commit(store) or 0,
     )
     return reach_back(store, state, max(snapshot.version - 1, state.oldest - 1))
@@ -125,15 +131,27 @@ def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -
     return (*bases, *state.bases[1:])
 
 
-def _remembered(state: TableState, snapshot: Snapshot) -> TableState:
+def _remembered(store: LogStore, state: TableState, snapshot: Snapshot) -> TableState:
     paths = canonical_paths(snapshot.files["path"]).to_pylist()
+    files: dict[str, str | None] = dict.fromkeys(paths)
+    files.update(_vectors(store, snapshot))
     return replace(
         state,
         version=snapshot.version,
         bases=((snapshot.version, Basis(snapshot.metadata, snapshot.protocol)),),
-        files=PersistentMap(dict.fromkeys(paths)),
+        files=PersistentMap(files),
         apps=PersistentMap(snapshot.app_transactions),
         domains=PersistentMap(snapshot.domains),
         window_start=snapshot.version + 1,
         timestamp=snapshot.in_commit_timestamp or 0,
     )
+
+
+def _vectors(store: LogStore, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """Yield the canonical path and the vector of each live file that has one."""
+    files = snapshot.files.select(["path", "deletionVector"])
+    for batch in files.filter(files["deletionVector"].is_valid()).to_batches(FILES_MAX):
+        for file in batch.to_pylist():
+            vector = live_rows(store, file).without
+            if vector is not None:
+                yield canonical(file["path"]), vector_text(vector)

@@ -113,14 +113,14 @@ def _action(kind: type[Action], body: dict[str, Any], where: str) -> Action:
 
 def _check_file(action: FileAction, where: str, policy: Policy) -> None:
     _check_path(action.path, where, is_change_file=False)
-    if action.deletion_vector is not None:
-        refuse(
-            NOT_SUPPORTED,
-            f"{where}.deletionVector",
-            "deletion vectors are not supported by this release",
-            "rewrite the file instead",
-        )
     if isinstance(action, Add):
+        if action.deletion_vector is not None:
+            refuse(
+                NOT_SUPPORTED,
+                f"{where}.deletionVector",
+                "deletion vectors are not written by this release",
+                "rewrite the file instead",
+            )
         _check_number(action.size, f"{where}.size")
         _check_number(action.modification_time, f"{where}.modificationTime")
         _check_partition_values(action.partition_values, where, policy)

@@ -30,10 +30,10 @@ class TableState:
     """A table at `version`; -1 is a table that does not exist yet.
 
     `bases` are the metadata and protocol in force from a version on, ascending; `files` maps the
-    canonical path of each live file to its deletion vector; `entries` are the versions from
-    `window_start` on (`window` of them at least), `settled` the ids in them; `oldest` is the first
-    version that the log still holds, as far as known; `rules` are those of the last entry of ours,
-    None where none is known.
+    canonical path of each live file to its deletion vector (`content.vector_text`); `entries` are
+    the versions from `window_start` on (`window` of them at least), `settled` the ids in them;
+    `oldest` is the first version that the log still holds, as far as known; `rules` are those of
+    the last entry of ours, None where none is known.
     Units: `timestamp` in ms since the Unix epoch, the greatest of any commit seen.
     """
 
@@ -76,7 +76,8 @@ def advance(state: TableState, entry: Entry) -> TableState:
         version=entry.version,
         bases=_bases(state, entry, start),
         files=state.files.changed(
-            {path: None for path, _ in entry.added}, drop=sorted(entry.removed)
+            {path: entry.vectors.get(path) for path, _ in entry.added},
+            drop=sorted(entry.removed),
         ),
         apps=state.apps.changed({txn.app_id: txn for txn in entry.txns}),
         domains=state.domains.changed({domain.domain: domain for domain in entry.domains}),

@@ -10,7 +10,7 @@ from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import InvalidRequest, TidegateError, UnsupportedFeature
 from tidegate.delta.features import properties
 from tidegate.delta.features.arithmetic import writer_features
-from tidegate.delta.features.table import check_writable
+from tidegate.delta.features.table import check_writable, unlisted_features
 from tidegate.delta.schema.types import (
     DecimalType,
     PrimitiveType,
@@ -40,6 +40,10 @@ def wrong_table(
         check_writable(protocol, metadata, root)
     except UnsupportedFeature as error:
         return flaw(NOT_SUPPORTED, _PROTOCOL, str(error), "leave the feature out")
+    unlisted = unlisted_features(protocol, metadata)
+    if unlisted:
+        what = f"does not list the feature {unlisted[0]!r}, which the metadata uses"
+        return flaw(NOT_SUPPORTED, _PROTOCOL, what, "list it, or leave its use out")
     return None
 
 

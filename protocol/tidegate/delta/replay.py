@@ -97,6 +97,16 @@ def read_part(name: str, content: bytes) -> LogPart:
     )
 
 
+def is_reconciled(part: LogPart) -> bool:
+    """Return whether a part names no live path and no key twice, as a log compaction must not.
+
+    Spec: "Log Compaction Files"
+    """
+    paths = canonical_paths(part.files["path"])
+    every_key = _joined([keys(part.files), keys(part.tombstones)])
+    return all(pc.count_distinct(found).as_py() == len(found) for found in (paths, every_key))
+
+
 def replay(parts: Sequence[LogPart], checkpoint: LogPart | None) -> Replayed:
     """Return the state after a checkpoint (None: nothing) and the parts that follow, oldest first.
 

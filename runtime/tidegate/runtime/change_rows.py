@@ -49,7 +49,7 @@ def read_change_file(
     fields = schema_of(metadata).fields
     if file.change == "cdc":
         fields = (*fields, StructField(CHANGE_TYPE, STRING))
-    for batch in read_rows(store, file.path, fields, values):
+    for batch in read_rows(store, file.path, fields, values, file.rows):
         size = batch.num_rows
         columns = batch.columns
         if file.change != "cdc":

@@ -5,24 +5,25 @@ Batches pass through one at a time, so a file costs a row group, not itself.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.delta.actions import Metadata
-from tidegate.delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
+from tidegate.delta.errors import BrokenLog, InvalidRequest, Unavailable
+from tidegate.delta.files.deletion_vectors import EVERY_ROW, RowChoice
 from tidegate.delta.files.grammar import Predicate, columns_of
 from tidegate.delta.files.predicate_rows import evaluate
 from tidegate.delta.files.pruning import prune
-from tidegate.delta.paths import canonical_path, decode_path, is_absolute
 from tidegate.delta.schema import partitions
 from tidegate.delta.schema.arrow import arrow_type, to_arrow
 from tidegate.delta.schema.types import StructField, StructType, parse_schema
 from tidegate.delta.snapshot import Snapshot
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.logical_columns import WrongType, conform, find_name
-from tidegate.runtime.stores import open_store
+from tidegate.runtime.table_files import open_table_file
+from tidegate.runtime.vector_files import chosen_rows, live_rows
 
 ROWS_MAX: Final = 65_536
 """Rows of a batch."""
@@ -81,18 +82,15 @@ def read_file(
     """Yield the rows of a live file, a row of ADD_SCHEMA as a mapping, in the table's schema.
 
     Partition values come from the log; a column that the file lacks is null; columns that the
-    schema lacks are dropped. Names that differ in case alone are one column.
-    Raises: BrokenLog (`DataFileMissing`, `CorruptDataFile`); UnsupportedFeature for a deletion
-    vector or a file in another store; InvalidRequest for an unknown column; Unavailable.
+    schema lacks are dropped. Names that differ in case alone are one column. Rows that its deletion
+    vector deletes are left out.
+    Raises: BrokenLog (`DataFileMissing`, `CorruptDataFile`, `DeletionVectorMissing`,
+    `CorruptDeletionVector`); UnsupportedFeature for a file in another store; InvalidRequest for an
+    unknown column; Unavailable.
     """
-    if file.get("deletionVector") is not None:
-        raise UnsupportedFeature(
-            f"file {file['path']!r} of table {store.root} has a deletion vector (feature "
-            "'deletionVectors'), which this release does not read: use a release that does",
-            feature="deletionVectors",
-        )
     values = partition_values_of(metadata, dict(file["partitionValues"] or {}))
-    yield from read_rows(store, file["path"], selected(metadata, columns), values)
+    live = live_rows(store, file)
+    yield from read_rows(store, file["path"], selected(metadata, columns), values, live)
 
 
 def read_rows(
@@ -100,15 +98,20 @@ def read_rows(
     path: str,
     fields: Sequence[StructField],
     partition_values: PartitionValues,
+    choice: RowChoice = EVERY_ROW,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet file in the given fields; `partition_values` win over the file.
 
-    `path` is as the log spells it. Raises: as `read_file`.
+    `path` is as the log spells it; `choice` says which rows. Raises: as `read_file`.
     """
     try:
-        with open_data_file(store, path) as file:
+        with open_table_file(store, path) as file:
+            rows = None if choice == EVERY_ROW else chosen_rows(store, choice)
+            if rows is not None and rows.is_nothing:
+                return
             parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
-            yield from _batches(parquet, fields, partition_values)
+            batches = _batches(parquet, fields, partition_values)
+            yield from batches if rows is None else rows.of_batches(batches)
     except FileNotFoundError as error:
         raise BrokenLog(
             f"data file {path!r} of table {store.root} is not there, although the log names it: "
@@ -121,26 +124,6 @@ def read_rows(
         raise _corrupt(store, path, error) from error
     except (pa.ArrowException, WrongType, ValueError) as error:
         raise _corrupt(store, path, error) from error
-
-
-def open_data_file(store: LogStore, path: str) -> BinaryIO:
-    """Return a reader of the file that a path of the log names, below the table root or not.
-
-    Raises: FileNotFoundError; UnsupportedFeature for a file in another store; Unavailable.
-    """
-    if not is_absolute(path):
-        return store.open(decode_path(path))
-    place = _canonical_place(store, path)
-    if place.startswith(store.root + "/"):
-        return store.open(place.removeprefix(store.root + "/"))
-    folder, _, name = place.rpartition("/")
-    if store.root.startswith("file://") and place.startswith("file://") and folder != "file://":
-        return open_store(folder).open(name)
-    raise UnsupportedFeature(
-        f"table {store.root} names the file {path!r}, which lies outside of its store: copy the "
-        "table's files into its root, or read it with another engine",
-        feature="absolute paths",
-    )
 
 
 def matching(batch: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
@@ -198,14 +181,6 @@ def _corrupt(store: LogStore, path: str, error: Exception) -> BrokenLog:
         "the table to a version without it",
         error_class="CorruptDataFile",
     )
-
-
-def _canonical_place(store: LogStore, path: str) -> str:
-    place = canonical_path(path)
-    if place.startswith("/"):
-        return f"file://{place}"
-    scheme, _, rest = place.partition("://")
-    return f"s3://{rest}" if scheme in ("s3a", "s3n") else place
 
 
 def _batches(

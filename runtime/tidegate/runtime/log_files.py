@@ -6,8 +6,17 @@ from contextlib import contextmanager
 import orjson
 
 from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
-from tidegate.delta.names import LAST_CHECKPOINT, LOG_FOLDER, LogFile, in_log, parse
-from tidegate.delta.replay import LogPart, read_part
+from tidegate.delta.names import (
+    LAST_CHECKPOINT,
+    LOG_FOLDER,
+    Kind,
+    LogFile,
+    Version,
+    commit_name,
+    in_log,
+    parse,
+)
+from tidegate.delta.replay import LogPart, is_reconciled, read_part
 from tidegate.delta.segment import LogSegment, choose
 from tidegate.runtime.log_store import FileStat, LogStore
 
@@ -65,11 +74,30 @@ def read_delta(store: LogStore, file: LogFile) -> LogPart:
     content = read_content(store, file.name)
     if content is None:
         raise BrokenLog(
-            f"{file.name} of table {store.root} was listed and is gone: open the table again",
+            f"{file.name} of table {store.root} is needed and not there: open the table again, and "
+            "restore the file where it stays away",
             error_class="LogGap",
         )
     with of_table(store.root):
         return read_part(file.name, content)
+
+
+def read_deltas(store: LogStore, segment: LogSegment) -> list[LogPart]:
+    """Return what the commits and log compactions of a segment say, oldest first.
+
+    A compaction that was not reconciled says nothing certain: its commits are read instead.
+    Raises: as `read_delta`.
+    """
+    parts: list[LogPart] = []
+    for file in segment.deltas:
+        part = read_delta(store, file)
+        if file.kind is not Kind.COMPACTED or is_reconciled(part):
+            parts.append(part)
+        else:
+            covered = map(Version, range(file.start, file.version + 1))
+            commits = [LogFile(one, Kind.COMMIT, commit_name(one), one) for one in covered]
+            parts += [read_delta(store, commit) for commit in commits]
+    return parts
 
 
 @contextmanager

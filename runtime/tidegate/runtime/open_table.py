@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from tidegate.delta.actions import CommitInfo
+from tidegate.delta.actions import CommitInfo, Protocol
 from tidegate.delta.commit import Commit
 from tidegate.delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate.delta.features.arithmetic import reader_features
 from tidegate.delta.features.properties import in_commit_timestamps_enabled
 from tidegate.delta.features.table import check_readable
 from tidegate.delta.names import Kind, commit_name
@@ -12,7 +13,7 @@ from tidegate.delta.replay import LogPart, read_part, replay
 from tidegate.delta.segment import LogSegment
 from tidegate.delta.snapshot import Snapshot, evolve_part, from_replay
 from tidegate.runtime.checkpoint_files import read_checkpoint
-from tidegate.runtime.log_files import find_segment, list_log, of_table, read_content, read_delta
+from tidegate.runtime.log_files import find_segment, list_log, of_table, read_content, read_deltas
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.time_travel import find_version
 
@@ -88,13 +89,13 @@ def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
         after = evolve_part(after, version, part)
         if part.protocol or part.metadata:
             check_readable(after.protocol, after.metadata, store.root)
-        _check_vectors(store, after.version, part)
+        _check_vectors(store, after.protocol, after.version, part)
     return open_snapshot(store)
 
 
 def _open(store: LogStore, version: int | None) -> Snapshot:
     segment = find_segment(store, version)
-    deltas = [read_delta(store, file) for file in segment.deltas]
+    deltas = read_deltas(store, segment)
     below = read_checkpoint(store, segment.checkpoint) if segment.checkpoint else None
     with of_table(store.root):
         replayed = replay(deltas, below)
@@ -104,7 +105,7 @@ def _open(store: LogStore, version: int | None) -> Snapshot:
         info = _info_of(store, segment, deltas)
         timestamp = info.in_commit_timestamp if info else None
     snapshot = from_replay(segment.version, replayed, timestamp)
-    _check_vectors(store, snapshot.version, LogPart(files=snapshot.files))
+    _check_vectors(store, snapshot.protocol, snapshot.version, LogPart(files=snapshot.files))
     return snapshot
 
 
@@ -116,12 +117,13 @@ def _info_of(store: LogStore, segment: LogSegment, deltas: list[LogPart]) -> Com
     return read_part(commit_name(segment.version), content).info if content else None
 
 
-def _check_vectors(store: LogStore, version: int, part: LogPart) -> None:
-    """Refuse files with rows that a reader of this release would not know to leave out."""
+def _check_vectors(store: LogStore, protocol: Protocol, version: int, part: LogPart) -> None:
+    """Refuse vectors that no feature announces: who reads by the protocol shows deleted rows."""
     vectors = part.files["deletionVector"]
-    if vectors.null_count < len(vectors):
+    if vectors.null_count < len(vectors) and "deletionVectors" not in reader_features(protocol):
         raise UnsupportedFeature(
-            f"table {store.root} has files with deletion vectors at version {version}, which this "
-            "release does not read: read it with another engine, or purge the vectors",
+            f"table {store.root} has files with deletion vectors at version {version}, although "
+            "its protocol does not list the feature 'deletionVectors': add the feature to the "
+            "protocol, or restore the table to a version without them",
             feature="deletionVectors",
         )

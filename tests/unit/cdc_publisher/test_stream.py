@@ -93,6 +93,32 @@ def test_a_removed_file_tells_each_row_as_deleted(table: WrittenTable) -> None:
     assert topic.replayed() == table.content
 
 
+def test_rows_deleted_by_vectors_are_told_and_so_are_those_that_come_back(
+    table: WrittenTable,
+) -> None:
+    table.append(rows(1, 2, 3, 4), rows(5, 6))
+    table.allow_vectors()
+    topic = Topic()
+    stream(table, topic).catch_up(2)
+    table.mask(1, 5)
+    table.mask(1, 3, 5)
+    table.mask(3, 4, 5)
+    table.drop("part-00001.parquet")
+    stream(table, topic).catch_up(table.version)
+    told = [(one["op"], (one["after"] or one["before"])["id"]) for one in topic.told[6:]]
+    assert told == [("d", 1), ("d", 5), ("d", 3), ("d", 4), ("c", 1), ("d", 1), ("d", 2)]
+    assert topic.replayed() == table.content == rows(6)
+
+
+def test_rows_that_vectors_delete_are_not_in_the_rows_at_the_head(table: WrittenTable) -> None:
+    table.append(rows(1, 2, 3))
+    table.allow_vectors()
+    table.mask(2)
+    topic = Topic()
+    stream(table, topic).catch_up(3)
+    assert topic.replayed() == table.content == rows(1, 3)
+
+
 def test_an_optimize_tells_nothing_and_moves_the_position(table: WrittenTable) -> None:
     table.append(rows(1, 2))
     topic = Topic()

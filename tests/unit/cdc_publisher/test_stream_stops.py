@@ -85,10 +85,10 @@ def test_a_protocol_we_do_not_read_stops_the_stream_before_its_version(
     table.append(rows(1))
     topic = Topic()
     stream(table, topic).catch_up(1)
-    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    features = {"readerFeatures": ["catalogManaged"], "writerFeatures": ["catalogManaged"]}
     table.commit("x", {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
     table.append(rows(2))
-    with pytest.raises(UnsupportedFeature, match="deletionVectors"):
+    with pytest.raises(UnsupportedFeature, match="catalogManaged"):
         stream(table, topic).catch_up(3)
     assert [one["after"]["id"] for one in topic.told] == [1]
 

@@ -11,6 +11,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidegate.delta.files import bitmap, deletion_vectors
 from tidegate.pipeline import codec
 from tidegate.pipeline.published import CommitRecord, TableRecord
 from tidegate.pipeline.topics import Topics
@@ -58,6 +59,8 @@ class WrittenTable:
     version: int = -1
     files: dict[str, Rows] = field(default_factory=dict)
     _written: int = 0
+    _stored: dict[str, Rows] = field(default_factory=dict)
+    _vectors: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def root(self) -> str:
@@ -92,6 +95,23 @@ class WrittenTable:
     def drop(self, path: str) -> None:
         """Remove a file and nothing else."""
         self.commit("DELETE", self._remove(path))
+
+    def allow_vectors(self) -> None:
+        """Write a protocol that lists deletion vectors."""
+        lists = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+        protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **lists}
+        self.commit("ADD FEATURE", {"protocol": protocol})
+
+    def mask(self, *ids: int) -> None:
+        """Let the table hold all rows of its files but those with these ids, by vectors alone."""
+        actions: list[dict[str, Any]] = []
+        for path, stored in self._stored.items():
+            gone = [position for position, row in enumerate(stored) if row["id"] in ids]
+            kept = [row for row in stored if row["id"] not in ids]
+            if path in self.files and kept != self.files[path]:
+                actions += [self._remove(path), self._add_again(path, gone)]
+                self.files[path] = kept
+        self.commit("DELETE", *actions)
 
     def change_with_file(self, changes: Rows, *, name: str = "cdc") -> None:
         """Write a version whose changes stand in a change file; the data files stay as they are."""
@@ -171,14 +191,29 @@ class WrittenTable:
         self._written += 1
         path = f"part-{self._written:05d}.parquet"
         size = self._parquet(path, content, self.schema)
-        self.files[path] = content
+        self.files[path] = self._stored[path] = content
         stats = json.dumps({"numRecords": len(content)})
         return {"add": {**_file(path, size, data_change), "modificationTime": 0, "stats": stats}}
+
+    def _add_again(self, path: str, gone: Sequence[int]) -> dict[str, Any]:
+        size = (self.folder / path).stat().st_size
+        body: dict[str, Any] = {**_file(path, size, True), "modificationTime": 0}
+        stats = {"numRecords": len(self._stored[path]), "tightBounds": False}
+        if gone:
+            vector = deletion_vectors.inline(bitmap.of_rows(gone))
+            body["deletionVector"] = vector.model_dump(by_alias=True, exclude_none=True)
+            self._vectors[path] = body["deletionVector"]
+        return {"add": {**body, "stats": json.dumps(stats)}}
 
     def _remove(self, path: str, *, data_change: bool = True) -> dict[str, Any]:
         del self.files[path]
         size = (self.folder / path).stat().st_size
-        gone = {"deletionTimestamp": 2_000_000_000_000, "extendedFileMetadata": True}
+        gone: dict[str, Any] = {
+            "deletionTimestamp": 2_000_000_000_000,
+            "extendedFileMetadata": True,
+        }
+        if path in self._vectors:
+            gone["deletionVector"] = self._vectors.pop(path)
         return {"remove": {**_file(path, size, data_change), **gone}}
 
     def _parquet(self, path: str, content: Sequence[Mapping[str, Any]], shape: pa.Schema) -> int:

@@ -22,6 +22,16 @@ def test_what_leaves_a_checkpoint_as_it_is_may_be_on(feature: str) -> None:
     check(feature)
 
 
+def test_a_table_with_deletion_vectors_is_summarised() -> None:
+    names = ("deletionVectors",)
+    protocol = Protocol(
+        min_reader_version=3, min_writer_version=7, reader_features=names, writer_features=names
+    )
+    used = {"delta.enableDeletionVectors": "true"}
+    metadata = Metadata(id="m", schema_string=SCHEMA, configuration=used)
+    check_shortenable(protocol, metadata, "t")
+
+
 def test_a_table_with_its_change_feed_on_is_summarised() -> None:
     check("changeDataFeed", **{"delta.enableChangeDataFeed": "true"})
 
@@ -42,8 +52,8 @@ def test_a_table_that_we_cannot_read_is_refused() -> None:
     protocol = Protocol(
         min_reader_version=3,
         min_writer_version=7,
-        reader_features=("deletionVectors",),
-        writer_features=("deletionVectors",),
+        reader_features=("catalogManaged",),
+        writer_features=("catalogManaged",),
     )
-    with pytest.raises(UnsupportedFeature, match="deletionVectors"):
+    with pytest.raises(UnsupportedFeature, match="catalogManaged"):
         check_shortenable(protocol, Metadata(id="m", schema_string=SCHEMA), "t")

@@ -11,12 +11,14 @@ import pytest
 
 from tidegate.delta.actions import Add, Metadata, Protocol
 from tidegate.delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
+from tidegate.delta.files import bitmap, deletion_vectors
 from tidegate.delta.files.columns import REMOVE_SCHEMA, adds_to_columns
+from tidegate.delta.files.deletion_vectors import RowChoice
 from tidegate.delta.files.statistics import compute
 from tidegate.delta.names import Version
 from tidegate.delta.schema.types import parse_schema
 from tidegate.delta.snapshot import Snapshot
-from tidegate.runtime.data_files import ROWS_MAX, read_file, read_table, scan
+from tidegate.runtime.data_files import ROWS_MAX, read_file, read_rows, read_table, scan, schema_of
 from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.memory import MemoryStore
 
@@ -215,11 +217,57 @@ def test_absolute_paths_lead_where_they_say_within_the_same_kind_of_store(tmp_pa
         list(read_file(store, row_of("s3a://bucket/x"), metadata(a="long")))
 
 
-def test_a_deletion_vector_is_refused_by_name() -> None:
-    row = {**row_of("a"), "deletionVector": {"storageType": "i"}}
-    with pytest.raises(UnsupportedFeature) as caught:
-        list(read_file(MemoryStore(), row, metadata(a="long")))
-    assert caught.value.feature == "deletionVectors"
+def deleting(*rows: int) -> dict[str, Any]:
+    vector = deletion_vectors.inline(bitmap.of_rows(rows))
+    return {**row_of("a"), "deletionVector": vector.model_dump(by_alias=True)}
+
+
+def test_rows_that_a_deletion_vector_deletes_are_left_out() -> None:
+    store = store_of(a=pa.table({"v": list(range(10))}))
+    batches = list(read_file(store, deleting(0, 3, 9), metadata(v="long")))
+    assert [row["v"] for batch in batches for row in batch.to_pylist()] == [1, 2, 4, 5, 6, 7, 8]
+    assert list(read_file(store, deleting(*range(10)), metadata(v="long"))) == []
+
+
+def test_positions_are_of_the_whole_file_whatever_batches_it_is_read_in() -> None:
+    count = 2 * ROWS_MAX + 5
+    rows = parquet(pa.table({"v": pa.array(range(count))}), row_group_size=ROWS_MAX - 9)
+    store = store_of(a=rows)
+    gone = [0, ROWS_MAX - 10, ROWS_MAX, ROWS_MAX + 1, 2 * ROWS_MAX, count - 1]
+    batches = read_file(store, deleting(*gone), metadata(v="long"))
+    found = {value for batch in batches for value in batch.column(0).to_pylist()}
+    assert found == set(range(count)) - set(gone)
+
+
+def test_rows_are_counted_without_those_deleted_where_no_column_is_read() -> None:
+    store = store_of(a=pa.table({"v": list(range(10))}))
+    for columns in ([], ["p"], ["gone"]):
+        of = metadata("p", p="string", v="long", gone="long")
+        row = {**deleting(1, 2), "partitionValues": [("p", "x")]}
+        assert sum(one.num_rows for one in read_file(store, row, of, columns)) == 8
+
+
+def test_only_the_rows_that_are_meant_are_read() -> None:
+    store = store_of(a=pa.table({"v": list(range(10))}))
+    old, new = (deletion_vectors.inline(bitmap.of_rows(rows)) for rows in ([1, 2], [1, 2, 5, 7]))
+    fields = schema_of(metadata(v="long")).fields
+
+    def values(choice: RowChoice) -> list[int]:
+        batches = read_rows(store, "a", fields, {}, choice)
+        return [value for batch in batches for value in batch.column(0).to_pylist()]
+
+    assert values(RowChoice(only=new)) == [1, 2, 5, 7]
+    assert values(RowChoice(without=old, only=new)) == [5, 7]
+    assert values(RowChoice(without=new, only=old)) == []
+
+
+def test_a_missing_data_file_is_told_before_its_missing_vector() -> None:
+    vector = {"storageType": "u", "pathOrInlineDv": "0" * 20, "sizeInBytes": 1, "cardinality": 1}
+    with pytest.raises(BrokenLog) as caught:
+        list(
+            read_file(MemoryStore(), {**row_of("a"), "deletionVector": vector}, metadata(a="long"))
+        )
+    assert caught.value.error_class == "DataFileMissing"
 
 
 def table(**partitions: list[int]) -> tuple[MemoryStore, Snapshot]:

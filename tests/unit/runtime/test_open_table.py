@@ -169,12 +169,12 @@ def test_a_log_compaction_is_read_instead_of_its_commits() -> None:
 
 def test_features_we_lack_are_refused_by_name() -> None:
     store = table()
-    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    features = {"readerFeatures": ["catalogManaged"], "writerFeatures": ["catalogManaged"]}
     put(store, 3, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
     with pytest.raises(UnsupportedFeature, match="memory://t") as caught:
         open_snapshot(store)
-    assert caught.value.feature == "deletionVectors"
-    assert "deletionVectors" in FEATURES
+    assert caught.value.feature == "catalogManaged"
+    assert "catalogManaged" in FEATURES
     assert paths(store, 2) == ["f0", "f1", "f2"]
     with pytest.raises(UnsupportedFeature):
         refresh(store, open_snapshot(store, 2))
@@ -189,6 +189,30 @@ def test_a_file_with_a_vector_that_no_feature_announced_is_refused() -> None:
         open_snapshot(store)
     with pytest.raises(UnsupportedFeature, match="deletion vectors"):
         refresh(store, before)
+
+
+def test_a_file_with_a_vector_that_a_feature_announced_is_a_file_of_the_table() -> None:
+    vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    store = table()
+    before = open_snapshot(store)
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    put(store, 3, protocol, remove("f1"), add("f1", deletionVector=vector))
+    for snapshot in (open_snapshot(store), refresh(store, before)):
+        assert sorted(snapshot.file_keys.to_pylist()) == ["f0", "f1\0ix", "f2"]
+
+
+def test_a_log_compaction_that_was_not_reconciled_is_not_believed() -> None:
+    store = table(4)
+    vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+    for rows in (
+        [remove("f0"), add("f1"), add("f2"), remove("f2")],
+        [remove("f0"), add("f1"), add("f1", deletionVector=vector), add("f2")],
+    ):
+        store.files[in_log(compacted_name(1, 2))] = lines(*rows)
+        assert paths(store) == ["f0", "f1", "f2", "f3"]
+    del store.files[in_log(commit_name(2))]
+    assert refusal(store) == "LogGap"
 
 
 def test_refreshing_comes_to_what_opening_comes_to() -> None:

@@ -6,7 +6,8 @@ from typing import Final, Literal
 
 from tidegate.delta.actions import Add, Cdc, CommitInfo, DeletionVector, Remove
 from tidegate.delta.commit import Commit
-from tidegate.delta.errors import BrokenLog, UnsupportedFeature
+from tidegate.delta.errors import BrokenLog
+from tidegate.delta.files.deletion_vectors import EVERY_ROW, RowChoice
 from tidegate.delta.names import Version
 from tidegate.delta.paths import canonical_path
 
@@ -19,15 +20,15 @@ _MERGE_METRICS: Final = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTa
 class ChangeFile:
     """A file whose rows are changes.
 
-    `change` says what each row is; in a `cdc` file the rows say it themselves. `size` in bytes,
-    None where a remove does not state it.
+    `change` says what each row is; in a `cdc` file the rows say it themselves. `rows` says which of
+    them changed. `size` in bytes, None where a remove does not state it.
     Spec: "Change Data Files"
     """
 
     change: Change
     path: str
     partition_values: Mapping[str, str | None]
-    deletion_vector: DeletionVector | None = None
+    rows: RowChoice = EVERY_ROW
     size: int | None = None
 
 
@@ -48,13 +49,15 @@ def plan(commit: Commit, timestamp_ms: int) -> ChangePlan:
     """Return where the changes of a commit are to be read.
 
     Change files hide all that was added and removed. Without them, actions that change no data
-    hold no changes, nor do those of a MERGE that says it changed no row.
-    Raises: UnsupportedFeature (`deletionVectors`) where a file stays with other deleted rows.
+    hold no changes, nor do those of a MERGE that says it changed no row. Of a file that stays with
+    another deletion vector, the rows of the one and not of the other changed.
     Spec: "Reader Requirements for AddCDCFile"
     """
     changes = commit.of(Cdc)
     if changes:
-        files = tuple(ChangeFile("cdc", c.path, c.partition_values, None, c.size) for c in changes)
+        files = tuple(
+            ChangeFile("cdc", one.path, one.partition_values, size=one.size) for one in changes
+        )
     elif _changed_nothing(commit.info):
         files = ()
     else:
@@ -72,38 +75,35 @@ def _changed_nothing(info: CommitInfo | None) -> bool:
 def _from_data(commit: Commit) -> Iterator[ChangeFile]:
     adds = {canonical_path(one.path): one for one in commit.adds if one.data_change}
     removes = {canonical_path(one.path): one for one in commit.removes if one.data_change}
-    for path in adds.keys() & removes.keys():
-        if adds[path].key.dv_id != removes[path].key.dv_id:
-            raise _refused(commit.version, path)
+    stays = [(adds[path], removes[path]) for path in adds if path in removes]
     for path, remove in removes.items():
         if path not in adds:
             yield _deleted(commit.version, remove)
+    for add, remove in stays:
+        yield from _between(add, "delete", remove.deletion_vector, add.deletion_vector)
     for path, add in adds.items():
         if path not in removes:
-            yield _inserted(commit.version, add)
+            rows = RowChoice(add.deletion_vector)
+            yield ChangeFile("insert", add.path, add.partition_values, rows, add.size)
+    for add, remove in stays:
+        yield from _between(add, "insert", add.deletion_vector, remove.deletion_vector)
+
+
+def _between(
+    add: Add, change: Change, left_out: DeletionVector | None, taken: DeletionVector | None
+) -> Iterator[ChangeFile]:
+    """Yield the change of a file that stays: rows of one vector that the other does not hold."""
+    if taken is not None and taken != left_out:
+        rows = RowChoice(without=left_out, only=taken)
+        yield ChangeFile(change, add.path, add.partition_values, rows, add.size)
 
 
 def _deleted(version: int, remove: Remove) -> ChangeFile:
-    if remove.deletion_vector is not None:
-        raise _refused(version, remove.path)
     if remove.partition_values is None:
         raise BrokenLog(
             f"version {version} removes {remove.path!r} without saying its partition values, so "
             "its rows can't be told as changes: read the changes from a later version on",
             error_class="CorruptCommit",
         )
-    return ChangeFile("delete", remove.path, remove.partition_values, None, remove.size)
-
-
-def _inserted(version: int, add: Add) -> ChangeFile:
-    if add.deletion_vector is not None:
-        raise _refused(version, add.path)
-    return ChangeFile("insert", add.path, add.partition_values, None, add.size)
-
-
-def _refused(version: int, path: str) -> UnsupportedFeature:
-    return UnsupportedFeature(
-        f"version {version} holds changes of {path!r} in a deletion vector (feature "
-        "'deletionVectors'), which this release does not read: use a release that does",
-        feature="deletionVectors",
-    )
+    rows = RowChoice(remove.deletion_vector)
+    return ChangeFile("delete", remove.path, remove.partition_values, rows, remove.size)

@@ -8,9 +8,12 @@ import orjson
 import pyarrow.compute as pc
 
 from tidegate.delta.actions import DomainMetadata, Metadata, Protocol, Txn
+from tidegate.delta.checkpoints import deletions
+from tidegate.delta.checkpoints.deletions import Deletions
 from tidegate.delta.commit import Commit
 from tidegate.delta.errors import BrokenLog
 from tidegate.delta.features import properties
+from tidegate.delta.features.arithmetic import reader_features
 from tidegate.delta.paths import canonical_path
 from tidegate.delta.snapshot import Snapshot
 
@@ -25,7 +28,7 @@ DOMAINS_MAX: Final = 10
 class VersionChecksum:
     """What a version holds, in totals.
 
-    `app_transactions` and `domains` are None where the file does not say.
+    `app_transactions`, `domains` and `deletions` are None where the file does not say.
     Units: `table_size_bytes` in bytes; `in_commit_timestamp` in ms since the Unix epoch.
     Spec: "Version Checksum File Schema"
     """
@@ -38,6 +41,7 @@ class VersionChecksum:
     domains: Mapping[str, DomainMetadata] | None
     in_commit_timestamp: int | None = None
     txn_id: str | None = None
+    deletions: Deletions | None = None
 
 
 def of(snapshot: Snapshot, txn_id: str | None = None) -> VersionChecksum:
@@ -55,19 +59,21 @@ def of(snapshot: Snapshot, txn_id: str | None = None) -> VersionChecksum:
         live,
         _timestamp(snapshot.metadata, snapshot.in_commit_timestamp),
         txn_id,
+        deletions.of_files(snapshot.files),
     )
 
 
 def evolve(checksum: VersionChecksum, commit: Commit) -> VersionChecksum | None:
     """Return the checksum of the next version, or None where the commit alone can't tell.
 
-    It can't where a remove states no size, or where adds may repeat files that are already live
-    (all of them without a data change, and nothing removed): then `of` the snapshot is to be used.
+    It can't where a remove states no size, where adds may repeat files that are already live (all
+    of them without a data change, and nothing removed), or where nothing is known of the deletion
+    vectors of a table that may have some: then `of` the snapshot is to be used.
     Law: evolve(of(snapshot(v - 1)), commit(v)) == of(snapshot(v)), or None
     Spec: "Version Checksum File"
     """
     size, files = _totals(commit)
-    if size is None:
+    if size is None or checksum.deletions is None:
         return None
     metadata = commit.metadata or checksum.metadata
     stamp = commit.info.in_commit_timestamp if commit.info else None
@@ -81,6 +87,7 @@ def evolve(checksum: VersionChecksum, commit: Commit) -> VersionChecksum | None:
         domains=_with_domains(checksum.domains, commit),
         in_commit_timestamp=_timestamp(metadata, stamp),
         txn_id=commit.info.txn_id if commit.info else None,
+        deletions=checksum.deletions.moved(commit.adds, commit.removes),
     )
 
 
@@ -98,6 +105,7 @@ def encode(checksum: VersionChecksum) -> bytes:
         "inCommitTimestampOpt": checksum.in_commit_timestamp,
         "setTransactions": _told_txns(checksum),
         "domainMetadata": _told_domains(checksum),
+        **deletions.to_body(checksum.deletions if _has_vectors(checksum.protocol) else None),
         "metadata": checksum.metadata.to_row()["metaData"],
         "protocol": checksum.protocol.to_row()["protocol"],
     }
@@ -113,10 +121,14 @@ def decode(content: bytes) -> VersionChecksum:
     try:
         body = orjson.loads(content)
         txns, domains = body.get("setTransactions"), body.get("domainMetadata")
+        protocol = Protocol.model_validate(body["protocol"])
+        stated = deletions.of_body(body)
+        if stated is None and not _has_vectors(protocol):
+            stated = deletions.none_in(int(body["numFiles"]))
         return VersionChecksum(
             int(body["tableSizeBytes"]),
             int(body["numFiles"]),
-            Protocol.model_validate(body["protocol"]),
+            protocol,
             Metadata.model_validate(body["metadata"]),
             None if txns is None else {one["appId"]: Txn.model_validate(one) for one in txns},
             None
@@ -124,6 +136,7 @@ def decode(content: bytes) -> VersionChecksum:
             else {one["domain"]: DomainMetadata.model_validate(one) for one in domains},
             body.get("inCommitTimestampOpt"),
             body.get("txnId"),
+            stated,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BrokenLog(
@@ -142,7 +155,7 @@ def differences(stated: VersionChecksum, found: VersionChecksum) -> tuple[str, .
     names = ["table_size_bytes", "num_files", "protocol", "metadata"]
     names += [
         name
-        for name in ("app_transactions", "domains", "in_commit_timestamp")
+        for name in ("app_transactions", "domains", "in_commit_timestamp", "deletions")
         if getattr(stated, name) is not None
     ]
     return tuple(name for name in names if getattr(stated, name) != getattr(found, name))
@@ -179,6 +192,10 @@ def _with_domains(
 
 def _timestamp(metadata: Metadata, stamp: int | None) -> int | None:
     return stamp if properties.in_commit_timestamps_enabled(metadata) else None
+
+
+def _has_vectors(protocol: Protocol) -> bool:
+    return "deletionVectors" in reader_features(protocol)
 
 
 def _told_txns(checksum: VersionChecksum) -> list[Any] | None:

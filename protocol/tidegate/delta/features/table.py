@@ -101,7 +101,7 @@ _ROWS: Final = (
     _both("columnMapping", "column mapping", _INACTIVE, _INACTIVE, activity.column_mapping),
     _both("typeWidening", "widened column types", _INACTIVE, _INACTIVE, activity.type_changes),
     _both("typeWidening-preview", "widened column types", _INACTIVE, _NO, activity.type_changes),
-    _both("deletionVectors", "deletion vectors", active=activity.deletion_vectors),
+    _both("deletionVectors", "deletion vectors", _YES, _YES, activity.deletion_vectors),
     _both("v2Checkpoint", "V2 checkpoints", active=activity.v2_checkpoints),
     _both("variantType", "the variant type"),
     _both("variantType-preview", "the variant type"),
@@ -162,6 +162,17 @@ def check_writable(protocol: Protocol, metadata: Metadata, table: str) -> None:
     for row in FEATURES.values():
         if row.writes is not Support.YES and row.active(metadata, schema):
             raise _refusal(row.name, table, "write")
+
+
+def unlisted_features(protocol: Protocol, metadata: Metadata) -> tuple[str, ...]:
+    """Return the features that the metadata uses and the protocol neither lists nor implies.
+
+    Spec: "Table Features for New and Existing Tables"
+    """
+    supported = writer_features(protocol)
+    schema = parse_schema(metadata.schema_string)
+    used = (row.name for row in FEATURES.values() if row.active(metadata, schema))
+    return tuple(name for name in used if name not in supported)
 
 
 def protocol_for_new_table(metadata: Metadata) -> Protocol:

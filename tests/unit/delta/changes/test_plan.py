@@ -3,11 +3,14 @@ from typing import Any
 
 import pytest
 
+from tidegate.delta.actions import DeletionVector
 from tidegate.delta.changes.plan import plan
 from tidegate.delta.commit import Commit
-from tidegate.delta.errors import BrokenLog, UnsupportedFeature
+from tidegate.delta.errors import BrokenLog
+from tidegate.delta.files.deletion_vectors import RowChoice
 
-VECTOR = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+OLD = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+NEW = {"storageType": "u", "pathOrInlineDv": "y", "offset": 1, "sizeInBytes": 1, "cardinality": 2}
 
 
 def commit(*rows: dict[str, Any]) -> Commit:
@@ -58,15 +61,37 @@ def test_a_merge_that_changed_no_row_holds_no_changes() -> None:
     assert files(merge(**zeros), cdc("c")) == [("cdc", "c")]
 
 
-def test_a_file_that_stays_with_other_deleted_rows_is_refused_by_name() -> None:
-    for rows in (
-        [remove("x%20y"), add("x y", deletionVector=VECTOR)],
-        [remove("a", deletionVector=VECTOR)],
-        [add("a", deletionVector=VECTOR)],
-    ):
-        with pytest.raises(UnsupportedFeature) as caught:
-            files(*rows)
-        assert caught.value.feature == "deletionVectors"
+def vector(body: dict[str, Any]) -> DeletionVector:
+    return DeletionVector.model_validate(body)
+
+
+def chosen(*rows: dict[str, Any]) -> list[tuple[str, str, RowChoice]]:
+    return [(one.change, one.path, one.rows) for one in plan(commit(*rows), 5).files]
+
+
+def test_of_a_file_that_leaves_or_joins_the_rows_without_its_vector_changed() -> None:
+    assert chosen(remove("a", deletionVector=OLD)) == [("delete", "a", RowChoice(vector(OLD)))]
+    assert chosen(add("a", deletionVector=OLD)) == [("insert", "a", RowChoice(vector(OLD)))]
+
+
+def test_of_a_file_that_stays_the_rows_of_one_vector_and_not_of_the_other_changed() -> None:
+    old, new = vector(OLD), vector(NEW)
+    assert chosen(remove("x%20y"), add("x y", deletionVector=NEW)) == [
+        ("delete", "x y", RowChoice(only=new))
+    ]
+    assert chosen(remove("a", deletionVector=OLD), add("a")) == [
+        ("insert", "a", RowChoice(only=old))
+    ]
+    assert chosen(remove("a", deletionVector=OLD), add("a", deletionVector=NEW)) == [
+        ("delete", "a", RowChoice(without=old, only=new)),
+        ("insert", "a", RowChoice(without=new, only=old)),
+    ]
+    assert chosen(remove("a", deletionVector=OLD), add("a", deletionVector=OLD)) == []
+
+
+def test_deletions_come_before_insertions_whatever_they_are_read_from() -> None:
+    rows = [add("b"), add("a"), remove("a", deletionVector=OLD), remove("c")]
+    assert [one[:2] for one in chosen(*rows)] == [("delete", "c"), ("insert", "b"), ("insert", "a")]
 
 
 def test_a_file_that_is_removed_and_added_as_it_was_holds_no_changes() -> None:

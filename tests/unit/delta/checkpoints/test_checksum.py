@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +7,7 @@ import pytest
 
 from tidegate.delta.actions import Add, DomainMetadata, Metadata, Protocol, Txn
 from tidegate.delta.checkpoints.checksum import decode, encode, evolve, of
+from tidegate.delta.checkpoints.deletions import none_in
 from tidegate.delta.commit import Commit
 from tidegate.delta.errors import BrokenLog
 from tidegate.delta.files.columns import REMOVE_SCHEMA, adds_to_columns
@@ -98,6 +100,32 @@ def test_what_is_unknown_stays_unknown() -> None:
     )
     assert after is not None
     assert after.app_transactions is None
+
+
+VECTORS = Protocol(
+    min_reader_version=3,
+    min_writer_version=7,
+    reader_features=("deletionVectors",),
+    writer_features=("deletionVectors",),
+)
+
+
+def test_deletions_are_stated_of_tables_that_may_have_some() -> None:
+    assert "numDeletionVectorsOpt" not in told(snapshot())
+    found = told(replace(snapshot(), protocol=VECTORS))
+    assert (found["numDeletedRecordsOpt"], found["numDeletionVectorsOpt"]) == (0, 0)
+    assert found["deletedRecordCountsHistogramOpt"]["deletedRecordCounts"] == [2, *[0] * 9]
+
+
+def test_deletions_that_a_file_does_not_state_are_none_where_no_vector_may_be() -> None:
+    plain = decode(encode(of(snapshot())))
+    assert plain.deletions == none_in(2)
+    after = evolve(plain, commit({"remove": file("a", 5)}))
+    assert after is not None
+    assert after.deletions == none_in(1)
+    silent = replace(of(replace(snapshot(), protocol=VECTORS)), deletions=None)
+    assert decode(encode(silent)) == silent
+    assert evolve(silent, commit({"remove": file("a", 5)})) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"tableSizeBytes":1}'])

@@ -6,7 +6,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.delta.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
+from tidegate.delta.actions import (
+    Add,
+    DeletionVector,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+)
 from tidegate.delta.checkpoints.rows import ROWS_MAX, classic, classic_schema
 from tidegate.delta.files.columns import adds_to_columns, removes_to_columns
 from tidegate.delta.names import Version
@@ -67,6 +75,24 @@ def test_live_files_keep_all_but_the_mark_of_a_data_change() -> None:
     assert add["stats"] == '{"numRecords":1}'
     assert add["tags"] == [("k", "v")]
     assert add["deletionVector"] is None
+
+
+def test_live_files_and_tombstones_keep_their_deletion_vectors() -> None:
+    inline = DeletionVector(storage_type="i", path_or_inline_dv="0", size_in_bytes=4, cardinality=1)
+    stored = DeletionVector(
+        storage_type="u", path_or_inline_dv="x", offset=1, size_in_bytes=4, cardinality=2
+    )
+    common: dict[str, Any] = {"path": "a", "data_change": True}
+    add = Add(partition_values={}, size=1, modification_time=1, deletion_vector=stored, **common)
+    removes = [
+        Remove(deletion_timestamp=NOW_MS, deletion_vector=vector, **common)
+        for vector in (None, inline)
+    ]
+    of = snapshot(files=adds_to_columns([add]), tombstones=removes_to_columns(removes))
+    (told,) = only(of, "add")
+    assert told["deletionVector"] == stored.model_dump(by_alias=True)
+    vectors = [one["deletionVector"] for one in only(of, "remove")]
+    assert vectors == [None, inline.model_dump(by_alias=True)]
 
 
 def test_metadata_is_whole() -> None:

@@ -11,6 +11,7 @@ from tidegate.delta.features.table import (
     check_readable,
     check_writable,
     protocol_for_new_table,
+    unlisted_features,
 )
 
 LEGACY = Protocol(min_reader_version=1, min_writer_version=2)
@@ -72,7 +73,7 @@ def test_what_writers_alone_must_know_is_read_and_not_written(
 
 @pytest.mark.parametrize(
     "feature",
-    ["deletionVectors", "v2Checkpoint", "variantType", "geospatial", "catalogManaged", "fromMars"],
+    ["v2Checkpoint", "variantType", "geospatial", "catalogManaged", "fromMars"],
 )
 def test_a_reader_feature_we_lack_is_refused_by_name(feature: str) -> None:
     protocol = features(feature, reader=(feature,))
@@ -85,7 +86,7 @@ def test_a_writer_feature_unheard_of_is_read_and_not_written() -> None:
     assert refused(check_writable, features("fromMars"), metadata()) == "fromMars"
 
 
-@pytest.mark.parametrize("feature", ["timestampNtz", "vacuumProtocolCheck"])
+@pytest.mark.parametrize("feature", ["timestampNtz", "vacuumProtocolCheck", "deletionVectors"])
 def test_features_that_ask_little_are_read_and_written(feature: str) -> None:
     check_writable(features(feature, reader=(feature,)), metadata(), "here")
 
@@ -141,7 +142,6 @@ def test_a_new_table_with_timestamps_without_zone_lists_the_feature_and_all_impl
 @pytest.mark.parametrize(
     "about",
     [
-        metadata(enableDeletionVectors="true"),
         metadata(enableChangeDataFeed="true"),
         metadata(feature_deletionVectors="supported"),
     ],
@@ -149,6 +149,19 @@ def test_a_new_table_with_timestamps_without_zone_lists_the_feature_and_all_impl
 def test_a_new_table_that_asks_for_more_is_refused(about: Metadata) -> None:
     with pytest.raises(UnsupportedFeature):
         protocol_for_new_table(about)
+
+
+def test_a_new_table_with_deletion_vectors_lists_the_feature_for_readers_and_writers() -> None:
+    protocol = protocol_for_new_table(metadata(enableDeletionVectors="true"))
+    assert protocol.reader_features == ("deletionVectors",)
+    assert protocol.writer_features == ("appendOnly", "deletionVectors", "invariants")
+
+
+def test_what_the_metadata_uses_the_protocol_must_list() -> None:
+    uses = metadata(enableDeletionVectors="true", appendOnly="true")
+    assert unlisted_features(LEGACY, uses) == ("deletionVectors",)
+    listed = features("deletionVectors", "appendOnly", reader=("deletionVectors",))
+    assert unlisted_features(listed, uses) == ()
 
 
 def test_every_row_of_the_table_is_found_under_its_own_name() -> None:

@@ -1,0 +1,103 @@
+"""What deletion vectors add up to: the totals that a version checksum states of them."""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import add, sub
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.delta.actions import FileAction
+
+BINS: Final = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 2**31 - 1)
+"""The least number of deleted rows of a file in each bin of the histogram."""
+
+
+@dataclass(frozen=True)
+class Deletions:
+    """Rows that vectors delete, vectors, and how many files have how many rows deleted.
+
+    Law: the counts add up to the number of files.
+    Spec: "Version Checksum File Schema"
+    """
+
+    records: int
+    vectors: int
+    counts: tuple[int, ...]
+
+    def moved(self, added: Sequence[FileAction], removed: Sequence[FileAction]) -> "Deletions":
+        """Return the totals after some files have joined, and others, which were there, left.
+
+        Spec: "Version Checksum File Schema"
+        """
+        joined, left = _of_actions(added), _of_actions(removed)
+        counts = map(sub, map(add, self.counts, joined.counts), left.counts)
+        return Deletions(
+            self.records + joined.records - left.records,
+            self.vectors + joined.vectors - left.vectors,
+            tuple(counts),
+        )
+
+
+def none_in(files: int) -> Deletions:
+    """Return the totals of so many files without a deletion vector.
+
+    Spec: "Version Checksum File Schema"
+    """
+    return Deletions(0, 0, (files, *[0] * (len(BINS) - 1)))
+
+
+def of_files(files: pa.Table) -> Deletions:
+    """Return the totals of live files, a table of ADD_SCHEMA.
+
+    Spec: "Version Checksum File Schema"
+    """
+    vectors = files["deletionVector"]
+    rows = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
+    at_least = [pc.sum(pc.greater_equal(rows, least)).as_py() or 0 for least in BINS]
+    return Deletions(
+        pc.sum(rows).as_py() or 0,
+        len(vectors) - vectors.null_count,
+        tuple(map(sub, at_least, [*at_least[1:], 0])),
+    )
+
+
+def to_body(deletions: Deletions | None) -> dict[str, Any]:
+    """Return the fields of a version checksum file; none where the totals are not known.
+
+    Spec: "Version Checksum File Schema"
+    """
+    if deletions is None:
+        return {}
+    return {
+        "numDeletedRecordsOpt": deletions.records,
+        "numDeletionVectorsOpt": deletions.vectors,
+        "deletedRecordCountsHistogramOpt": {"deletedRecordCounts": list(deletions.counts)},
+    }
+
+
+def of_body(body: Mapping[str, Any]) -> Deletions | None:
+    """Return what the fields of a version checksum file say; None unless all of them are there.
+
+    Raises: ValueError, for a histogram of other bins.
+    Spec: "Deleted Record Counts Histogram Schema"
+    """
+    records, vectors = body.get("numDeletedRecordsOpt"), body.get("numDeletionVectorsOpt")
+    histogram = body.get("deletedRecordCountsHistogramOpt")
+    if records is None or vectors is None or histogram is None:
+        return None
+    counts = tuple(map(int, histogram["deletedRecordCounts"]))
+    if len(counts) != len(BINS):
+        raise ValueError(f"a histogram of {len(counts)} bins")
+    return Deletions(int(records), int(vectors), counts)
+
+
+def _of_actions(files: Sequence[FileAction]) -> Deletions:
+    counts = [0] * len(BINS)
+    vectors = [one.deletion_vector for one in files]
+    rows = [0 if one is None else one.cardinality for one in vectors]
+    for number in rows:
+        counts[bisect_right(BINS, number) - 1] += 1
+    return Deletions(sum(rows), len(vectors) - vectors.count(None), tuple(counts))

@@ -1,0 +1,36 @@
+"""Files that the log names by a path: data files, change files, files of deletion vectors."""
+
+from typing import BinaryIO
+
+from tidegate.delta.errors import UnsupportedFeature
+from tidegate.delta.paths import canonical_path, decode_path, is_absolute
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.stores import open_store
+
+
+def open_table_file(store: LogStore, path: str) -> BinaryIO:
+    """Return a reader of the file that a path of the log names, below the table root or not.
+
+    Raises: FileNotFoundError; UnsupportedFeature for a file in another store; Unavailable.
+    """
+    if not is_absolute(path):
+        return store.open(decode_path(path))
+    place = _canonical_place(path)
+    if place.startswith(store.root + "/"):
+        return store.open(place.removeprefix(store.root + "/"))
+    folder, _, name = place.rpartition("/")
+    if store.root.startswith("file://") and place.startswith("file://") and folder != "file://":
+        return open_store(folder).open(name)
+    raise UnsupportedFeature(
+        f"table {store.root} names the file {path!r}, which lies outside of its store: copy the "
+        "table's files into its root, or read it with another engine",
+        feature="absolute paths",
+    )
+
+
+def _canonical_place(path: str) -> str:
+    place = canonical_path(path)
+    if place.startswith("/"):
+        return f"file://{place}"
+    scheme, _, rest = place.partition("://")
+    return f"s3://{rest}" if scheme in ("s3a", "s3n") else place

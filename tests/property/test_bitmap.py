@@ -1,0 +1,83 @@
+"""The laws of row sets: the algebra of sets, one spelling each, and nothing else from any bytes."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.delta.files import bitmap, z85
+from tidegate.delta.files.bitmap import MAGIC, NATIVE_MAGIC, of_rows
+from tidegate.delta.files.deletion_vectors import inline, inline_rows
+
+BLOCK = 1 << 16
+STARTS = st.builds(
+    lambda bucket, block, low: (bucket << 32) + block * BLOCK + low,
+    st.sampled_from([0, 0, 0, 1, 3]),
+    st.sampled_from([0, 1, 2, BLOCK - 1]),
+    st.integers(0, BLOCK - 1),
+)
+STRETCHES = st.builds(
+    lambda start, length, step: range(start, start + length * step, step),
+    STARTS,
+    st.sampled_from([1, 1, 2, 3, 4, 40, 4_096, 4_097, 9_000, BLOCK]),
+    st.sampled_from([1, 1, 2, 3]),
+)
+ROWS = st.lists(STRETCHES, max_size=4).map(lambda found: {row for one in found for row in one})
+
+
+@given(ROWS)
+def test_a_set_is_read_as_it_was_written(rows: set[int]) -> None:
+    found = of_rows(rows)
+    assert list(found) == sorted(rows)
+    assert len(found) == len(rows)
+    content = bitmap.encode(found)
+    assert bitmap.decode(content) == found
+    assert inline_rows(inline(found)) == found
+
+
+@given(ROWS, ROWS)
+@settings(max_examples=40)
+def test_sets_obey_the_algebra_of_sets(left: set[int], right: set[int]) -> None:
+    one, two = of_rows(left), of_rows(right)
+    assert one | two == two | one == of_rows(left | right)
+    assert one & two == two & one == of_rows(left & right)
+    assert one - two == of_rows(left - right)
+    assert (one - two) | (one & two) == one
+    assert len(one | two) == len(one) + len(two) - len(one & two)
+    assert bitmap.encode(one | two) == bitmap.encode(of_rows(left | right))
+
+
+@given(st.sampled_from([MAGIC, NATIVE_MAGIC]), st.binary(max_size=200))
+def test_any_bytes_are_a_set_or_a_value_error(magic: int, content: bytes) -> None:
+    try:
+        found = bitmap.decode(magic.to_bytes(4, "little") + content)
+    except ValueError:
+        return
+    assert bitmap.decode(bitmap.encode(found)) == found
+
+
+@given(ROWS, st.data())
+def test_damaged_bytes_are_a_set_or_a_value_error(rows: set[int], data: st.DataObject) -> None:
+    content = bytearray(bitmap.encode(of_rows(rows)))
+    at = data.draw(st.integers(0, min(len(content) - 1, 60)))
+    content[at] ^= data.draw(st.integers(1, 255))
+    try:
+        found = bitmap.decode(bytes(content[: data.draw(st.integers(1, len(content)))]))
+    except ValueError:
+        return
+    assert len(found) == sum(one.cardinality for one in found.blocks.values())
+    assert all(found.blocks.values())
+
+
+@given(st.binary(max_size=64))
+def test_what_z85_spells_is_what_it_was_given(content: bytes) -> None:
+    text = z85.encode(content)
+    assert z85.decode(text)[: len(content)] == content
+    assert z85.encode(z85.decode(text)) == text
+
+
+@given(st.text(max_size=20) | st.text(alphabet=z85.ALPHABET, max_size=20))
+def test_any_text_is_bytes_or_a_value_error(text: str) -> None:
+    try:
+        content = z85.decode(text)
+    except ValueError:
+        return
+    assert z85.encode(content) == text
