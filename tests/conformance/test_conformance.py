@@ -17,7 +17,7 @@ from tests.conformance.scoring import (
 )
 from tidegate.delta.features.table import FEATURES, Support
 
-PASSED_MIN = {"read": 172, "time-travel": 402, "metadata": 240, "reject": 56, "cdf": 24}
+PASSED_MIN = {"read": 195, "time-travel": 453, "metadata": 281, "reject": 58, "cdf": 29}
 """Cases that passed when the table of features last changed: raised with it, never lowered."""
 
 CONFLICTS_PASSED_MIN = 316

@@ -18,10 +18,11 @@ from tidegate.delta.files.pruning import prune
 from tidegate.delta.paths import canonical_path, decode_path, is_absolute
 from tidegate.delta.schema import partitions
 from tidegate.delta.schema.arrow import arrow_type, to_arrow
+from tidegate.delta.schema.mapping import Mode, mode_of, physical_partition_columns
 from tidegate.delta.schema.types import StructField, StructType, parse_schema
 from tidegate.delta.snapshot import Snapshot
 from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.logical_columns import WrongType, conform, find_name
+from tidegate.runtime.logical_columns import WrongType, conform, find_name, sources_of
 from tidegate.runtime.stores import open_store
 
 ROWS_MAX: Final = 65_536
@@ -64,7 +65,7 @@ def scan(
         for file in rows_of(snapshot.files):
             yield from read_file(store, file, metadata, names)
         return
-    kept = prune(predicate, snapshot.files, schema_of(metadata), metadata.partition_columns)
+    kept = prune(predicate, snapshot.files, metadata)
     looked_at = [one.name for one in selected(metadata, sorted(columns_of(predicate)))]
     needed = list(dict.fromkeys([*names, *looked_at]))
     for file in rows_of(kept):
@@ -92,7 +93,8 @@ def read_file(
             feature="deletionVectors",
         )
     values = partition_values_of(metadata, dict(file["partitionValues"] or {}))
-    yield from read_rows(store, file["path"], selected(metadata, columns), values)
+    fields = selected(metadata, columns)
+    yield from read_rows(store, file["path"], fields, values, mode_of(metadata))
 
 
 def read_rows(
@@ -100,6 +102,7 @@ def read_rows(
     path: str,
     fields: Sequence[StructField],
     partition_values: PartitionValues,
+    mode: Mode,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet file in the given fields; `partition_values` win over the file.
 
@@ -108,7 +111,7 @@ def read_rows(
     try:
         with open_data_file(store, path) as file:
             parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
-            yield from _batches(parquet, fields, partition_values)
+            yield from _batches(parquet, fields, partition_values, mode)
     except FileNotFoundError as error:
         raise BrokenLog(
             f"data file {path!r} of table {store.root} is not there, although the log names it: "
@@ -183,8 +186,12 @@ def selected(metadata: Metadata, columns: Iterable[str] | None) -> tuple[StructF
 
 
 def partition_values_of(metadata: Metadata, values: PartitionValues) -> PartitionValues:
-    """Return a file's value of each partition column; null for one that the log leaves out."""
-    return {name: values.get(name) for name in metadata.partition_columns}
+    """Return a file's value of each partition column, by the column's logical name.
+
+    A value that the log leaves out is null.
+    """
+    keys = physical_partition_columns(metadata)
+    return {name: values.get(key) for name, key in keys.items()}
 
 
 @lru_cache(maxsize=64)
@@ -209,22 +216,21 @@ def _canonical_place(store: LogStore, path: str) -> str:
 
 
 def _batches(
-    parquet: pq.ParquetFile, fields: Sequence[StructField], partition_values: PartitionValues
+    parquet: pq.ParquetFile,
+    fields: Sequence[StructField],
+    partition_values: PartitionValues,
+    mode: Mode,
 ) -> Iterator[pa.RecordBatch]:
-    physical = parquet.schema_arrow.names
-    sources = {
-        one.name: find_name(physical, one.name)
-        for one in fields
-        if one.name not in partition_values
-    }
+    own = [one for one in fields if one.name not in partition_values]
+    sources = sources_of(parquet.schema_arrow, own, mode)
     wanted = [name for name in sources.values() if name is not None]
     if wanted:
         for batch in parquet.iter_batches(batch_size=ROWS_MAX, columns=wanted):
-            yield _logical(batch, batch.num_rows, fields, sources, partition_values)
+            yield _logical(batch, batch.num_rows, fields, sources, partition_values, mode)
         return
     for start in range(0, parquet.metadata.num_rows, ROWS_MAX):
         size = min(ROWS_MAX, parquet.metadata.num_rows - start)
-        yield _logical(None, size, fields, sources, partition_values)
+        yield _logical(None, size, fields, sources, partition_values, mode)
 
 
 def _logical(
@@ -233,6 +239,7 @@ def _logical(
     fields: Sequence[StructField],
     sources: Mapping[str, str | None],
     partition_values: PartitionValues,
+    mode: Mode,
 ) -> pa.RecordBatch:
     columns = []
     for one in fields:
@@ -242,7 +249,7 @@ def _logical(
         elif source is None or batch is None:
             columns.append(pa.nulls(size, arrow_type(one.kind)))
         else:
-            columns.append(_conformed(batch.column(source), one))
+            columns.append(_conformed(batch.column(source), one, mode))
     shape = to_arrow(StructType(tuple(fields)))
     if not fields:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * size, pa.struct([])))
@@ -254,8 +261,8 @@ def _constant(text: str | None, field: StructField, size: int) -> pa.Array:
     return pa.repeat(value, size) if value.is_valid else pa.nulls(size, arrow_type(field.kind))
 
 
-def _conformed(column: pa.Array, field: StructField) -> pa.Array:
+def _conformed(column: pa.Array, field: StructField, mode: Mode) -> pa.Array:
     try:
-        return conform(column, field.kind)
+        return conform(column, field.kind, mode)
     except WrongType as error:
         raise WrongType(f"column {field.name!r}: {error}") from error

@@ -4,7 +4,14 @@ from collections.abc import Callable
 from typing import Final
 
 from tidegate.delta.actions import Metadata
-from tidegate.delta.schema.types import TIMESTAMP_NTZ, ArrayType, DataType, MapType, StructType
+from tidegate.delta.schema.types import (
+    TIMESTAMP_NTZ,
+    VARIANT,
+    ArrayType,
+    DataType,
+    MapType,
+    StructType,
+)
 from tidegate.delta.schema.types import walk as fields_of
 
 _TRUE: Final = "true"
@@ -120,6 +127,14 @@ def timestamp_ntz(metadata: Metadata, schema: StructType) -> bool:
     Spec: "Timestamp without timezone (TimestampNtz)"
     """
     return _holds(schema, TIMESTAMP_NTZ)
+
+
+def variant_type(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether a column holds variants.
+
+    Spec: "Variant Data Type"
+    """
+    return _holds(schema, VARIANT)
 
 
 def column_mapping(metadata: Metadata, schema: StructType) -> bool:

@@ -24,12 +24,12 @@ PRIMITIVES: Final = frozenset(
         "timestamp",
         "timestamp_ntz",
         "void",
+        "variant",
     }
 )
-"""The types without parameters that we read and write."""
+"""The types without parameters that we read."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "variant": "variantType",
     "geometry": "geospatial",
     "geography": "geospatial",
     "interval": "intervalType",
@@ -155,6 +155,7 @@ DATE: Final = PrimitiveType("date")
 TIMESTAMP: Final = PrimitiveType("timestamp")
 TIMESTAMP_NTZ: Final = PrimitiveType("timestamp_ntz")
 VOID: Final = PrimitiveType("void")
+VARIANT: Final = PrimitiveType("variant")
 
 
 @lru_cache(maxsize=256)
@@ -185,6 +186,15 @@ def format_schema(schema: StructType) -> str:
     Spec: "Schema Serialization Format"
     """
     return orjson.dumps(_plain(schema)).decode()
+
+
+def parse_type(name: str) -> DataType:
+    """Return the type without fields that a name spells.
+
+    Raises: UnsupportedFeature for a type we do not know; ValueError for what is out of range.
+    Spec: "Primitive Types"
+    """
+    return _primitive(name)
 
 
 def leaves(schema: StructType) -> Iterator[tuple[str, ...]]:
