@@ -28,6 +28,7 @@ from tidegate.delta.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    is_geospatial,
     parse_schema,
 )
 
@@ -215,4 +216,6 @@ def _kept(of: StructType, keep: Callable[[Path, DataType], bool], above: Path = 
 
 
 def _has_bounds(_: Path, kind: DataType) -> bool:
-    return isinstance(kind, PrimitiveType | DecimalType) and kind not in _UNBOUNDED
+    if is_geospatial(kind) or kind in _UNBOUNDED:
+        return False
+    return isinstance(kind, PrimitiveType | DecimalType)

@@ -72,7 +72,7 @@ def test_what_writers_alone_must_know_is_read_and_not_written(
 
 @pytest.mark.parametrize(
     "feature",
-    ["deletionVectors", "v2Checkpoint", "geospatial", "catalogManaged", "fromMars"],
+    ["deletionVectors", "v2Checkpoint", "timestampNanos", "catalogManaged", "fromMars"],
 )
 def test_a_reader_feature_we_lack_is_refused_by_name(feature: str) -> None:
     protocol = features(feature, reader=(feature,))
@@ -148,8 +148,18 @@ def test_variants_are_read_and_not_written(listed: tuple[str, ...]) -> None:
 
 
 def test_a_type_we_do_not_know_is_refused() -> None:
-    with pytest.raises(UnsupportedFeature, match="geospatial"):
-        check_readable(LEGACY, metadata(a_field("geometry(OGC:CRS84)")), "here")
+    with pytest.raises(UnsupportedFeature, match="timestampNanos"):
+        check_readable(LEGACY, metadata(a_field("timestamp_nanos")), "here")
+
+
+@pytest.mark.parametrize(
+    "kind", ["geometry(OGC:CRS84)", "geography(SRID:0, SPHERICAL)", "geometry"]
+)
+def test_shapes_on_earth_are_read_and_not_written(kind: str) -> None:
+    protocol = features("geospatial", reader=("geospatial",))
+    check_readable(protocol, metadata(a_field(kind)), "here")
+    assert refused(check_writable, protocol, metadata(a_field(kind))) == "geospatial"
+    assert refused(check_writable, LEGACY, metadata(a_field(kind))) == "geospatial"
 
 
 def test_a_format_other_than_parquet_is_refused() -> None:

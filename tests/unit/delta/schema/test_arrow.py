@@ -10,6 +10,7 @@ from tidegate.delta.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    parse_type,
 )
 
 EVERY = StructType(
@@ -34,6 +35,11 @@ def test_a_variant_is_a_struct_of_bytes_and_such_a_struct_is_no_variant() -> Non
     arrow = to_arrow(StructType((StructField("v", types.VARIANT),)))
     assert str(arrow.field("v").type) == "struct<metadata: binary, value: binary>"
     assert str(from_arrow(arrow)) == "struct<v:struct<metadata:binary,value:binary>>"
+
+
+def test_shapes_on_earth_are_bytes() -> None:
+    fields = [StructField(kind, parse_type(kind)) for kind in ("geometry(SRID:0)", "geography")]
+    assert to_arrow(StructType(tuple(fields))).types == [pa.binary(), pa.binary()]
 
 
 def test_timestamps_are_in_microseconds() -> None:
