@@ -17,7 +17,7 @@ from tests.conformance.scoring import (
 )
 from tidegate.delta.features.table import FEATURES, Support
 
-PASSED_MIN = {"read": 212, "time-travel": 547, "metadata": 297, "reject": 69, "cdf": 43}
+PASSED_MIN = {"read": 242, "time-travel": 613, "metadata": 346, "reject": 71, "cdf": 48}
 """Cases that passed when the table of features last changed: raised with it, never lowered."""
 
 CONFLICTS_PASSED_MIN = 318

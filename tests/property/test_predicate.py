@@ -9,12 +9,12 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.delta.actions import Add
+from tidegate.delta.actions import Add, Metadata
 from tidegate.delta.files.columns import adds_to_columns
 from tidegate.delta.files.predicate import evaluate, may_match_partition, prune
 from tidegate.delta.schema import partitions
 from tidegate.delta.schema.arrow import to_arrow
-from tidegate.delta.schema.types import parse_schema
+from tidegate.delta.schema.types import format_schema, parse_schema
 
 KINDS = {
     "i": "integer",
@@ -39,6 +39,7 @@ SCHEMA = parse_schema(
         }
     )
 )
+TABLE = Metadata(id="t", schema_string=format_schema(SCHEMA), partition_columns=SCHEMA.names)
 moments = st.sampled_from(["1999-12-31T23:59:59.999999", "2024-02-29"]).map(datetime.fromisoformat)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "i": st.integers(-2, 2),
@@ -121,7 +122,7 @@ def test_pruning_keeps_every_matching_partition(
         for place, row in enumerate(found)
     ]
     truths = evaluate(tree, pa.Table.from_pylist(found, schema=to_arrow(SCHEMA))).to_pylist()
-    kept = prune(tree, adds_to_columns(adds), SCHEMA, SCHEMA.names).column("path").to_pylist()
+    kept = prune(tree, adds_to_columns(adds), TABLE).column("path").to_pylist()
     assert {str(place) for place, truth in enumerate(truths) if truth} <= set(kept)
 
 

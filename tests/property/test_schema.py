@@ -63,7 +63,7 @@ def test_a_schema_survives_its_text(schema: StructType) -> None:
 
 
 def in_arrow(kind: DataType) -> DataType:
-    """The type as Arrow can carry it: no metadata, and nulls wherever a type is void."""
+    """The type as Arrow can carry it: no metadata, nulls for void, and bytes for a variant."""
     match kind:
         case StructType():
             return StructType(
@@ -80,6 +80,9 @@ def in_arrow(kind: DataType) -> DataType:
         case MapType():
             nulls = kind.value_contains_null or kind.value == types.VOID
             return MapType(in_arrow(kind.key), in_arrow(kind.value), nulls)
+        case types.VARIANT:
+            parts = (StructField(name, types.BINARY) for name in ("metadata", "value"))
+            return StructType(tuple(parts))
         case _:
             return kind
 

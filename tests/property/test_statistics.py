@@ -10,12 +10,12 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.delta.actions import Add
+from tidegate.delta.actions import Add, Metadata
 from tidegate.delta.files.columns import adds_to_columns
 from tidegate.delta.files.predicate import evaluate, prune
 from tidegate.delta.files.statistics import compute, truncated_maximum, truncated_minimum
 from tidegate.delta.schema.arrow import to_arrow
-from tidegate.delta.schema.types import parse_schema
+from tidegate.delta.schema.types import format_schema, parse_schema
 
 SCHEMA = parse_schema(
     json.dumps(
@@ -40,6 +40,7 @@ SCHEMA = parse_schema(
     )
 )
 NAMES = SCHEMA.names
+TABLE = Metadata(id="t", schema_string=format_schema(SCHEMA))
 
 days = st.dates(date(1, 1, 1), date(9999, 12, 31))
 moments = st.datetimes(datetime.fromisoformat("0001-01-02"), datetime.fromisoformat("9999-12-30"))
@@ -177,7 +178,7 @@ def test_a_file_that_holds_a_match_is_never_pruned(data: st.DataObject) -> None:
         data_change=True,
         stats=compute(held, SCHEMA),
     )
-    kept = prune(predicate, adds_to_columns([add]), SCHEMA, [])
+    kept = prune(predicate, adds_to_columns([add]), TABLE)
     if True in evaluate(predicate, held).to_pylist():
         assert kept.num_rows == 1
 

@@ -6,13 +6,14 @@ from typing import Final
 import pyarrow as pa
 
 from tidegate.delta.actions import Metadata
-from tidegate.delta.changes.compatibility import reads_as
+from tidegate.delta.changes.compatibility import tells_as
 from tidegate.delta.changes.plan import ChangeFile, ChangePlan, plan
 from tidegate.delta.commit import Commit
 from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
 from tidegate.delta.features.properties import change_feed_enabled
 from tidegate.delta.features.table import check_readable
 from tidegate.delta.schema.arrow import to_arrow
+from tidegate.delta.schema.mapping import Mode, mode_of
 from tidegate.delta.schema.types import LONG, STRING, TIMESTAMP, StructField, StructType
 from tidegate.delta.snapshot import Snapshot
 from tidegate.runtime.data_files import partition_values_of, read_rows, schema_of
@@ -49,7 +50,7 @@ def read_change_file(
     fields = schema_of(metadata).fields
     if file.change == "cdc":
         fields = (*fields, StructField(CHANGE_TYPE, STRING))
-    for batch in read_rows(store, file.path, fields, values, file.rows):
+    for batch in read_rows(store, file.path, fields, values, mode_of(metadata), file.rows):
         size = batch.num_rows
         columns = batch.columns
         if file.change != "cdc":
@@ -64,27 +65,40 @@ def read_change_file(
 def read_changes(store: LogStore, start_version: int, end_version: int | None = None) -> pa.Table:
     """Return the changes of the versions from `start_version` to `end_version`, both included.
 
-    They are told in the newest schema. An end past the newest version means the newest.
+    They are told in the newest schema; where columns are mapped, in that of the range's end, so
+    that a later change of names does not matter. An end past the newest version means the newest.
     Raises: InvalidRequest (`InvalidVersionRange`, `VersionNotFound`, `CdfNotEnabled`);
-    UnsupportedFeature where a schema in the range can't be told in the newest; as `read_file`.
+    UnsupportedFeature where a schema in the range can't be told in that one; as `read_file`.
     """
     head = open_snapshot(store)
     end = _checked_range(store, head, start_version, end_version)
     first = open_snapshot(store, start_version)
     _check_recorded(store, first.metadata, start_version)
+    teller = _teller(store, first, end, head)
     times = commit_timestamps(store, head, start_version, end)
     batches: list[pa.RecordBatch] = []
     plans = []
+    standing = first.metadata
     for version in range(start_version, end + 1):
         commit = _commit(store, version)
         if version > start_version:
-            _check_followable(store, commit, head)
+            standing = commit.metadata or standing
+            _check_followable(store, commit, standing, teller)
         plans.append(plan(commit, _timestamp_ms(commit, times[version])))
-    _check_schema(store, first.metadata, start_version, head)
+    _check_schema(store, first.metadata, start_version, teller)
     for one in plans:
         for file in one.files:
-            batches.extend(read_change_file(store, one, file, head.metadata))
-    return pa.Table.from_batches(batches, schema=change_schema(head.metadata))
+            batches.extend(read_change_file(store, one, file, teller.metadata))
+    return pa.Table.from_batches(batches, schema=change_schema(teller.metadata))
+
+
+def _teller(store: LogStore, first: Snapshot, end: int, head: Snapshot) -> Snapshot:
+    """Return the snapshot in whose schema the changes are told."""
+    if end == head.version:
+        return head
+    last = open_snapshot(store, end)
+    modes = {mode_of(one.metadata) for one in (first, last, head)}
+    return head if modes == {Mode.NONE} else last
 
 
 def _checked_range(store: LogStore, head: Snapshot, start: int, end: int | None) -> int:
@@ -123,21 +137,23 @@ def _check_recorded(store: LogStore, metadata: Metadata, version: int) -> None:
         )
 
 
-def _check_followable(store: LogStore, commit: Commit, head: Snapshot) -> None:
-    """Refuse a commit after which changes are not recorded, or not readable as the newest are."""
+def _check_followable(
+    store: LogStore, commit: Commit, standing: Metadata, teller: Snapshot
+) -> None:
+    """Refuse a commit after which changes are not recorded, or can't be told as is asked."""
     if commit.protocol is not None:
-        check_readable(commit.protocol, commit.metadata or head.metadata, store.root)
+        check_readable(commit.protocol, standing, store.root)
     if commit.metadata is not None:
         _check_recorded(store, commit.metadata, commit.version)
-        _check_schema(store, commit.metadata, commit.version, head)
+        _check_schema(store, commit.metadata, commit.version, teller)
 
 
-def _check_schema(store: LogStore, metadata: Metadata, version: int, head: Snapshot) -> None:
-    if not reads_as(schema_of(metadata), schema_of(head.metadata)):
+def _check_schema(store: LogStore, metadata: Metadata, version: int, teller: Snapshot) -> None:
+    if not tells_as(metadata, teller.metadata):
         raise UnsupportedFeature(
             f"changes of table {store.root}: the schema of version {version} can't be told in "
-            f"that of version {head.version} (a column was dropped, renamed or has another type); "
-            "ask for versions after the change",
+            f"that of version {teller.version} (a column was dropped, renamed or has another "
+            "type); ask for versions after the change",
             feature="changes across schemas",
         )
 

@@ -18,10 +18,11 @@ from tidegate.delta.files.predicate_rows import evaluate
 from tidegate.delta.files.pruning import prune
 from tidegate.delta.schema import partitions
 from tidegate.delta.schema.arrow import arrow_type, to_arrow
+from tidegate.delta.schema.mapping import Mode, mode_of, physical_partition_columns
 from tidegate.delta.schema.types import StructField, StructType, parse_schema
 from tidegate.delta.snapshot import Snapshot
 from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.logical_columns import WrongType, conform, find_name
+from tidegate.runtime.logical_columns import WrongType, conform, find_name, sources_of
 from tidegate.runtime.table_files import open_table_file
 from tidegate.runtime.vector_files import chosen_rows, live_rows
 
@@ -65,7 +66,7 @@ def scan(
         for file in rows_of(snapshot.files):
             yield from read_file(store, file, metadata, names)
         return
-    kept = prune(predicate, snapshot.files, schema_of(metadata), metadata.partition_columns)
+    kept = prune(predicate, snapshot.files, metadata)
     looked_at = [one.name for one in selected(metadata, sorted(columns_of(predicate)))]
     needed = list(dict.fromkeys([*names, *looked_at]))
     for file in rows_of(kept):
@@ -89,8 +90,8 @@ def read_file(
     unknown column; Unavailable.
     """
     values = partition_values_of(metadata, dict(file["partitionValues"] or {}))
-    live = live_rows(store, file)
-    yield from read_rows(store, file["path"], selected(metadata, columns), values, live)
+    live, fields = live_rows(store, file), selected(metadata, columns)
+    yield from read_rows(store, file["path"], fields, values, mode_of(metadata), live)
 
 
 def read_rows(
@@ -98,6 +99,7 @@ def read_rows(
     path: str,
     fields: Sequence[StructField],
     partition_values: PartitionValues,
+    mode: Mode,
     choice: RowChoice = EVERY_ROW,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet file in the given fields; `partition_values` win over the file.
@@ -110,7 +112,7 @@ def read_rows(
             if rows is not None and rows.is_nothing:
                 return
             parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
-            batches = _batches(parquet, fields, partition_values)
+            batches = _batches(parquet, fields, partition_values, mode)
             yield from batches if rows is None else rows.of_batches(batches)
     except FileNotFoundError as error:
         raise BrokenLog(
@@ -166,8 +168,12 @@ def selected(metadata: Metadata, columns: Iterable[str] | None) -> tuple[StructF
 
 
 def partition_values_of(metadata: Metadata, values: PartitionValues) -> PartitionValues:
-    """Return a file's value of each partition column; null for one that the log leaves out."""
-    return {name: values.get(name) for name in metadata.partition_columns}
+    """Return a file's value of each partition column, by the column's logical name.
+
+    A value that the log leaves out is null.
+    """
+    keys = physical_partition_columns(metadata)
+    return {name: values.get(key) for name, key in keys.items()}
 
 
 @lru_cache(maxsize=64)
@@ -184,22 +190,21 @@ def _corrupt(store: LogStore, path: str, error: Exception) -> BrokenLog:
 
 
 def _batches(
-    parquet: pq.ParquetFile, fields: Sequence[StructField], partition_values: PartitionValues
+    parquet: pq.ParquetFile,
+    fields: Sequence[StructField],
+    partition_values: PartitionValues,
+    mode: Mode,
 ) -> Iterator[pa.RecordBatch]:
-    physical = parquet.schema_arrow.names
-    sources = {
-        one.name: find_name(physical, one.name)
-        for one in fields
-        if one.name not in partition_values
-    }
+    own = [one for one in fields if one.name not in partition_values]
+    sources = sources_of(parquet.schema_arrow, own, mode)
     wanted = [name for name in sources.values() if name is not None]
     if wanted:
         for batch in parquet.iter_batches(batch_size=ROWS_MAX, columns=wanted):
-            yield _logical(batch, batch.num_rows, fields, sources, partition_values)
+            yield _logical(batch, batch.num_rows, fields, sources, partition_values, mode)
         return
     for start in range(0, parquet.metadata.num_rows, ROWS_MAX):
         size = min(ROWS_MAX, parquet.metadata.num_rows - start)
-        yield _logical(None, size, fields, sources, partition_values)
+        yield _logical(None, size, fields, sources, partition_values, mode)
 
 
 def _logical(
@@ -208,6 +213,7 @@ def _logical(
     fields: Sequence[StructField],
     sources: Mapping[str, str | None],
     partition_values: PartitionValues,
+    mode: Mode,
 ) -> pa.RecordBatch:
     columns = []
     for one in fields:
@@ -217,7 +223,7 @@ def _logical(
         elif source is None or batch is None:
             columns.append(pa.nulls(size, arrow_type(one.kind)))
         else:
-            columns.append(_conformed(batch.column(source), one))
+            columns.append(_conformed(batch.column(source), one, mode))
     shape = to_arrow(StructType(tuple(fields)))
     if not fields:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * size, pa.struct([])))
@@ -229,8 +235,8 @@ def _constant(text: str | None, field: StructField, size: int) -> pa.Array:
     return pa.repeat(value, size) if value.is_valid else pa.nulls(size, arrow_type(field.kind))
 
 
-def _conformed(column: pa.Array, field: StructField) -> pa.Array:
+def _conformed(column: pa.Array, field: StructField, mode: Mode) -> pa.Array:
     try:
-        return conform(column, field.kind)
+        return conform(column, field.kind, mode)
     except WrongType as error:
         raise WrongType(f"column {field.name!r}: {error}") from error

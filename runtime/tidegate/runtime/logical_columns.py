@@ -1,13 +1,24 @@
 """Physical columns -> logical ones: the values of a data file in the types of the schema."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.delta.schema.arrow import arrow_type
-from tidegate.delta.schema.types import ArrayType, DataType, MapType, StructType
+from tidegate.delta.schema.mapping import Mode, field_id, physical_name
+from tidegate.delta.schema.types import (
+    VARIANT,
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+)
+from tidegate.runtime.variant_columns import to_variants
+
+_FIELD_ID: Final = b"PARQUET:field_id"
 
 
 class WrongType(Exception):
@@ -22,62 +33,99 @@ def find_name(names: Sequence[str], wanted: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def conform(array: pa.Array, kind: DataType) -> pa.Array:
+def sources_of(
+    physical: pa.Schema, wanted: Sequence[StructField], mode: Mode
+) -> Mapping[str, str | None]:
+    """Return what a file calls each column of the table, None for one that it lacks.
+
+    Raises: WrongType for a file without field ids, where the table's columns are found by them.
+    """
+    there = list(physical)
+    has_ids = any(_id_of(one) is not None for one in there)
+    if mode is Mode.ID and there and wanted and not has_ids:
+        raise WrongType("the table finds its columns by field ids, of which the file has none")
+    found = {one.name: find_field(there, one, mode) for one in wanted}
+    return {name: None if at is None else there[at].name for name, at in found.items()}
+
+
+def find_field(there: Sequence[pa.Field], wanted: StructField, mode: Mode) -> int | None:
+    """Return which of a file's fields holds a field of the table, or None where none does.
+
+    A field without an id, such as the kind of a change, is found by its name in every mode.
+    """
+    number = field_id(wanted)
+    if mode is Mode.ID and number is not None:
+        return next((at for at, one in enumerate(there) if _id_of(one) == number), None)
+    names = [one.name for one in there]
+    name = find_name(names, physical_name(wanted, mode))
+    return None if name is None else names.index(name)
+
+
+def conform(array: pa.Array, kind: DataType, mode: Mode = Mode.NONE) -> pa.Array:
     """Return physical values as logical ones: widened, in microseconds, missing fields null.
 
     Raises: WrongType.
     """
     target = arrow_type(kind)
-    if array.type == target:
+    # Where fields have other names in files, equal types may be a coincidence.
+    if array.type == target and (mode is Mode.NONE or not pa.types.is_nested(target)):
         return array
     if pa.types.is_null(array.type) or pa.types.is_null(target):
         return pa.nulls(len(array), target)
     try:
+        if kind == VARIANT:
+            return to_variants(array, target)
         match kind:
             case StructType():
-                return _struct(array, kind, target)
+                return _struct(array, kind, target, mode)
             case ArrayType():
-                return _list(_owned(array), kind, target)
+                return _list(_owned(array), kind, target, mode)
             case MapType():
-                return _map(_owned(array), kind, target)
+                return _map(_owned(array), kind, target, mode)
             case _:
                 return _plain(array, target)
     except (pa.ArrowException, AttributeError) as error:
         raise WrongType(f"{array.type} can't be read as {kind} ({error})") from error
 
 
-def _struct(array: Any, kind: StructType, target: Any) -> pa.Array:
-    names = [one.name for one in array.type]
-    parts = dict(zip(names, array.flatten(), strict=True))
+def _struct(array: Any, kind: StructType, target: Any, mode: Mode) -> pa.Array:
+    if not pa.types.is_struct(array.type):
+        raise WrongType(f"{array.type} can't be read as {kind}")
+    there, parts = list(array.type), array.flatten()
     columns = []
     for one in kind.fields:
-        name = find_name(names, one.name)
-        found = parts[name] if name is not None else None
+        at = find_field(there, one, mode)
         columns.append(
             pa.nulls(len(array), arrow_type(one.kind))
-            if found is None
-            else conform(found, one.kind)
+            if at is None
+            else conform(parts[at], one.kind, mode)
         )
     if not columns:
         return pa.array([None if gone else {} for gone in pc.is_null(array).to_pylist()], target)
     return pa.StructArray.from_arrays(columns, fields=list(target), mask=pc.is_null(array))
 
 
-def _list(array: Any, kind: ArrayType, target: Any) -> pa.Array:
+def _list(array: Any, kind: ArrayType, target: Any, mode: Mode) -> pa.Array:
     if not pa.types.is_list(array.type):
         array = _owned(array.cast(pa.list_(array.type.value_type)))
-    values = conform(array.values, kind.element)
+    values = conform(array.values, kind.element, mode)
     return pa.ListArray.from_arrays(array.offsets, values, type=target, mask=pc.is_null(array))
 
 
-def _map(array: Any, kind: MapType, target: Any) -> pa.Array:
-    keys, items = conform(array.keys, kind.key), conform(array.items, kind.value)
+def _map(array: Any, kind: MapType, target: Any, mode: Mode) -> pa.Array:
+    keys = conform(array.keys, kind.key, mode)
+    items = conform(array.items, kind.value, mode)
     return pa.MapArray.from_arrays(array.offsets, keys, items, type=target, mask=pc.is_null(array))
 
 
 def _owned(array: Any) -> Any:
     """Return the array with its own buffers from their start: offsets of a slice mislead."""
     return array if array.offset == 0 else pa.concat_arrays([array, array.slice(0, 0)])
+
+
+def _id_of(field: pa.Field) -> int | None:
+    text = (field.metadata or {}).get(_FIELD_ID)
+    return int(text) if text is not None else None
 
 
 def _plain(array: Any, target: pa.DataType) -> pa.Array:

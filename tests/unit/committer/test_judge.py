@@ -14,7 +14,10 @@ from tidegate.committer.judge import judge
 from tidegate.delta.errors import UnsupportedFeature
 
 DIGESTS = {1: "d83f4686be56150e", 2: "8eee027bd9ce28bb"}
-"""Rules version -> digest of all verdicts: who changes a verdict raises the version."""
+"""Rules version -> digest of all verdicts: who changes a verdict raises the version.
+
+A refusal that names a feature more exactly is the same verdict under another digest.
+"""
 
 DECIDED_MIN = 318
 Case = dict[str, Any]

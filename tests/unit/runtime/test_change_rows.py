@@ -166,3 +166,43 @@ def test_a_commit_that_is_gone_is_a_gap(table: Table) -> None:
     with pytest.raises(BrokenLog) as caught:
         read_changes(forgetful, 1)
     assert caught.value.error_class == "LogGap"
+
+
+def named(name: str, physical: str, number: int, kind: str = "long") -> dict[str, Any]:
+    about = {
+        "delta.columnMapping.id": number,
+        "delta.columnMapping.physicalName": physical,
+    }
+    return {"name": name, "type": kind, "nullable": True, "metadata": about}
+
+
+@pytest.fixture
+def renamed() -> Table:
+    """A table whose columns are mapped at version 2, and one of them renamed at version 4."""
+    by_name = {**FEED, "delta.columnMapping.mode": "name"}
+    made = Table()
+    made.commit(PROTOCOL, metadata())
+    made.commit(made.add("a", v=[1]))
+    made.commit(
+        {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}},
+        metadata(by_name, named("p", "p", 1, "string"), named("v", "v", 2)),
+    )
+    made.commit(made.add("b", v=[2]))
+    made.commit(metadata(by_name, named("p", "p", 1, "string"), named("w", "v", 2)))
+    made.commit(made.add("c", v=[3]), made.cdc("d", v=[3], _change_type=["insert"]))
+    return made
+
+
+def test_changes_of_mapped_columns_are_told_in_the_names_of_the_end(renamed: Table) -> None:
+    assert read_changes(renamed.store, 0, 3).column("v").to_pylist() == [1, 2]
+    assert read_changes(renamed.store, 0, 1).column("v").to_pylist() == [1]
+    found = read_changes(renamed.store, 4)
+    assert found.column("w").to_pylist() == [3]
+    assert found.column("p").to_pylist() == ["x"]
+    assert found.column("_change_type").to_pylist() == ["insert"]
+
+
+@pytest.mark.parametrize("start", [0, 2, 3])
+def test_changes_across_a_change_of_name_are_refused(renamed: Table, start: int) -> None:
+    with pytest.raises(UnsupportedFeature, match="renamed"):
+        read_changes(renamed.store, start)

@@ -337,3 +337,43 @@ def test_int96_of_the_years_1_to_9999_is_read(spark_table: Path) -> None:
                     years |= {at.year for at in column.to_pylist() if at}
     assert min(years) == 1
     assert max(years) == 9999
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_mapped_columns_are_read_by_what_files_and_the_log_call_them(mode: str) -> None:
+    def mapped(name: str, kind: Any, number: int) -> dict[str, Any]:
+        about = {
+            "delta.columnMapping.id": number,
+            "delta.columnMapping.physicalName": f"c{number}",
+        }
+        return {"name": name, "type": kind, "nullable": True, "metadata": about}
+
+    fields = [
+        mapped("part =1", "integer", 1),
+        mapped("x.y,`z`", "long", 2),
+        mapped("c2", "long", 3),
+    ]
+    of = Metadata(
+        id="t",
+        schema_string=json.dumps({"type": "struct", "fields": fields}),
+        partition_columns=("part =1",),
+        configuration={"delta.columnMapping.mode": mode},
+    )
+    shape = [pa.field(f"c{n}", pa.int64(), metadata={"PARQUET:field_id": str(n)}) for n in (2, 3)]
+    rows = pa.table({"c2": [5], "c3": [6]}, schema=pa.schema(shape))
+    expected = {"part =1": 9, "x.y,`z`": 5, "c2": 6}
+    assert read(rows, of, c1="9").to_pylist() == [expected]
+    assert read(rows, of, "c2", c1="9", **{"part =1": "8"}).to_pylist() == [{"c2": 6}]
+
+
+def test_a_file_without_field_ids_is_refused_where_the_table_needs_them() -> None:
+    about = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "c1"}
+    field = {"name": "a", "type": "long", "nullable": True, "metadata": about}
+    of = Metadata(
+        id="t",
+        schema_string=json.dumps({"type": "struct", "fields": [field]}),
+        configuration={"delta.columnMapping.mode": "id"},
+    )
+    with pytest.raises(BrokenLog, match="field ids") as refused:
+        read(pa.table({"c1": [1]}), of)
+    assert refused.value.error_class == "CorruptDataFile"

@@ -80,8 +80,7 @@ def _deletion(
     layout, predicate = rewriting.layout, rewriting.predicate
     if columns_of(predicate) <= set(layout.partition_columns):
         return _by_file(snapshot, rewriting, condition)
-    columns = layout.partition_columns
-    candidates = prune(predicate, snapshot.files, layout.schema, columns)
+    candidates = prune(predicate, snapshot.files, snapshot.metadata)
     rewritten = runner(rewriting, list(rows_of(candidates))) if candidates.num_rows else ()
     touched = {one.path: one for one in rewritten if one.deleted_rows}
     live = rows_to_adds(candidates)

@@ -1,6 +1,41 @@
 """May rows that were written under one schema be told as changes under another?"""
 
-from tidegate.delta.schema.types import VOID, ArrayType, DataType, MapType, StructType
+from tidegate.delta.actions import Metadata
+from tidegate.delta.schema.mapping import Mode, logical_names, mode_of
+from tidegate.delta.schema.types import (
+    VOID,
+    ArrayType,
+    DataType,
+    MapType,
+    StructType,
+    parse_schema,
+)
+
+
+def tells_as(written: Metadata, wanted: Metadata) -> bool:
+    """Return whether the changes of one version can be told in the columns of a later one.
+
+    Where columns are mapped, none may have been renamed or dropped, nor the mapping turned off or
+    the partitioning changed in between.
+    Spec: "Reader Requirements for AddCDCFile"
+    """
+    before, after = parse_schema(written.schema_string), parse_schema(wanted.schema_string)
+    return _is_mapped_as(written, wanted, before, after) and reads_as(before, after)
+
+
+def _is_mapped_as(
+    written: Metadata, wanted: Metadata, before: StructType, after: StructType
+) -> bool:
+    old_mode, new_mode = mode_of(written), mode_of(wanted)
+    if new_mode is Mode.NONE:
+        return old_mode is Mode.NONE
+    if old_mode not in (Mode.NONE, new_mode):
+        return False
+    if written.partition_columns != wanted.partition_columns:
+        return False
+    names = logical_names(after, new_mode)
+    old_names = logical_names(before, old_mode)
+    return all(names.get(path) == name for path, name in old_names.items())
 
 
 def reads_as(written: StructType, wanted: StructType) -> bool:

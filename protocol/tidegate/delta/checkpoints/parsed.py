@@ -17,15 +17,18 @@ from tidegate.delta.files import bounds
 from tidegate.delta.files.statistics import chosen
 from tidegate.delta.schema import partitions
 from tidegate.delta.schema.arrow import arrow_type
+from tidegate.delta.schema.mapping import mode_of, to_physical
 from tidegate.delta.schema.types import (
     BINARY,
     BOOLEAN,
+    VARIANT,
     VOID,
     DataType,
     DecimalType,
     PrimitiveType,
     StructField,
     StructType,
+    is_geospatial,
     parse_schema,
 )
 
@@ -33,12 +36,12 @@ Path = tuple[str, ...]
 Build = Callable[[Path, DataType], pa.Array]
 
 _DECIMALS: Final = Context(prec=76)
-_UNBOUNDED: Final = (BOOLEAN, BINARY, VOID)
+_UNBOUNDED: Final = (BOOLEAN, BINARY, VARIANT, VOID)
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """Which columns get typed statistics, and which partition values are typed.
+    """Which columns get typed statistics, and which partition values are typed; physical names.
 
     Spec: "Checkpoints"
     """
@@ -62,7 +65,9 @@ def parsed_of(metadata: Metadata) -> Parsed | None:
         chosen(data, properties.num_indexed_columns(metadata), properties.stats_columns(metadata))
     )
     of_partitions = tuple(one for one in schema.fields if one.name.lower() in columns)
-    return Parsed(_kept(data, lambda path, _: path in paths), StructType(of_partitions))
+    mode = mode_of(metadata)
+    indexed = _kept(data, lambda path, _: path in paths)
+    return Parsed(to_physical(indexed, mode), to_physical(StructType(of_partitions), mode))
 
 
 def fields(parsed: Parsed) -> Sequence[pa.Field]:
@@ -204,11 +209,13 @@ def _kept(of: StructType, keep: Callable[[Path, DataType], bool], above: Path = 
         if isinstance(one.kind, StructType):
             inner = _kept(one.kind, keep, path)
             if inner.fields:
-                kept.append(StructField(one.name, inner))
+                kept.append(StructField(one.name, inner, metadata=one.metadata))
         elif keep(path, one.kind):
-            kept.append(StructField(one.name, one.kind))
+            kept.append(StructField(one.name, one.kind, metadata=one.metadata))
     return StructType(tuple(kept))
 
 
 def _has_bounds(_: Path, kind: DataType) -> bool:
-    return isinstance(kind, PrimitiveType | DecimalType) and kind not in _UNBOUNDED
+    if is_geospatial(kind) or kind in _UNBOUNDED:
+        return False
+    return isinstance(kind, PrimitiveType | DecimalType)

@@ -4,7 +4,13 @@ from collections.abc import Callable
 from typing import Final
 
 from tidegate.delta.actions import Metadata
-from tidegate.delta.schema.types import TIMESTAMP_NTZ, ArrayType, DataType, MapType, StructType
+from tidegate.delta.schema.types import (
+    TIMESTAMP_NTZ,
+    VARIANT,
+    StructType,
+    holds,
+    is_geospatial,
+)
 from tidegate.delta.schema.types import walk as fields_of
 
 _TRUE: Final = "true"
@@ -119,7 +125,23 @@ def timestamp_ntz(metadata: Metadata, schema: StructType) -> bool:
 
     Spec: "Timestamp without timezone (TimestampNtz)"
     """
-    return _holds(schema, TIMESTAMP_NTZ)
+    return holds(schema, lambda kind: kind == TIMESTAMP_NTZ)
+
+
+def variant_type(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether a column holds variants.
+
+    Spec: "Variant Data Type"
+    """
+    return holds(schema, lambda kind: kind == VARIANT)
+
+
+def geospatial(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether a column holds geometries or geographies.
+
+    Spec: "Primitive Types"
+    """
+    return holds(schema, is_geospatial)
 
 
 def column_mapping(metadata: Metadata, schema: StructType) -> bool:
@@ -168,15 +190,3 @@ def _is_true(metadata: Metadata, key: str) -> bool:
 
 def _any_field_has(schema: StructType, key: str) -> bool:
     return any(key in one.metadata for one in fields_of(schema))
-
-
-def _holds(kind: DataType, wanted: DataType) -> bool:
-    match kind:
-        case StructType():
-            return any(_holds(one.kind, wanted) for one in kind.fields)
-        case ArrayType():
-            return _holds(kind.element, wanted)
-        case MapType():
-            return _holds(kind.key, wanted) or _holds(kind.value, wanted)
-        case _:
-            return kind == wanted

@@ -213,6 +213,12 @@ stats_columns: Final[Property[tuple[tuple[str, ...], ...] | None]] = Property(
 string_prefix_length: Final = Property(
     "delta.dataSkippingStringPrefixLength", 32, _at_least(0), "a whole number from 0"
 )
+column_mapping_mode: Final = Property(
+    "delta.columnMapping.mode",
+    "none",
+    _word({"none": "none", "name": "name", "id": "id"}),
+    "none, name or id",
+)
 compression_codec: Final = Property(
     "delta.parquet.compression.codec",
     "zstd",
@@ -246,6 +252,7 @@ ALL: Final[tuple[Property[Any], ...]] = (
     num_indexed_columns,
     stats_columns,
     string_prefix_length,
+    column_mapping_mode,
     compression_codec,
     page_version,
     ict_enablement_version,

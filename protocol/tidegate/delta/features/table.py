@@ -19,7 +19,9 @@ from tidegate.delta.features.arithmetic import (
     reader_features,
     writer_features,
 )
+from tidegate.delta.schema.mapping import check_mapped
 from tidegate.delta.schema.types import StructType, parse_schema
+from tidegate.delta.schema.widening import check_widened
 
 
 class Support(Enum):
@@ -98,18 +100,18 @@ _ROWS: Final = (
     ),
     _both("timestampNtz", "timestamps without a zone", _YES, _YES, activity.timestamp_ntz),
     _both("vacuumProtocolCheck", "the protocol check of VACUUM", _YES, _YES),
-    _both("columnMapping", "column mapping", _INACTIVE, _INACTIVE, activity.column_mapping),
-    _both("typeWidening", "widened column types", _INACTIVE, _INACTIVE, activity.type_changes),
-    _both("typeWidening-preview", "widened column types", _INACTIVE, _NO, activity.type_changes),
+    _both("columnMapping", "column mapping", _YES, _INACTIVE, activity.column_mapping),
+    _both("typeWidening", "widened column types", _YES, _INACTIVE, activity.type_changes),
+    _both("typeWidening-preview", "widened column types", _YES, _NO, activity.type_changes),
     _both("deletionVectors", "deletion vectors", _YES, _YES, activity.deletion_vectors),
     _both("v2Checkpoint", "V2 checkpoints", active=activity.v2_checkpoints),
-    _both("variantType", "the variant type"),
-    _both("variantType-preview", "the variant type"),
-    _both("variantShredding", "shredded variants", active=activity.variant_shredding),
-    _both("variantShredding-preview", "shredded variants"),
+    _both("variantType", "the variant type", _YES, _NO, activity.variant_type),
+    _both("variantType-preview", "the variant type", _YES),
+    _both("variantShredding", "shredded variants", _YES, _NO, activity.variant_shredding),
+    _both("variantShredding-preview", "shredded variants", _YES),
     _both("catalogManaged", "catalog-managed tables"),
     _both("catalogOwned-preview", "catalog-managed tables"),
-    _both("geospatial", "geometry and geography types"),
+    _both("geospatial", "geometry and geography types", _YES, _NO, activity.geospatial),
     _both("timestampNanos", "timestamps in nanoseconds"),
     _both("redirectReaderWriter-preview", "redirected tables"),
     _both("adaptiveMetadata-preview", "adaptive metadata"),
@@ -125,29 +127,21 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
     """Refuse a table that we would misread.
 
     Raises: UnsupportedFeature, which names the first feature in the way; `UnsupportedProtocol` for
-    a version out of range or a malformed protocol action.
+    a version out of range or a malformed protocol action. BrokenLog for columns that are mapped
+    and lack the name or the id by which they are found.
     Spec: "Reader Version Requirements"
     """
-    check_shape(protocol, table)
-    needed = reader_features(protocol)
-    for name in sorted(needed):
-        if name not in FEATURES or FEATURES[name].reads is Support.NO:
-            raise _refusal(name, table, "read")
-    if metadata.format.provider != "parquet":
-        raise _refusal(f"format {metadata.format.provider}", table, "read")
-    schema = parse_schema(metadata.schema_string)
-    for row in FEATURES.values():
-        if row.reads is not Support.YES and row.active(metadata, schema):
-            raise _refusal(row.name, table, "read")
+    schema = _check_known(protocol, metadata, table)
+    _check_columns(protocol, metadata, schema, table)
 
 
 def check_writable(protocol: Protocol, metadata: Metadata, table: str) -> None:
     """Refuse a table that we can't write as its protocol asks; what can't be read is refused too.
 
-    Raises: UnsupportedFeature, as `check_readable`.
+    Raises: as `check_readable`.
     Spec: "Writer Version Requirements"
     """
-    check_readable(protocol, metadata, table)
+    schema = _check_known(protocol, metadata, table)
     if not 1 <= protocol.min_writer_version <= WRITER_FEATURES_VERSION:
         raise UnsupportedFeature(
             f"table {table} asks for writer version {protocol.min_writer_version}; this release "
@@ -158,10 +152,10 @@ def check_writable(protocol: Protocol, metadata: Metadata, table: str) -> None:
     for name in sorted(writer_features(protocol)):
         if name not in FEATURES or FEATURES[name].writes is Support.NO:
             raise _refusal(name, table, "write")
-    schema = parse_schema(metadata.schema_string)
     for row in FEATURES.values():
         if row.writes is not Support.YES and row.active(metadata, schema):
             raise _refusal(row.name, table, "write")
+    _check_columns(protocol, metadata, schema, table)
 
 
 def unlisted_features(protocol: Protocol, metadata: Metadata) -> tuple[str, ...]:
@@ -197,6 +191,34 @@ def protocol_for_new_table(metadata: Metadata) -> Protocol:
         protocol = _with_lists(active, implied)
     check_writable(protocol, metadata, "that is to be created")
     return protocol
+
+
+def _check_known(protocol: Protocol, metadata: Metadata, table: str) -> StructType:
+    """Return the schema of a table that asks its readers for nothing we have not learnt."""
+    check_shape(protocol, table)
+    for name in sorted(reader_features(protocol)):
+        if name not in FEATURES or FEATURES[name].reads is Support.NO:
+            raise _refusal(name, table, "read")
+    if metadata.format.provider != "parquet":
+        raise _refusal(f"format {metadata.format.provider}", table, "read")
+    schema = parse_schema(metadata.schema_string)
+    for row in FEATURES.values():
+        if row.reads is not Support.YES and row.active(metadata, schema):
+            raise _refusal(row.name, table, "read")
+    return schema
+
+
+def _check_columns(protocol: Protocol, metadata: Metadata, schema: StructType, table: str) -> None:
+    mapped = activity.column_mapping(metadata, schema)
+    if mapped and "columnMapping" not in reader_features(protocol):
+        raise UnsupportedFeature(
+            f"table {table} maps its columns, but its protocol does not ask for it, so that "
+            "readers differ in what they make of its files: add the feature 'columnMapping' to "
+            "the table, or restore it to a version without the mapping",
+            feature="columnMapping",
+        )
+    check_mapped(metadata, schema, table)
+    check_widened(schema, table)
 
 
 def _with_lists(active: list[Feature], implied: frozenset[str]) -> Protocol:

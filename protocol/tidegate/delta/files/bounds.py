@@ -91,6 +91,17 @@ def of_column(
     )
 
 
+def of_singles(found: Bounds) -> Bounds:
+    """Return bounds of a double column that also hold for files in which it was a float.
+
+    Such a file's bounds are the shortest texts of its singles, not the doubles they widen to.
+    Spec: "Reader Requirements for Type Widening"
+    """
+    lower = [None if one is None else min(one, as_single(one)) for one in found.lower]
+    upper = [None if one is None else max(one, as_single(one)) for one in found.upper]
+    return Bounds(lower, upper, found.may_be_null, found.may_hold_value)
+
+
 @dataclass(frozen=True)
 class _PartitionValue:
     value: Any

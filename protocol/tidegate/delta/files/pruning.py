@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from tidegate.delta.actions import Metadata
 from tidegate.delta.files import bounds
 from tidegate.delta.files.bounds import Bounds
 from tidegate.delta.files.grammar import (
@@ -22,13 +23,17 @@ from tidegate.delta.files.grammar import (
     path_of,
     paths_of,
 )
+from tidegate.delta.schema.mapping import Mode, mode_of, physical_name
 from tidegate.delta.schema.types import (
     DOUBLE,
     FLOAT,
     DataType,
     DecimalType,
+    StructField,
     StructType,
+    parse_schema,
 )
+from tidegate.delta.schema.widening import TYPE_CHANGES
 
 ROWS_MAX: Final = 65_536
 """Files judged at once: what bounds the memory that their statistics take."""
@@ -57,17 +62,16 @@ class _Files:
     bounds: Mapping[tuple[str, ...], Bounds]
 
 
-def prune(
-    predicate: Predicate, files: pa.Table, schema: StructType, partition_columns: Sequence[str]
-) -> pa.Table:
+def prune(predicate: Predicate, files: pa.Table, metadata: Metadata) -> pa.Table:
     """Return the files that may hold a row for which the predicate is true, in their order.
 
     Law: a file that holds a matching row is never left out
     Shape: `files` has ADD_SCHEMA; column names match in any case.
     Spec: "Per-file Statistics"
     """
-    columns = {path: _resolved(schema, path) for path in paths_of(predicate)}
-    partitioned = {name.lower() for name in partition_columns}
+    schema, mode = parse_schema(metadata.schema_string), mode_of(metadata)
+    columns = {path: _resolved(schema, path, mode) for path in paths_of(predicate)}
+    partitioned = {name.lower() for name in metadata.partition_columns}
     of_partitions: _Columns = {}
     of_data: _Columns = {}
     for path, column in columns.items():
@@ -86,8 +90,11 @@ def prune(
 
 @dataclass(frozen=True)
 class _Column:
+    """A column as the log knows it: by its physical names."""
+
     path: tuple[str, ...]
     kind: DataType
+    was_widened: bool
 
 
 _Columns = dict[tuple[str, ...], _Column]
@@ -104,7 +111,8 @@ def _by_statistics(
     parsed = bounds.parse_all(files.column("stats").to_pylist(), exact_numbers=exact)
     found = _partition_bounds(files, of_partitions)
     for path, one in of_data.items():
-        found[path] = bounds.of_column(parsed, one.path, one.kind)
+        known = bounds.of_column(parsed, one.path, one.kind)
+        found[path] = bounds.of_singles(known) if _held_singles(one) else known
     return _marked(predicate, files, {**of_partitions, **of_data}, found)
 
 
@@ -126,20 +134,31 @@ def _marked(
     return files.filter(pa.array(marks, pa.bool_()))
 
 
-def _resolved(schema: StructType, path: tuple[str, ...]) -> _Column | None:
-    """Return the column as the schema spells it, or None where it isn't clear which it is."""
+def _held_singles(column: _Column) -> bool:
+    """Return whether some files may have been written while the column was a float."""
+    return column.kind == DOUBLE and column.was_widened
+
+
+def _resolved(schema: StructType, path: tuple[str, ...], mode: Mode) -> _Column | None:
+    """Return the column as the log spells it, or None where it isn't clear which it is."""
     names: list[str] = []
     kind: DataType = schema
+    was_widened = False
     for name in path:
-        if not isinstance(kind, StructType):
+        field = _field(kind, name)
+        if field is None:
             return None
-        exact = [one for one in kind.fields if one.name == name]
-        fields = exact or [one for one in kind.fields if one.name.lower() == name.lower()]
-        if len(fields) != 1:
-            return None
-        names.append(fields[0].name)
-        kind = fields[0].kind
-    return _Column(tuple(names), kind)
+        names.append(physical_name(field, mode))
+        kind, was_widened = field.kind, TYPE_CHANGES in field.metadata
+    return _Column(tuple(names), kind, was_widened)
+
+
+def _field(kind: DataType, name: str) -> StructField | None:
+    if not isinstance(kind, StructType):
+        return None
+    exact = [one for one in kind.fields if one.name == name]
+    fields = exact or [one for one in kind.fields if one.name.lower() == name.lower()]
+    return fields[0] if len(fields) == 1 else None
 
 
 def _marks(node: Predicate, files: _Files, *, negated: bool) -> Marks:

@@ -29,10 +29,11 @@ _PLAIN: Final = {
     types.TIMESTAMP: pa.timestamp("us", tz="UTC"),
     types.TIMESTAMP_NTZ: pa.timestamp("us"),
     types.VOID: pa.null(),
+    types.VARIANT: pa.struct([pa.field("metadata", pa.binary()), pa.field("value", pa.binary())]),
 }
 
 _BACK: Final = {
-    **{arrow: delta for delta, arrow in _PLAIN.items()},
+    **{arrow: delta for delta, arrow in _PLAIN.items() if delta != types.VARIANT},
     pa.large_string(): types.STRING,
     pa.string_view(): types.STRING,
     pa.large_binary(): types.BINARY,
@@ -44,7 +45,8 @@ _BACK: Final = {
 def to_arrow(schema: StructType) -> pa.Schema:
     """Return the Arrow schema of a table's rows.
 
-    Shape: timestamps in microseconds, UTC or without a zone; decimals of 128 bits.
+    Shape: timestamps in microseconds, UTC or without a zone; decimals of 128 bits; a variant as a
+    struct of its `metadata` and its `value`, both binary; shapes on earth as Well-Known Binary.
     Spec: "Delta Data Type to Parquet Type Mappings"
     """
     return pa.schema([_field(one.name, one.kind, nullable=one.nullable) for one in schema.fields])
@@ -57,7 +59,7 @@ def arrow_type(kind: DataType) -> pa.DataType:
     """
     match kind:
         case PrimitiveType():
-            return _PLAIN[kind]
+            return pa.binary() if types.is_geospatial(kind) else _PLAIN[kind]
         case DecimalType():
             return pa.decimal128(kind.precision, kind.scale)
         case ArrayType():

@@ -1,6 +1,6 @@
 """The schema as values: `schemaString` <-> StructType."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -24,14 +24,12 @@ PRIMITIVES: Final = frozenset(
         "timestamp",
         "timestamp_ntz",
         "void",
+        "variant",
     }
 )
-"""The types without parameters that we read and write."""
+"""The types without parameters that we read."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "variant": "variantType",
-    "geometry": "geospatial",
-    "geography": "geospatial",
     "interval": "intervalType",
     "timestamp_nanos": "timestampNanos",
     "timestamp_ns": "timestampNanos",
@@ -39,12 +37,15 @@ REFUSED: Final[Mapping[str, str]] = {
 }
 """Types by the first word of their name -> the feature that a refusal names."""
 
+GEOSPATIAL: Final = ("geometry", "geography")
+"""Types by the first word of their name; the rest of it is a reference system, of any spelling."""
+
 DECIMAL_PRECISION_MAX: Final = 38
 
 
 @dataclass(frozen=True)
 class PrimitiveType:
-    """A type without parameters, by Delta's name.
+    """A type without parameters that we look at, by Delta's name.
 
     Spec: "Primitive Types"
     """
@@ -155,6 +156,7 @@ DATE: Final = PrimitiveType("date")
 TIMESTAMP: Final = PrimitiveType("timestamp")
 TIMESTAMP_NTZ: Final = PrimitiveType("timestamp_ntz")
 VOID: Final = PrimitiveType("void")
+VARIANT: Final = PrimitiveType("variant")
 
 
 @lru_cache(maxsize=256)
@@ -185,6 +187,40 @@ def format_schema(schema: StructType) -> str:
     Spec: "Schema Serialization Format"
     """
     return orjson.dumps(_plain(schema)).decode()
+
+
+def parse_type(name: str) -> DataType:
+    """Return the type without fields that a name spells.
+
+    Raises: UnsupportedFeature for a type we do not know; ValueError for what is out of range.
+    Spec: "Primitive Types"
+    """
+    return _primitive(name)
+
+
+def is_geospatial(kind: "DataType") -> bool:
+    """Return whether a type is a geometry or a geography: Well-Known Binary in files.
+
+    Spec: "Primitive Types", except that the specification does not list these yet.
+    """
+    return isinstance(kind, PrimitiveType) and kind.name.partition("(")[0] in GEOSPATIAL
+
+
+def holds(kind: "DataType", is_wanted: Callable[["DataType"], bool]) -> bool:
+    """Return whether a type, or one inside it, is what is looked for.
+
+    Spec: "Schema Serialization Format"
+    """
+    match kind:
+        case StructType():
+            inside = any(holds(one.kind, is_wanted) for one in kind.fields)
+        case ArrayType():
+            inside = holds(kind.element, is_wanted)
+        case MapType():
+            inside = holds(kind.key, is_wanted) or holds(kind.value, is_wanted)
+        case _:
+            inside = False
+    return inside or is_wanted(kind)
 
 
 def leaves(schema: StructType) -> Iterator[tuple[str, ...]]:
@@ -251,6 +287,8 @@ def _primitive(name: str) -> DataType:
         return PrimitiveType(name)
     if name == "null":
         return VOID
+    if name.partition("(")[0] in GEOSPATIAL:
+        return PrimitiveType(name)
     if name == "decimal":
         return DecimalType(10, 0)
     if name.startswith("decimal(") and name.endswith(")"):

@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.delta.changes.compatibility import reads_as
+from tidegate.delta.actions import Metadata
+from tidegate.delta.changes.compatibility import reads_as, tells_as
 from tidegate.delta.schema.types import StructType, parse_schema
 
 
@@ -47,3 +48,55 @@ def test_a_column_gone_renamed_retyped_or_tightened_is_not(
     written: StructType, wanted: StructType
 ) -> None:
     assert not reads_as(written, wanted)
+
+
+def table(mode: str, partition: tuple[str, ...] = (), **columns: str) -> Metadata:
+    """Return a table of long columns: name -> physical name."""
+    fields = [
+        {
+            "name": name,
+            "type": "long",
+            "nullable": True,
+            "metadata": {"delta.columnMapping.physicalName": physical} if physical else {},
+        }
+        for name, physical in columns.items()
+    ]
+    return Metadata(
+        id="t",
+        schema_string=json.dumps({"type": "struct", "fields": fields}),
+        partition_columns=partition,
+        configuration={"delta.columnMapping.mode": mode},
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        (table("none", a=""), table("none", a="", b="")),
+        (table("name", a="c1"), table("name", a="c1", b="c2")),
+        (table("none", a=""), table("name", a="a", b="c2")),
+        (table("none", a=""), table("id", a="a")),
+        (table("none", ("a",), a="", b=""), table("none", ("b",), a="", b="")),
+    ],
+)
+def test_columns_that_join_and_a_mapping_that_begins_are_fine(
+    written: Metadata, wanted: Metadata
+) -> None:
+    assert tells_as(written, wanted)
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        (table("name", a="c1"), table("name", b="c1")),
+        (table("name", a="c1"), table("name", a="c2")),
+        (table("name", a="c1", b="c2"), table("name", a="c2", b="c1")),
+        (table("name", a="c1", b="c2"), table("name", a="c1")),
+        (table("name", a="a"), table("none", a="")),
+        (table("name", a="a"), table("id", a="a")),
+        (table("none", a=""), table("name", a="c1")),
+        (table("none", ("a",), a="", b=""), table("name", ("b",), a="a", b="b")),
+    ],
+)
+def test_a_column_that_others_call_otherwise_is_not(written: Metadata, wanted: Metadata) -> None:
+    assert not tells_as(written, wanted)

@@ -232,3 +232,40 @@ def test_statistics_are_json_alone_unless_the_table_says_otherwise() -> None:
     json_free = only(typed(writeStatsAsJson="false", writeStatsAsStruct="true"), "add")[0]
     assert "stats" not in json_free
     assert json_free["stats_parsed"]["numRecords"] == 2
+
+
+def test_typed_statistics_go_by_the_names_that_the_log_knows() -> None:
+    def named(name: str, kind: object, physical: str) -> dict[str, object]:
+        about = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": physical}
+        return {"name": name, "type": kind, "nullable": True, "metadata": about}
+
+    inner = {"type": "struct", "fields": [named("x", "long", "c3")]}
+    fields = [named("p", "date", "c1"), named("s", inner, "c2"), named("v", "variant", "c4")]
+    stats = {"numRecords": 1, "minValues": {"c2": {"c3": 7}}, "nullCount": {"c4": 1}}
+    add = Add(
+        path="a",
+        partition_values={"c1": "2024-02-29"},
+        size=1,
+        modification_time=0,
+        data_change=True,
+        stats=json.dumps(stats),
+    )
+    metadata = Metadata(
+        id="t",
+        schema_string=json.dumps({"type": "struct", "fields": fields}),
+        partition_columns=("p",),
+        configuration={
+            "delta.columnMapping.mode": "name",
+            "delta.checkpoint.writeStatsAsStruct": "true",
+            "delta.dataSkippingStatsColumns": "s.x, v",
+        },
+    )
+    (row,) = only(snapshot(metadata=metadata, files=adds_to_columns([add])), "add")
+    assert row["partitionValues_parsed"] == {"c1": date(2024, 2, 29)}
+    assert row["stats_parsed"] == {
+        "numRecords": 1,
+        "tightBounds": None,
+        "minValues": {"c2": {"c3": 7}},
+        "maxValues": {"c2": {"c3": None}},
+        "nullCount": {"c2": {"c3": None}, "c4": 1},
+    }

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tidegate.delta.actions import Format, Metadata, Protocol
-from tidegate.delta.errors import UnsupportedFeature
+from tidegate.delta.errors import BrokenLog, UnsupportedFeature
 from tidegate.delta.features.table import (
     FEATURES,
     Support,
@@ -73,7 +73,7 @@ def test_what_writers_alone_must_know_is_read_and_not_written(
 
 @pytest.mark.parametrize(
     "feature",
-    ["v2Checkpoint", "variantType", "geospatial", "catalogManaged", "fromMars"],
+    ["v2Checkpoint", "timestampNanos", "catalogManaged", "fromMars"],
 )
 def test_a_reader_feature_we_lack_is_refused_by_name(feature: str) -> None:
     protocol = features(feature, reader=(feature,))
@@ -91,24 +91,76 @@ def test_features_that_ask_little_are_read_and_written(feature: str) -> None:
     check_writable(features(feature, reader=(feature,)), metadata(), "here")
 
 
-def test_column_mapping_is_refused_where_it_is_used() -> None:
+MAPPED = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "c1"}
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_mapped_columns_are_read_and_not_written(mode: str) -> None:
     protocol = Protocol(min_reader_version=2, min_writer_version=5)
     check_writable(protocol, metadata(), "here")
-    used = metadata(columnMapping_mode="name")
-    assert refused(check_readable, protocol, used) == "columnMapping"
+    used = metadata(a_field(**MAPPED), columnMapping_mode=mode)
+    check_readable(protocol, used, "here")
+    assert refused(check_writable, protocol, used) == "columnMapping"
+    check_writable(protocol, metadata(a_field(**MAPPED), columnMapping_mode="none"), "here")
+
+
+def test_mapped_columns_are_refused_where_the_protocol_does_not_speak_of_them() -> None:
+    used = metadata(a_field(**MAPPED), columnMapping_mode="name")
     assert refused(check_readable, LEGACY, used) == "columnMapping"
 
 
-def test_type_widening_is_refused_once_a_type_was_changed() -> None:
-    protocol = features("typeWidening", reader=("typeWidening",))
+def test_mapped_columns_without_a_name_in_files_break_the_log() -> None:
+    protocol = Protocol(min_reader_version=2, min_writer_version=5)
+    with pytest.raises(BrokenLog, match="'a' has no physical name"):
+        check_readable(protocol, metadata(columnMapping_mode="name"), "here")
+    unnamed = metadata(columnMapping_mode="name")
+    assert refused(check_writable, protocol, unnamed) == "columnMapping"
+
+
+@pytest.mark.parametrize("feature", ["typeWidening", "typeWidening-preview"])
+def test_widened_columns_are_read_and_not_written(feature: str) -> None:
+    protocol = features(feature, reader=(feature,))
     check_readable(protocol, metadata(), "here")
     changed = metadata(a_field(delta_typeChanges=[{"fromType": "integer", "toType": "long"}]))
+    check_readable(protocol, changed, "here")
+    assert refused(check_writable, protocol, changed) == feature
+
+
+def test_a_change_of_type_that_we_do_not_know_is_refused() -> None:
+    protocol = features("typeWidening", reader=("typeWidening",))
+    changed = metadata(a_field(delta_typeChanges=[{"fromType": "string", "toType": "long"}]))
     assert refused(check_readable, protocol, changed) == "typeWidening"
 
 
+@pytest.mark.parametrize(
+    "listed",
+    [
+        ("variantType",),
+        ("variantType-preview",),
+        ("variantType", "variantShredding"),
+        ("variantType", "variantShredding-preview"),
+    ],
+)
+def test_variants_are_read_and_not_written(listed: tuple[str, ...]) -> None:
+    protocol, used = features(*listed, reader=listed), metadata(a_field("variant"))
+    check_readable(protocol, used, "here")
+    assert refused(check_writable, protocol, used) in listed
+    assert refused(check_writable, LEGACY, used) == "variantType"
+
+
 def test_a_type_we_do_not_know_is_refused() -> None:
-    with pytest.raises(UnsupportedFeature, match="variant"):
-        check_readable(LEGACY, metadata(a_field("variant")), "here")
+    with pytest.raises(UnsupportedFeature, match="timestampNanos"):
+        check_readable(LEGACY, metadata(a_field("timestamp_nanos")), "here")
+
+
+@pytest.mark.parametrize(
+    "kind", ["geometry(OGC:CRS84)", "geography(SRID:0, SPHERICAL)", "geometry"]
+)
+def test_shapes_on_earth_are_read_and_not_written(kind: str) -> None:
+    protocol = features("geospatial", reader=("geospatial",))
+    check_readable(protocol, metadata(a_field(kind)), "here")
+    assert refused(check_writable, protocol, metadata(a_field(kind))) == "geospatial"
+    assert refused(check_writable, LEGACY, metadata(a_field(kind))) == "geospatial"
 
 
 def test_a_format_other_than_parquet_is_refused() -> None:

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from tidegate.delta.actions import Add
+from tidegate.delta.actions import Add, Metadata
 from tidegate.delta.files.columns import adds_to_columns
 from tidegate.delta.files.pruning import prune
-from tidegate.delta.schema.types import parse_schema
 
 KINDS = {
     "p": "integer",
@@ -23,17 +22,23 @@ KINDS = {
     "b": "boolean",
 }
 NESTED = {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True}]}
-SCHEMA = parse_schema(
-    json.dumps(
-        {
-            "type": "struct",
-            "fields": [
-                *({"name": name, "type": kind, "nullable": True} for name, kind in KINDS.items()),
-                {"name": "n", "type": NESTED, "nullable": True},
-            ],
-        }
+FIELDS = [
+    *({"name": name, "type": kind, "nullable": True} for name, kind in KINDS.items()),
+    {"name": "n", "type": NESTED, "nullable": True},
+]
+
+
+def table(*fields: dict[str, Any], **configuration: str) -> Metadata:
+    schema = {"type": "struct", "fields": list(fields or FIELDS)}
+    return Metadata(
+        id="t",
+        schema_string=json.dumps(schema),
+        partition_columns=("p",),
+        configuration={key.replace("_", "."): text for key, text in configuration.items()},
     )
-)
+
+
+TABLE = table()
 
 
 def is_(op: str, value: Any, column: str, kind: str | None = None) -> dict[str, Any]:
@@ -50,7 +55,7 @@ def kept(predicate: dict[str, Any], stats: Any, partition: str | None = None) ->
         data_change=True,
         stats=text,
     )
-    return bool(prune(predicate, adds_to_columns([add]), SCHEMA, ["p"]).num_rows)
+    return bool(prune(predicate, adds_to_columns([add]), TABLE).num_rows)
 
 
 def between(column: str, low: Any, high: Any, nulls: int = 0) -> dict[str, Any]:
@@ -191,7 +196,102 @@ def test_files_keep_their_order_and_columns() -> None:
         for at in range(5)
     ]
     files = adds_to_columns(adds)
-    found = prune(is_(">=", 2, "p"), files, SCHEMA, ["p"])
+    found = prune(is_(">=", 2, "p"), files, TABLE)
     assert found.schema == files.schema
     assert found.column("path").to_pylist() == ["2", "3", "4"]
-    assert prune(is_("=", 1, "p"), files.slice(0, 0), SCHEMA, ["p"]).num_rows == 0
+    assert prune(is_("=", 1, "p"), files.slice(0, 0), TABLE).num_rows == 0
+
+
+def test_mapped_columns_are_looked_up_by_their_physical_names() -> None:
+    """Names that columns have swapped: by their display names the bounds are the other's."""
+
+    def mapped(name: str, kind: Any, physical: str) -> dict[str, Any]:
+        about = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": physical}
+        return {"name": name, "type": kind, "nullable": True, "metadata": about}
+
+    inner = {"type": "struct", "fields": [mapped("x", "long", "y"), mapped("y", "long", "x")]}
+    of = table(
+        mapped("i", "integer", "j"),
+        mapped("j", "integer", "i"),
+        mapped("s", inner, "c"),
+        mapped("p", "integer", "q"),
+        delta_columnMapping_mode="name",
+    )
+    stats = {
+        "numRecords": 1,
+        "minValues": {"i": 1, "j": 2, "c": {"x": 3, "y": 4}},
+        "maxValues": {"i": 1, "j": 2, "c": {"x": 3, "y": 4}},
+        "nullCount": {"i": 0, "j": 0},
+    }
+    values = {"q": "5", "p": "6"}
+    add = Add(
+        path="a",
+        partition_values=values,
+        size=1,
+        modification_time=0,
+        data_change=True,
+        stats=json.dumps(stats),
+    )
+    files = adds_to_columns([add])
+    for column, value, other in (
+        (["i"], 2, 1),
+        (["j"], 1, 2),
+        (["s", "x"], 4, 3),
+        (["s", "y"], 3, 4),
+        (["p"], 5, 6),
+    ):
+        leaf = {"op": "=", "column": column, "type": "integer"}
+        assert prune({**leaf, "value": value}, files, of).num_rows == 1
+        assert prune({**leaf, "value": other}, files, of).num_rows == 0
+
+
+def test_bounds_of_a_float_hold_after_it_became_a_double() -> None:
+    """The file's 1.1 is a single, which is 1.10000002384185791015625 as a double."""
+    record = [{"fromType": "float", "toType": "double"}]
+    about = {"metadata": {"delta.typeChanges": record}}
+    widened = table({"name": "d", "type": "double", "nullable": True, **about})
+    single = 1.10000002384185791015625
+    add = Add(
+        path="a",
+        partition_values={},
+        size=1,
+        modification_time=0,
+        data_change=True,
+        stats=json.dumps(between("d", 1.1, 1.1)),
+    )
+    files = adds_to_columns([add])
+    for value in (single, 1.1):
+        assert prune(is_("=", value, "d"), files, widened).num_rows == 1
+    assert prune(is_("=", 1.2, "d"), files, widened).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "low", "high", "value"),
+    [
+        ("integer", "long", 1, 5, 3),
+        ("integer", "double", 1, 5, 3.0),
+        ("integer", "decimal(12,2)", 1, 5, "3.00"),
+        ("decimal(4,1)", "decimal(12,3)", 1.5, 5.5, "5.500"),
+        ("date", "timestamp_ntz", "2024-02-28", "2024-02-29", "2024-02-29 00:00:00"),
+    ],
+)
+def test_bounds_in_the_text_of_the_old_type_hold_in_the_new_one(
+    before: str, after: str, low: Any, high: Any, value: Any
+) -> None:
+    record = [{"fromType": before, "toType": after}]
+    about = {"metadata": {"delta.typeChanges": record}}
+    widened = table({"name": "w", "type": after, "nullable": True, **about})
+    add = Add(
+        path="a",
+        partition_values={},
+        size=1,
+        modification_time=0,
+        data_change=True,
+        stats=json.dumps(between("w", low, high)),
+    )
+    files = adds_to_columns([add])
+    assert prune(is_("=", value, "w", after), files, widened).num_rows == 1
+    assert prune(is_("<", value, "w", after), files, widened).num_rows == 1
+    far = {"date": "2030-01-01 00:00:00"}.get(before, 99 if after != "double" else 99.0)
+    far = str(far) if after.startswith("decimal") else far
+    assert prune(is_("=", far, "w", after), files, widened).num_rows == 0

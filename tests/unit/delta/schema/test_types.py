@@ -56,8 +56,6 @@ def test_the_text_is_as_delta_spells_it() -> None:
 @pytest.mark.parametrize(
     ("name", "feature"),
     [
-        ("variant", "variantType"),
-        ("geometry(OGC:CRS84)", "geospatial"),
         ("interval day to second", "intervalType"),
         ("timestamp_nanos", "timestampNanos"),
         ("money", "money"),

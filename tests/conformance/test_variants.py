@@ -1,0 +1,60 @@
+"""Shredded variants that delta-spark wrote: put together, they say what it says they do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conformance import faces
+from tests.conformance.scoring import Case, table_cases
+from tests.unit.delta.schema.variant_values import decoded
+
+STATED = "rows_with_variant_as_json"
+
+
+@pytest.fixture(scope="module")
+def stated(corpus: Path) -> list[Case]:
+    found = [case for case in table_cases(corpus) if STATED in case.get("extra", {})]
+    assert found
+    return found
+
+
+def test_every_variant_says_what_delta_spark_says(corpus: Path, stated: list[Case]) -> None:
+    for case in stated:
+        expected = pq.read_table(corpus / case["extra"][STATED])
+        found = faces.read_table(str(corpus / case["table"]), version=case.get("version"))
+        variants = [name for name in expected.column_names if is_variant(found.schema.field(name))]
+        assert variants
+        assert meant(found, variants) == meant(expected, variants)
+
+
+def test_a_shredded_variant_that_others_refuse_is_whole(corpus: Path) -> None:
+    found = faces.read_table(str(corpus / "tables/spark/variant-stats-no-checkpoint"))
+    rows = meant(found, ["v"])
+    assert [row["i"] for row in rows] == list(range(100, 110))
+    assert [row["v"]["id"] for row in rows] == list(range(10))
+    assert [row["nv"]["v"]["id"] for row in rows] == list(range(10, 20))
+
+
+def is_variant(field: pa.Field) -> bool:
+    return bool(pa.types.is_struct(field.type)) and field.type.get_field_index("metadata") >= 0
+
+
+def meant(rows: pa.Table, variants: list[str]) -> list[dict[str, Any]]:
+    """Return the rows with variants as values, in an order of their own."""
+    plain = [
+        {name: meaning(value, name in variants) for name, value in row.items()}
+        for row in rows.to_pylist()
+    ]
+    return sorted(plain, key=repr)
+
+
+def meaning(value: Any, is_a_variant: object) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"metadata", "value"}:
+            return decoded(value["metadata"], value["value"])
+        return {name: meaning(one, False) for name, one in value.items()}
+    return json.loads(value) if is_a_variant and isinstance(value, str) else value

@@ -1,0 +1,115 @@
+"""Which type may follow which, and how it is recorded."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tidegate.delta.errors import UnsupportedFeature
+from tidegate.delta.schema.types import StructField, StructType, parse_schema, parse_type
+from tidegate.delta.schema.widening import changes, check_widened, widens
+
+WIDENINGS = [
+    ("byte", "short"),
+    ("byte", "integer"),
+    ("short", "long"),
+    ("integer", "long"),
+    ("float", "double"),
+    ("byte", "double"),
+    ("short", "double"),
+    ("integer", "double"),
+    ("date", "timestamp_ntz"),
+    ("decimal(6,2)", "decimal(6,2)"),
+    ("decimal(6,2)", "decimal(10,2)"),
+    ("decimal(6,2)", "decimal(10,4)"),
+    ("byte", "decimal(10,0)"),
+    ("short", "decimal(12,2)"),
+    ("integer", "decimal(38,28)"),
+    ("long", "decimal(20,0)"),
+    ("long", "decimal(25,5)"),
+]
+OTHERS = [
+    ("short", "byte"),
+    ("long", "double"),
+    ("long", "float"),
+    ("integer", "float"),
+    ("double", "float"),
+    ("double", "decimal(38,10)"),
+    ("float", "decimal(38,10)"),
+    ("date", "timestamp"),
+    ("timestamp_ntz", "timestamp"),
+    ("timestamp", "timestamp_ntz"),
+    ("decimal(6,2)", "decimal(7,4)"),
+    ("decimal(6,2)", "decimal(6,1)"),
+    ("decimal(6,0)", "long"),
+    ("byte", "decimal(9,0)"),
+    ("integer", "decimal(11,2)"),
+    ("long", "decimal(19,0)"),
+    ("long", "decimal(21,2)"),
+    ("integer", "string"),
+    ("string", "binary"),
+]
+
+
+def field(kind: Any, recorded: Any) -> StructField:
+    about = {"delta.typeChanges": recorded}
+    text = {"name": "a", "type": kind, "nullable": True, "metadata": about}
+    return parse_schema(json.dumps({"type": "struct", "fields": [text]})).fields[0]
+
+
+@pytest.mark.parametrize(("before", "after"), WIDENINGS)
+def test_every_widening_of_the_spec_is_known(before: str, after: str) -> None:
+    assert widens(parse_type(before), parse_type(after))
+    check_widened(StructType((field(after, [{"fromType": before, "toType": after}]),)), "here")
+
+
+@pytest.mark.parametrize(("before", "after"), OTHERS)
+def test_every_other_change_is_refused(before: str, after: str) -> None:
+    assert not widens(parse_type(before), parse_type(after))
+    with pytest.raises(UnsupportedFeature, match="column 'a' of table here") as refused:
+        check_widened(StructType((field(after, [{"fromType": before, "toType": after}]),)), "here")
+    assert refused.value.feature == "typeWidening"
+
+
+def test_a_history_is_told_in_order_with_the_way_to_what_changed() -> None:
+    kind = {"type": "array", "elementType": "long", "containsNull": True}
+    one = {"fromType": "byte", "toType": "short", "fieldPath": "element"}
+    two = {"fromType": "short", "toType": "long", "fieldPath": "element", "tableVersion": 7}
+    found = changes(field(kind, [one, two]))
+    assert [(str(c.before), str(c.after), c.path) for c in found] == [
+        ("byte", "short", ("element",)),
+        ("short", "long", ("element",)),
+    ]
+    assert changes(StructField("a", parse_type("long"))) == ()
+
+
+def test_a_change_deep_inside_is_looked_at() -> None:
+    inner = {"type": "struct", "fields": [{"name": "x", "type": "string", "nullable": True}]}
+    inner["fields"][0]["metadata"] = {  # type: ignore[index]  # JSON
+        "delta.typeChanges": [{"fromType": "long", "toType": "string"}]
+    }
+    kind = {"type": "map", "keyType": "string", "valueType": inner, "valueContainsNull": True}
+    with pytest.raises(UnsupportedFeature, match="'x'"):
+        check_widened(StructType((field(kind, []),)), "here")
+
+
+def test_limits_of_strings_are_none_of_our_business() -> None:
+    recorded = [{"fromType": "varchar(5)", "toType": "string"}]
+    check_widened(StructType((field("string", recorded),)), "here")
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        "integer",
+        ["integer"],
+        [{"fromType": "integer"}],
+        [{"fromType": "integer", "toType": {"type": "struct", "fields": []}}],
+        [{"fromType": "integer", "toType": "fromMars"}],
+        [{"fromType": "integer", "toType": "decimal(99,0)"}],
+        [{"fromType": "integer", "toType": "long", "fieldPath": 3}],
+    ],
+)
+def test_a_record_that_cannot_be_read_is_refused(recorded: Any) -> None:
+    with pytest.raises(UnsupportedFeature, match="given another type"):
+        check_widened(StructType((field("long", recorded),)), "here")
