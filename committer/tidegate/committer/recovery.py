@@ -18,9 +18,15 @@ from tidegate.delta.commit import sha256
 from tidegate.delta.errors import BrokenLog, InvalidRequest
 from tidegate.delta.features.table import check_writable
 from tidegate.delta.paths import canonical_paths
-from tidegate.delta.snapshot import Snapshot
+from tidegate.delta.snapshot import LiveKeys
 from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.open_table import head_version, oldest_commit, open_snapshot, read_commit
+from tidegate.runtime.open_table import (
+    head_version,
+    oldest_commit,
+    open_keys,
+    open_snapshot,
+    read_commit,
+)
 
 
 def load(store: LogStore, table: UUID, window: int) -> TableState:
@@ -30,7 +36,7 @@ def load(store: LogStore, table: UUID, window: int) -> TableState:
     """
     if head_version(store) is None:
         return TableState(table, store.root, window)
-    snapshot = open_snapshot(store)
+    snapshot = open_keys(store)
     check_writable(snapshot.protocol, snapshot.metadata, store.root)
     state = replace(
         _remembered(TableState(table, store.root, window), snapshot),
@@ -125,7 +131,7 @@ def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -
     return (*bases, *state.bases[1:])
 
 
-def _remembered(state: TableState, snapshot: Snapshot) -> TableState:
+def _remembered(state: TableState, snapshot: LiveKeys) -> TableState:
     paths = canonical_paths(snapshot.files["path"]).to_pylist()
     return replace(
         state,
