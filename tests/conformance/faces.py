@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.committer import judge as committer_judge
+from tidegate.delta.files.stated import texts
 from tidegate.delta.snapshot import Snapshot
 from tidegate.runtime import change_rows, data_files
 from tidegate.runtime.open_table import open_snapshot
@@ -74,8 +75,8 @@ def _vectors(files: pa.Table) -> pa.ChunkedArray:
 
 
 def _texts(files: pa.Table) -> list[str | None]:
-    texts: list[str | None] = files["stats"].to_pylist()
-    return texts
+    found: list[str | None] = texts(files).to_pylist()
+    return found
 
 
 def _ms(timestamp: str | None) -> int | None:

@@ -26,7 +26,6 @@ CONFLICTS_PASSED_MIN = 318
 SPOKEN_OF = {
     "columnMapping": {"column-mapping-name", "column-mapping-id"},
     "typeWidening": {"type-widening"},
-    "v2Checkpoint": {"checkpoint-v2", "checkpoint-v2-classic-name"},
 }
 """What the corpus calls features that a protocol implies or once had, without listing them."""
 

@@ -38,7 +38,7 @@ def stated(size: int, vector: DeletionVector | None = None) -> dict[str, Any]:
 
 
 def written(folder: Path) -> LocalStore:
-    """Return a table of four files, rows of which are gone by vectors: one inline, three in a file."""
+    """Return a table of four files, some rows gone by vectors: one inline, three in a file."""
     names = ["deletionVectors"]
     feature = protocol(3, 7, readerFeatures=names, writerFeatures=names)
     store = LocalStore(folder.as_uri())

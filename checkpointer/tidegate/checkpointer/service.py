@@ -37,6 +37,7 @@ from tidegate.runtime import metrics
 from tidegate.runtime.bus import Bus
 from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
 from tidegate.runtime.failpoints import reach
+from tidegate.runtime.integrity import check_stated
 from tidegate.runtime.log_store import LogStore, Put
 from tidegate.runtime.logs import log_event
 from tidegate.runtime.open_table import head_version, open_snapshot
@@ -134,6 +135,7 @@ class Checkpointer:
         began_s = self._running.clock.boot_s()
         snapshot = open_snapshot(view.store, version)
         check_shortenable(snapshot.protocol, snapshot.metadata, view.store.root)
+        check_stated(view.store, snapshot)
         reach("checkpointer.before_put")
         hint = write_classic(view.store, snapshot, self._running.clock.now_ms())
         reach("checkpointer.after_put")

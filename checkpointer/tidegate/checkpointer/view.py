@@ -12,8 +12,9 @@ from tidegate.delta.checkpoints import checksum, hint
 from tidegate.delta.checkpoints.checksum import VersionChecksum
 from tidegate.delta.commit import Commit
 from tidegate.delta.errors import BrokenLog
-from tidegate.delta.names import LAST_CHECKPOINT, Kind, LogFile, checksum_name, commit_name, in_log
+from tidegate.delta.names import LAST_CHECKPOINT, Kind, LogFile, commit_name, in_log
 from tidegate.delta.segment import complete_checkpoints
+from tidegate.runtime.integrity import stated_checksum
 from tidegate.runtime.log_files import list_log
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.open_table import open_snapshot, read_commit
@@ -49,7 +50,9 @@ class View:
 
     def _totals(self, version: int) -> VersionChecksum:
         commit = read_version(self.store, version)
-        before = self.totals if self.version == version - 1 else _stated(self.store, version - 1)
+        before = (
+            self.totals if self.version == version - 1 else stated_checksum(self.store, version - 1)
+        )
         after = None if before is None else checksum.evolve(before, commit)
         if after is not None:
             return after
@@ -88,18 +91,6 @@ def read_version(store: LogStore, version: int) -> Commit:
             error_class="LogGap",
         )
     return found[0]
-
-
-def _stated(store: LogStore, version: int) -> VersionChecksum | None:
-    """Return what the checksum file of a version says; None where it can't be read."""
-    content = store.read(in_log(checksum_name(version))) if version >= 0 else None
-    if content is None:
-        return None
-    try:
-        return checksum.decode(content)
-    except BrokenLog:
-        # It is only a check: what it would have told is computed from the table instead.
-        return None
 
 
 def _newest(files: list[LogFile], kind: Kind) -> int:

@@ -20,9 +20,15 @@ from tidegate.delta.commit import sha256
 from tidegate.delta.errors import BrokenLog, InvalidRequest
 from tidegate.delta.features.table import check_writable
 from tidegate.delta.paths import canonical_paths
-from tidegate.delta.snapshot import Snapshot
+from tidegate.delta.snapshot import LiveKeys
 from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.open_table import head_version, oldest_commit, open_snapshot, read_commit
+from tidegate.runtime.open_table import (
+    head_version,
+    oldest_commit,
+    open_keys,
+    open_snapshot,
+    read_commit,
+)
 from tidegate.runtime.vector_files import live_rows
 
 FILES_MAX: Final = 1_024
@@ -36,7 +42,7 @@ def load(store: LogStore, table: UUID, window: int) -> TableState:
     """
     if head_version(store) is None:
         return TableState(table, store.root, window)
-    snapshot = open_snapshot(store)
+    snapshot = open_keys(store)
     check_writable(snapshot.protocol, snapshot.metadata, store.root)
     state = replace(
         _remembered(store, TableState(table, store.root, window), snapshot),
@@ -131,7 +137,7 @@ def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -
     return (*bases, *state.bases[1:])
 
 
-def _remembered(store: LogStore, state: TableState, snapshot: Snapshot) -> TableState:
+def _remembered(store: LogStore, state: TableState, snapshot: LiveKeys) -> TableState:
     paths = canonical_paths(snapshot.files["path"]).to_pylist()
     files: dict[str, str | None] = dict.fromkeys(paths)
     files.update(_vectors(store, snapshot))
@@ -147,7 +153,7 @@ def _remembered(store: LogStore, state: TableState, snapshot: Snapshot) -> Table
     )
 
 
-def _vectors(store: LogStore, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+def _vectors(store: LogStore, snapshot: LiveKeys) -> Iterator[tuple[str, str]]:
     """Yield the canonical path and the vector of each live file that has one."""
     files = snapshot.files.select(["path", "deletionVector"])
     for batch in files.filter(files["deletionVector"].is_valid()).to_batches(FILES_MAX):

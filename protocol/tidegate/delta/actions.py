@@ -225,6 +225,31 @@ class CommitInfo(Action):
     tidegate: Mapping[str, JsonValue] | None = None
 
 
+class CheckpointMetadata(Action):
+    """That a checkpoint is of the second kind, and of which version; never in a commit.
+
+    Spec: "Checkpoint Metadata"
+    """
+
+    wire_name: ClassVar[str] = "checkpointMetadata"
+    version: StrictInt
+    tags: Mapping[str, str | None] | None = None
+
+
+class Sidecar(Action):
+    """A file that holds some of a checkpoint's file actions; never in a commit.
+
+    Units: `size_in_bytes` in bytes; `modification_time` in ms since the Unix epoch.
+    Spec: "Sidecar File Information"
+    """
+
+    wire_name: ClassVar[str] = "sidecar"
+    path: NonEmpty
+    size_in_bytes: StrictInt
+    modification_time: StrictInt
+    tags: Mapping[str, str | None] | None = None
+
+
 class Unknown(Action):
     """A row that this release does not know; ignored, and kept as it is.
 

@@ -117,6 +117,30 @@ def compacted_name(start: int, end: int) -> str:
     return f"{start:020d}.{end:020d}.compacted.json"
 
 
+def v2_checkpoint_name(version: int, unique: str, suffix: str = "parquet") -> str:
+    """Return the name of a V2 checkpoint of a version; `unique` is a UUID of its writer's.
+
+    Spec: "UUID-named checkpoint"
+    """
+    return f"{version:020d}.checkpoint.{unique}.{suffix}"
+
+
+def sidecar_name(version: int, unique: str) -> str:
+    """Return the name of a sidecar that is first used at a version; `unique` is a UUID.
+
+    Spec: "Sidecar Files"
+    """
+    return f"{version:020d}.{unique}.parquet"
+
+
+def in_sidecars(name: str) -> str:
+    """Return the name of a sidecar as a path relative to the table root.
+
+    Spec: "Sidecar Files"
+    """
+    return f"{LOG_FOLDER}/{SIDECAR_FOLDER}/{name}"
+
+
 def in_log(name: str) -> str:
     """Return a name of the log as a path relative to the table root.
 

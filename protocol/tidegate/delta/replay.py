@@ -30,13 +30,18 @@ SLICES_MAX: Final = 32
 """Up to so many removed rows are cut out of the columns; more are filtered, which copies them."""
 
 _OBJECTS: Final = ("commitInfo", "protocol", "metaData", "txn", "domainMetadata")
+_BODIES: Final = ("add", "remove", *_OBJECTS, "checkpointMetadata", "sidecar")
+
+Bodies = dict[str, list[Mapping[str, Any]]]
+"""What the rows of a file say, by the name of the action."""
 
 
 @dataclass(frozen=True)
 class LogPart:
     """What one file of the log says: a commit, a log compaction or a checkpoint.
 
-    Shape: `files` has ADD_SCHEMA, `tombstones` REMOVE_SCHEMA.
+    Shape: `files` has ADD_SCHEMA, perhaps with `stats_parsed`, or else KEY_SCHEMA; `tombstones`
+    has REMOVE_SCHEMA.
     Spec: "Actions"
     """
 
@@ -65,30 +70,43 @@ class Replayed:
     domains: Mapping[str, DomainMetadata]
 
 
-def read_part(name: str, content: bytes) -> LogPart:
-    """Return what a commit or a log compaction says.
+def read_part(name: str, content: bytes, files: pa.Schema = ADD_SCHEMA) -> LogPart:
+    """Return what a commit or a log compaction says; of live files, the columns of `files`.
 
     Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object or a malformed action.
     Spec: "Delta Log Entries"
     """
-    adds: list[Mapping[str, Any]] = []
-    removes: list[Mapping[str, Any]] = []
-    objects: dict[str, list[Any]] = {kind: [] for kind in _OBJECTS}
+    return part_of(name, read_bodies(name, content), files)
+
+
+def read_bodies(name: str, content: bytes) -> Bodies:
+    """Return what each row says, by the name of its action; what we don't know is left out.
+
+    Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object.
+    Spec: "Delta Log Entries"
+    """
+    found: Bodies = {kind: [] for kind in _BODIES}
     for line in content.split(b"\n"):
         if not line.strip():
             continue
         for kind, body in _row(name, line).items():
-            if body is None:
-                continue
-            if kind == "add":
-                adds.append(_mapping(name, body))
-            elif kind == "remove":
-                removes.append(_mapping(name, body))
-            elif kind in objects:
-                objects[kind].append(from_row({kind: body}))
+            if body is not None and kind in found:
+                found[kind].append(_mapping(name, body))
+    return found
+
+
+def part_of(name: str, found: Bodies, files: pa.Schema = ADD_SCHEMA) -> LogPart:
+    """Return what rows say together; of live files, the columns of `files`.
+
+    Raises: BrokenLog (`CorruptCommit`) for a malformed action.
+    Spec: "Actions"
+    """
+    objects: dict[str, list[Any]] = {
+        kind: [from_row({kind: body}) for body in found[kind]] for kind in _OBJECTS
+    }
     return LogPart(
-        files=to_columns(adds, ADD_SCHEMA, name),
-        tombstones=to_columns(removes, REMOVE_SCHEMA, name),
+        files=to_columns(found["add"], files, name),
+        tombstones=to_columns(found["remove"], REMOVE_SCHEMA, name),
         protocol=_last(objects["protocol"]),
         metadata=_last(objects["metaData"]),
         txns=tuple(objects["txn"]),
@@ -124,12 +142,12 @@ def replay(parts: Sequence[LogPart], checkpoint: LogPart | None) -> Replayed:
             error_class="MissingProtocol" if protocol is None else "MissingMetadata",
         )
     tail = _newest(parts)
-    below = checkpoint or LogPart()
+    below = checkpoint or LogPart(files=tail.files.slice(0, 0))
     files, file_keys = _without(below.files, keys(below.files), tail.every_key)
     tombstones, _ = _without(below.tombstones, keys(below.tombstones), tail.every_key)
     return Replayed(
-        files=pa.concat_tables([tail.files, files]),
-        tombstones=pa.concat_tables([tail.tombstones, tombstones]),
+        files=stacked([tail.files, files]),
+        tombstones=stacked([tail.tombstones, tombstones]),
         file_keys=_joined([tail.file_keys, file_keys]),
         protocol=protocol,
         metadata=metadata,
@@ -147,7 +165,7 @@ def advance(
     """
     added = keys(part.files)
     kept, kept_keys = _without(files, file_keys, _joined([added, keys(part.tombstones)]))
-    return pa.concat_tables([part.files, kept]), _joined([added, kept_keys])
+    return stacked([part.files, kept]), _joined([added, kept_keys])
 
 
 def advance_tombstones(tombstones: pa.Table, part: LogPart) -> pa.Table:
@@ -157,7 +175,7 @@ def advance_tombstones(tombstones: pa.Table, part: LogPart) -> pa.Table:
     """
     touched = _joined([keys(part.files), keys(part.tombstones)])
     kept, _ = _without(tombstones, keys(tombstones), touched)
-    return pa.concat_tables([part.tombstones, kept])
+    return stacked([part.tombstones, kept])
 
 
 def advance_txns(known: Mapping[str, Txn], newer: Iterable[Txn]) -> Mapping[str, Txn]:
@@ -201,6 +219,17 @@ def keys(actions: pa.Table) -> pa.ChunkedArray:
     return pc.coalesce(with_vector, paths)
 
 
+def stacked(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of some tables, one after the other; a column that one lacks is null there.
+
+    Spec: "Action Reconciliation"
+    """
+    filled = [table for table in tables if table.num_rows] or list(tables[:1])
+    if all(table.schema.equals(filled[0].schema) for table in filled):
+        return pa.concat_tables(filled)
+    return pa.concat_tables(filled, promote_options="default")
+
+
 @dataclass(frozen=True)
 class _Tail:
     files: pa.Table
@@ -212,8 +241,8 @@ class _Tail:
 def _newest(parts: Sequence[LogPart]) -> _Tail:
     """Keep, of all actions in the parts, the newest of each key; within a part an add wins."""
     newest_first = list(reversed(parts))
-    files = _stacked([part.files for part in newest_first], ADD_SCHEMA)
-    tombstones = _stacked([part.tombstones for part in newest_first], REMOVE_SCHEMA)
+    files = stacked([part.files for part in newest_first] or [LogPart().files])
+    tombstones = stacked([part.tombstones for part in newest_first] or [LogPart().tombstones])
     ages = [
         age
         for name in ("files", "tombstones")
@@ -248,11 +277,7 @@ def _without(
     spans = [(left + 1, right - left - 1) for left, right in pairwise(edges)]
     tables = [table.slice(start, length) for start, length in spans if length]
     parts = [table_keys.slice(start, length) for start, length in spans if length]
-    return _stacked(tables, table.schema), _joined(parts)
-
-
-def _stacked(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables([schema.empty_table(), *tables])
+    return stacked(tables or [table.slice(0, 0)]), _joined(parts)
 
 
 def _joined(arrays: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:

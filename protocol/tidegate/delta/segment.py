@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
+from tidegate.delta.errors import BrokenLog, InvalidRequest
 from tidegate.delta.names import Kind, LogFile, Version
 
 
@@ -28,15 +28,13 @@ class LogSegment:
 def choose(files: Iterable[LogFile], version: int | None = None) -> LogSegment:
     """Return the files that make up a version; the newest one where none is asked for.
 
-    Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`); BrokenLog (`LogGap`);
-    UnsupportedFeature where only a V2 checkpoint leads to the version.
+    Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`); BrokenLog (`LogGap`).
     Spec: "Checkpoints"
     """
     known = [file for file in files if file.kind is not Kind.CHECKSUM]
     commits = {file.version: file for file in known if file.kind is Kind.COMMIT}
     checkpoints = complete_checkpoints(known)
-    v2 = [file.version for file in known if file.kind is Kind.CHECKPOINT_V2]
-    there = [*commits, *checkpoints, *v2]
+    there = [*commits, *checkpoints]
     if not there:
         raise InvalidRequest(
             "there is no Delta table: its _delta_log holds neither a commit nor a checkpoint; "
@@ -48,13 +46,7 @@ def choose(files: Iterable[LogFile], version: int | None = None) -> LogSegment:
     if not 0 <= target <= head:
         raise _not_found(target, f"the newest version is {head}")
     start = max((found for found in checkpoints if found <= target), default=-1)
-    if any(start < found <= target for found in v2) and not _dense(commits, start, target):
-        raise UnsupportedFeature(
-            f"version {target} can only be read from a V2 checkpoint, which this release does not "
-            "read: read it with another engine",
-            feature="v2Checkpoint",
-        )
-    begins = min([*checkpoints, *v2], default=None)
+    begins = min(checkpoints, default=None)
     if start < 0 and 0 not in commits and version is not None and begins is not None:
         raise _not_found(target, f"the log was cleaned up and begins at version {begins}")
     deltas = _deltas(known, commits, start + 1, target)
@@ -62,23 +54,24 @@ def choose(files: Iterable[LogFile], version: int | None = None) -> LogSegment:
 
 
 def complete_checkpoints(files: Iterable[LogFile]) -> dict[int, tuple[LogFile, ...]]:
-    """Return the checkpoints of which every part is there; a single file is preferred to parts.
+    """Return, by version, the checkpoint to read of those of which every part is there.
 
-    Spec: "Multi-part checkpoint"
+    Of several, one with a unique name is preferred to a classic one, and that to one in parts.
+    Spec: "Checkpoint Naming Scheme"
     """
     parts: dict[tuple[int, int], dict[int, LogFile]] = {}
-    classic: dict[int, tuple[LogFile, ...]] = {}
-    for file in files:
-        if file.kind is Kind.CHECKPOINT_CLASSIC:
-            classic[file.version] = (file,)
-        elif file.kind is Kind.CHECKPOINT_PART:
+    whole: dict[int, tuple[LogFile, ...]] = {}
+    for file in sorted(file for file in files if file.is_checkpoint):
+        if file.kind is Kind.CHECKPOINT_PART:
             parts.setdefault((file.version, file.parts), {})[file.part] = file
+        else:
+            whole[file.version] = (file,)
     found = {
         version: tuple(there[part] for part in sorted(there))
         for (version, count), there in parts.items()
         if len(there) == count
     }
-    return found | classic
+    return found | whole
 
 
 def _deltas(
@@ -103,10 +96,6 @@ def _deltas(
         chosen.append(covering)
         at = covering.version + 1
     return tuple(chosen)
-
-
-def _dense(commits: dict[Version, LogFile], start: int, target: int) -> bool:
-    return all(at in commits for at in range(start + 1, target + 1))
 
 
 def _not_found(version: int, why: str) -> InvalidRequest:

@@ -32,8 +32,9 @@ CHUNKS_MAX: Final = 128
 class Snapshot:
     """The state of a table at `version`.
 
-    Shape: `files` has ADD_SCHEMA, a row a live file; `tombstones` has REMOVE_SCHEMA, a row a
-    removed file that the log still names (expiry is applied where there is a clock).
+    Shape: `files` has ADD_SCHEMA, a row a live file, perhaps with `stats_parsed` (see
+    `files.stated`); `tombstones` has REMOVE_SCHEMA, a row a removed file that the log still names
+    (expiry is applied where there is a clock).
     Units: `in_commit_timestamp` in ms since the Unix epoch: that of the version's own commit.
     Spec: "Action Reconciliation"
     """
@@ -51,6 +52,23 @@ class Snapshot:
     def file_keys(self) -> pa.ChunkedArray:
         """The key of each row of `files`, in its order."""
         return keys(self.files)
+
+
+@dataclass(frozen=True)
+class LiveKeys:
+    """The state of a table at `version`, as far as a commit can contradict it: no statistics.
+
+    Shape: `files` has KEY_SCHEMA, a row a live file.
+    Spec: "Action Reconciliation"
+    """
+
+    version: Version
+    protocol: Protocol
+    metadata: Metadata
+    files: pa.Table
+    app_transactions: Mapping[str, Txn]
+    domains: Mapping[str, DomainMetadata]
+    in_commit_timestamp: int | None = None
 
 
 def evolve(snapshot: Snapshot, commit: Commit) -> Snapshot:

@@ -1,41 +1,66 @@
-"""Checkpoint files, read: Parquet -> columns of actions.
+"""Checkpoint files, read: Parquet or JSON -> columns of actions, sidecars included.
 
 Only the columns that a snapshot needs are read, a row group at a time. Writers differ in what they
 leave out (null structs, absent fields), so every field is looked for and none is required.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate.delta.actions import Action, DomainMetadata, Metadata, Protocol, Txn
-from tidegate.delta.errors import BrokenLog, UnsupportedFeature
-from tidegate.delta.files.columns import ADD_SCHEMA, REMOVE_SCHEMA
+from tidegate.delta.actions import (
+    Action,
+    CheckpointMetadata,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Sidecar,
+    Txn,
+)
+from tidegate.delta.checkpoints.top_level import TopLevel, check, read_json, sidecar_path
+from tidegate.delta.errors import BrokenLog
+from tidegate.delta.files.columns import ADD_SCHEMA, KEY_SCHEMA, REMOVE_SCHEMA
+from tidegate.delta.files.stated import PARSED, with_texts
 from tidegate.delta.names import LogFile, in_log
-from tidegate.delta.replay import LogPart
+from tidegate.delta.replay import LogPart, stacked
 from tidegate.runtime.log_files import of_table
 from tidegate.runtime.log_store import LogStore
 
 _OBJECTS: Final[Mapping[str, type[Action]]] = {
-    kind.wire_name: kind for kind in (Protocol, Metadata, Txn, DomainMetadata)
+    kind.wire_name: kind
+    for kind in (Protocol, Metadata, Txn, DomainMetadata, CheckpointMetadata, Sidecar)
 }
-_MAPS: Final = frozenset({"configuration", "options"})
-_OF_V2: Final = ("sidecar", "checkpointMetadata")
+_MAPS: Final = frozenset({"configuration", "options", "tags"})
 
 
-def read_checkpoint(store: LogStore, parts: Iterable[LogFile]) -> LogPart:
-    """Return what a classic checkpoint says; its parts, where it has several, add up.
+@dataclass(frozen=True)
+class Columns:
+    """What is read of live files and of tombstones; with None, no tombstone is read."""
 
-    Raises: BrokenLog (`CorruptCheckpoint`) for a missing, torn or malformed file;
-    UnsupportedFeature for the contents of a V2 checkpoint; Unavailable.
+    files: pa.Schema = ADD_SCHEMA
+    tombstones: pa.Schema | None = REMOVE_SCHEMA
+
+
+WHOLE: Final = Columns()
+KEYS: Final = Columns(KEY_SCHEMA, None)
+
+
+def read_checkpoint(store: LogStore, parts: Iterable[LogFile], columns: Columns = WHOLE) -> LogPart:
+    """Return what a checkpoint says; its parts or sidecars, where it has several, add up.
+
+    Raises: BrokenLog (`CorruptCheckpoint`) for a missing, torn or malformed file; Unavailable.
     """
-    read = [_read_file(store, part.name) for part in parts]
+    tops = [_read_top(store, part, columns) for part in parts]
+    paths = [sidecar_path(one) for top in tops for one in top.sidecars]
+    below = [_read_parquet(store, path, columns).part for path in dict.fromkeys(paths)]
+    read = [*(top.part for top in tops), *below]
     return LogPart(
-        files=pa.concat_tables([part.files for part in read]),
-        tombstones=pa.concat_tables([part.tombstones for part in read]),
+        files=_together([part.files for part in read]),
+        tombstones=stacked([part.tombstones for part in read]),
         protocol=next((part.protocol for part in read if part.protocol), None),
         metadata=next((part.metadata for part in read if part.metadata), None),
         txns=tuple(txn for part in read for txn in part.txns),
@@ -43,61 +68,124 @@ def read_checkpoint(store: LogStore, parts: Iterable[LogFile]) -> LogPart:
     )
 
 
-def _read_file(store: LogStore, name: str) -> LogPart:
+def _read_top(store: LogStore, file: LogFile, columns: Columns) -> TopLevel:
+    is_json = file.name.endswith(".json")
+    read = _read_json if is_json else _read_parquet
+    top = read(store, in_log(file.name), columns)
+    with of_table(store.root):
+        check(file, top)
+    return top
+
+
+def _read_json(store: LogStore, path: str, columns: Columns) -> TopLevel:
+    name = path.rpartition("/")[2]
+    content = store.read(path)
+    if content is None:
+        raise _corrupt(store.root, name, "is gone")
     try:
-        with store.open(in_log(name)) as file, of_table(store.root):
-            return _read_columns(pq.ParquetFile(file), name)
+        return read_json(name, content, columns.files)
+    except (BrokenLog, ValueError) as error:
+        raise _corrupt(store.root, name, f"can't be read ({error})") from error
+
+
+def _read_parquet(store: LogStore, path: str, columns: Columns) -> TopLevel:
+    name = path.partition("/")[2]
+    try:
+        with store.open(path) as file, of_table(store.root):
+            return _read_columns(pq.ParquetFile(file, coerce_int96_timestamp_unit="us"), columns)
     except FileNotFoundError as error:
         raise _corrupt(store.root, name, "is gone") from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _corrupt(store.root, name, f"can't be read ({error})") from error
 
 
-def _read_columns(file: pq.ParquetFile, name: str) -> LogPart:
+def _read_columns(file: pq.ParquetFile, columns: Columns) -> TopLevel:
     shape = file.schema_arrow
-    files, tombstones = [ADD_SCHEMA.empty_table()], [REMOVE_SCHEMA.empty_table()]
-    objects: dict[str, list[Action]] = {kind: [] for kind in _OBJECTS}
-    wanted = [*_paths(shape, "add", ADD_SCHEMA), *_paths(shape, "remove", REMOVE_SCHEMA)]
-    wanted += [one for one in (*_OBJECTS, *_OF_V2) if one in shape.names]
+    wanted = _wanted(file, columns.files)
+    names = [*_paths(shape, "add", wanted), *(one for one in _OBJECTS if one in shape.names)]
+    if columns.tombstones is not None:
+        names += _paths(shape, "remove", columns.tombstones)
+    files, tombstones = [wanted.empty_table()], [REMOVE_SCHEMA.empty_table()]
+    objects: dict[str, list[Any]] = {kind: [] for kind in _OBJECTS}
     for group in range(file.num_row_groups):
-        rows = file.read_row_group(group, columns=wanted)
-        _refuse_v2(rows, name)
-        files.append(_actions(rows, "add", ADD_SCHEMA))
-        tombstones.append(_actions(rows, "remove", REMOVE_SCHEMA))
+        rows = file.read_row_group(group, columns=names)
+        files.append(_actions(rows, "add", wanted))
+        if columns.tombstones is not None:
+            tombstones.append(_actions(rows, "remove", columns.tombstones))
         for kind, model in _OBJECTS.items():
             objects[kind].extend(_models(rows, kind, model))
-    return LogPart(
-        files=pa.concat_tables(files),
-        tombstones=pa.concat_tables(tombstones),
-        protocol=next((one for one in objects["protocol"] if isinstance(one, Protocol)), None),
-        metadata=next((one for one in objects["metaData"] if isinstance(one, Metadata)), None),
-        txns=tuple(one for one in objects["txn"] if isinstance(one, Txn)),
-        domains=tuple(one for one in objects["domainMetadata"] if isinstance(one, DomainMetadata)),
+    part = LogPart(
+        files=_settled(stacked(files)),
+        tombstones=stacked(tombstones),
+        protocol=next(iter(objects["protocol"]), None),
+        metadata=next(iter(objects["metaData"]), None),
+        txns=tuple(objects["txn"]),
+        domains=tuple(objects["domainMetadata"]),
     )
+    return TopLevel(part, tuple(objects["checkpointMetadata"]), tuple(objects["sidecar"]))
+
+
+def _wanted(file: pq.ParquetFile, files: pa.Schema) -> pa.Schema:
+    """Return the columns to read of live files: statistics in their own types where text lacks."""
+    if "stats" not in files.names or not _text_lacks(file):
+        return files
+    kind = _fields_of(file.schema_arrow, "add").get(PARSED)
+    return files if kind is None else files.append(pa.field(PARSED, kind))
+
+
+def _text_lacks(file: pq.ParquetFile) -> bool:
+    """Return whether some live file may have no statistics as text, as far as the footer tells."""
+    leaves = {file.schema.column(at).path: at for at in range(len(file.schema))}
+    path, stats = leaves.get("add.path"), leaves.get("add.stats")
+    if path is None or stats is None:
+        return path is not None
+    for group in range(file.num_row_groups):
+        row_group = file.metadata.row_group(group)
+        found = [row_group.column(at).statistics for at in (path, stats)]
+        nulls = [one.null_count if one and one.has_null_count else None for one in found]
+        if None in nulls or nulls[0] != nulls[1]:
+            return True
+    return False
+
+
+def _settled(files: pa.Table) -> pa.Table:
+    """Return files without typed statistics that nobody will ask for."""
+    if PARSED not in files.schema.names:
+        return files
+    needless = files["stats"].null_count == 0 or files[PARSED].null_count == files.num_rows
+    return files.drop_columns([PARSED]) if needless else files
+
+
+def _together(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the files of several parts; typed statistics of differing types become text."""
+    kinds = {t.schema.field(PARSED).type for t in tables if PARSED in t.schema.names}
+    return stacked(tables if len(kinds) < 2 else [with_texts(one) for one in tables])
+
+
+def _fields_of(shape: pa.Schema, action: str) -> Mapping[str, pa.DataType]:
+    index = shape.get_field_index(action)
+    if index < 0 or not pa.types.is_struct(shape.field(index).type):
+        return {}
+    return {one.name: one.type for one in shape.field(index).type}
 
 
 def _paths(shape: pa.Schema, action: str, schema: pa.Schema) -> Iterator[str]:
     """Yield the dotted names of the fields that are there, of those that a snapshot keeps."""
-    index = shape.get_field_index(action)
-    if index < 0 or not pa.types.is_struct(shape.field(index).type):
-        return
-    there = {one.name for one in shape.field(index).type.fields}
+    there = _fields_of(shape, action)
     yield from (f"{action}.{one.name}" for one in schema if one.name in there)
 
 
 def _actions(rows: pa.Table, action: str, schema: pa.Schema) -> pa.Table:
-    index = rows.schema.get_field_index(action)
-    if index < 0:
-        return schema.empty_table()
-    column = rows.column(index)
-    there = {one.name for one in column.type.fields}
+    there = _fields_of(rows.schema, action)
     if "path" not in there:
         return schema.empty_table()
-    present = column.filter(pc.is_valid(pc.struct_field(column, "path")))
+    column = rows.column(rows.schema.get_field_index(action))
+    present = pc.is_valid(pc.struct_field(column, "path"))
+    kept = column.filter(present)
     columns = [
-        _cast(pc.struct_field(present, one.name), one.type)
+        _cast(pc.struct_field(kept, one.name), one.type)
         if one.name in there
-        else pa.nulls(len(present), one.type)
+        else pa.nulls(len(kept), one.type)
         for one in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
@@ -145,20 +233,9 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _refuse_v2(rows: pa.Table, name: str) -> None:
-    for kind in _OF_V2:
-        index = rows.schema.get_field_index(kind)
-        if index >= 0 and rows.column(index).null_count < rows.num_rows:
-            raise UnsupportedFeature(
-                f"{name} is a V2 checkpoint under a classic name, which this release does not "
-                "read: read the table with another engine",
-                feature="v2Checkpoint",
-            )
-
-
 def _corrupt(root: str, name: str, what: str) -> BrokenLog:
     return BrokenLog(
-        f"checkpoint {name} of table {root} {what}: remove it if the commits before it are still "
-        "there, or restore it from a backup",
+        f"checkpoint file {name} of table {root} {what}: remove the checkpoint if the commits "
+        "before it are still there, or restore it from a backup",
         error_class="CorruptCheckpoint",
     )

@@ -1,24 +1,23 @@
 """Files of a table's log by name: list, find what makes up a version, read."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import orjson
+import pyarrow as pa
 
 from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
-from tidegate.delta.names import (
-    LAST_CHECKPOINT,
-    LOG_FOLDER,
-    Kind,
-    LogFile,
-    Version,
-    commit_name,
-    in_log,
-    parse,
-)
+from tidegate.delta.files.columns import ADD_SCHEMA
+from tidegate.delta.names import LAST_CHECKPOINT, LOG_FOLDER, Kind, LogFile, in_log, parse
 from tidegate.delta.replay import LogPart, is_reconciled, read_part
 from tidegate.delta.segment import LogSegment, choose
 from tidegate.runtime.log_store import FileStat, LogStore
+
+REACH: Final = 100
+"""Versions before the one asked for from which the log is listed first, where no hint helps."""
+
+REACH_GROWTH: Final = 10
 
 
 def list_log(store: LogStore, start: str = "") -> Iterator[tuple[LogFile, FileStat]]:
@@ -32,23 +31,25 @@ def list_log(store: LogStore, start: str = "") -> Iterator[tuple[LogFile, FileSt
             yield file, stat
 
 
-def find_segment(store: LogStore, version: int | None = None) -> LogSegment:
-    """Return the files that make up a version: from the hint on, else by listing everything.
+def find_segment(
+    store: LogStore, version: int | None = None, passed_over: Collection[str] = ()
+) -> LogSegment:
+    """Return the files that make up a version, without those that are to be passed over.
 
-    Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`); BrokenLog (`LogGap`);
-    UnsupportedFeature; Unavailable.
+    The listing begins at the hint, or shortly before the version; the whole log is listed only
+    where that does not suffice.
+    Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`); BrokenLog (`LogGap`); Unavailable.
     """
-    hinted = _hinted_version(store)
-    if hinted is not None and (version is None or version >= hinted):
-        listed = [file for file, _ in list_log(store, f"{hinted:020d}")]
+    for start in _starts(store, version):
+        listed = _listed(store, start, version)
         try:
-            return choose(listed, version)
-        except (InvalidRequest, BrokenLog, UnsupportedFeature):
-            # The hint is one: it may name a checkpoint that is gone, or one of another table.
-            hinted = None
-    listed = [file for file, _ in list_log(store)]
+            return choose((file for file in listed if file.name not in passed_over), version)
+        except (InvalidRequest, BrokenLog):
+            # What lies before the listing may be needed: a hint may name what is gone.
+            continue
+    listed = _listed(store, 0, version)
     with of_table(store.root):
-        return choose(listed, version)
+        return choose((file for file in listed if file.name not in passed_over), version)
 
 
 def read_content(store: LogStore, name: str) -> bytes | None:
@@ -66,38 +67,26 @@ def read_content(store: LogStore, name: str) -> bytes | None:
     return content
 
 
-def read_delta(store: LogStore, file: LogFile) -> LogPart:
-    """Return what a commit or log compaction that was listed says.
+def read_delta(store: LogStore, file: LogFile, files: pa.Schema = ADD_SCHEMA) -> LogPart:
+    """Return what a commit or log compaction that was listed says, `files` of the live files.
 
     Raises: BrokenLog (`CorruptCommit`, `LogGap`); Unavailable.
     """
     content = read_content(store, file.name)
     if content is None:
         raise BrokenLog(
-            f"{file.name} of table {store.root} is needed and not there: open the table again, and "
-            "restore the file where it stays away",
+            f"{file.name} of table {store.root} was listed and is gone: open the table again",
             error_class="LogGap",
         )
     with of_table(store.root):
-        return read_part(file.name, content)
-
-
-def read_deltas(store: LogStore, segment: LogSegment) -> list[LogPart]:
-    """Return what the commits and log compactions of a segment say, oldest first.
-
-    A compaction that was not reconciled says nothing certain: its commits are read instead.
-    Raises: as `read_delta`.
-    """
-    parts: list[LogPart] = []
-    for file in segment.deltas:
-        part = read_delta(store, file)
-        if file.kind is not Kind.COMPACTED or is_reconciled(part):
-            parts.append(part)
-        else:
-            covered = map(Version, range(file.start, file.version + 1))
-            commits = [LogFile(one, Kind.COMMIT, commit_name(one), one) for one in covered]
-            parts += [read_delta(store, commit) for commit in commits]
-    return parts
+        part = read_part(file.name, content, files)
+    if file.kind is Kind.COMPACTED and not is_reconciled(part):
+        raise BrokenLog(
+            f"log compaction {file.name} of table {store.root} names a file twice, so it does not "
+            "say which action is the newest: remove it if the commits it stands for are there",
+            error_class="CorruptCommit",
+        )
+    return part
 
 
 @contextmanager
@@ -111,6 +100,28 @@ def of_table(root: str) -> Iterator[None]:
         raise UnsupportedFeature(
             f"table {root}: {error}", feature=error.feature, error_class=error.error_class
         ) from error
+
+
+def _starts(store: LogStore, version: int | None) -> Iterator[int]:
+    """Yield the versions from which to list, the likeliest first."""
+    hinted = _hinted_version(store)
+    if hinted is not None and (version is None or version >= hinted):
+        yield hinted
+    elif version is not None:
+        for reach in (REACH, REACH * REACH_GROWTH):
+            if version - reach > 0:
+                yield version - reach
+
+
+def _listed(store: LogStore, start: int, version: int | None) -> list[LogFile]:
+    """Return the files of the log from a version on, up to the first past the version asked for."""
+    listed = []
+    for file, _ in list_log(store, f"{start:020d}" if start else ""):
+        listed.append(file)
+        past = version is not None and file.start > version
+        if past and file.kind not in (Kind.CHECKSUM, Kind.COMPACTED):
+            break
+    return listed
 
 
 def _hinted_version(store: LogStore) -> int | None:

@@ -1,19 +1,20 @@
 """From a LogStore to a Snapshot: list, choose, read, replay."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from tidegate.delta.actions import CommitInfo, Protocol
 from tidegate.delta.commit import Commit
-from tidegate.delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
 from tidegate.delta.features.arithmetic import reader_features
 from tidegate.delta.features.properties import in_commit_timestamps_enabled
 from tidegate.delta.features.table import check_readable
 from tidegate.delta.names import Kind, commit_name
-from tidegate.delta.replay import LogPart, read_part, replay
+from tidegate.delta.replay import LogPart, Replayed, read_part, replay
 from tidegate.delta.segment import LogSegment
-from tidegate.delta.snapshot import Snapshot, evolve_part, from_replay
-from tidegate.runtime.checkpoint_files import read_checkpoint
-from tidegate.runtime.log_files import find_segment, list_log, of_table, read_content, read_deltas
+from tidegate.delta.snapshot import LiveKeys, Snapshot, evolve_part, from_replay
+from tidegate.runtime.checkpoint_files import KEYS, WHOLE, Columns, read_checkpoint
+from tidegate.runtime.log_files import find_segment, list_log, of_table, read_content, read_delta
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.time_travel import find_version
 
@@ -93,20 +94,80 @@ def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
     return open_snapshot(store)
 
 
+def open_keys(store: LogStore) -> LiveKeys:
+    """Return what a committer has to know of a table as it is: of files, only which there are.
+
+    Raises: as `open_snapshot`.
+    """
+    read = _read(store, None, KEYS)
+    named = LogPart(files=read.state.files)
+    _check_vectors(store, read.state.protocol, read.segment.version, named)
+    return LiveKeys(
+        version=read.segment.version,
+        protocol=read.state.protocol,
+        metadata=read.state.metadata,
+        files=read.state.files,
+        app_transactions=read.state.app_transactions,
+        domains=read.state.domains,
+        in_commit_timestamp=read.timestamp,
+    )
+
+
 def _open(store: LogStore, version: int | None) -> Snapshot:
-    segment = find_segment(store, version)
-    deltas = read_deltas(store, segment)
-    below = read_checkpoint(store, segment.checkpoint) if segment.checkpoint else None
-    with of_table(store.root):
-        replayed = replay(deltas, below)
-    check_readable(replayed.protocol, replayed.metadata, store.root)
-    timestamp = None
-    if in_commit_timestamps_enabled(replayed.metadata):
-        info = _info_of(store, segment, deltas)
-        timestamp = info.in_commit_timestamp if info else None
-    snapshot = from_replay(segment.version, replayed, timestamp)
+    read = _read(store, version, WHOLE)
+    snapshot = from_replay(read.segment.version, read.state, read.timestamp)
     _check_vectors(store, snapshot.protocol, snapshot.version, LogPart(files=snapshot.files))
     return snapshot
+
+
+@dataclass(frozen=True)
+class _Read:
+    segment: LogSegment
+    state: Replayed
+    timestamp: int | None
+
+
+def _read(store: LogStore, version: int | None, columns: Columns) -> _Read:
+    segment, deltas, below = _read_segment(store, version, columns)
+    with of_table(store.root):
+        state = replay(deltas, below)
+    check_readable(state.protocol, state.metadata, store.root)
+    timestamp = None
+    if in_commit_timestamps_enabled(state.metadata):
+        info = _info_of(store, segment, deltas)
+        timestamp = info.in_commit_timestamp if info else None
+    return _Read(segment, state, timestamp)
+
+
+def _read_segment(
+    store: LogStore, version: int | None, columns: Columns
+) -> tuple[LogSegment, list[LogPart], LogPart | None]:
+    """Return what the files that make up a version say.
+
+    A checkpoint or log compaction that can't be read is passed over where others serve: older
+    checkpoints, and the commits that it stands for.
+    """
+    passed_over: set[str] = set()
+    first: BrokenLog | None = None
+    while True:
+        try:
+            segment = find_segment(store, version, passed_over)
+        except (BrokenLog, InvalidRequest) as error:
+            raise first or error from error
+        doubted = [file.name for file in segment.checkpoint]
+        try:
+            below = read_checkpoint(store, segment.checkpoint, columns) if doubted else None
+            deltas = []
+            for file in segment.deltas:
+                doubted = [] if file.kind is Kind.COMMIT else [file.name]
+                deltas.append(read_delta(store, file, columns.files))
+        except BrokenLog as error:
+            if not doubted:
+                raise
+            first = first or error
+            passed_over.update(doubted)
+            continue
+        return segment, deltas, below
 
 
 def _info_of(store: LogStore, segment: LogSegment, deltas: list[LogPart]) -> CommitInfo | None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pyarrow.parquet as pq
 import pytest
 
@@ -244,3 +245,20 @@ def test_a_checkpoint_keeps_a_fresh_tombstone(table: WrittenTable, bus: MemoryBu
     parquet = pq.read_table(table.folder / "_delta_log" / checkpoint_name(10))
     removed = [one["path"] for one in parquet["remove"].to_pylist() if one]
     assert removed == [gone]
+
+
+def test_no_checkpoint_is_written_of_a_version_that_contradicts_its_checksum(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    service = checkpointer(bus)
+    grow(table, 9)
+    service.look()
+    path = table.folder / "_delta_log" / checksum_name(10)
+    body = orjson.loads((path.parent / checksum_name(9)).read_bytes())
+    path.write_bytes(orjson.dumps({**body, "numFiles": 999}))
+    grow(table, 10)
+    service.look()
+    assert checkpoint_name(10) not in log_of(table)
+    path.unlink()
+    service.look()
+    assert checkpoint_name(10) in log_of(table)

@@ -3,7 +3,7 @@ from uuid import UUID
 
 import pytest
 
-from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
+from tidegate.delta.errors import BrokenLog, InvalidRequest
 from tidegate.delta.names import (
     LogFile,
     checkpoint_name,
@@ -11,6 +11,7 @@ from tidegate.delta.names import (
     commit_name,
     compacted_name,
     parse,
+    v2_checkpoint_name,
 )
 from tidegate.delta.segment import choose, complete_checkpoints
 
@@ -28,8 +29,7 @@ def part(version: int, number: int, count: int) -> str:
     return f"{version:020d}.checkpoint.{number:010d}.{count:010d}.parquet"
 
 
-def v2(version: int) -> str:
-    return f"{version:020d}.checkpoint.{UUID(int=version)}.json"
+IDS = [UUID(int=1), UUID(int=2)]
 
 
 def test_without_a_checkpoint_every_commit_is_read() -> None:
@@ -109,11 +109,20 @@ def test_a_log_compaction_across_the_version_or_the_checkpoint_is_not_used() -> 
     assert [file.name for file in choose(listing(names), 7).deltas] == commits(4, 7)
 
 
-def test_a_v2_checkpoint_is_passed_over_where_the_commits_are_there() -> None:
-    assert choose(listing([*commits(0, 5), v2(4)])).checkpoint == ()
+@pytest.mark.parametrize("suffix", ["json", "parquet"])
+def test_a_v2_checkpoint_leads_to_a_version(suffix: str) -> None:
+    name = v2_checkpoint_name(4, str(UUID(int=4)), suffix)
+    segment = choose(listing([*commits(4, 5), name]))
+    assert [file.name for file in segment.checkpoint] == [name]
+    assert [file.name for file in segment.deltas] == commits(5, 5)
 
 
-def test_a_log_that_only_a_v2_checkpoint_leads_into_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedFeature) as caught:
-        choose(listing([*commits(4, 5), v2(4)]))
-    assert caught.value.feature == "v2Checkpoint"
+def test_of_several_checkpoints_of_a_version_one_with_a_unique_name_is_read() -> None:
+    names = [checkpoint_name(4), part(4, 1, 1), *(v2_checkpoint_name(4, str(one)) for one in IDS)]
+    assert complete_checkpoints(listing(names))[4] == tuple(listing(names[-1:]))
+
+
+def test_a_log_that_begins_at_a_v2_checkpoint_does_not_hold_older_versions() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        choose(listing([*commits(3, 5), v2_checkpoint_name(4, str(IDS[0]))]), 3)
+    assert caught.value.error_class == "VersionNotFound"

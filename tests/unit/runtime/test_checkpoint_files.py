@@ -1,14 +1,23 @@
 import io
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidegate.delta.errors import BrokenLog, UnsupportedFeature
-from tidegate.delta.files.columns import ADD_SCHEMA, REMOVE_SCHEMA
-from tidegate.delta.names import LogFile, checkpoint_name, in_log, parse
-from tidegate.runtime.checkpoint_files import read_checkpoint
+from tests.builders import NOW_MS, add, commit, metadata, protocol, remove
+from tests.v2_checkpoints import WITH_SIDECARS, Form, put_v2
+from tidegate.delta.errors import BrokenLog
+from tidegate.delta.files.columns import ADD_SCHEMA, KEY_SCHEMA, REMOVE_SCHEMA, rows_to_adds
+from tidegate.delta.files.stated import texts, with_texts
+from tidegate.delta.names import LogFile, checkpoint_name, in_log, parse, sidecar_name
+from tidegate.delta.replay import LogPart, keys, read_part, replay
+from tidegate.delta.snapshot import Snapshot, from_replay
+from tidegate.runtime.checkpoint_files import KEYS, read_checkpoint
 from tidegate.runtime.memory import MemoryStore
 
 PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
@@ -50,6 +59,32 @@ def stored(
         assert file is not None
         files.append(file)
     return store, files
+
+
+def in_parquet(columns: dict[str, pa.Array]) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns), buffer)
+    return buffer.getvalue()
+
+
+def file_of(name: str) -> LogFile:
+    file = parse(name)
+    assert file is not None
+    return file
+
+
+def open_part(store: MemoryStore, name: str) -> LogPart:
+    return read_checkpoint(store, [file_of(name)])
+
+
+def with_defaults(files: pa.Table) -> pa.Table:
+    """Files with what an add must have."""
+    needed = {"partitionValues": [], "size": 1, "modificationTime": 1, "dataChange": True}
+    for name, value in needed.items():
+        at = files.schema.get_field_index(name)
+        kind = files.schema.field(at)
+        files = files.set_column(at, kind, pa.array([value] * files.num_rows, kind.type))
+    return files
 
 
 def rows(kind: Any, *values: Any) -> pa.Array:
@@ -134,12 +169,165 @@ def test_parts_add_up() -> None:
     assert part.protocol is not None
 
 
-@pytest.mark.parametrize("kind", ["sidecar", "checkpointMetadata"])
-def test_the_contents_of_a_v2_checkpoint_are_refused_by_name(kind: str) -> None:
-    column = rows(None, None, {"path": "x", "version": 3})
-    with pytest.raises(UnsupportedFeature, match="memory://t") as caught:
-        read_checkpoint(*stored({kind: column}))
-    assert caught.value.feature == "v2Checkpoint"
+TYPED = {"checkpoint.writeStatsAsStruct": "true"}
+NO_TEXT = {"checkpoint.writeStatsAsJson": "false"}
+GONE = rows(None, {"path": "x", "sizeInBytes": 1, "modificationTime": 1}, None, None, None, None)
+METADATA_OF_3 = rows(None, {"version": 3}, None, None, None, None)
+ODD_TYPES = {
+    "numRecords": 7,
+    "minValues": {
+        "long": -5,
+        "real": float("nan"),
+        "text": 'a"\\\n\u00fc',
+        "day": date(2024, 2, 29),
+        "at": datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
+        "dec": Decimal("1.50"),
+        "flag": True,
+        "raw": b"x",
+        "in": {"x": 1},
+    },
+    "nullCount": {"long": 0, "in": {"x": 2}},
+}
+STATS = pa.infer_type([ODD_TYPES])
+
+
+def table_of(**properties: str) -> Snapshot:
+    """Ten files, one of them with a vector, three tombstones, and one of every other action."""
+    vector = {"storageType": "u", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+    at = {"deletionTimestamp": NOW_MS}
+    history = [
+        commit(
+            0,
+            protocol(3, 7, readerFeatures=["v2Checkpoint"], writerFeatures=[]),
+            metadata(**properties),
+        ),
+        commit(1, *(add(f"f{n}", stats=STATED) for n in range(12))),
+        commit(
+            2,
+            *(remove(f"f{n}", **at) for n in range(3)),
+            add("f0", stats=STATED, deletionVector=vector),
+        ),
+        commit(3, {"txn": {"appId": "a", "version": 1}}, {"domainMetadata": DOMAIN}),
+    ]
+    state = replay([read_part(str(one.version), one.encode()) for one in history], None)
+    return from_replay(3, state, None)
+
+
+STATED = '{"numRecords":10,"minValues":{"x":1,"s":"a"},"maxValues":{"x":9,"s":"z"}}'
+DOMAIN = {"domain": "d", "configuration": "{}", "removed": False}
+
+
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("properties", [{}, TYPED, {**TYPED, **NO_TEXT}])
+def test_a_v2_checkpoint_holds_what_was_put_into_it(form: Form, properties: dict[str, str]) -> None:
+    store, whole = MemoryStore(), table_of(**properties)
+    name = put_v2(store, whole, form, NOW_MS)
+    assert f"_sidecars/{sidecar_name(3, str(UUID(int=0)))}" in str(sorted(store.files)) or (
+        form not in WITH_SIDECARS
+    )
+    read = open_part(store, name)
+    assert (read.protocol, read.metadata) == (whole.protocol, whole.metadata)
+    assert (read.txns[0].app_id, read.domains[0].domain) == ("a", "d")
+    assert sorted(keys(read.files).to_pylist()) == sorted(whole.file_keys.to_pylist())
+    assert sorted(read.tombstones["path"].to_pylist()) == ["f0", "f1", "f2"]
+    found = [orjson.loads(text) for text in texts(read.files).to_pylist()]
+    assert [one["numRecords"] for one in found] == [10] * 10
+    assert [one["minValues"]["s"] for one in found] == ["a"] * 10
+    live = read_checkpoint(store, [file_of(name)], KEYS)
+    assert live.files.schema == KEY_SCHEMA
+    assert sorted(keys(live.files).to_pylist()) == sorted(whole.file_keys.to_pylist())
+
+
+@pytest.mark.parametrize(
+    "top",
+    [
+        {**FULL, "sidecar": rows(None, {"path": "x"}, None, None, None, None)},
+        {**FULL, "checkpointMetadata": rows(None, {"version": 4}, None, None, None, None)},
+        {
+            **FULL,
+            "checkpointMetadata": rows(None, {"version": 3}, {"version": 3}, None, None, None),
+        },
+        {"add": FULL["add"], "checkpointMetadata": METADATA_OF_3},
+        {**FULL, "checkpointMetadata": METADATA_OF_3, "sidecar": GONE},
+    ],
+)
+def test_a_v2_checkpoint_that_lacks_or_contradicts_itself_is_refused(
+    top: dict[str, pa.Array],
+) -> None:
+    with pytest.raises(BrokenLog, match="memory://t") as caught:
+        read_checkpoint(*stored(top))
+    assert caught.value.error_class == "CorruptCheckpoint"
+
+
+@pytest.mark.parametrize(
+    "path", ["s%20x.parquet", "file:///elsewhere/_delta_log/_sidecars/s%20x.parquet"]
+)
+def test_a_sidecar_lies_in_the_tables_own_folder_however_its_path_is_spelled(path: str) -> None:
+    named = {"path": path, "sizeInBytes": 1, "modificationTime": 1}
+    sidecar = rows(None, named, None, None, None, None)
+    rest = {name: column for name, column in FULL.items() if name != "add"}
+    store, files = stored({**rest, "checkpointMetadata": METADATA_OF_3, "sidecar": sidecar})
+    store.files["_delta_log/_sidecars/s x.parquet"] = in_parquet({"add": FULL["add"]})
+    assert read_checkpoint(store, files).files["path"].to_pylist() == ["f"]
+
+
+def test_statistics_in_their_own_types_stay_so_until_somebody_asks() -> None:
+    add = rows(
+        pa.struct([("path", pa.string()), ("stats_parsed", STATS)]),
+        {"path": "f", "stats_parsed": ODD_TYPES},
+        None,
+        {"path": "g"},
+    )
+    files = read_checkpoint(*stored({"add": add})).files
+    assert files["stats"].null_count == 2
+    found = texts(files).to_pylist()
+    assert found[1] is None
+    assert orjson.loads(found[0] or "") == {
+        "numRecords": 7,
+        "minValues": {
+            "long": -5,
+            "text": 'a"\\\n\u00fc',
+            "day": "2024-02-29",
+            "at": "1969-12-31T23:59:59.999Z",
+            "dec": 1.5,
+            "flag": True,
+            "in": {"x": 1},
+        },
+        "nullCount": {"long": 0, "in": {"x": 2}},
+    }
+    assert with_texts(files).schema == ADD_SCHEMA
+    assert [one.stats for one in rows_to_adds(with_defaults(files))] == found
+
+
+def test_statistics_as_text_are_read_alone_where_they_are_there() -> None:
+    kind = pa.struct([("path", pa.string()), ("stats", pa.string()), ("stats_parsed", STATS)])
+    both = {"path": "f", "stats": "{}", "stats_parsed": ODD_TYPES}
+    files = read_checkpoint(*stored({"add": rows(kind, both, None)})).files
+    assert files.schema == ADD_SCHEMA
+    one_only = rows(kind, both, None, {**both, "path": "g", "stats": None}, {"path": "h"})
+    files = read_checkpoint(*stored({"add": one_only}, rows_a_group=9)).files
+    found = texts(files).to_pylist()
+    assert (found[0], found[2]) == ("{}", None)
+    assert '"numRecords":7' in found[1]
+
+
+def test_parts_whose_statistics_differ_in_type_add_up() -> None:
+    first = pa.struct([("numRecords", pa.int64()), ("minValues", pa.struct([("x", pa.int32())]))])
+    second = pa.struct([("numRecords", pa.int64()), ("minValues", pa.struct([("x", pa.date32())]))])
+    parts = [
+        {
+            "add": rows(
+                pa.struct([("path", pa.string()), ("stats_parsed", kind)]),
+                {"path": "f", "stats_parsed": {"numRecords": 1, "minValues": {"x": value}}},
+            )
+        }
+        for kind, value in ((first, 5), (second, date(2024, 1, 1)))
+    ]
+    files = read_checkpoint(*stored(*parts)).files
+    assert texts(files).to_pylist() == [
+        '{"numRecords":1,"minValues":{"x":5}}',
+        '{"numRecords":1,"minValues":{"x":"2024-01-01"}}',
+    ]
 
 
 def test_columns_of_a_v2_checkpoint_that_hold_nothing_are_no_matter() -> None:

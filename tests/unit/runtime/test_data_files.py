@@ -253,7 +253,7 @@ def test_only_the_rows_that_are_meant_are_read() -> None:
     fields = schema_of(metadata(v="long")).fields
 
     def values(choice: RowChoice) -> list[int]:
-        batches = read_rows(store, "a", fields, {}, choice)
+        batches = read_rows(store, "a", fields, {}, "none", choice)
         return [value for batch in batches for value in batch.column(0).to_pylist()]
 
     assert values(RowChoice(only=new)) == [1, 2, 5, 7]

@@ -1,10 +1,13 @@
 import json
+import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tidegate.delta.errors import BrokenLog, InvalidRequest, TidegateError, UnsupportedFeature
 from tidegate.delta.features.table import FEATURES
+from tidegate.delta.files.columns import KEY_SCHEMA
 from tidegate.delta.names import (
     LAST_CHECKPOINT,
     checkpoint_name,
@@ -13,10 +16,13 @@ from tidegate.delta.names import (
     compacted_name,
     in_log,
 )
+from tidegate.runtime.log_files import REACH
+from tidegate.runtime.log_store import FileStat
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.open_table import (
     head_version,
     oldest_commit,
+    open_keys,
     open_snapshot,
     read_commit,
     refresh,
@@ -55,6 +61,31 @@ def lines(*rows: dict[str, Any]) -> bytes:
 def put(store: MemoryStore, version: int, *rows: dict[str, Any], at_ms: int = 0) -> None:
     store.files[in_log(commit_name(version))] = lines(*rows)
     store.modified[in_log(commit_name(version))] = at_ms
+
+
+V2_NAME = f"{1:020d}.checkpoint.{uuid.UUID(int=1)}.json"
+
+
+def v2_checkpoint(*sidecars: str, version: int = 1) -> bytes:
+    """The state of a table at a version, in sidecars or, without any, in the file itself."""
+    rows = [{"checkpointMetadata": {"version": version}}, PROTOCOL, metadata()]
+    about = {"sizeInBytes": 1, "modificationTime": 1}
+    rows += [{"sidecar": {"path": path, **about}} for path in sidecars]
+    return lines(*rows, *(() if sidecars else (add(f"f{v}") for v in range(version + 1))))
+
+
+class Listed(MemoryStore):
+    """A store that remembers which files were listed."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__()
+        self.files = files
+        self.seen: list[str] = []
+
+    def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
+        for stat in super().list_from(folder, start):
+            self.seen.append(stat.path)
+            yield stat
 
 
 def hint(store: MemoryStore, content: bytes) -> None:
@@ -154,10 +185,74 @@ def test_an_empty_checkpoint_counts_as_none() -> None:
     assert paths(store) == ["f0", "f1", "f2"]
 
 
-def test_a_torn_checkpoint_is_refused() -> None:
+def test_a_torn_checkpoint_is_passed_over_where_the_commits_are_there() -> None:
     store = table()
     store.files[in_log(checkpoint_name(1))] = b"PAR1 torn"
+    hint(store, b'{"version":1,"size":3}')
+    assert paths(store) == ["f0", "f1", "f2"]
+    assert paths(store, 1) == ["f0", "f1"]
+
+
+@pytest.mark.parametrize("name", [checkpoint_name(1), V2_NAME, V2_NAME.replace("json", "parquet")])
+def test_a_torn_checkpoint_that_is_needed_is_refused(name: str) -> None:
+    store = table()
+    store.files[in_log(name)] = b"PAR1 torn"
+    del store.files[in_log(commit_name(0))]
     assert refusal(store) == "CorruptCheckpoint"
+
+
+def test_a_missing_sidecar_is_refused_where_the_checkpoint_is_needed() -> None:
+    store = table()
+    store.files[in_log(V2_NAME)] = v2_checkpoint("gone.parquet")
+    assert paths(store) == ["f0", "f1", "f2"]
+    del store.files[in_log(commit_name(0))]
+    assert refusal(store) == "CorruptCheckpoint"
+
+
+def test_another_checkpoint_of_the_version_serves_where_one_is_torn() -> None:
+    store = table()
+    store.files[in_log(V2_NAME)] = v2_checkpoint("gone.parquet")
+    store.files[in_log(V2_NAME.replace("-0000", "-1111"))] = v2_checkpoint()
+    del store.files[in_log(commit_name(0))]
+    assert paths(store) == ["f0", "f1", "f2"]
+
+
+def test_a_log_compaction_that_names_a_file_twice_is_passed_over() -> None:
+    store = table(4)
+    unordered = lines(add("f1"), add("f2"), remove("f1"), remove("f0"))
+    store.files[in_log(compacted_name(1, 2))] = unordered
+    assert paths(store) == ["f0", "f1", "f2", "f3"]
+    del store.files[in_log(commit_name(1))]
+    assert refusal(store) == "CorruptCommit"
+
+
+def test_only_what_is_near_the_version_is_listed() -> None:
+    store = Listed(table(REACH * 2 + 5).files)
+    store.files[in_log(checkpoint_name(REACH * 2))] = b"torn"
+    names = [f"{version:020d}.checkpoint.{uuid.UUID(int=version)}.json" for version in (REACH, 150)]
+    for name in names:
+        store.files[in_log(name)] = v2_checkpoint(version=int(name[:20]))
+    assert open_snapshot(store, REACH + 10).version == REACH + 10
+    assert len(store.seen) < REACH + 20
+    store.seen.clear()
+    hint(store, b'{"version":150,"size":1}')
+    assert open_snapshot(store, 160).version == 160
+    assert len(store.seen) < 20
+
+
+def test_keys_are_those_of_the_snapshot() -> None:
+    store = table()
+    put(store, 3, remove("f0"), {"txn": {"appId": "a", "version": 7}})
+    store.files[in_log(V2_NAME)] = v2_checkpoint()
+    live, snapshot = open_keys(store), open_snapshot(store)
+    assert live.files.schema == KEY_SCHEMA
+    assert sorted(live.files["path"].to_pylist()) == paths(store)
+    assert (live.version, live.protocol, live.metadata) == (
+        snapshot.version,
+        snapshot.protocol,
+        snapshot.metadata,
+    )
+    assert live.app_transactions == snapshot.app_transactions
 
 
 def test_a_log_compaction_is_read_instead_of_its_commits() -> None:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from tidegate.delta.actions import Metadata
 from tidegate.delta.features import properties
 from tidegate.delta.files import bounds
+from tidegate.delta.files.stated import texts
 from tidegate.delta.files.statistics import chosen
 from tidegate.delta.schema import partitions
 from tidegate.delta.schema.arrow import arrow_type
@@ -87,9 +88,9 @@ def columns(parsed: Parsed, files: pa.Table) -> Sequence[pa.Array]:
 
     Spec: "Checkpoint Schema"
     """
-    texts = files.column("stats").to_pylist()
-    statistics = bounds.parse_all(texts, exact_numbers=True)
-    found = [_statistics(parsed.indexed, statistics, [text is None for text in texts])]
+    stated = texts(files).to_pylist()
+    statistics = bounds.parse_all(stated, exact_numbers=True)
+    found = [_statistics(parsed.indexed, statistics, [text is None for text in stated])]
     if parsed.partitioned.fields:
         found.append(_partition_values(parsed.partitioned, files))
     return found

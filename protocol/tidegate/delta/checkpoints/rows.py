@@ -4,7 +4,7 @@ Files stay columns from the snapshot to the Parquet writer: a table with a milli
 their bytes, not their objects.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from tidegate.delta.actions import Metadata, Protocol, Txn
 from tidegate.delta.checkpoints.parsed import columns, fields, parsed_of
 from tidegate.delta.features import properties
 from tidegate.delta.files.columns import ADD_SCHEMA, REMOVE_SCHEMA
+from tidegate.delta.files.stated import with_texts
 from tidegate.delta.snapshot import Snapshot
 
 ROWS_MAX: Final = 65_536
@@ -88,13 +89,39 @@ def classic(snapshot: Snapshot, now_ms: int) -> Iterator[pa.RecordBatch]:
     Spec: "V1 Spec"
     """
     schema = classic_schema(snapshot.metadata)
-    for name, rows in _small(snapshot, now_ms).items():
-        if rows:
-            yield from _batches(schema, name, pa.array(rows, schema.field(name).type))
-    for files in _chunks(snapshot.files):
-        yield from _batches(schema, "add", _adds(files, snapshot.metadata))
-    for tombstones in _chunks(live_tombstones(snapshot, now_ms)):
-        kept = _unchanged(tombstones, REMOVE_SCHEMA)
+    yield from object_rows(schema, few_actions(snapshot, now_ms))
+    yield from add_rows(schema, snapshot.files, snapshot.metadata)
+    yield from remove_rows(schema, live_tombstones(snapshot, now_ms))
+
+
+def object_rows(
+    schema: pa.Schema, rows: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows of few actions, by name, in the columns of a checkpoint.
+
+    Spec: "Checkpoint Schema"
+    """
+    for name, bodies in rows.items():
+        if bodies:
+            yield from _batches(schema, name, pa.array(bodies, schema.field(name).type))
+
+
+def add_rows(schema: pa.Schema, files: pa.Table, metadata: Metadata) -> Iterator[pa.RecordBatch]:
+    """Yield rows of live files in the columns of a checkpoint or of a sidecar.
+
+    Spec: "Checkpoint Schema"
+    """
+    for chunk in _chunks(files):
+        yield from _batches(schema, "add", _adds(chunk, metadata))
+
+
+def remove_rows(schema: pa.Schema, tombstones: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yield rows of tombstones in the columns of a checkpoint or of a sidecar.
+
+    Spec: "Checkpoint Schema"
+    """
+    for chunk in _chunks(tombstones):
+        kept = _unchanged(chunk, REMOVE_SCHEMA)
         yield from _batches(schema, "remove", _struct(kept.columns, list(kept.schema)))
 
 
@@ -122,7 +149,11 @@ def live_txns(snapshot: Snapshot, now_ms: int) -> list[Txn]:
     return [one for one in txns if one.last_updated is not None and one.last_updated > horizon]
 
 
-def _small(snapshot: Snapshot, now_ms: int) -> dict[str, list[Any]]:
+def few_actions(snapshot: Snapshot, now_ms: int) -> dict[str, list[Any]]:
+    """Return the actions of a checkpoint that are not about files, by name, expired ones left out.
+
+    Spec: "Checkpoints"
+    """
     domains = [one for one in snapshot.domains.values() if not one.removed]
     return {
         "protocol": [_protocol(snapshot.protocol)],
@@ -168,7 +199,7 @@ def _unchanged(files: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _adds(files: pa.Table, metadata: Metadata) -> pa.Array:
     """Return live files as the checkpoint's `add`, with what the table wants in its own type."""
-    kept = _unchanged(files, ADD_SCHEMA)
+    kept = _unchanged(with_texts(files), ADD_SCHEMA)
     if not _keeps_json(metadata):
         kept = kept.drop_columns(["stats"])
     parsed = parsed_of(metadata)

@@ -104,7 +104,7 @@ _ROWS: Final = (
     _both("typeWidening", "widened column types", _YES, _INACTIVE, activity.type_changes),
     _both("typeWidening-preview", "widened column types", _YES, _NO, activity.type_changes),
     _both("deletionVectors", "deletion vectors", _YES, _YES, activity.deletion_vectors),
-    _both("v2Checkpoint", "V2 checkpoints", active=activity.v2_checkpoints),
+    _both("v2Checkpoint", "V2 checkpoints", _YES, active=activity.v2_checkpoints),
     _both("variantType", "the variant type", _YES, _NO, activity.variant_type),
     _both("variantType-preview", "the variant type", _YES),
     _both("variantShredding", "shredded variants", _YES, _NO, activity.variant_shredding),
@@ -119,6 +119,28 @@ _ROWS: Final = (
 
 FEATURES: Final[Mapping[str, Feature]] = {row.name: row for row in _ROWS}
 """Every feature we have heard of, by its exact name."""
+
+_INSTEAD: Final[Mapping[str, str]] = {
+    name: remedy
+    for names, remedy in (
+        (
+            ("catalogManaged", "catalogOwned-preview"),
+            "a catalog decides which versions are the table's, so its log alone does not tell: "
+            "open it through its catalog",
+        ),
+        (
+            ("redirectReaderWriter-preview", "redirectWriterOnly-preview"),
+            "the table is being moved or has been: use the one that its property "
+            "delta.redirectReaderWriter-preview or delta.redirectWriterOnly-preview names",
+        ),
+        (
+            ("adaptiveMetadata-preview",),
+            "its files stand in a tree of manifests beside the log: use an engine that knows them",
+        ),
+    )
+    for name in names
+}
+"""What a refused feature means, where more is to be said than that we lack it."""
 
 NEW_TABLE: Final = Protocol(min_reader_version=1, min_writer_version=2)
 
@@ -235,8 +257,9 @@ def _with_lists(active: list[Feature], implied: frozenset[str]) -> Protocol:
 def _refusal(name: str, table: str, verb: str) -> UnsupportedFeature:
     row = FEATURES.get(name)
     meaning = row.capability if row else "a feature this release has not heard of"
+    usual = f"{verb} it with another engine, or drop the feature from the table"
     return UnsupportedFeature(
         f"table {table} uses the feature {name!r} ({meaning}), with which this release does not "
-        f"{verb} tables: {verb} it with another engine, or drop the feature from the table",
+        f"{verb} tables: {_INSTEAD.get(name, usual)}",
         feature=name,
     )

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tidegate.delta.actions import Add, Remove
+from tidegate.delta.files.stated import with_texts
 
 _STRINGS: Final = pa.map_(pa.string(), pa.string())
 
@@ -39,6 +40,12 @@ ADD_SCHEMA: Final = pa.schema(
 """Columns of live files.
 
 Spec: "Add File and Remove File"
+"""
+
+KEY_SCHEMA: Final = pa.schema([ADD_SCHEMA.field("path"), ADD_SCHEMA.field("deletionVector")])
+"""The columns that tell live files apart.
+
+Spec: "Action Reconciliation"
 """
 
 REMOVE_SCHEMA: Final = pa.schema(
@@ -81,7 +88,7 @@ def rows_to_adds(files: pa.Table) -> list[Add]:
 
     Spec: "Add File and Remove File"
     """
-    return [Add.model_validate(_row(row)) for row in files.to_pylist()]
+    return [Add.model_validate(_row(row)) for row in with_texts(files).to_pylist()]
 
 
 def _columns(rows: list[Any], schema: pa.Schema) -> pa.Table:

@@ -23,6 +23,7 @@ from tidegate.delta.files.grammar import (
     path_of,
     paths_of,
 )
+from tidegate.delta.files.stated import texts
 from tidegate.delta.schema.mapping import Mode, mode_of, physical_name
 from tidegate.delta.schema.types import (
     DOUBLE,
@@ -108,7 +109,7 @@ def _by_statistics(
     predicate: Predicate, files: pa.Table, of_partitions: _Columns, of_data: _Columns
 ) -> pa.Table:
     exact = any(isinstance(one.kind, DecimalType) for one in of_data.values())
-    parsed = bounds.parse_all(files.column("stats").to_pylist(), exact_numbers=exact)
+    parsed = bounds.parse_all(texts(files).to_pylist(), exact_numbers=exact)
     found = _partition_bounds(files, of_partitions)
     for path, one in of_data.items():
         known = bounds.of_column(parsed, one.path, one.kind)

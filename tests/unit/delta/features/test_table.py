@@ -73,12 +73,32 @@ def test_what_writers_alone_must_know_is_read_and_not_written(
 
 @pytest.mark.parametrize(
     "feature",
-    ["v2Checkpoint", "timestampNanos", "catalogManaged", "fromMars"],
+    ["timestampNanos", "catalogManaged", "fromMars"],
 )
 def test_a_reader_feature_we_lack_is_refused_by_name(feature: str) -> None:
     protocol = features(feature, reader=(feature,))
     assert refused(check_readable, protocol, metadata()) == feature
     assert refused(check_writable, protocol, metadata()) == feature
+
+
+@pytest.mark.parametrize(
+    ("feature", "meaning"),
+    [
+        ("catalogManaged", "through its catalog"),
+        ("catalogOwned-preview", "through its catalog"),
+        ("redirectReaderWriter-preview", "redirectReaderWriter-preview or"),
+        ("adaptiveMetadata-preview", "manifests"),
+    ],
+)
+def test_a_refusal_says_what_the_feature_means(feature: str, meaning: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=meaning):
+        check_readable(features(feature, reader=(feature,)), metadata(), "here")
+
+
+def test_tables_with_v2_checkpoints_are_read_and_not_written() -> None:
+    protocol = features("v2Checkpoint", reader=("v2Checkpoint",))
+    check_readable(protocol, metadata(checkpointPolicy="v2"), "here")
+    assert refused(check_writable, protocol, metadata()) == "v2Checkpoint"
 
 
 def test_a_writer_feature_unheard_of_is_read_and_not_written() -> None:

@@ -1,0 +1,113 @@
+"""What the log states of each file, as JSON, however it is kept: as text, or in its own types.
+
+A checkpoint may hold statistics in their own types alone. They stay so, in one more column of the
+files, until somebody asks for the text: to open a table costs nothing of it.
+"""
+
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+PARSED: Final = "stats_parsed"
+"""The column that files may have beside those of ADD_SCHEMA."""
+
+_ODD: Final = r'["\\\x00-\x1f\x7f]'
+"""What a JSON string may have to escape (RE2)."""
+
+_MICROSECONDS: Final = pa.timestamp("us")
+
+
+def texts(files: pa.Table) -> pa.ChunkedArray:
+    """Return the JSON statistics of each file; null where nothing is stated.
+
+    Spec: "Per-file Statistics"
+    """
+    stats = files.column("stats")
+    if PARSED not in files.schema.names or stats.null_count == 0:
+        return stats
+    parsed = files.column(PARSED)
+    wanted = pc.and_(pc.is_null(stats), pc.is_valid(parsed))
+    kept = parsed.filter(wanted)
+    rebuilt = [to_json(chunk) for chunk in kept.chunks if len(chunk)]
+    if not rebuilt:
+        return stats
+    whole, mask = stats.combine_chunks(), wanted.combine_chunks()
+    return pa.chunked_array([pc.replace_with_mask(whole, mask, pa.concat_arrays(rebuilt))])
+
+
+def with_texts(files: pa.Table) -> pa.Table:
+    """Return files whose statistics are all text, in the columns of ADD_SCHEMA alone.
+
+    Spec: "Checkpoints"
+    """
+    if PARSED not in files.schema.names:
+        return files
+    at = files.schema.get_field_index("stats")
+    return files.set_column(at, files.schema.field(at), texts(files)).drop_columns([PARSED])
+
+
+def to_json(parsed: pa.Array) -> pa.Array:
+    """Return statistics in their own types as JSON; a null field is left out.
+
+    Timestamps are cut to milliseconds, as in the statistics of a commit; NaN and infinities, which
+    JSON can't say, are left out.
+    Spec: "Per-file Statistics"
+    """
+    if not pa.types.is_struct(parsed.type):
+        return pa.nulls(len(parsed), pa.string())
+    return _object(parsed)
+
+
+def _object(values: pa.StructArray) -> pa.Array:
+    pieces = []
+    for one in values.type:
+        value = _value(pc.struct_field(values, one.name))
+        if value is not None:
+            key = orjson.dumps(one.name).decode() + ":"
+            # Each piece brings its comma: joining with `null_handling="skip"` loses rows of nulls.
+            pieces.append(pc.fill_null(pc.binary_join_element_wise(key, value, ",", ""), ""))
+    if not pieces:
+        return pc.if_else(pc.is_valid(values), "{}", None)
+    body = pc.ascii_rtrim(pc.binary_join_element_wise(*pieces, ""), ",")
+    return pc.if_else(pc.is_valid(values), pc.binary_join_element_wise("{", body, "}", ""), None)
+
+
+def _value(values: pa.Array) -> pa.Array | None:
+    """Return values as JSON, null where there is none; None for a type that has no statistics."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        return _object(values)
+    if pa.types.is_dictionary(kind):
+        return _value(values.dictionary_decode())
+    if pa.types.is_floating(kind):
+        finite = pc.if_else(pc.is_finite(values), values, None)
+        return finite.cast(pa.string())
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_boolean(kind):
+        return values.cast(pa.string())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _quoted(values.cast(pa.string()))
+    if pa.types.is_date(kind):
+        return pc.binary_join_element_wise('"', values.cast(pa.string()), '"', "")
+    if pa.types.is_timestamp(kind):
+        return _moments(values)
+    return None
+
+
+def _moments(values: pa.Array) -> pa.Array:
+    zone = "Z" if values.type.tz else ""
+    plain = values.cast(pa.timestamp("us", tz=values.type.tz), safe=False)
+    floored = pc.floor_temporal(plain.cast(pa.int64()).cast(_MICROSECONDS), unit="millisecond")
+    cut = floored.cast(pa.timestamp("ms")).cast(pa.string())
+    spelled = pc.replace_substring(cut, " ", "T", max_replacements=1)
+    return pc.binary_join_element_wise('"', spelled, f'{zone}"', "")
+
+
+def _quoted(values: pa.Array) -> pa.Array:
+    quoted = pc.binary_join_element_wise('"', values, '"', "")
+    odd = pc.fill_null(pc.match_substring_regex(values, _ODD), False)
+    if not pc.any(odd).as_py():
+        return quoted
+    fixed: list[Any] = [orjson.dumps(text).decode() for text in values.filter(odd).to_pylist()]
+    return pc.replace_with_mask(quoted, odd, pa.array(fixed, pa.string()))
