@@ -16,6 +16,7 @@ from tidegate.delta.files.columns import REMOVE_SCHEMA, adds_to_columns
 from tidegate.delta.files.deletion_vectors import RowChoice
 from tidegate.delta.files.statistics import compute
 from tidegate.delta.names import Version
+from tidegate.delta.schema.mapping import Mode
 from tidegate.delta.schema.types import parse_schema
 from tidegate.delta.snapshot import Snapshot
 from tidegate.runtime.data_files import ROWS_MAX, read_file, read_rows, read_table, scan, schema_of
@@ -253,7 +254,7 @@ def test_only_the_rows_that_are_meant_are_read() -> None:
     fields = schema_of(metadata(v="long")).fields
 
     def values(choice: RowChoice) -> list[int]:
-        batches = read_rows(store, "a", fields, {}, "none", choice)
+        batches = read_rows(store, "a", fields, {}, Mode.NONE, choice)
         return [value for batch in batches for value in batch.column(0).to_pylist()]
 
     assert values(RowChoice(only=new)) == [1, 2, 5, 7]

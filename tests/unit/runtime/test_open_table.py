@@ -307,7 +307,7 @@ def test_a_log_compaction_that_was_not_reconciled_is_not_believed() -> None:
         store.files[in_log(compacted_name(1, 2))] = lines(*rows)
         assert paths(store) == ["f0", "f1", "f2", "f3"]
     del store.files[in_log(commit_name(2))]
-    assert refusal(store) == "LogGap"
+    assert refusal(store) == "CorruptCommit"
 
 
 def test_refreshing_comes_to_what_opening_comes_to() -> None:
