@@ -82,10 +82,6 @@ UNDER_LOAD = [point for point in FAILPOINTS if point not in ("before_resolve", "
 """The two others have tests of their own: a store that answers 503, and a table's creation."""
 
 
-ONCE = ("after_load", "after_state", "before_offsets", "after_offsets")
-"""Points that so short a load passes once at least: the registry and the offsets may trail."""
-
-
 @pytest.mark.parametrize("failpoint", UNDER_LOAD)
 def test_a_committer_killed_at_any_point_loses_and_doubles_nothing(
     line: Line, failpoint: str
@@ -94,8 +90,7 @@ def test_a_committer_killed_at_any_point_loses_and_doubles_nothing(
     table = create_table(line.kafka, line.tables / "t")
     committer.child.stop()
 
-    passages = 1 if failpoint in ONCE else 2
-    doomed = line.service("committer", "doomed", failpoint=f"{failpoint}:{passages}")
+    doomed = line.service("committer", "doomed", failpoint=failpoint)
     doomed.start()
     proposers = append_with(line.kafka, table, WRITERS, ROWS)
     until(lambda: not doomed.child.is_alive(), f"the death at {failpoint}")
