@@ -37,7 +37,7 @@ check: env ## format, lint, types, layers
 	@$(BIN)/lint-imports --no-logo
 
 unit: env ## unit, property and house tests: no network, no JVM
-	$(call heading,unit: unit, property and house tests)
+	$(call heading,unit: unit + property + house tests)
 	@$(PYTEST) $(MANY) tests/unit tests/property tests/house
 
 simulation: env

@@ -90,8 +90,7 @@ def test_a_committer_killed_at_any_point_loses_and_doubles_nothing(
     table = create_table(line.kafka, line.tables / "t")
     committer.child.stop()
 
-    passages = 1 if failpoint == "after_load" else 2
-    doomed = line.service("committer", "doomed", failpoint=f"{failpoint}:{passages}")
+    doomed = line.service("committer", "doomed", failpoint=failpoint)
     doomed.start()
     proposers = append_with(line.kafka, table, WRITERS, ROWS)
     until(lambda: not doomed.child.is_alive(), f"the death at {failpoint}")
