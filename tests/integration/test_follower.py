@@ -204,7 +204,7 @@ def test_it_works_on_after_it_stood_still_longer_than_its_session(
     time.sleep(4)
     follower.process.child.signal(signal.SIGCONT)
     publish(kafka, [commit(TABLES[0], 0)])
-    follower.await_seen(TABLES[0], 0)
+    follower.await_seen(TABLES[0], 0, timeout_s=120)
 
 
 def test_without_brokers_it_says_so_and_tries_again(follower: Follower) -> None:
