@@ -246,6 +246,7 @@ def test_a_checkpoint_keeps_a_fresh_tombstone(table: WrittenTable, bus: MemoryBu
     removed = [one["path"] for one in parquet["remove"].to_pylist() if one]
     assert removed == [gone]
 
+
 def test_no_checkpoint_is_written_of_a_version_that_contradicts_its_checksum(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
