@@ -24,6 +24,7 @@ WAYS = {
     "keys": (OURS, "keys"),
     "stats": (OURS, "stats"),
     "refresh": (OURS, "refresh"),
+    "committer": (OURS, "committer"),
     "delta-rs": (THEIRS, "open"),
     "delta-rs refresh": (THEIRS, "refresh"),
 }
@@ -49,11 +50,11 @@ def figures(folder: Path, rounds: int, files: int) -> list[Figure]:
         generate(table, shape, files)
         ways = ["keys", "stats", "delta-rs"]
         if shape is Shape.CLASSIC:
-            ways += ["refresh", "delta-rs refresh"]
+            ways += ["committer", "refresh", "delta-rs refresh"]
         runs = _alternate(table, folder / f"{shape}-more", ways, rounds, files)
         found += _openings(shape, files, runs)
         if shape is Shape.CLASSIC:
-            found.append(_refresh(files, runs))
+            found += _refreshes(files, runs)
         shutil.rmtree(table)
     return found
 
@@ -114,17 +115,25 @@ def _openings(shape: Shape, files: int, runs: dict[str, list[Run]]) -> list[Figu
     return found
 
 
-def _refresh(files: int, runs: dict[str, list[Run]]) -> Figure:
-    us, peer = _median(runs["refresh"], "s"), _median(runs["delta-rs refresh"], "s")
-    cpu_ms = 1e3 * _median(runs["refresh"], "cpu_s")
-    return Figure(
-        f"refresh by {REFRESHED} commits at {files:,} files",
-        f"{1e3 * us:.1f} ms",
-        f"delta-rs {1e3 * peer:.0f} ms",
-        us / peer,
-        "S4: <= 5 ms, <= 0.002",
-        f"CPU time {cpu_ms:.1f} ms; the file set is whole afterwards",
-    )
+def _refreshes(files: int, runs: dict[str, list[Run]]) -> list[Figure]:
+    peer = _median(runs["delta-rs refresh"], "s")
+    found = []
+    for way, who, goal in (
+        ("committer", "the committer's memory of", "S4: <= 5 ms, <= 0.002"),
+        ("refresh", "a whole snapshot of", "-"),
+    ):
+        us, cpu_ms = _median(runs[way], "s"), 1e3 * _median(runs[way], "cpu_s")
+        found.append(
+            Figure(
+                f"{REFRESHED} commits more, {who} {files:,} files",
+                f"{1e3 * us:.1f} ms",
+                f"delta-rs {1e3 * peer:.0f} ms",
+                us / peer,
+                goal,
+                f"CPU time {cpu_ms:.1f} ms, process {_median(runs[way], 'mib'):.0f} MiB",
+            )
+        )
+    return found
 
 
 def _median(runs: Sequence[Run], name: str) -> float:

@@ -5,12 +5,17 @@ MORE is a folder of commits that follow, for a way that refreshes. What it cost 
 
 import sys
 from collections.abc import Callable
+from uuid import UUID
 
 import pyarrow as pa
 
 from bench.measured import add_commits, measure
+from tidegate.committer import recovery
 from tidegate.runtime.open_table import open_keys, open_snapshot, refresh
 from tidegate.runtime.stores import open_store
+
+WINDOW = 100
+"""Versions that the committer remembers."""
 
 
 def keys(folder: str, more: str) -> Callable[[], int]:
@@ -31,7 +36,15 @@ def refreshed(folder: str, more: str) -> Callable[[], int]:
     return lambda: refresh(store, before).files.num_rows
 
 
-WAYS = {"keys": keys, "stats": stats, "refresh": refreshed}
+def committing(folder: str, more: str) -> Callable[[], int]:
+    """Follow some commits as the committer does, the table in its memory already."""
+    store = open_store(folder)
+    state = recovery.load(store, UUID(int=1), WINDOW)
+    add_commits(more, folder)
+    return lambda: len(recovery.refresh(store, state)[0].files)
+
+
+WAYS = {"keys": keys, "stats": stats, "refresh": refreshed, "committer": committing}
 
 
 def main(way: str, folder: str, more: str) -> None:
