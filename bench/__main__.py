@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import changes, delta_rs_writers, gate_writers, limits, spark_append
+from bench import changes, delta_rs_writers, gate_writers, limits, open_table, spark_append
 from bench.figures import Figure, median, show
 from tidegate.runtime.local_stack import LocalStack, StackSettings
 
@@ -68,9 +68,12 @@ def one_writer(stack: LocalStack, folder: Path, rounds: int, seconds: float) -> 
 
 @app.command()
 def bench(
-    only: Annotated[list[str] | None, typer.Option(help="writers, one, spark, changes")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="writers, one, spark, changes, open")
+    ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,
     seconds: Annotated[float, typer.Option(help="length of a round of writers")] = 8.0,
+    files: Annotated[int, typer.Option(help="live files of the tables that are opened")] = 10**6,
 ) -> None:
     """Measure, and print one table: measure, ours, peer or limit, ratio, goal."""
     parts: dict[str, Callable[[LocalStack, Path], Sequence[Figure]]] = {
@@ -80,7 +83,11 @@ def bench(
         "changes": lambda stack, folder: changes.figures(stack, folder, rounds),
     }
     figures: list[Figure] = []
-    for name in only or list(parts):
+    for name in only or [*parts, "open"]:
+        if name == "open":
+            with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
+                figures += open_table.figures(Path(scratch), rounds, files)
+            continue
         with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
             folder = Path(scratch)
             (folder / "tables").mkdir()

@@ -6,16 +6,21 @@ from typing import Any
 from uuid import UUID
 
 from tidegate.delta.actions import DeletionVector
-from tidegate.delta.checkpoints import checksum
-from tidegate.delta.errors import UnsupportedFeature
+from tidegate.delta.checkpoints import checksum, hint
+from tidegate.delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate.delta.files import bitmap, deletion_vectors
 from tidegate.delta.paths import decode_path
 from tidegate.delta.replay import read_part, replay
 from tidegate.delta.schema.partitions import parse, serialize
 from tidegate.delta.schema.types import parse_schema
+from tidegate.runtime.integrity import stated_checksum
 from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.stores import open_store
 from tidegate.runtime.vector_files import read_vector
+
+COMPARED_MIN = 36
+"""Version checksums that were compared when the table of features last changed."""
 
 
 def vectors(corpus: Path, name: str) -> list[dict[str, Any]]:
@@ -99,3 +104,41 @@ def test_version_checksums_count_deletions_as_delta_spark_does(corpus: Path) -> 
             assert checksum.differences(checksum.decode(path.read_bytes()), found) == (), path
             compared += 1
     assert compared > 20
+
+
+def test_the_checksums_of_hints_are_those_of_their_writers(corpus: Path) -> None:
+    for vector in vectors(corpus, "last_checkpoint.json"):
+        named = vector.get("file")
+        content = (corpus / named).read_bytes() if named else vector["json"].encode()
+        if "canonical" in vector:
+            assert hint.canonical(content.decode()) == vector["canonical"]
+        if not vector.get("valid_json", True):
+            assert hint.decode(content) is None
+            continue
+        if "computed" in vector:
+            assert hint.checksum(content.decode()) == vector["computed"]
+        if named:
+            found = hint.decode(content)
+            assert found is not None
+            assert found.version == vector["version"]
+
+
+def test_version_checksums_say_what_the_log_says(corpus: Path) -> None:
+    compared = 0
+    for vector in vectors(corpus, "version_checksums.json"):
+        table, _, name = vector["file"].partition("/_delta_log/")
+        store, version = open_store(str(corpus / table)), int(name[:20])
+        stated = stated_checksum(store, version)
+        if stated is None:
+            assert "protocol" not in vector["keys"]
+            continue
+        assert stated.num_files == vector["num_files"]
+        assert stated.table_size_bytes == vector["table_size_bytes"]
+        try:
+            snapshot = open_snapshot(store, version)
+        except (UnsupportedFeature, InvalidRequest):
+            continue
+        told = set(checksum.differences(stated, checksum.of(snapshot)))
+        assert not told & {"num_files", "table_size_bytes"} or not vector["agrees_with_log"]
+        compared += 1
+    assert compared > COMPARED_MIN

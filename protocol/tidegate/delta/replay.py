@@ -5,7 +5,7 @@ Arrow's hash tables, so a live file costs a string, never a Python object.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from tidegate.delta.actions import (
     from_row,
 )
 from tidegate.delta.errors import BrokenLog
+from tidegate.delta.files.chunks import cut, first_seen, flat, joined, stacked
 from tidegate.delta.files.columns import ADD_SCHEMA, REMOVE_SCHEMA
 from tidegate.delta.files.rows import to_columns
 from tidegate.delta.paths import canonical_paths
@@ -85,14 +86,37 @@ def read_bodies(name: str, content: bytes) -> Bodies:
     Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object.
     Spec: "Delta Log Entries"
     """
+    rows = _rows(name, content)
     found: Bodies = {kind: [] for kind in _BODIES}
-    for line in content.split(b"\n"):
-        if not line.strip():
-            continue
-        for kind, body in _row(name, line).items():
-            if body is not None and kind in found:
-                found[kind].append(_mapping(name, body))
+    for kind in found.keys() & set().union(*rows):
+        found[kind] = _objects(name, [row[kind] for row in rows if row.get(kind) is not None])
     return found
+
+
+def read_parts(named: Sequence[tuple[str, bytes]], files: pa.Schema = ADD_SCHEMA) -> list[LogPart]:
+    """Return what some commits or log compactions say, each for itself; together it costs less.
+
+    Raises: BrokenLog (`CorruptCommit`), as `read_part`.
+    Spec: "Delta Log Entries"
+    """
+    read = [(name, read_bodies(name, content)) for name, content in named]
+    try:
+        adds = to_columns([body for _, found in read for body in found["add"]], files, "")
+        removes = to_columns(
+            [body for _, found in read for body in found["remove"]], REMOVE_SCHEMA, ""
+        )
+    except BrokenLog:
+        # One of them is malformed: one by one it is seen which.
+        return [part_of(name, found, files) for name, found in read]
+    parts, added, removed = [], 0, 0
+    for name, found in read:
+        few = part_of(name, {**found, "add": [], "remove": []}, files)
+        count, gone = len(found["add"]), len(found["remove"])
+        parts.append(
+            replace(few, files=adds.slice(added, count), tombstones=removes.slice(removed, gone))
+        )
+        added, removed = added + count, removed + gone
+    return parts
 
 
 def part_of(name: str, found: Bodies, files: pa.Schema = ADD_SCHEMA) -> LogPart:
@@ -121,7 +145,7 @@ def is_reconciled(part: LogPart) -> bool:
     Spec: "Log Compaction Files"
     """
     paths = canonical_paths(part.files["path"])
-    every_key = _joined([keys(part.files), keys(part.tombstones)])
+    every_key = joined([keys(part.files), keys(part.tombstones)])
     return all(pc.count_distinct(found).as_py() == len(found) for found in (paths, every_key))
 
 
@@ -141,14 +165,12 @@ def replay(parts: Sequence[LogPart], checkpoint: LogPart | None) -> Replayed:
             "hand or files of it are lost; restore them from a backup",
             error_class="MissingProtocol" if protocol is None else "MissingMetadata",
         )
-    tail = _newest(parts)
-    below = checkpoint or LogPart(files=tail.files.slice(0, 0))
-    files, file_keys = _without(below.files, keys(below.files), tail.every_key)
-    tombstones, _ = _without(below.tombstones, keys(below.tombstones), tail.every_key)
+    below = checkpoint or LogPart(files=every[0].files.slice(0, 0))
+    files, file_keys, tombstones = advance(below.files, keys(below.files), below.tombstones, parts)
     return Replayed(
-        files=stacked([tail.files, files]),
-        tombstones=stacked([tail.tombstones, tombstones]),
-        file_keys=_joined([tail.file_keys, file_keys]),
+        files=files,
+        tombstones=tombstones,
+        file_keys=file_keys,
         protocol=protocol,
         metadata=metadata,
         app_transactions=advance_txns({}, (txn for part in every for txn in part.txns)),
@@ -157,25 +179,20 @@ def replay(parts: Sequence[LogPart], checkpoint: LogPart | None) -> Replayed:
 
 
 def advance(
-    files: pa.Table, file_keys: pa.ChunkedArray, part: LogPart
-) -> tuple[pa.Table, pa.ChunkedArray]:
-    """Return live files and their keys after one more part.
+    files: pa.Table, file_keys: pa.ChunkedArray, tombstones: pa.Table, parts: Sequence[LogPart]
+) -> tuple[pa.Table, pa.ChunkedArray, pa.Table]:
+    """Return live files, their keys and the tombstones after some more parts, oldest first.
 
     Spec: "Action Reconciliation"
     """
-    added = keys(part.files)
-    kept, kept_keys = _without(files, file_keys, _joined([added, keys(part.tombstones)]))
-    return stacked([part.files, kept]), _joined([added, kept_keys])
-
-
-def advance_tombstones(tombstones: pa.Table, part: LogPart) -> pa.Table:
-    """Return the tombstones after one more part; what it adds again is alive.
-
-    Spec: "Action Reconciliation"
-    """
-    touched = _joined([keys(part.files), keys(part.tombstones)])
-    kept, _ = _without(tombstones, keys(tombstones), touched)
-    return stacked([part.tombstones, kept])
+    tail = _newest(parts)
+    kept, kept_keys = _without(files, file_keys, tail.every_key)
+    dead, _ = _without(tombstones, keys(tombstones), tail.every_key)
+    return (
+        stacked([tail.files, kept]),
+        joined([tail.file_keys, kept_keys]),
+        stacked([tail.tombstones, dead]),
+    )
 
 
 def advance_txns(known: Mapping[str, Txn], newer: Iterable[Txn]) -> Mapping[str, Txn]:
@@ -219,17 +236,6 @@ def keys(actions: pa.Table) -> pa.ChunkedArray:
     return pc.coalesce(with_vector, paths)
 
 
-def stacked(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of some tables, one after the other; a column that one lacks is null there.
-
-    Spec: "Action Reconciliation"
-    """
-    filled = [table for table in tables if table.num_rows] or list(tables[:1])
-    if all(table.schema.equals(filled[0].schema) for table in filled):
-        return pa.concat_tables(filled)
-    return pa.concat_tables(filled, promote_options="default")
-
-
 @dataclass(frozen=True)
 class _Tail:
     files: pa.Table
@@ -243,21 +249,25 @@ def _newest(parts: Sequence[LogPart]) -> _Tail:
     newest_first = list(reversed(parts))
     files = stacked([part.files for part in newest_first] or [LogPart().files])
     tombstones = stacked([part.tombstones for part in newest_first] or [LogPart().tombstones])
-    ages = [
-        age
-        for name in ("files", "tombstones")
-        for position, part in enumerate(newest_first)
-        for age in [2 * position + (name == "tombstones")] * getattr(part, name).num_rows
-    ]
     file_keys, dead_keys = keys(files), keys(tombstones)
-    every_key = _joined([file_keys, dead_keys])
-    order = pa.table({"key": every_key, "age": pa.array(ages, pa.int64())})
-    rows = pa.array(range(order.num_rows), pa.int64())
-    ranked = order.append_column("row", rows).take(pc.sort_indices(order["age"]))
-    first = ranked.group_by("key", use_threads=False).aggregate([("row", "first")])["row_first"]
-    kept = pc.is_in(rows, value_set=_flat(first))
-    alive, dead = kept.slice(0, files.num_rows), kept.slice(files.num_rows)
-    return _Tail(files.filter(alive), tombstones.filter(dead), file_keys.filter(alive), every_key)
+    counts = [(part.files.num_rows, part.tombstones.num_rows) for part in newest_first]
+    in_order = [
+        piece
+        for alive, dead in zip(
+            cut(file_keys, [count for count, _ in counts]),
+            cut(dead_keys, [count for _, count in counts]),
+            strict=True,
+        )
+        for piece in (alive, dead)
+    ]
+    every_key = joined(in_order)
+    first = first_seen(every_key)
+    if first is not None:
+        pieces = cut(first, [count for pair in counts for count in pair])
+        alive = joined(pieces[::2], pa.bool_())
+        files, file_keys = files.filter(alive), file_keys.filter(alive)
+        tombstones = tombstones.filter(joined(pieces[1::2], pa.bool_()))
+    return _Tail(files, tombstones, file_keys, every_key)
 
 
 def _without(
@@ -266,7 +276,7 @@ def _without(
     """Return a table without the rows of some keys; where few go, nothing else is copied."""
     if not (table.num_rows and len(gone)):
         return table, table_keys
-    doomed = pc.is_in(table_keys, value_set=_flat(gone))
+    doomed = pc.is_in(table_keys, value_set=flat(gone))
     count = pc.sum(doomed).as_py()
     if not count:
         return table, table_keys
@@ -277,38 +287,34 @@ def _without(
     spans = [(left + 1, right - left - 1) for left, right in pairwise(edges)]
     tables = [table.slice(start, length) for start, length in spans if length]
     parts = [table_keys.slice(start, length) for start, length in spans if length]
-    return stacked(tables or [table.slice(0, 0)]), _joined(parts)
-
-
-def _joined(arrays: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    return pa.chunked_array([c for array in arrays for c in array.chunks if len(c)], pa.string())
-
-
-def _flat(array: pa.ChunkedArray | pa.Array) -> pa.Array:
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    return stacked(tables or [table.slice(0, 0)]), joined(parts)
 
 
 def _last(found: Sequence[Any]) -> Any:
     return found[-1] if found else None
 
 
-def _row(name: str, line: bytes) -> dict[str, Any]:
+def _rows(name: str, content: bytes) -> list[dict[str, Any]]:
+    lines = content.split(b"\n")
     try:
-        row = orjson.loads(line)
+        rows = [orjson.loads(line) for line in lines if line and not line.isspace()]
     except orjson.JSONDecodeError as error:
         raise BrokenLog(
             f"{name} holds a line that is no JSON ({error}); the file is torn or was written by "
             "hand: restore it from a backup, or the table to an earlier version",
             error_class="CorruptCommit",
         ) from error
-    return dict(_mapping(name, row))
+    return _objects(name, rows)
 
 
-def _mapping(name: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
+def _objects(name: str, values: list[Any]) -> list[Any]:
+    """Return values, all of which have to be JSON objects."""
+    others = set(map(type, values)) - {dict}
+    if others:
+        kind = next(iter(others)).__name__
         raise BrokenLog(
-            f"{name} holds {type(value).__name__} where a JSON object is needed: restore it from a "
-            "backup, or the table to an earlier version",
+            f"{name} holds {kind} where a JSON object is needed: restore it from a backup, or the "
+            "table to an earlier version",
             error_class="CorruptCommit",
         )
-    return value
+    return values

@@ -3,7 +3,7 @@
 The file set stays in Arrow columns; everything else is a handful of objects.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -19,7 +19,6 @@ from tidegate.delta.replay import (
     Replayed,
     advance,
     advance_domains,
-    advance_tombstones,
     advance_txns,
     keys,
 )
@@ -86,29 +85,35 @@ def evolve(snapshot: Snapshot, commit: Commit) -> Snapshot:
         domains=tuple(commit.domains),
         info=commit.info,
     )
-    return evolve_part(snapshot, commit.version, part)
+    assert commit.version == snapshot.version + 1, (
+        f"version {commit.version} can't follow version {snapshot.version}: a commit was left out"
+    )
+    return evolve_parts(snapshot, [part])
 
 
-def evolve_part(snapshot: Snapshot, version: int, part: LogPart) -> Snapshot:
-    """Return the snapshot after one more commit, given as columns.
+def evolve_parts(snapshot: Snapshot, parts: Sequence[LogPart]) -> Snapshot:
+    """Return the snapshot after some more commits, oldest first, given as columns.
 
+    Law: the file set is gone through once, however many commits there are
     Spec: "Action Reconciliation"
     """
-    assert version == snapshot.version + 1, (
-        f"version {version} can't follow version {snapshot.version}: a commit was left out"
+    files, file_keys, tombstones = advance(
+        snapshot.files, snapshot.file_keys, snapshot.tombstones, parts
     )
-    files, file_keys = advance(snapshot.files, snapshot.file_keys, part)
     if file_keys.num_chunks > CHUNKS_MAX:
         files, file_keys = files.combine_chunks(), pa.chunked_array([file_keys.combine_chunks()])
+    info = parts[-1].info
     after = Snapshot(
-        version=Version(version),
-        protocol=part.protocol or snapshot.protocol,
-        metadata=part.metadata or snapshot.metadata,
+        version=Version(snapshot.version + len(parts)),
+        protocol=next((p.protocol for p in reversed(parts) if p.protocol), snapshot.protocol),
+        metadata=next((p.metadata for p in reversed(parts) if p.metadata), snapshot.metadata),
         files=files,
-        tombstones=advance_tombstones(snapshot.tombstones, part),
-        app_transactions=advance_txns(snapshot.app_transactions, part.txns),
-        domains=advance_domains(snapshot.domains, part.domains),
-        in_commit_timestamp=part.info.in_commit_timestamp if part.info else None,
+        tombstones=tombstones,
+        app_transactions=advance_txns(
+            snapshot.app_transactions, (txn for part in parts for txn in part.txns)
+        ),
+        domains=advance_domains(snapshot.domains, (one for part in parts for one in part.domains)),
+        in_commit_timestamp=info.in_commit_timestamp if info else None,
     )
     vars(after)["file_keys"] = file_keys
     return after

@@ -23,10 +23,11 @@ from tidegate.delta.actions import (
 )
 from tidegate.delta.checkpoints.top_level import TopLevel, check, read_json, sidecar_path
 from tidegate.delta.errors import BrokenLog
+from tidegate.delta.files.chunks import stacked
 from tidegate.delta.files.columns import ADD_SCHEMA, KEY_SCHEMA, REMOVE_SCHEMA
 from tidegate.delta.files.stated import PARSED, with_texts
 from tidegate.delta.names import LogFile, in_log
-from tidegate.delta.replay import LogPart, stacked
+from tidegate.delta.replay import LogPart
 from tidegate.runtime.log_files import of_table
 from tidegate.runtime.log_store import LogStore
 
@@ -34,6 +35,21 @@ _OBJECTS: Final[Mapping[str, type[Action]]] = {
     kind.wire_name: kind
     for kind in (Protocol, Metadata, Txn, DomainMetadata, CheckpointMetadata, Sidecar)
 }
+_LEAVES: Final[Mapping[str, str]] = {
+    "add": "path",
+    "remove": "path",
+    "protocol": "minReaderVersion",
+    "metaData": "id",
+    "txn": "appId",
+    "domainMetadata": "domain",
+    "checkpointMetadata": "version",
+    "sidecar": "path",
+}
+"""A field of each action that no writer leaves out."""
+
+_SOLE: Final = ("", ".storageType")
+"""What follows a field's name in that of a leaf whose nulls are the field's own."""
+
 _MAPS: Final = frozenset({"configuration", "options", "tags"})
 
 
@@ -100,16 +116,18 @@ def _read_parquet(store: LogStore, path: str, columns: Columns) -> TopLevel:
 
 
 def _read_columns(file: pq.ParquetFile, columns: Columns) -> TopLevel:
-    shape = file.schema_arrow
-    wanted = _wanted(file, columns.files)
-    names = [*_paths(shape, "add", wanted), *(one for one in _OBJECTS if one in shape.names)]
-    if columns.tombstones is not None:
-        names += _paths(shape, "remove", columns.tombstones)
-    files, tombstones = [wanted.empty_table()], [REMOVE_SCHEMA.empty_table()]
+    footer = _Footer(file)
+    of_files = footer.with_parsed(columns.files)
+    files, tombstones = [of_files.empty_table()], [REMOVE_SCHEMA.empty_table()]
     objects: dict[str, list[Any]] = {kind: [] for kind in _OBJECTS}
     for group in range(file.num_row_groups):
+        held = [kind for kind in _LEAVES if footer.may_hold(group, kind)]
+        names = [one for one in held if one in _OBJECTS]
+        names += footer.paths(group, "add", of_files) if "add" in held else []
+        if columns.tombstones is not None and "remove" in held:
+            names += footer.paths(group, "remove", columns.tombstones)
         rows = file.read_row_group(group, columns=names)
-        files.append(_actions(rows, "add", wanted))
+        files.append(_actions(rows, "add", of_files))
         if columns.tombstones is not None:
             tombstones.append(_actions(rows, "remove", columns.tombstones))
         for kind, model in _OBJECTS.items():
@@ -125,27 +143,52 @@ def _read_columns(file: pq.ParquetFile, columns: Columns) -> TopLevel:
     return TopLevel(part, tuple(objects["checkpointMetadata"]), tuple(objects["sidecar"]))
 
 
-def _wanted(file: pq.ParquetFile, files: pa.Schema) -> pa.Schema:
-    """Return the columns to read of live files: statistics in their own types where text lacks."""
-    if "stats" not in files.names or not _text_lacks(file):
-        return files
-    kind = _fields_of(file.schema_arrow, "add").get(PARSED)
-    return files if kind is None else files.append(pa.field(PARSED, kind))
+class _Footer:
+    """What the footer of a checkpoint file tells of its columns and row groups."""
 
+    def __init__(self, file: pq.ParquetFile) -> None:
+        self._shape: pa.Schema = file.schema_arrow
+        self._metadata = file.metadata
+        self._leaves = {file.schema.column(at).path: at for at in range(len(file.schema))}
 
-def _text_lacks(file: pq.ParquetFile) -> bool:
-    """Return whether some live file may have no statistics as text, as far as the footer tells."""
-    leaves = {file.schema.column(at).path: at for at in range(len(file.schema))}
-    path, stats = leaves.get("add.path"), leaves.get("add.stats")
-    if path is None or stats is None:
-        return path is not None
-    for group in range(file.num_row_groups):
-        row_group = file.metadata.row_group(group)
-        found = [row_group.column(at).statistics for at in (path, stats)]
-        nulls = [one.null_count if one and one.has_null_count else None for one in found]
-        if None in nulls or nulls[0] != nulls[1]:
-            return True
-    return False
+    def may_hold(self, group: int, kind: str) -> bool:
+        """Return whether a row group may hold an action of a kind."""
+        if self._shape.get_field_index(kind) < 0:
+            return False
+        rows = self._metadata.row_group(group).num_rows
+        nulls = self._nulls(group, f"{kind}.{_LEAVES[kind]}")
+        return nulls is None or nulls != rows
+
+    def paths(self, group: int, action: str, schema: pa.Schema) -> list[str]:
+        """Return the dotted names of the fields that hold anything, of those that are wanted."""
+        there = _fields_of(self._shape, action)
+        names = [f"{action}.{one.name}" for one in schema if one.name in there]
+        rows = self._metadata.row_group(group).num_rows
+        return [
+            one
+            for one in names
+            if one.endswith(".path")
+            or rows not in (self._nulls(group, f"{one}{leaf}") for leaf in _SOLE)
+        ]
+
+    def with_parsed(self, files: pa.Schema) -> pa.Schema:
+        """Return the columns to read of live files: typed statistics too where text may lack."""
+        kind = _fields_of(self._shape, "add").get(PARSED)
+        if kind is None or "stats" not in files.names or not self._text_may_lack():
+            return files
+        return files.append(pa.field(PARSED, kind))
+
+    def _text_may_lack(self) -> bool:
+        for group in range(self._metadata.num_row_groups):
+            missing = self._nulls(group, "add.stats")
+            if missing is None or missing != self._nulls(group, "add.path"):
+                return True
+        return False
+
+    def _nulls(self, group: int, leaf: str) -> int | None:
+        at = self._leaves.get(leaf)
+        found = None if at is None else self._metadata.row_group(group).column(at).statistics
+        return found.null_count if found is not None and found.has_null_count else None
 
 
 def _settled(files: pa.Table) -> pa.Table:
@@ -169,19 +212,13 @@ def _fields_of(shape: pa.Schema, action: str) -> Mapping[str, pa.DataType]:
     return {one.name: one.type for one in shape.field(index).type}
 
 
-def _paths(shape: pa.Schema, action: str, schema: pa.Schema) -> Iterator[str]:
-    """Yield the dotted names of the fields that are there, of those that a snapshot keeps."""
-    there = _fields_of(shape, action)
-    yield from (f"{action}.{one.name}" for one in schema if one.name in there)
-
-
 def _actions(rows: pa.Table, action: str, schema: pa.Schema) -> pa.Table:
     there = _fields_of(rows.schema, action)
     if "path" not in there:
         return schema.empty_table()
     column = rows.column(rows.schema.get_field_index(action))
-    present = pc.is_valid(pc.struct_field(column, "path"))
-    kept = column.filter(present)
+    paths = pc.struct_field(column, "path")
+    kept = column.filter(pc.is_valid(paths)) if paths.null_count else column
     columns = [
         _cast(pc.struct_field(kept, one.name), one.type)
         if one.name in there
@@ -195,7 +232,7 @@ def _cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     """Return a column with our type; a struct gains the fields it lacks."""
     if column.type == wanted:
         return column
-    if not pa.types.is_struct(wanted):
+    if not (pa.types.is_struct(wanted) and pa.types.is_struct(column.type)):
         return column.cast(wanted)
     there = {one.name for one in column.type.fields}
     return pa.chunked_array([_struct(chunk, wanted, there) for chunk in column.chunks], wanted)
@@ -216,6 +253,8 @@ def _models(rows: pa.Table, kind: str, model: type[Action]) -> Iterator[Action]:
     if index < 0:
         return
     column = rows.column(index)
+    if not pa.types.is_struct(column.type):
+        raise ValueError(f"its column {kind!r} is no struct")
     for row in column.filter(pc.is_valid(column)).to_pylist():
         plain = _plain(row)
         if plain:

@@ -1,6 +1,6 @@
 """Files of a table's log by name: list, find what makes up a version, read."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -10,14 +10,19 @@ import pyarrow as pa
 from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
 from tidegate.delta.files.columns import ADD_SCHEMA
 from tidegate.delta.names import LAST_CHECKPOINT, LOG_FOLDER, Kind, LogFile, in_log, parse
-from tidegate.delta.replay import LogPart, is_reconciled, read_part
+from tidegate.delta.replay import LogPart, is_reconciled, read_parts
 from tidegate.delta.segment import LogSegment, choose
+from tidegate.runtime import garbage
 from tidegate.runtime.log_store import FileStat, LogStore
 
 REACH: Final = 100
 """Versions before the one asked for from which the log is listed first, where no hint helps."""
 
 REACH_GROWTH: Final = 10
+
+TOGETHER_BYTES: Final = 1 << 18
+"""Bytes of commits that are turned into columns at once: small commits are not so many steps, and
+large ones stay within a processor's cache."""
 
 
 def list_log(store: LogStore, start: str = "") -> Iterator[tuple[LogFile, FileStat]]:
@@ -67,26 +72,47 @@ def read_content(store: LogStore, name: str) -> bytes | None:
     return content
 
 
-def read_delta(store: LogStore, file: LogFile, files: pa.Schema = ADD_SCHEMA) -> LogPart:
-    """Return what a commit or log compaction that was listed says, `files` of the live files.
+def read_deltas(
+    store: LogStore, listed: Sequence[LogFile], files: pa.Schema = ADD_SCHEMA
+) -> list[LogPart]:
+    """Return what commits and log compactions that were listed say, `files` of the live files.
 
     Raises: BrokenLog (`CorruptCommit`, `LogGap`); Unavailable.
     """
-    content = read_content(store, file.name)
-    if content is None:
-        raise BrokenLog(
-            f"{file.name} of table {store.root} was listed and is gone: open the table again",
-            error_class="LogGap",
-        )
-    with of_table(store.root):
-        part = read_part(file.name, content, files)
-    if file.kind is Kind.COMPACTED and not is_reconciled(part):
-        raise BrokenLog(
-            f"log compaction {file.name} of table {store.root} names a file twice, so it does not "
-            "say which action is the newest: remove it if the commits it stands for are there",
-            error_class="CorruptCommit",
-        )
-    return part
+    parts: list[LogPart] = []
+    with garbage.paused():
+        for contents in _contents(store, listed):
+            with of_table(store.root):
+                parts += read_parts(contents, files)
+    for file, part in zip(listed, parts, strict=True):
+        if file.kind is Kind.COMPACTED and not is_reconciled(part):
+            raise BrokenLog(
+                f"log compaction {file.name} of table {store.root} names a file twice, so it does "
+                "not say which action is the newest: remove it if the commits it stands for are "
+                "there",
+                error_class="CorruptCommit",
+            )
+    return parts
+
+
+def _contents(store: LogStore, listed: Sequence[LogFile]) -> Iterator[list[tuple[str, bytes]]]:
+    """Yield names and bytes of files, as many at once as their objects may take memory."""
+    contents: list[tuple[str, bytes]] = []
+    size = 0
+    for file in listed:
+        content = read_content(store, file.name)
+        if content is None:
+            raise BrokenLog(
+                f"{file.name} of table {store.root} was listed and is gone: open the table again",
+                error_class="LogGap",
+            )
+        contents.append((file.name, content))
+        size += len(content)
+        if size >= TOGETHER_BYTES:
+            yield contents
+            contents, size = [], 0
+    if contents:
+        yield contents
 
 
 @contextmanager

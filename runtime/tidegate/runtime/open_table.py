@@ -9,12 +9,14 @@ from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
 from tidegate.delta.features.arithmetic import reader_features
 from tidegate.delta.features.properties import in_commit_timestamps_enabled
 from tidegate.delta.features.table import check_readable
+from tidegate.delta.files.columns import KEY_SCHEMA
 from tidegate.delta.names import Kind, commit_name
-from tidegate.delta.replay import LogPart, Replayed, read_part, replay
+from tidegate.delta.replay import LogPart, Replayed, read_part, read_parts, replay
 from tidegate.delta.segment import LogSegment
-from tidegate.delta.snapshot import LiveKeys, Snapshot, evolve_part, from_replay
+from tidegate.delta.snapshot import LiveKeys, Snapshot, evolve_parts, from_replay
+from tidegate.runtime import garbage
 from tidegate.runtime.checkpoint_files import KEYS, WHOLE, Columns, read_checkpoint
-from tidegate.runtime.log_files import find_segment, list_log, of_table, read_content, read_delta
+from tidegate.runtime.log_files import find_segment, list_log, of_table, read_content, read_deltas
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.time_travel import find_version
 
@@ -80,18 +82,21 @@ def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
 
     Raises: as `open_snapshot`.
     """
-    after = snapshot
-    for version in range(snapshot.version + 1, snapshot.version + 1 + REFRESH_MAX):
-        content = read_content(store, commit_name(version))
-        if content is None:
-            return after
-        with of_table(store.root):
-            part = read_part(commit_name(version), content)
-        after = evolve_part(after, version, part)
-        if part.protocol or part.metadata:
-            check_readable(after.protocol, after.metadata, store.root)
+    contents: list[tuple[str, bytes]] = []
+    while content := read_content(store, commit_name(snapshot.version + 1 + len(contents))):
+        contents.append((commit_name(snapshot.version + 1 + len(contents)), content))
+        if len(contents) > REFRESH_MAX:
+            return open_snapshot(store)
+    if not contents:
+        return snapshot
+    with garbage.paused(), of_table(store.root):
+        parts = read_parts(contents)
+    after = evolve_parts(snapshot, parts)
+    if any(part.protocol or part.metadata for part in parts):
+        check_readable(after.protocol, after.metadata, store.root)
+    for part in parts:
         _check_vectors(store, after.protocol, after.version, part)
-    return open_snapshot(store)
+    return after
 
 
 def open_keys(store: LogStore) -> LiveKeys:
@@ -106,7 +111,7 @@ def open_keys(store: LogStore) -> LiveKeys:
         version=read.segment.version,
         protocol=read.state.protocol,
         metadata=read.state.metadata,
-        files=read.state.files,
+        files=read.state.files.select(KEY_SCHEMA.names),
         app_transactions=read.state.app_transactions,
         domains=read.state.domains,
         in_commit_timestamp=read.timestamp,
@@ -157,17 +162,13 @@ def _read_segment(
         doubted = [file.name for file in segment.checkpoint]
         try:
             below = read_checkpoint(store, segment.checkpoint, columns) if doubted else None
-            deltas = []
-            for file in segment.deltas:
-                doubted = [] if file.kind is Kind.COMMIT else [file.name]
-                deltas.append(read_delta(store, file, columns.files))
+            doubted = [file.name for file in segment.deltas if file.kind is Kind.COMPACTED]
+            return segment, read_deltas(store, segment.deltas, columns.files), below
         except BrokenLog as error:
             if not doubted:
                 raise
             first = first or error
             passed_over.update(doubted)
-            continue
-        return segment, deltas, below
 
 
 def _info_of(store: LogStore, segment: LogSegment, deltas: list[LogPart]) -> CommitInfo | None:

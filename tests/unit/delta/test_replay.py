@@ -130,7 +130,10 @@ def test_cutting_and_filtering_come_to_the_same(removed: int) -> None:
     table = part(*(add(f"f{i:02}") for i in range(100))).files
     gone = [f"f{i:02}" for i in range(0, 2 * removed, 2)] if removed <= 50 else None
     gone = gone or [f"f{i:02}" for i in range(removed)]
-    files, file_keys = advance(table, keys(table), part(*(remove(path) for path in gone)))
+    none = LogPart().tombstones
+    after = part(*(remove(path) for path in gone))
+    files, file_keys, tombstones = advance(table, keys(table), none, [after])
+    assert sorted(tombstones["path"].to_pylist()) == sorted(set(gone))
     assert paths(files) == sorted(set(paths(table)) - set(gone))
     assert file_keys.to_pylist() == keys(files).to_pylist()
 

@@ -1,13 +1,16 @@
 """Rows of file actions, as JSON spells them, into columns: a list a column, no object a row."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import accumulate, chain
+from typing import Any, Final
 
 import pyarrow as pa
 
 from tidegate.delta.errors import BrokenLog
 
 Row = Mapping[str, Any]
+
+STRINGS: Final = pa.map_(pa.string(), pa.string())
 
 
 def to_columns(rows: Sequence[Row], schema: pa.Schema, where: str) -> pa.Table:
@@ -18,21 +21,39 @@ def to_columns(rows: Sequence[Row], schema: pa.Schema, where: str) -> pa.Table:
     """
     if not rows:
         return schema.empty_table()
+    stated = set().union(*rows)
+    there = [one for one in schema if one.name in stated]
+    maps = [one for one in there if pa.types.is_map(one.type)]
+    plain = [one for one in there if one not in maps]
     try:
-        return pa.Table.from_arrays([_column(rows, one) for one in schema], schema=schema)
+        flat = pa.array(rows, pa.struct(plain))
+        found = dict(zip((one.name for one in plain), flat.flatten(), strict=True))
+        found |= {one.name: _mappings([row.get(one.name) for row in rows]) for one in maps}
+        found |= {one.name: pa.nulls(len(rows), one.type) for one in schema if one not in there}
     except (pa.ArrowException, AttributeError, TypeError, OverflowError) as error:
-        raise BrokenLog(
-            f"{where} holds a malformed file action ({error}): restore it from a backup, or the "
-            "table to an earlier version",
-            error_class="CorruptCommit",
-        ) from error
+        raise _malformed(where, error) from error
+    if found["path"].null_count:
+        raise _malformed(where, "no path")
+    return pa.Table.from_arrays([found[one.name] for one in schema], schema=schema)
 
 
-def _column(rows: Sequence[Row], one: pa.Field) -> pa.Array:
-    values = [row.get(one.name) for row in rows]
-    if pa.types.is_map(one.type):
-        values = [None if value is None else list(value.items()) for value in values]
-    array = pa.array(values, one.type)
-    if one.name == "path" and array.null_count:
-        raise TypeError("a file action without a path")
-    return array
+def _mappings(values: Sequence[Row | None]) -> pa.Array:
+    """Return mappings of strings, written as their keys and values one after the other."""
+    present = [value for value in values if value is not None]
+    if not present:
+        return pa.nulls(len(values), STRINGS)
+    ends = accumulate((0 if value is None else len(value) for value in values), initial=0)
+    return pa.MapArray.from_arrays(
+        pa.array(ends, pa.int32()),
+        pa.array(chain.from_iterable(present), pa.string()),
+        pa.array(chain.from_iterable(value.values() for value in present), pa.string()),
+        mask=pa.array([value is None for value in values], pa.bool_()),
+    )
+
+
+def _malformed(where: str, why: object) -> BrokenLog:
+    return BrokenLog(
+        f"{where} holds a malformed file action ({why}): restore it from a backup, or the table "
+        "to an earlier version",
+        error_class="CorruptCommit",
+    )

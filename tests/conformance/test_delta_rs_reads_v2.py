@@ -1,0 +1,78 @@
+"""V2 checkpoints whose rows are ours, as delta-rs reads them; the commits below them are gone."""
+
+import json
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+from tests.v2_checkpoints import Form, put_v2
+from tidegate.delta.checkpoints import hint
+from tidegate.delta.checkpoints.hint import LastCheckpoint
+from tidegate.delta.files.columns import rows_to_adds
+from tidegate.delta.files.pruning import prune
+from tidegate.delta.names import LAST_CHECKPOINT, commit_name, in_log
+from tidegate.runtime.data_files import read_table
+from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.stores import canonical_root
+
+PROTOCOL = {
+    "minReaderVersion": 3,
+    "minWriterVersion": 7,
+    "readerFeatures": ["v2Checkpoint"],
+    "writerFeatures": ["v2Checkpoint", "appendOnly", "invariants"],
+}
+TYPED = {"delta.checkpoint.writeStatsAsStruct": "true"}
+NO_TEXT = {**TYPED, "delta.checkpoint.writeStatsAsJson": "false"}
+
+
+def written(folder: Path, properties: dict[str, str]) -> LocalStore:
+    """A table of eight files in two partitions, some removed, whose protocol knows V2."""
+    for number in range(4):
+        rows = pa.table({"k": [2 * number, 2 * number + 1], "p": [0, 1], "s": ["a", None]})
+        write_deltalake(folder, rows, partition_by=["p"], mode="append", configuration=properties)
+    DeltaTable(folder).delete("k = 3")
+    store = LocalStore(canonical_root(str(folder)))
+    content = orjson.dumps({"protocol": PROTOCOL}) + b"\n"
+    store.put_if_absent(in_log(commit_name(5)), content, 10.0)
+    return store
+
+
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("properties", [{}, TYPED, NO_TEXT], ids=["text", "both", "typed"])
+def test_a_v2_checkpoint_of_ours_is_read_the_same(
+    form: Form, properties: dict[str, str], tmp_path: Path
+) -> None:
+    store = written(tmp_path, properties)
+    put_v2(store, open_snapshot(store), form, now_ms=0, files_a_sidecar=2)
+    store.put(in_log(LAST_CHECKPOINT), hint.encode(LastCheckpoint(5, 10)))
+    for version in range(5):
+        store.delete(in_log(commit_name(version)))
+    foreign = DeltaTable(tmp_path)
+    found = QueryBuilder().register("t", foreign).execute("SELECT * FROM t ORDER BY k")
+    theirs = pa.table(found.read_all() if hasattr(found, "read_all") else found)
+    ours = read_table(store, open_snapshot(store)).sort_by("k")
+    assert ours["k"].to_pylist() == [0, 1, 2, 4, 5, 6, 7]
+    assert theirs.cast(ours.schema).select(ours.column_names).to_pylist() == ours.to_pylist()
+    assert len(foreign.file_uris()) == open_snapshot(store).files.num_rows
+    stated = pa.table(foreign.get_add_actions(flatten=True))
+    assert stated["num_records"].to_pylist() == [1] * 7
+    assert sorted(stated["min.k"].to_pylist()) == ours["k"].to_pylist()
+
+
+@pytest.mark.parametrize("properties", [{}, TYPED, NO_TEXT], ids=["text", "both", "typed"])
+def test_statistics_prune_however_the_checkpoint_holds_them(
+    properties: dict[str, str], tmp_path: Path
+) -> None:
+    store = written(tmp_path, properties)
+    put_v2(store, open_snapshot(store), Form.PARQUET, now_ms=0)
+    for version in range(5):
+        store.delete(in_log(commit_name(version)))
+    snapshot = open_snapshot(store)
+    wanted = {"op": ">=", "column": ["k"], "type": "long", "value": 6}
+    kept = prune(wanted, snapshot.files, snapshot.metadata)
+    assert kept.num_rows == 2
+    assert {json.loads(add.stats or "{}")["minValues"]["k"] for add in rows_to_adds(kept)} == {6, 7}
