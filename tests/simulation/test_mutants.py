@@ -82,7 +82,7 @@ def without_waiting_for_the_answers() -> Iterator[None]:
 
 
 def without_checking_against_the_group() -> AbstractContextManager[object]:
-    def alone(view: View, command: Consider) -> Verdict | None:
+    def alone(view: View, command: Consider) -> Verdict | Consider | None:
         with mock.patch.object(view.group, "winners", []):
             return steps.conflicting(view, command)
 

@@ -3,15 +3,17 @@
 An entry is made from the commit file alone, so that every committer remembers the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 from uuid import UUID
 
-from tidegate.committer.candidate import Candidate
+from tidegate.committer.candidate import BACKFILL, UNBACKFILL, Candidate
 from tidegate.committer.content import PartitionValues, canonical, vectors_of
-from tidegate.delta.actions import DomainMetadata, Metadata, Protocol, Txn
+from tidegate.delta.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
 from tidegate.delta.commit import Commit
+from tidegate.delta.features.row_tracking import DOMAIN as ROW_TRACKING
+from tidegate.delta.features.row_tracking import mark_in
 from tidegate.pipeline.provenance import Provenance, of
 
 IDENTITY_ONLY: Final = "delta.identity.schemaUpdate"
@@ -23,8 +25,9 @@ class Entry:
 
     `added` holds canonical paths with their partition values, `vectors` the deletion vectors of
     those that have one; `removed` canonical paths; `author` tells whether the entry has our
-    provenance. `proposal_id` is set on a member of a group that
-    has not landed yet.
+    provenance; `is_timed` whether it carries its own timestamp. `proposal_id` is set on a member
+    of a group that has not landed yet. `adds` are the added files in full: only where they have
+    been read again, for a proposal that repeats them.
     Units: `size` in bytes; `timestamp` in ms since the Unix epoch.
     """
 
@@ -44,6 +47,9 @@ class Entry:
     sha256: str = ""
     size: int = 0
     proposal_id: UUID | None = None
+    changes_data: bool = True
+    is_timed: bool = False
+    adds: tuple[Add, ...] | None = None
 
     @property
     def author(self) -> Literal["tidegate", "external"]:
@@ -54,6 +60,24 @@ class Entry:
     def changes_table(self) -> bool:
         """Whether the schema, the properties or the protocol were written."""
         return self.metadata is not None or self.protocol is not None
+
+    @property
+    def is_backfill(self) -> bool:
+        """Whether it gave row ids to files that had none, and nothing else."""
+        return self.operation == BACKFILL and not self.changes_data
+
+    @property
+    def only_moves_row_ids(self) -> bool:
+        """Whether it added files again only to give them row ids, or to take these away."""
+        return self.operation in (BACKFILL, UNBACKFILL) and not self.changes_data
+
+    @property
+    def row_mark(self) -> int | None:
+        """The high-water mark of row ids that it set, or None."""
+        if not self.domains:
+            return None
+        marks = [mark_in(one) for one in self.domains if one.domain == ROW_TRACKING]
+        return marks[0] if marks else None
 
     @property
     def app_ids(self) -> frozenset[str]:
@@ -76,6 +100,8 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
         protocol=commit.protocol,
         txns=tuple(commit.txns),
         domains=tuple(commit.domains),
+        changes_data=_changes_data(commit.adds, commit.removes),
+        is_timed=info is not None and info.in_commit_timestamp is not None,
         provenance=of(commit),
         operation=info.operation if info else None,
         timestamp=_timestamp(commit),
@@ -91,7 +117,9 @@ def member_entry(candidate: Candidate, version: int) -> Entry:
         version=version,
         added=content.added,
         removed=content.removed,
+        vectors=content.vectors,
         is_blind_append=candidate.is_blind_append,
+        changes_data=_changes_data(content.adds, content.removes),
         metadata=content.metadata,
         protocol=content.protocol,
         txns=candidate.txns,
@@ -99,6 +127,10 @@ def member_entry(candidate: Candidate, version: int) -> Entry:
         operation=candidate.operation,
         proposal_id=candidate.id,
     )
+
+
+def _changes_data(adds: Iterable[Add], removes: Iterable[Remove]) -> bool:
+    return any(add.data_change for add in adds) or any(one.data_change for one in removes)
 
 
 def _timestamp(commit: Commit) -> int | None:
