@@ -11,8 +11,8 @@ import orjson
 from tidegate.committer.candidate import BACKFILL, UNBACKFILL, Candidate
 from tidegate.committer.feature_drops import DROP_FEATURE, in_use
 from tidegate.committer.flaws import (
-    DOMAINS_NOT_SUPPORTED,
     BAD_PROTOCOL,
+    DOMAINS_NOT_SUPPORTED,
     FEATURE_IN_USE,
     MALFORMED,
     RESERVED_DOMAIN,

@@ -105,7 +105,7 @@ def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> 
 
     Raises: BrokenLog; UnsupportedFeature; Unavailable.
     """
-    if state.version < 0 or FEATURE not in state.basis.features:
+    if not state.bases or FEATURE not in state.basis.features:
         return state
     since = max(min(one.read_version for one in batch) + 1, state.window_start)
     winners = [state.entries[version] for version in range(since, state.version + 1)]
