@@ -6,7 +6,7 @@ checks are functions in a tuple, in the order in which a writer would want to he
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidegate.committer import feature_admission, predicates
 from tidegate.committer.candidate import Candidate
@@ -35,22 +35,12 @@ class Place:
     now_ms: int
 
 
-@dataclass(frozen=True)
-class _Case:
+class _Case(NamedTuple):
     candidate: Candidate
     proposal: Proposal
     place: Place
     policy: Policy
-
-    @property
-    def after(self) -> Basis:
-        """The table that was read, with what the proposal writes of it."""
-        content, read = self.candidate.content, self.place.read
-        if read is not None:
-            return read.after(content.metadata, content.protocol)
-        assert content.metadata is not None, "a table begins with metaData"
-        assert content.protocol is not None, "a table begins with a protocol"
-        return Basis(content.metadata, content.protocol)
+    after: Basis | None
 
 
 Check = Callable[[_Case], Rejection | None]
@@ -67,12 +57,22 @@ def refusal(candidate: Candidate, place: Place, policy: Policy) -> Rejection | N
     if candidate.flaw is not None:
         return candidate.flaw
     assert candidate.proposal is not None, "what is no proposal has a flaw"
-    case = _Case(candidate, candidate.proposal, place, policy)
+    case = _Case(candidate, candidate.proposal, place, policy, _after(candidate, place.read))
     for check in ADMISSION:
         found = check(case)
         if found is not None:
             return found
     return None
+
+
+def _after(candidate: Candidate, read: Basis | None) -> Basis | None:
+    """Return the table that was read with what the proposal writes of it, where that is a table."""
+    metadata, protocol = candidate.content.metadata, candidate.content.protocol
+    if metadata is None and protocol is None:
+        return read
+    if read is not None:
+        return read.after(metadata, protocol)
+    return Basis(metadata, protocol) if metadata and protocol else None
 
 
 def right_table(case: _Case) -> Rejection | None:
@@ -193,17 +193,17 @@ def legal_table(case: _Case) -> Rejection | None:
 
 def legal_drop(case: _Case) -> Rejection | None:
     """A feature is dropped by DROP FEATURE only, alone, and when nothing uses it."""
-    if case.place.read is None or case.candidate.content.protocol is None:
+    read, after = case.place.read, case.after
+    if read is None or after is None or case.candidate.content.protocol is None:
         return None
-    return feature_admission.wrong_drop(case.candidate, case.place.read, case.after)
+    return feature_admission.wrong_drop(case.candidate, read, after)
 
 
 def legal_by_features(case: _Case) -> Rejection | None:
     """Vectors, domains and new files are such as the table's features allow."""
-    content = case.candidate.content
-    if not (content.adds or content.domains):
+    content, after = case.candidate.content, case.after
+    if after is None or not (content.vectors or content.domains or after.tracks_rows):
         return None
-    after = case.after
     return (
         feature_admission.wrong_vector(case.candidate, after)
         or feature_admission.uncounted_rows(case.candidate, after)
@@ -213,8 +213,10 @@ def legal_by_features(case: _Case) -> Rejection | None:
 
 def partitioned_alike(case: _Case) -> Rejection | None:
     """Each file has a value, of the right type, for each partition column and for nothing else."""
-    content = case.candidate.content
-    return unlike_partitioning(content, case.after) if content.adds or content.changes else None
+    content, after = case.candidate.content, case.after
+    if after is None or not (content.adds or content.changes):
+        return None
+    return unlike_partitioning(content, after)
 
 
 def unlike_partitioning(content: Content, basis: Basis) -> Rejection | None:

@@ -174,8 +174,8 @@ def names_files_of(candidate: Candidate, winner: Entry) -> bool:
 
 def in_full(winner: Entry) -> Sequence[Add]:
     """Return the files that a winner added, with all that its commit says of them."""
-    assert winner.adds is not None, "the commit has been read again for this proposal"
-    return winner.adds
+    assert winner.adds is not None or not winner.added, "the commit has been read again"
+    return winner.adds or ()
 
 
 def with_ids(winner: Entry) -> Iterable[Add]:
@@ -194,7 +194,8 @@ def wanted_in_full(candidate: Candidate, winners: Sequence[Entry]) -> list[int]:
     if not (drops or candidate.is_unbackfill):
         winners = [one for one in winners if one.is_backfill and names_files_of(candidate, one)]
     since = candidate.read_version
-    return [one.version for one in winners if one.adds is None and one.version > since]
+    unread = (one for one in winners if one.added and one.adds is None)
+    return [one.version for one in unread if one.version > since]
 
 
 def _with_adds(standing: Standing, change: Callable[[Add, str], Add | None]) -> Standing:

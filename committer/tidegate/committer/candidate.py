@@ -34,6 +34,7 @@ CHANGES_DATA = frozenset(
 
 BACKFILL = "ROW TRACKING BACKFILL"
 UNBACKFILL = "ROW TRACKING UNBACKFILL"
+ROW_ID_OPERATIONS = frozenset({BACKFILL, UNBACKFILL})
 """Operations that give files row ids, or take these away, and change nothing else."""
 
 REPLACES_TABLE = frozenset(name for name in CHANGES_DATA if "REPLACE TABLE" in name)
@@ -116,7 +117,7 @@ class Candidate:
     @property
     def only_moves_row_ids(self) -> bool:
         """Whether files are added again only for their row ids: what winners added is no matter."""
-        return self.operation in (BACKFILL, UNBACKFILL)
+        return self.operation in ROW_ID_OPERATIONS
 
     @cached_property
     def txns(self) -> tuple[Txn, ...]:

@@ -78,7 +78,10 @@ class Content:
             add, one = next(changed)
             if one is not None:
                 lines.append(line if one is add else add_line(one))
-        return replace(self, lines=tuple(lines), **_about([one for one in after if one]))
+        kept = _about([one for one in after if one])
+        # What was brought and taken away again is still looked at: it has to be counted.
+        kept["has_row_ids"] = self.has_row_ids or kept["has_row_ids"]
+        return replace(self, lines=tuple(lines), **kept)
 
     def with_more(self, adds: Sequence[Add]) -> "Content":
         """Return the content with more files added."""
@@ -108,7 +111,7 @@ def _about(adds: Sequence[Add]) -> dict[str, Any]:
     return {
         "adds": tuple(adds),
         "added": tuple((canonical(add.path), add.partition_values) for add in adds),
-        "vectors": vectors_of(adds),
+        "vectors": vectors_of(adds) if adds else {},
         "has_row_ids": any(map(_has_row_ids, adds)),
     }
 
@@ -165,7 +168,7 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
         metadata=_only(_of(actions, Metadata)),
         protocol=_only(_of(actions, Protocol)),
         removed=frozenset(canonical(remove.path) for remove in removes),
-        removed_vectors=vectors_of(removes),
+        removed_vectors=vectors_of(removes) if removes else {},
         **_about(adds),
     )
     _check_duplicates(content)

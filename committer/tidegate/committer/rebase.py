@@ -16,7 +16,7 @@ from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import RULES_VERSION
 from tidegate.committer.entries import IDENTITY_ONLY, Entry
 from tidegate.committer.grouping import Group
-from tidegate.committer.late import assigned, draft_of, tags_of
+from tidegate.committer.late import assigned, dated_lines, draft_of, tags_of
 from tidegate.committer.policy import STRICTNESS, Level
 from tidegate.committer.state import TableState
 from tidegate.delta.actions import Action, CommitInfo, Metadata, Txn
@@ -90,7 +90,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
     content = b"".join(
         (
             *(_line(action) for action in head),
-            *(line for own in draft.lines for line in own if isinstance(line, bytes)),
+            *dated_lines(draft),
             *(_line(domain) for domain in draft.domains),
             *(_line(txn) for txn in txns),
         )
@@ -106,7 +106,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         protocol=protocol,
         txns=txns,
         domains=(*(domain for one in contents for domain in one.domains), *draft.domains),
-        changes_data=any(winner.changes_data for winner in group.winners),
+        only_moves_row_ids=group.moves_row_ids,
         is_timed=timed,
         provenance=provenance,
         operation=info.operation,
