@@ -176,7 +176,7 @@ def _check_vector(vector: DeletionVector, where: str) -> None:
     """A new vector stands in the log, or in a file of the table's own, and is what it says."""
     if vector.storage_type not in (INLINE, RELATIVE):
         what = f"has the storage type {vector.storage_type[:8]!r}"
-        refuse(NOT_SUPPORTED, where, what, "write the vector inline or into a file of the table")
+        refuse(BAD_PATH, where, what, "write the vector inline or into a file of the table")
     try:
         frame_of(vector)
         if is_inline(vector):
