@@ -138,7 +138,10 @@ ADOPTIONS: Final[tuple[Adoption, ...]] = (
 
 
 def adopt(standing: Standing, winner: Entry) -> Standing:
-    """Return the standing after a winner that rules nothing out."""
+    """Return the standing after a winner that rules nothing out; most change nothing."""
+    speaks = winner.changes_table or winner.domains or winner.only_moves_row_ids
+    if not (speaks or standing.candidate.minds_every_file):
+        return standing
     for adoption in ADOPTIONS:
         standing = adoption(standing, winner)
     return standing

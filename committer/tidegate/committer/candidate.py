@@ -104,6 +104,12 @@ class Candidate:
             and not (content.has_row_ids or self.only_moves_row_ids)
         )
 
+    @cached_property
+    def minds_every_file(self) -> bool:
+        """Whether winners that did no more than write files may change it."""
+        content = self.content
+        return content.has_row_ids or content.protocol is not None or self.only_moves_row_ids
+
     @property
     def is_backfill(self) -> bool:
         """Whether it gives row ids to files that have none."""
