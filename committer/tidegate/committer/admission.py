@@ -57,7 +57,10 @@ def refusal(candidate: Candidate, place: Place, policy: Policy) -> Rejection | N
     if candidate.flaw is not None:
         return candidate.flaw
     assert candidate.proposal is not None, "what is no proposal has a flaw"
-    case = _Case(candidate, candidate.proposal, place, policy, _after(candidate, place.read))
+    content, after = candidate.content, place.read
+    if content.metadata is not None or content.protocol is not None:
+        after = _after(content, after)
+    case = _Case(candidate, candidate.proposal, place, policy, after)
     for check in ADMISSION:
         found = check(case)
         if found is not None:
@@ -65,11 +68,9 @@ def refusal(candidate: Candidate, place: Place, policy: Policy) -> Rejection | N
     return None
 
 
-def _after(candidate: Candidate, read: Basis | None) -> Basis | None:
+def _after(content: Content, read: Basis | None) -> Basis | None:
     """Return the table that was read with what the proposal writes of it, where that is a table."""
-    metadata, protocol = candidate.content.metadata, candidate.content.protocol
-    if metadata is None and protocol is None:
-        return read
+    metadata, protocol = content.metadata, content.protocol
     if read is not None:
         return read.after(metadata, protocol)
     return Basis(metadata, protocol) if metadata and protocol else None
@@ -177,7 +178,7 @@ def well_named(case: _Case) -> Rejection | None:
 
 
 def legal_table(case: _Case) -> Rejection | None:
-    """What is written of the table itself is legal, and this release can keep it."""
+    """What is written of the table itself, and what is dropped of it, is legal; we can keep it."""
     content, place = case.candidate.content, case.place
     if place.read is None and not (content.metadata and content.protocol):
         return flaw(
@@ -188,15 +189,10 @@ def legal_table(case: _Case) -> Rejection | None:
         )
     if content.metadata is None and content.protocol is None:
         return None
-    return wrong_table(content, place.read, place.root, case.policy)
-
-
-def legal_drop(case: _Case) -> Rejection | None:
-    """A feature is dropped by DROP FEATURE only, alone, and when nothing uses it."""
-    read, after = case.place.read, case.after
-    if read is None or after is None or case.candidate.content.protocol is None:
-        return None
-    return feature_admission.wrong_drop(case.candidate, read, after)
+    wrong = wrong_table(content, place.read, place.root, case.policy)
+    if wrong is not None or place.read is None or case.after is None:
+        return wrong
+    return feature_admission.wrong_drop(case.candidate, place.read, case.after)
 
 
 def legal_by_features(case: _Case) -> Rejection | None:
@@ -259,7 +255,6 @@ ADMISSION: Final[tuple[Check, ...]] = (
     understood,
     well_named,
     legal_table,
-    legal_drop,
     legal_by_features,
     partitioned_alike,
 )

@@ -31,7 +31,7 @@ def rows_lose_their_ids(standing: Standing, winner: Entry) -> Standing:
         return standing
     if not row_tracking.is_enabled(winner.metadata):
         return standing
-    tags = {**standing.candidate.tags, **NOT_PRESERVED}
+    tags = {**(standing.candidate.tags or {}), **NOT_PRESERVED}
     return replace(standing, candidate=replace(standing.candidate, tags=tags))
 
 

@@ -1,7 +1,7 @@
 """A candidate: a proposal as the machine considers it, with what follows from its bytes alone."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from uuid import UUID
 
@@ -62,7 +62,7 @@ class Candidate:
     proposal: Proposal | None = None
     content: Content = EMPTY
     flaw: Rejection | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] | None = None
 
     @property
     def is_cancel(self) -> bool:
@@ -101,7 +101,7 @@ class Candidate:
             self.is_blind_append
             and not (content.metadata or content.protocol or content.domains)
             and not (self.reads.app_ids or self.reads.domains)
-            and not (content.has_row_ids or self.only_moves_row_ids)
+            and not (content.has_row_ids or self.operation in ROW_ID_OPERATIONS)
         )
 
     @cached_property

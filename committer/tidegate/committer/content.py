@@ -29,6 +29,7 @@ from tidegate.delta.paths import canonical_path
 PartitionValues = Mapping[str, str | None]
 A = TypeVar("A", bound=Action)
 
+_SPELT_LATE: Final = (Metadata, Protocol, Txn)
 _ODD: Final = re.compile(r"%|^[A-Za-z][A-Za-z0-9+.-]*:|^/|//|(^|/)\.{1,2}(/|$)")
 
 
@@ -108,12 +109,11 @@ EMPTY: Final = Content()
 
 def _about(adds: Sequence[Add]) -> dict[str, Any]:
     """Return the fields of a content that tell of its new files."""
-    return {
+    fields = {
         "adds": tuple(adds),
         "added": tuple((canonical(add.path), add.partition_values) for add in adds),
-        "vectors": vectors_of(adds) if adds else {},
-        "has_row_ids": any(map(_has_row_ids, adds)),
     }
+    return {**fields, "vectors": vectors_of(adds), "has_row_ids": any(map(_has_row_ids, adds))}
 
 
 def canonical(path: str) -> str:
@@ -155,12 +155,20 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
             )
         line, action = read_row(row, f"actions[{index}]", policy)
         actions.setdefault(type(action), []).append(action)
-        if not isinstance(action, Metadata | Protocol | Txn):
+        if not isinstance(action, _SPELT_LATE):
             kept.append(line)
     adds = _of(actions, Add)
     removes = _of(actions, Remove)
+    odd = [
+        add
+        for add in adds
+        if add.deletion_vector is not None
+        or add.base_row_id is not None
+        or add.default_row_commit_version is not None
+    ]
     content = Content(
         lines=tuple(kept),
+        adds=adds,
         removes=removes,
         changes=_of(actions, Cdc),
         txns=_one_each(_of(actions, Txn)),
@@ -168,10 +176,13 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
         metadata=_only(_of(actions, Metadata)),
         protocol=_only(_of(actions, Protocol)),
         removed=frozenset(canonical(remove.path) for remove in removes),
+        added=tuple([(canonical(add.path), add.partition_values) for add in adds]),
+        vectors=vectors_of(odd) if odd else {},
         removed_vectors=vectors_of(removes) if removes else {},
-        **_about(adds),
+        has_row_ids=any(map(_has_row_ids, odd)) if odd else False,
     )
-    _check_duplicates(content)
+    if len(kept) > 1:
+        _check_duplicates(content)
     return content
 
 

@@ -124,7 +124,8 @@ def member_entry(candidate: Candidate, version: int) -> Entry:
         removed=content.removed,
         vectors=content.vectors,
         is_blind_append=candidate.is_blind_append,
-        only_moves_row_ids=moves_row_ids(candidate.operation, content.adds, content.removes),
+        only_moves_row_ids=not candidate.is_indifferent
+        and moves_row_ids(candidate.operation, content.adds, content.removes),
         metadata=content.metadata,
         protocol=content.protocol,
         txns=candidate.txns,

@@ -131,7 +131,8 @@ def tags_of(members: Sequence[Candidate], state: TableState) -> Mapping[str, str
     """Return the tags of an entry: what one member can't vouch for, the entry can't either."""
     tags: dict[str, str] = {}
     for member in members:
-        tags.update(member.tags)
+        if member.tags:
+            tags.update(member.tags)
         metadata = member.content.metadata
         if metadata is None or state.version < 0 or member.content.protocol is not None:
             continue

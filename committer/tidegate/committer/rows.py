@@ -157,12 +157,10 @@ def _check_file(action: FileAction, where: str, policy: Policy) -> None:
     if isinstance(action, Add):
         if action.deletion_vector is not None:
             _check_vector(action.deletion_vector, f"{where}.deletionVector")
-        for number, name in (
-            (action.base_row_id, "baseRowId"),
-            (action.default_row_commit_version, "defaultRowCommitVersion"),
-        ):
-            if number is not None:
-                _check_number(number, f"{where}.{name}")
+        if action.base_row_id is not None:
+            _check_number(action.base_row_id, f"{where}.baseRowId")
+        if action.default_row_commit_version is not None:
+            _check_number(action.default_row_commit_version, f"{where}.defaultRowCommitVersion")
         _check_number(action.size, f"{where}.size")
         _check_number(action.modification_time, f"{where}.modificationTime")
         _check_partition_values(action.partition_values, where, policy)
