@@ -18,6 +18,7 @@ from tests.simulation.faults import (
     Crash,
     StormyBus,
     StormyConsumer,
+    StormyPuts,
     StormyStore,
     Weather,
 )
@@ -41,7 +42,17 @@ ROOTS = ("memory://tables/made", "memory://tables/found")
 TABLES = dict(zip(ROOTS, (UUID(int=0xA), UUID(int=0xB)), strict=True))
 COMMITTERS = 2
 HEALING_STEPS = 60
-KINDS = ("append", "append", "rewrite", "rewrite", "overwrite", "batch", "cancel", "bad")
+KINDS = (
+    "append",
+    "append",
+    "rewrite",
+    "rewrite",
+    "crossing",
+    "overwrite",
+    "batch",
+    "cancel",
+    "bad",
+)
 
 
 class Broken(AssertionError):
@@ -256,9 +267,13 @@ class World:
         new = builders.add(f"f{self._next()}")
         if kind == "rewrite" and live:
             read = self.dice.sample(live, self.dice.randint(1, min(3, len(live))))
-            rows = [*map(builders.remove, read[:2]), new]
+            rows = [*map(builders.remove, read[: self.dice.randint(1, 2)]), new]
             told |= {"reads": ReadSet(files=tuple(read)), "operation": Operation(name="DELETE")}
             return builders.proposal(*rows, **told)
+        if kind == "crossing" and live:
+            read = sorted(live)[:2]
+            rows = [builders.remove(self.dice.choice(read)), new]
+            return builders.proposal(*rows, **told, reads=ReadSet(files=tuple(read)))
         if kind == "overwrite" and live:
             rows = [*map(builders.remove, live), new]
             return builders.proposal(*rows, **told, reads=ReadSet(whole_table=True))
@@ -335,7 +350,8 @@ class World:
             id_window=5,
             put_deadline_s=0.5,
         )
-        return Doors(bus, self.topics, self._store, self.clock, self._id, section)
+        puts = StormyPuts(self.weather)
+        return Doors(bus, self.topics, self._store, self.clock, self._id, section, puts=puts)
 
     def _store(self, root: str) -> LogStore:
         return StormyStore(self.stores[root], self.weather)

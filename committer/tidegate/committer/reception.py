@@ -4,14 +4,13 @@ A table has a desk once it is registered. The proposal that may create one sits 
 until its answer is known; only then is the table registered, durably, before anybody is told.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
 from tidegate.committer import registration
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.desk import Desk, Waiting
+from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.rebase import Origin
 from tidegate.committer.registration import Known
@@ -78,7 +77,7 @@ class Reception:
             # Reserved: nothing is written down of what a later release may well accept.
             self.answer(Verdict(candidate, "denied", rejection=candidate.flaw), desk.record)
         else:
-            desk.queue.append(Waiting(candidate, self.doors.clock.boot_s()))
+            desk.line.join(candidate, self.doors.clock.boot_s())
 
     def settled(self, desk: Desk, verdict: Verdict) -> None:
         """Answer what a desk has settled; the first answer decides whether a table is created."""
@@ -161,7 +160,7 @@ class Reception:
             self.answer(denied(candidate, "bad_root", f"table_root: {error}"), record)
             return
         desk.is_registered = False
-        desk.queue.append(Waiting(candidate, self.doors.clock.boot_s()))
+        desk.line.join(candidate, self.doors.clock.boot_s())
 
     def _registered(self, desk: Desk) -> None:
         assert desk.state is not None, "what is registered was loaded"
@@ -175,8 +174,7 @@ class Reception:
         """Give up a table that was not created; who waits behind is brought anew."""
         del self.desks[desk.record.table]
         desk.news.clear()
-        waiting, desk.queue = desk.queue, deque()
-        for one in waiting:
+        for one in desk.line.everybody():
             self.bring(one.candidate)
 
     def _seat(self, record: TableRecord) -> Desk:
