@@ -21,6 +21,7 @@ from tidegate.committer.doors import Doors, reach
 from tidegate.committer.entries import Entry
 from tidegate.committer.machine import Landed, Plan, Terms
 from tidegate.committer.rebase import Attempt, Encoded, Origin, encode
+from tidegate.committer.rows import OUR_APPS
 from tidegate.committer.state import TableState
 from tidegate.committer.verdicts import Verdict
 from tidegate.delta.errors import BrokenLog, Contended, OutcomeUnknown
@@ -33,10 +34,18 @@ from tidegate.runtime.metrics import COMMIT_WRITE, GROUP_SIZE, STORAGE_AMBIGUOUS
 RACES_MAX: Final = 100
 """Versions lost in a row after which somebody else keeps winning, and the table rests."""
 
+RETOLD_MAX: Final = 10_000
+"""Versions that are told again, at most, of a table whose registration was lost."""
+
 PAUSE_S: Final = 0.05
 AHEAD_MS: Final = 5 * 60 * 1000
 """How far a commit's time may lie ahead of our clock before we say so."""
 _log = logging.getLogger(__name__)
+
+
+def is_ours(state: TableState) -> bool:
+    """Return whether a committer has ever written to a table: its watermark says so for ever."""
+    return any(app.startswith(OUR_APPS) for app in state.apps)
 
 
 @dataclass(frozen=True)
@@ -106,6 +115,8 @@ class Desk:
                 f"{max(through, 0)} was published: restore the missing files",
                 error_class="LogGap",
             )
+        if not self.is_registered:
+            through = max(-1, state.version - (RETOLD_MAX if is_ours(state) else 0))
         state = recovery.reach_back(self.store, state, through - 1)
         told = state.entries.get(through)
         if told is not None and self.record.sha256 not in (None, told.sha256):
@@ -115,7 +126,9 @@ class Desk:
                 error_class="CorruptCommit",
             )
         start = max(through + 1, state.window_start)
-        self.news = [state.entries[version] for version in range(start, state.version + 1)]
+        # What the window can't hold for want of a basis below it was written all the same.
+        self.news = recovery.entries(self.store, range(through + 1, state.window_start))
+        self.news += [state.entries[version] for version in range(start, state.version + 1)]
         self.state, self.viewed_s = state, self.doors.clock.boot_s()
         reach("after_load")
 

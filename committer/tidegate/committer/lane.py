@@ -15,6 +15,7 @@ from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.intake import Letter, read_record
 from tidegate.committer.reception import BROKEN, Reception, halted
+from tidegate.committer.verdicts import Verdict
 from tidegate.delta.errors import Contended, TidegateError, Unavailable
 from tidegate.runtime.bus import Offset, Record
 from tidegate.runtime.logs import log_event
@@ -118,32 +119,31 @@ class Lane:
         return min(waits, default=None)
 
     def _attend(self, desk: Desk) -> bool:
+        verdicts: tuple[Verdict, ...] = ()
         try:
-            busy = self._work_at(desk)
+            verdicts = self._work_at(desk)
         except BROKEN as error:
             self._halt(desk, error)
-            busy = False
         except (Unavailable, Contended) as error:
             desk.rest(self.doors.clock.boot_s())
             log_event(_log, "resting", level=logging.WARNING, table=desk.label, why=error)
-            busy = False
-        self._tell_news(desk)
-        return busy
-
-    def _work_at(self, desk: Desk) -> bool:
-        if desk.state is None:
-            desk.load()
-            self._heal(desk)
-            self._tell_news(desk)
-        if not desk.queue:
-            self._probe(desk)
-            return False
-        verdicts = desk.settle()
+        # What fails from here on is the bus, for all tables: it is not for a table to wait it out.
         for verdict in verdicts:
             self.reception.settled(desk, verdict)
         if verdicts:
             reach("after_outcomes")
+        self._tell_news(desk)
         return bool(verdicts and desk.queue)
+
+    def _work_at(self, desk: Desk) -> tuple[Verdict, ...]:
+        if desk.state is None:
+            desk.load()
+            self._heal(desk)
+            self._tell_news(desk)
+        if desk.queue:
+            return desk.settle()
+        self._probe(desk)
+        return ()
 
     def _probe(self, desk: Desk) -> None:
         """Ask an idle table for versions that others wrote."""
