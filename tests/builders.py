@@ -3,6 +3,7 @@
 `Gate` is a whole committer over doors in memory: send a proposal, let it settle, read the answer.
 """
 
+import hashlib
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -116,6 +117,11 @@ def creation(partition_columns: Sequence[str] = (), **properties: str) -> list[R
 def to_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
     """Return the bytes of a commit file."""
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def digest_of(content: bytes) -> str:
+    """Return the SHA-256 of some bytes."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def commit(version: int, *rows: Mapping[str, Any]) -> Commit:

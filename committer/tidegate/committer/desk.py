@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tidegate.committer import intake, machine, recovery
+from tidegate.committer.bucket import Bucket
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.entries import Entry
@@ -23,7 +24,7 @@ from tidegate.committer.line import Line
 from tidegate.committer.machine import Landed, Plan, Planning, Terms
 from tidegate.committer.puts import Flight, Landing, Pace
 from tidegate.committer.rebase import Attempt, Encoded, Origin, encode
-from tidegate.committer.state import TableState
+from tidegate.committer.state import TableState, is_ours
 from tidegate.committer.verdicts import Verdict
 from tidegate.delta.errors import BrokenLog, Contended
 from tidegate.pipeline.published import TableRecord
@@ -38,25 +39,12 @@ RACES_MAX: Final = 100
 THOUGHT_S: Final = 1.0
 """How old a decision may be that is written without being taken anew."""
 
+RETOLD_MAX: Final = 10_000
+"""Versions that are told again, at most, of a table whose registration was lost."""
+
 AHEAD_MS: Final = 5 * 60 * 1000
 """How far a commit's time may lie ahead of our clock before we say so."""
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class Bucket:
-    """How many refusals may be written into a table's log. Units: `at_s` by `Clock.boot_s`."""
-
-    burst: int
-    rate_s: float
-    tokens: float
-    at_s: float
-
-    def left(self, now_s: float) -> int:
-        """Return how many may be written now."""
-        self.tokens = min(self.burst, self.tokens + (now_s - self.at_s) * self.rate_s)
-        self.at_s = now_s
-        return int(self.tokens)
 
 
 @dataclass
@@ -127,6 +115,8 @@ class Desk:
                 f"{max(through, 0)} was published: restore the missing files",
                 error_class="LogGap",
             )
+        if not self.is_registered:
+            through = max(-1, state.version - (RETOLD_MAX if is_ours(state) else 0))
         state = recovery.reach_back(self.store, state, through - 1)
         told = state.entries.get(through)
         if told is not None and self.record.sha256 not in (None, told.sha256):
@@ -136,7 +126,9 @@ class Desk:
                 error_class="CorruptCommit",
             )
         start = max(through + 1, state.window_start)
-        self.news = [state.entries[version] for version in range(start, state.version + 1)]
+        # What the window can't hold for want of a basis below it was written all the same.
+        self.news = recovery.entries(self.store, range(through + 1, state.window_start))
+        self.news += [state.entries[version] for version in range(start, state.version + 1)]
         self.state, self.viewed_s = state, self.doors.clock.boot_s()
         reach("after_load")
 

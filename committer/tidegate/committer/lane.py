@@ -126,30 +126,17 @@ class Lane:
         for desk in self.reception.desks.values():
             if desk.flying is not None and desk.flying.flight.done():
                 self._told(desk, desk.land())
-                self._tell_news(desk)
 
     def _attend(self, desk: Desk) -> bool:
+        verdicts: tuple[Verdict, ...] = ()
         try:
-            busy = self._work_at(desk)
+            verdicts = self._work_at(desk)
         except BROKEN as error:
             self._halt(desk, error)
-            busy = False
         except (Unavailable, Contended) as error:
             desk.rest(self.doors.clock.boot_s())
             log_event(_log, "resting", level=logging.WARNING, table=desk.label, why=error)
-            busy = False
-        self._tell_news(desk)
-        return busy
-
-    def _work_at(self, desk: Desk) -> bool:
-        if desk.state is None:
-            desk.load()
-            self._heal(desk)
-            self._tell_news(desk)
-        if not desk.line:
-            self._probe(desk)
-            return False
-        verdicts = desk.settle()
+        # What fails from here on is the bus, for all tables: it is not for a table to wait it out.
         self._told(desk, verdicts)
         return bool(verdicts and desk.line)
 
@@ -158,6 +145,17 @@ class Lane:
             self.reception.settled(desk, verdict)
         if verdicts:
             reach("after_outcomes")
+        self._tell_news(desk)
+
+    def _work_at(self, desk: Desk) -> tuple[Verdict, ...]:
+        if desk.state is None:
+            desk.load()
+            self._heal(desk)
+            self._tell_news(desk)
+        if desk.line:
+            return desk.settle()
+        self._probe(desk)
+        return ()
 
     def _probe(self, desk: Desk) -> None:
         """Ask an idle table for versions that others wrote."""

@@ -14,6 +14,7 @@ from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.rebase import Origin
 from tidegate.committer.registration import Known
+from tidegate.committer.state import is_ours
 from tidegate.committer.telling import Telling
 from tidegate.committer.verdicts import Verdict, denied
 from tidegate.delta.errors import (
@@ -103,6 +104,9 @@ class Reception:
         assert proposal is not None, "a request to register is a proposal"
         there = known.under(proposal.table_root)
         if there is not None:
+            if there.table in self.desks:
+                # Whoever asks again may have lost the registry, and this is all that is left of it.
+                self.telling.registered(there)
             version = max(there.published_through, 0)
             self.answer(Verdict(candidate, "committed", version=version, repeat=True), there)
             return
@@ -133,15 +137,18 @@ class Reception:
         if desk.state.version < 0:
             reason = f"table_root: {record.table_root} holds no Delta table; create it first"
             return denied(candidate, "NotADeltaTable", reason)
-        head = desk.state.entries[desk.state.version]
-        desk.news.clear()
-        update = {
-            "published_through": head.version,
-            "sha256": head.sha256,
-        }
+        version, sha256 = desk.state.version, None
+        if is_ours(desk.state):
+            # A gate has served it: under a registration that was lost with what it had not told.
+            through = desk.news[0].version - 1
+        else:
+            head = desk.state.entries.get(version)
+            through, sha256 = version, head.sha256 if head else None
+            desk.news.clear()
+        update = {"published_through": through, "sha256": sha256}
         desk.record = record.model_copy(update=update)
         self._registered(desk)
-        self.answer(Verdict(candidate, "committed", version=head.version), desk.record)
+        self.answer(Verdict(candidate, "committed", version=version), desk.record)
         return None
 
     def _create(self, candidate: Candidate) -> None:

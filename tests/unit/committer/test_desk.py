@@ -122,7 +122,9 @@ def test_what_was_decided_ahead_is_decided_anew_when_another_writer_won(
     by_id = {one.proposal_id: one for one in gate.outcomes()}
     assert by_id[appends.proposal_id].version == 2
     assert by_id[reader.proposal_id].status == "rejected"
-    assert by_id[reader.proposal_id].rejection.winner_version == 1  # type: ignore[union-attr]
+    rejection = by_id[reader.proposal_id].rejection
+    assert rejection is not None
+    assert rejection.winner_version == 1
 
 
 def test_a_clean_stop_waits_for_what_flies(gate: Gate, puts: HeldPuts) -> None:
