@@ -5,6 +5,7 @@ from typing import Final
 
 from tidegate.delta.actions import Metadata
 from tidegate.delta.schema.types import (
+    NANOS,
     TIMESTAMP_NTZ,
     VARIANT,
     StructType,
@@ -126,6 +127,14 @@ def timestamp_ntz(metadata: Metadata, schema: StructType) -> bool:
     Spec: "Timestamp without timezone (TimestampNtz)"
     """
     return holds(schema, lambda kind: kind == TIMESTAMP_NTZ)
+
+
+def timestamp_nanos(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether a column is a timestamp in nanoseconds.
+
+    Spec: "Primitive Types", except that the specification does not list these yet.
+    """
+    return holds(schema, lambda kind: kind in NANOS)
 
 
 def variant_type(metadata: Metadata, schema: StructType) -> bool:

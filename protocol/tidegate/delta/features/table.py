@@ -112,7 +112,7 @@ _ROWS: Final = (
     _both("catalogManaged", "catalog-managed tables"),
     _both("catalogOwned-preview", "catalog-managed tables"),
     _both("geospatial", "geometry and geography types", _YES, _NO, activity.geospatial),
-    _both("timestampNanos", "timestamps in nanoseconds"),
+    _both("timestampNanos", "timestamps in nanoseconds", _YES, _NO, activity.timestamp_nanos),
     _both("redirectReaderWriter-preview", "redirected tables"),
     _both("adaptiveMetadata-preview", "adaptive metadata"),
 )

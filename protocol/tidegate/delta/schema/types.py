@@ -23,6 +23,8 @@ PRIMITIVES: Final = frozenset(
         "date",
         "timestamp",
         "timestamp_ntz",
+        "timestamp_nanos",
+        "timestamp_nanos_ntz",
         "void",
         "variant",
     }
@@ -31,9 +33,6 @@ PRIMITIVES: Final = frozenset(
 
 REFUSED: Final[Mapping[str, str]] = {
     "interval": "intervalType",
-    "timestamp_nanos": "timestampNanos",
-    "timestamp_ns": "timestampNanos",
-    "timestamp_ntz_ns": "timestampNanos",
 }
 """Types by the first word of their name -> the feature that a refusal names."""
 
@@ -155,6 +154,7 @@ BINARY: Final = PrimitiveType("binary")
 DATE: Final = PrimitiveType("date")
 TIMESTAMP: Final = PrimitiveType("timestamp")
 TIMESTAMP_NTZ: Final = PrimitiveType("timestamp_ntz")
+NANOS: Final = (PrimitiveType("timestamp_nanos"), PrimitiveType("timestamp_nanos_ntz"))
 VOID: Final = PrimitiveType("void")
 VARIANT: Final = PrimitiveType("variant")
 

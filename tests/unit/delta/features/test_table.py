@@ -73,7 +73,7 @@ def test_what_writers_alone_must_know_is_read_and_not_written(
 
 @pytest.mark.parametrize(
     "feature",
-    ["timestampNanos", "catalogManaged", "fromMars"],
+    ["adaptiveMetadata-preview", "catalogManaged", "fromMars"],
 )
 def test_a_reader_feature_we_lack_is_refused_by_name(feature: str) -> None:
     protocol = features(feature, reader=(feature,))
@@ -169,8 +169,17 @@ def test_variants_are_read_and_not_written(listed: tuple[str, ...]) -> None:
 
 
 def test_a_type_we_do_not_know_is_refused() -> None:
-    with pytest.raises(UnsupportedFeature, match="timestampNanos"):
-        check_readable(LEGACY, metadata(a_field("timestamp_nanos")), "here")
+    with pytest.raises(UnsupportedFeature, match="intervalType"):
+        check_readable(LEGACY, metadata(a_field("interval day")), "here")
+
+
+@pytest.mark.parametrize("kind", ["timestamp_nanos", "timestamp_nanos_ntz"])
+def test_timestamps_in_nanoseconds_are_read_and_not_written(kind: str) -> None:
+    protocol = features("timestampNanos", reader=("timestampNanos",))
+    used = metadata(a_field(kind))
+    check_readable(protocol, used, "here")
+    assert refused(check_writable, protocol, used) == "timestampNanos"
+    assert refused(check_writable, LEGACY, used) == "timestampNanos"
 
 
 @pytest.mark.parametrize(
