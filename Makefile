@@ -64,7 +64,7 @@ lock: env ## requirements/ anew, from pyproject.toml
 	@$(LOCK) --all-extras --group dev -o requirements/all.txt
 	@for service in $(SERVICES); do \
 		echo "requirements/$$service.txt"; \
-		$(LOCK) --extra $$service --extra s3 -c requirements/all.txt -o requirements/$$service.txt || exit 1; \
+		$(LOCK) --extra $$service --extra s3 --extra gcs --extra adls -c requirements/all.txt -o requirements/$$service.txt || exit 1; \
 	done
 
 clean: ## what tools and builds left behind; .venv and the jars stay
