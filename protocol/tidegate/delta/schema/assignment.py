@@ -70,9 +70,10 @@ def map_columns(
 ) -> Metadata:
     """Return new metadata with each field under column mapping given its id and physical name.
 
-    `names` yields unused physical names. A table whose mapping begins keeps its columns' names as
-    physical names. Where the schema is overwritten, a column of the same path and type goes on
-    under its old id and name. `before` is None for a table that is to be created.
+    `before` is None for a table that is to be created. `names` yields unused physical names. A
+    table whose mapping begins keeps its columns' names as physical names. `overwrites` says that
+    all files are replaced: columns of the same path and type then go on under their old ids and
+    names, and the mapping may end.
     Law: map_columns(b, map_columns(b, a, n), n) == map_columns(b, a, n)
     Raises: InvalidRequest for a change of mode that is not allowed, and what is illegal after it.
     Spec: "Writer Requirements for Column Mapping"
@@ -81,7 +82,7 @@ def map_columns(
     was = mode if before is None else mode_of(before)
     schema = parse_schema(after.schema_string)
     old = parse_schema(before.schema_string) if before else StructType()
-    if was is not mode:
+    if was is not mode and not (overwrites and mode is Mode.NONE):
         _check_mode_change(was, mode, old)
     if before is None or schema != old:
         check_names(schema, is_mapped=mode is not Mode.NONE)
@@ -142,8 +143,8 @@ def without_mapping(metadata: Metadata) -> Metadata:
 def _check_mode_change(was: Mode, mode: Mode, old: StructType) -> None:
     if (was, mode) != (Mode.NONE, Mode.NAME):
         raise InvalidRequest(
-            f"column mapping can't be changed from {was.value!r} to {mode.value!r}: a table may "
-            "only go from 'none' to 'name'; write a new table instead",
+            f"column mapping can't be changed from {was.value!r} to {mode.value!r}: without its "
+            "files rewritten a table may only go from 'none' to 'name'; write a new table instead",
             error_class="DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE",
         )
     if _is_mapped(old):
