@@ -26,6 +26,7 @@ from tidegate.delta.features.instructions import (
 )
 from tidegate.delta.features.table import FEATURES, check_writable, closure
 from tidegate.delta.features.upgrades import asked_features, protocol_for, with_features
+from tidegate.delta.features.validity import check_definition
 
 NEW_TABLE: Final = Protocol(min_reader_version=1, min_writer_version=2)
 """What a new table has that asks for nothing."""
@@ -79,14 +80,15 @@ def settle(
 def define_new(metadata: Metadata) -> Definition:
     """Return what a new table is: the metadata without instructions, and the least protocol.
 
-    Raises: InvalidRequest for wrong instructions; UnsupportedFeature for metadata that uses, or
-    asks for, a feature we don't write.
+    Raises: InvalidRequest for what is wrong with it, with delta-spark's error class;
+    UnsupportedFeature for metadata that uses, or asks for, a feature we don't write.
     Spec: "Table Features for New and Existing Tables"
     """
     settled = settle(None, metadata)
-    refuse(settled.flaws, "that is to be created")
     made = settled.definition
+    refuse(settled.flaws, "that is to be created")
     check_writable(made.protocol, made.metadata, "that is to be created")
+    refuse(check_definition(made), "that is to be created")
     return made
 
 
