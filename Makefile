@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help env demo test check unit simulation sim conformance integration bench lock clean
+.PHONY: help env demo test check unit simulation sim conformance integration bench docs lock clean
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -58,6 +58,9 @@ integration: env ## real Kafka, real Spark, kill -9
 
 bench: env ## the figures, each beside its peer
 	@$(BIN)/python -m bench
+
+docs: env ## docs/features.md anew, from the tables in code
+	@$(BIN)/tidegate features > docs/features.md
 
 lock: env ## requirements/ anew, from pyproject.toml
 	$(call heading,lock: all.txt and one file for each service)

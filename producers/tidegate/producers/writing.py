@@ -13,7 +13,8 @@ from uuid import UUID
 from tidegate.delta.actions import Add, Metadata, Protocol
 from tidegate.delta.errors import InvalidRequest
 from tidegate.delta.features.properties import append_only, check_names, validate
-from tidegate.delta.features.table import check_writable, protocol_for_new_table
+from tidegate.delta.features.settling import define_new
+from tidegate.delta.features.table import check_writable
 from tidegate.delta.files.columns import rows_to_adds
 from tidegate.delta.schema.types import StructType, format_schema, parse_schema
 from tidegate.delta.snapshot import Snapshot
@@ -214,7 +215,8 @@ def creation(
         configuration=dict(properties),
         created_time=client.clock.now_ms(),
     )
-    return Creation(client.new_id(), protocol_for_new_table(metadata), metadata)
+    made = define_new(metadata)
+    return Creation(client.new_id(), made.protocol, made.metadata)
 
 
 def creating(made: Creation, place: Place) -> Plan:

@@ -3,7 +3,9 @@ import pytest
 from tidegate.delta.actions import Metadata
 from tidegate.delta.errors import InvalidRequest
 from tidegate.delta.features import properties
-from tidegate.delta.features.properties import check_names, column_list, interval_ms, validate
+from tidegate.delta.features.intervals import interval_ms
+from tidegate.delta.features.properties import check_names, validate
+from tidegate.delta.features.texts import column_list
 
 DAY_MS = 86_400_000
 
