@@ -267,6 +267,7 @@ def test_a_type_is_widened_and_the_change_recorded() -> None:
     [
         (("a",), STRING, {}, "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"),
         (("s",), StructType(), {}, "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"),
+        (("l",), ArrayType(LONG, False), {}, "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"),
         (
             ("a",),
             LONG,
