@@ -95,6 +95,7 @@ def test_what_is_on_record_stays_whatever_the_new_schema_says() -> None:
     assert told(record(schema(LONG, old), before)) == [old, new]
     assert told(record(schema(LONG, old, new), before)) == [old, new]
     assert told(record(schema(INTEGER), before)) == [old]
+    assert told(record(schema(LONG, new, new), before)) == [old, new]
 
 
 def test_the_preview_of_the_feature_wants_a_version() -> None:
