@@ -4,7 +4,7 @@ Each function takes a table's metadata and returns what it becomes. New columns 
 physical names afterwards, by `assignment.map_columns`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,11 +24,13 @@ from tidegate.delta.schema.columns import (
     named,
     resolve,
     same_name,
+    set_at,
 )
 from tidegate.delta.schema.evolution import check_added
 from tidegate.delta.schema.lengths import keep_limits, limited, limits, loosens, parse_limit
 from tidegate.delta.schema.mapping import Mode, mode_of, physical_path
 from tidegate.delta.schema.merging import as_data
+from tidegate.delta.schema.sql_text import listed
 from tidegate.delta.schema.type_changes import changed, check_change, with_schema
 from tidegate.delta.schema.types import (
     STRING,
@@ -111,7 +113,7 @@ def drop_column(
             f"column {where!r} is the only one of its struct; drop the struct, or add another",
             error_class="DELTA_DROP_COLUMN_ON_SINGLE_FIELD_SCHEMA",
         )
-    if len(found) == 1 and found[0] in metadata.partition_columns:
+    if len(found) == 1 and any(same_name(one, found[0]) for one in metadata.partition_columns):
         raise InvalidRequest(
             f"the table is partitioned by {where!r}, which can't be dropped",
             error_class="DELTA_UNSUPPORTED_DROP_PARTITION_COLUMN",
@@ -124,7 +126,7 @@ def drop_column(
         )
     check_independent(metadata, found)
     rest = StructType(tuple(one for one in parent if one.name != found[-1]))
-    altered = keep_limits(schema, edit_at(schema, found[:-1], lambda _: rest))
+    altered = keep_limits(schema, set_at(schema, found[:-1], rest))
     if len(altered) == len(metadata.partition_columns):
         raise InvalidRequest(
             f"column {where!r} is the last one that is no partition column; add another first",
@@ -152,12 +154,15 @@ def rename_column(metadata: Metadata, path: Sequence[str], name: str) -> Metadat
     fields = tuple(
         replace(one, name=name) if one.name == found[-1] else one for one in parent.fields
     )
-    altered = edit_at(schema, found[:-1], lambda _: StructType(fields))
+    altered = set_at(schema, found[:-1], StructType(fields))
     check_added(metadata, altered, schema)
     new_path = (*found[:-1], name)
     if len(found) > 1:
         altered = keep_limits(schema, altered, (found, new_path))
-    columns = tuple(name if (one,) == found else one for one in metadata.partition_columns)
+    columns = tuple(
+        name if len(found) == 1 and same_name(one, found[0]) else one
+        for one in metadata.partition_columns
+    )
     new = metadata.with_(schema_string=format_schema(altered), partition_columns=columns)
     return _with_statistics_columns(new, found, new_path)
 
@@ -174,7 +179,7 @@ def move_column(metadata: Metadata, path: Sequence[str], place: Place) -> Metada
     if place.after is not None and same_name(place.after, column.name):
         return metadata
     rest = StructType(tuple(one for one in parent if one.name != found[-1]))
-    altered = edit_at(schema, found[:-1], lambda _: _placed(rest, column, place))
+    altered = set_at(schema, found[:-1], _placed(rest, column, place))
     return metadata.with_(schema_string=format_schema(keep_limits(schema, altered)))
 
 
@@ -190,15 +195,17 @@ def change_type(
     found = resolve(schema, path)
     current = kind_at(schema, found)
     steps = tuple(changed(current, kind))
-    if not steps and current != kind:
-        raise _unsupported(found, f"from {current} to {kind}: change the fields inside it")
+    altered = schema
     for step in steps:
-        check_change((*found, *step.path), step.before, step.after, protocol, metadata)
+        where = (*found, *step.path)
+        check_change(where, step.before, step.after, protocol, metadata)
+        altered = set_at(altered, where, step.after)
+    if kind_at(altered, found) != kind:
+        raise _unsupported(found, f"from {current} to {kind}: change what is inside, or its nulls")
     if not steps:
         return metadata
     check_alterable(field_at(schema, found[:1]))
     check_independent(metadata, found)
-    altered = edit_at(schema, found, lambda _: kind)
     return with_schema(metadata, keep_limits(schema, altered), protocol)
 
 
@@ -257,14 +264,13 @@ def check_independent(metadata: Metadata, path: Sequence[str]) -> None:
     constraints = constraints_on(metadata, schema, path)
     if constraints:
         raise InvalidRequest(
-            f"{where}: {_listed(constraints)} of the table name it; drop them first",
+            f"{where}: {listed(constraints)} of the table name it; drop them first",
             error_class="DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE",
         )
     found = generated_from(schema, path)
     if found:
         raise InvalidRequest(
-            f"{where}: the generated columns {_listed(found)} are computed from it; drop them "
-            "first",
+            f"{where}: the generated columns {listed(found)} are computed from it; drop them first",
             error_class="DELTA_GENERATED_COLUMNS_DEPENDENT_COLUMN_CHANGE",
         )
 
@@ -307,23 +313,23 @@ def _with_field(
 ) -> Metadata:
     found, parent = _in_struct(schema, path)
     fields = tuple(new if one.name == found[-1] else one for one in parent)
-    altered = edit_at(schema, found[:-1], lambda _: StructType(fields))
+    altered = set_at(schema, found[:-1], StructType(fields))
     return metadata.with_(schema_string=format_schema(altered))
 
 
 def _with_statistics_columns(metadata: Metadata, path: Path, new_path: Path | None) -> Metadata:
     """Return metadata whose list of columns with statistics has followed a column."""
-    listed = properties.stats_columns(metadata)
-    if listed is None:
+    known = properties.stats_columns(metadata)
+    if known is None:
         return metadata
     kept = []
-    for one in listed:
+    for one in known:
         is_inside = len(one) >= len(path) and all(map(same_name, one, path))
         if not is_inside:
             kept.append(one)
         elif new_path is not None:
             kept.append((*new_path, *one[len(path) :]))
-    if tuple(kept) == listed:
+    if tuple(kept) == known:
         return metadata
     own = {**metadata.configuration, STATISTICS_COLUMNS: ",".join(map(dotted, kept))}
     return metadata.with_(configuration=own)
@@ -342,7 +348,3 @@ def _unsupported(path: Path, what: str) -> InvalidRequest:
         f"column {dotted(path)!r} can't be changed {what}",
         error_class="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
     )
-
-
-def _listed(expressions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} ({text})" for name, text in expressions.items())

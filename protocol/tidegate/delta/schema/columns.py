@@ -162,6 +162,16 @@ def edit_at(
     return edited
 
 
+def set_at(schema: StructType, path: Sequence[str], kind: DataType) -> StructType:
+    """Return the schema with another type at a path.
+
+    Law: kind_at(set_at(s, p, k), p) == k
+    Raises: InvalidRequest for a path that leads nowhere.
+    Spec: "Field Path"
+    """
+    return edit_at(schema, path, lambda _: kind)
+
+
 def check_names(schema: StructType, *, is_mapped: bool) -> None:
     """Refuse names that a table can't hold: none, the same twice, signs that need column mapping.
 

@@ -4,7 +4,7 @@
 Nothing is cast. New fields get ids and physical names afterwards, by `assignment.map_columns`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import InvalidRequest
@@ -23,7 +23,7 @@ from tidegate.delta.schema.columns import (
 )
 from tidegate.delta.schema.mapping import Mode, mode_of
 from tidegate.delta.schema.merging import Merging, as_data, merged
-from tidegate.delta.schema.sql_text import columns_in
+from tidegate.delta.schema.sql_text import columns_in, listed
 from tidegate.delta.schema.type_changes import (
     is_enabled,
     is_supported,
@@ -189,17 +189,13 @@ def _check_independent(metadata: Metadata, table: StructType, path: Path, change
     constraints = constraints_on(metadata, table, path)
     if constraints:
         raise InvalidRequest(
-            f"{where}: {_listed(constraints)} of the table name it; drop them first",
+            f"{where}: {listed(constraints)} of the table name it; drop them first",
             error_class="DELTA_CONSTRAINT_DATA_TYPE_MISMATCH",
         )
     generated = generated_from(table, path)
     if generated:
         raise InvalidRequest(
-            f"{where}: the generated columns {_listed(generated)} are computed from it; cast what "
+            f"{where}: the generated columns {listed(generated)} are computed from it; cast what "
             "is written",
             error_class="DELTA_GENERATED_COLUMNS_DATA_TYPE_MISMATCH",
         )
-
-
-def _listed(expressions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} ({text})" for name, text in expressions.items())

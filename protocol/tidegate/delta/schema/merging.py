@@ -57,21 +57,25 @@ class Merging:
 
     def becomes(self, before: DataType, after: DataType) -> bool:
         """Return whether a type becomes another because rows of the other are written."""
-        if before == VOID:
-            return True
-        if before in _STORED_ALIKE and after in _STORED_ALIKE and self.stored_alike:
-            return _STORED_ALIKE.index(before) < _STORED_ALIKE.index(after)
-        if self.for_iceberg and not widens_for_iceberg(before, after):
-            return False
-        return self.automatic.allows(before, after)
+        return before == VOID or self._widens(before, after) or self._is_alike(before, after)
 
     def stays(self, before: DataType, after: DataType) -> bool:
         """Return whether a type takes rows of another as it is."""
         if after in (before, VOID):
             return True
+        if before == VOID or self._widens(before, after):
+            return False
         if before in _STORED_ALIKE and after in _STORED_ALIKE:
-            return _STORED_ALIKE.index(before) > _STORED_ALIKE.index(after)
+            return self.keeps_types or not _is_narrower(before, after)
         return self.keeps_types and not (_is_nested(before) or _is_nested(after))
+
+    def _widens(self, before: DataType, after: DataType) -> bool:
+        if self.for_iceberg and not widens_for_iceberg(before, after):
+            return False
+        return self.automatic.allows(before, after)
+
+    def _is_alike(self, before: DataType, after: DataType) -> bool:
+        return self.stored_alike and _is_narrower(before, after)
 
 
 def merged(table: StructType, data: StructType, merging: Merging) -> StructType:
@@ -175,6 +179,13 @@ def _failure(path: Path, current: DataType, update: DataType) -> InvalidRequest:
         else "DELTA_MERGE_INCOMPATIBLE_DATATYPE",
     )
     return found
+
+
+def _is_narrower(before: DataType, after: DataType) -> bool:
+    """Return whether both are whole numbers that files hold alike, and the first is shorter."""
+    if before not in _STORED_ALIKE or after not in _STORED_ALIKE:
+        return False
+    return _STORED_ALIKE.index(before) < _STORED_ALIKE.index(after)
 
 
 def _is_nested(kind: DataType) -> bool:

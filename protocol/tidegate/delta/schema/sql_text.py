@@ -5,7 +5,7 @@ read for one question: would a change of a column break it? In doubt the answer 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from tidegate.delta.schema.columns import Path, named, same_name, steps_inside
@@ -48,6 +48,14 @@ def names_column(text: str, path: Sequence[str], schema: StructType) -> bool:
     """
     found = columns_in(text, schema)
     return found is None or any(_lies_on(one, path) for one in found)
+
+
+def listed(expressions: Mapping[str, str]) -> str:
+    """Return expressions with their names as a message tells them.
+
+    Spec: "CHECK Constraints"
+    """
+    return ", ".join(f"{name} ({text})" for name, text in expressions.items())
 
 
 def _lies_on(named_path: Path, path: Sequence[str]) -> bool:
