@@ -82,7 +82,7 @@ def changes(corpus: Path) -> Iterator[Change]:
                 continue
             if last is None and not (found.metadata and found.protocol):
                 continue
-            row: dict[str, Any] = found.info.to_row()["commitInfo"] if found.info else {}
+            row: Any = found.info.to_row()["commitInfo"] if found.info else {}
             one = Change(
                 table,
                 int(path.stem),
