@@ -22,6 +22,9 @@ from tidegate.delta.features.properties import (
 from tidegate.delta.features.table import FEATURES
 
 _READER, _WRITER, _IGNORES = INSTRUCTIONS
+UNKNOWN_FEATURE: Final = "unknown_feature"
+"""The rule that a name which nobody has heard of breaks."""
+
 _VERSION: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _STATUS: Final = ("supported", "enabled")
 _KEYS: Final[Mapping[str, str]] = {
@@ -133,7 +136,7 @@ def _feature_flaws(key: str, name: str, status: str) -> Iterator[Flaw]:
         )
     if name not in _NAMES:
         yield Flaw(
-            "unknown_feature",
+            UNKNOWN_FEATURE,
             configured(key),
             "names a feature that this release has not heard of",
             "correct the name, or use a release that knows it",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidegate.delta.actions import Metadata, Protocol
+from tidegate.delta.errors import UnsupportedFeature
 from tidegate.delta.features import properties
 from tidegate.delta.features.arithmetic import (
     COLUMN_MAPPING_READER_VERSION,
@@ -19,11 +20,13 @@ from tidegate.delta.features.arithmetic import (
 )
 from tidegate.delta.features.definition import Definition, Flaw, refuse
 from tidegate.delta.features.instructions import (
+    UNKNOWN_FEATURE,
     Instructions,
     canonical_keys,
     read_instructions,
     without_instructions,
 )
+from tidegate.delta.features.properties import FEATURE_PREFIX
 from tidegate.delta.features.table import FEATURES, check_writable, closure
 from tidegate.delta.features.upgrades import asked_features, protocol_for, with_features
 from tidegate.delta.features.validity import check_definition
@@ -86,6 +89,13 @@ def define_new(metadata: Metadata) -> Definition:
     """
     settled = settle(None, metadata)
     made = settled.definition
+    for flaw in settled.flaws:
+        if flaw.rule == UNKNOWN_FEATURE:
+            raise UnsupportedFeature(
+                f"a table that is to be created asks for what is not known: {flaw}",
+                feature=flaw.field.rpartition(FEATURE_PREFIX)[2],
+                error_class=flaw.error_class,
+            )
     refuse(settled.flaws, "that is to be created")
     check_writable(made.protocol, made.metadata, "that is to be created")
     refuse(check_definition(made), "that is to be created")

@@ -44,7 +44,6 @@ def test_a_new_table_that_uses_what_we_do_not_write_is_refused() -> None:
     ("key", "text", "error_class"),
     [
         ("delta.feature.deletionvectors", "yes", "DELTA_UNSUPPORTED_FEATURE_STATUS"),
-        ("delta.feature.fromMars", "supported", "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG"),
         ("delta.minWriterVersion", "two", "DELTA_PROTOCOL_PROPERTY_NOT_INT"),
         ("delta.minWriterVersion", "8", "DELTA_INVALID_PROTOCOL_VERSION"),
         ("delta.checkpointInterval", "0", "InvalidTableProperty"),
@@ -56,6 +55,13 @@ def test_a_new_table_with_a_wrong_instruction_is_refused(
     with pytest.raises(InvalidRequest, match=key) as caught:
         define_new(metadata(**{key: text}))
     assert caught.value.error_class == error_class
+
+
+def test_a_new_table_that_asks_for_a_feature_unheard_of_is_refused_by_its_name() -> None:
+    with pytest.raises(UnsupportedFeature, match="fromMars") as caught:
+        define_new(metadata(**{"delta.feature.fromMars": "supported"}))
+    assert caught.value.feature == "fromMars"
+    assert caught.value.error_class == "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG"
 
 
 def test_a_new_table_gets_the_features_that_it_asks_for_and_keeps_no_instruction() -> None:
