@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import InvalidRequest, TidegateError
-from tidegate.delta.features import constraints, properties
+from tidegate.delta.features import constraints, texts
 from tidegate.delta.schema import alteration
 from tidegate.delta.schema.assignment import map_columns, unmapped
 from tidegate.delta.schema.column_ids import largest_id, max_column_id
@@ -351,4 +351,4 @@ def test_a_constraint_that_is_added_can_be_dropped(name: str, text: str) -> None
 @given(st.lists(st.lists(names, min_size=1, max_size=2), min_size=1, max_size=3))
 def test_columns_with_statistics_are_spelled_as_they_are_read(paths: list[list[str]]) -> None:
     text = ",".join(dotted(path) for path in paths)
-    assert properties.column_list(text) == tuple(map(tuple, paths))
+    assert texts.column_list(text) == tuple(map(tuple, paths))

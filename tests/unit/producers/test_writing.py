@@ -326,7 +326,7 @@ def test_a_table_that_needs_what_we_do_not_write_is_refused_before_a_file_is_wri
 ) -> None:
     with pytest.raises(UnsupportedFeature):
         creation(line.client, FRAME, [], line.options(), {"delta.enableChangeDataFeed": "true"})
-    with pytest.raises(InvalidRequest, match=r"delta\.feature\.x"):
+    with pytest.raises(UnsupportedFeature, match=r"delta\.feature\.x"):
         creation(line.client, FRAME, [], line.options(), {"delta.feature.x": "supported"})
     with pytest.raises(InvalidRequest, match="checkpointInterval"):
         creation(line.client, FRAME, [], line.options(), {"delta.checkpointInterval": "often"})
