@@ -8,7 +8,7 @@ import json
 import lzma
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ _FILES: Final = ("run.py", "LICENSE-APACHE-2.0.txt", "NOTICE.txt")
 _MANIFEST: Final = "manifest.json"
 
 
-def is_own(entry: dict[str, Any]) -> bool:
+def is_own(entry: Mapping[str, Any]) -> bool:
     """Return whether a table or a case of the manifest is on a table of this project."""
     return str(entry["table"]).startswith(f"tables/{OWN}/")
 
