@@ -4,10 +4,18 @@ Objects serve where a commit is read or written. A table's whole file set never 
 that is `delta.files.columns` (one Python object per live file would not fit).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, Strict, StringConstraints
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    Strict,
+    StringConstraints,
+    ValidationError,
+)
 from pydantic.alias_generators import to_camel
 
 from tidegate.delta.errors import BrokenLog
@@ -279,8 +287,8 @@ KINDS: dict[str, type[Action]] = {
 def from_row(row: Mapping[str, Any]) -> Action:
     """Return the action that a row of the log spells.
 
-    Raises: BrokenLog (`CorruptCommit`) for a known action with missing or mistyped fields;
-    pydantic's message names the field.
+    Raises: BrokenLog (`CorruptCommit`) for a known action with missing or mistyped fields, of which
+    it names the first.
     Spec: "Actions"
     """
     named = [(name, body) for name, body in row.items() if body is not None]
@@ -295,7 +303,39 @@ def from_row(row: Mapping[str, Any]) -> Action:
         return Unknown(name=name, body=body)
     try:
         return kind.model_validate(body)
-    except ValueError as error:
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "all of it"
         raise BrokenLog(
-            f"action {name!r} is malformed: {error}", error_class="CorruptCommit"
+            f"action {name!r} is malformed: {where}: {first['msg']}", error_class="CorruptCommit"
         ) from error
+
+
+def read_row(where: str, row: Mapping[str, Any]) -> Action:
+    """Return the action that a row of a file of the log spells; `where` names the file.
+
+    Raises: BrokenLog (`CorruptCommit`), as `from_row`.
+    Spec: "Actions"
+    """
+    try:
+        return from_row(row)
+    except BrokenLog as error:
+        raise BrokenLog(
+            f"{where} holds a row that can't be read: {error}; restore it from a backup, or the "
+            "table to an earlier version",
+            error_class=error.error_class,
+        ) from error
+
+
+def check_single(where: str, found: Sequence[Action]) -> None:
+    """Refuse several actions in one file of which the protocol allows one.
+
+    Raises: BrokenLog (`CorruptCommit`).
+    Spec: "Action Reconciliation"
+    """
+    if len(found) > 1:
+        raise BrokenLog(
+            f"{where} holds {len(found)} {found[0].wire_name} actions, and which of them is valid "
+            "is not said: restore it from a backup, or the table to an earlier version",
+            error_class="CorruptCommit",
+        )

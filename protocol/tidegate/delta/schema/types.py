@@ -174,7 +174,8 @@ def parse_schema(text: str) -> StructType:
         ) from error
     if not isinstance(kind, StructType):
         raise BrokenLog(
-            f"a schemaString spells {kind} where a struct is needed", error_class="CorruptCommit"
+            f"a schemaString spells {kind}, no struct: restore the table to a version before it",
+            error_class="CorruptCommit",
         )
     return kind
 
