@@ -2,13 +2,14 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help env demo test check unit simulation sim conformance integration bench docs lock clean
+.PHONY: help env demo test check unit simulation sim fuzz conformance integration bench docs lock clean
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Unit and property tests are short and many: one process a core, four at most.
 MANY := -n auto --maxprocesses 4 -q
 SEEDS ?= 200
+SECONDS ?= 600
 SERVICES := committer checkpointer cdc-publisher producers
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml
@@ -47,6 +48,9 @@ simulation: env
 sim: env ## SEED=n one seed, loudly; SEEDS=n that many
 	$(call heading,simulation: $(if $(SEED),seed $(SEED),$(SEEDS) seeds))
 	@$(PYTEST) tests/simulation $(if $(SEED),-s -v --seed $(SEED),$(MANY) --seeds $(SEEDS))
+
+fuzz: env ## TARGET="sidecar" SECONDS=600 foreign bytes to our parsers, for longer than CI does
+	@$(BIN)/python -m tests.fuzz "$(or $(TARGET),all)" $(SECONDS)
 
 conformance: env ## foreign tables in our reader, our tables in foreign readers
 	$(call heading,conformance: tables that others wrote; tables of ours that others read)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tidegate.delta.actions import Metadata, Protocol
-from tidegate.delta.errors import UnsupportedFeature
+from tidegate.delta.errors import BrokenLog, UnsupportedFeature
 from tidegate.delta.features import activity
 from tidegate.delta.features.arithmetic import (
     WRITER_FEATURES_VERSION,
@@ -269,10 +269,29 @@ def _check_known(protocol: Protocol, metadata: Metadata, table: str) -> StructTy
             raise _refusal(name, table, "read")
     if metadata.format.provider != "parquet":
         raise _refusal(f"format {metadata.format.provider}", table, "read")
-    schema = parse_schema(metadata.schema_string)
+    schema = _schema(metadata, table)
     for row in FEATURES.values():
         if row.reads is not Support.YES and row.active(metadata, schema):
             raise _refusal(row.name, table, "read")
+    return schema
+
+
+def _schema(metadata: Metadata, table: str) -> StructType:
+    """Return the schema of a table, whose partition columns are among its columns."""
+    try:
+        schema = parse_schema(metadata.schema_string)
+    except UnsupportedFeature as error:
+        raise UnsupportedFeature(f"table {table}: {error}", feature=error.feature) from error
+    except BrokenLog as error:
+        raise BrokenLog(f"table {table}: {error}", error_class=error.error_class) from error
+    known = {name.lower() for name in schema.names}
+    for name in metadata.partition_columns:
+        if name.lower() not in known:
+            raise BrokenLog(
+                f"table {table} is partitioned by {name!r}, which its schema does not have: "
+                "restore it to a version before the commit that set its metaData",
+                error_class="CorruptCommit",
+            )
     return schema
 
 

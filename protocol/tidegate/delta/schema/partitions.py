@@ -137,14 +137,20 @@ def _instant(value: datetime) -> str:
 
 
 def _decimal_text(value: Decimal, kind: DecimalType) -> str:
-    return f"{_fitted(value, kind):f}"
+    return f"{fitted(value, kind):f}"
 
 
-def _fitted(value: Decimal, kind: DecimalType) -> Decimal:
-    fitted = value.quantize(Decimal(1).scaleb(-kind.scale), context=_CONTEXT)
-    if fitted != value or (fitted and fitted.adjusted() >= kind.precision - kind.scale):
+def fitted(value: Decimal, kind: DecimalType) -> Decimal:
+    """Return a number in the scale of a type.
+
+    Raises: ValueError for one that is not exactly of the type; InvalidOperation for one so large
+    that it is of none.
+    Spec: "Primitive Types"
+    """
+    exact = value.quantize(Decimal(1).scaleb(-kind.scale), context=_CONTEXT)
+    if exact != value or (exact and exact.adjusted() >= kind.precision - kind.scale):
         raise ValueError(f"{value} does not fit {kind}")
-    return fitted
+    return exact
 
 
 def _whole(value: int, name: str) -> int:
@@ -172,7 +178,7 @@ def _shortest_single(value: float) -> str:
 
 def _value(text: str, kind: DataType) -> Any:
     if isinstance(kind, DecimalType):
-        return _fitted(Decimal(text.strip()), kind)
+        return fitted(Decimal(text.strip()), kind)
     match kind:
         case PrimitiveType("string"):
             return text
