@@ -40,7 +40,7 @@ class LoopServer:
     async def _heard(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.headers.get("Expect", "").lower() == "100-continue":
             assert request.transport is not None, "the caller waits for a word"
-            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # type: ignore[attr-defined]  # it is one that writes
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return await self._answer(request)
 
     async def _start(self) -> None:

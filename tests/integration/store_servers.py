@@ -24,6 +24,7 @@ from tests.integration.azure_server import AzureServer
 from tests.integration.gcs_server import GcsServer
 from tidegate.runtime.object_store import ObjectStore
 
+Throttled = tuple[int, Mapping[str, str], bytes]
 ROOT: Final = Path(__file__).parents[2]
 BROUGHT: Final = ROOT / ".cache" / "emulators"
 ACCOUNT: Final = "devstoreaccount1"
@@ -42,7 +43,7 @@ class Kind:
     name: str
     scheme: str
     serve: Callable[[], AbstractContextManager[int]]
-    throttled: tuple[int, Mapping[str, str], bytes]
+    throttled: Throttled
 
     def root(self, folder: str) -> str:
         """Return a table root in the bucket `bucket`."""
@@ -159,13 +160,13 @@ def _asked(port: int, method: str, path: str, body: bytes = b"") -> None:
     assert answer.status == 200, f"{method} {path}: {answer.status}"
 
 
-_S3_BUSY: Final = (
+_S3_BUSY: Final[Throttled] = (
     503,
     {"Content-Type": "application/xml"},
     b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>",
 )
-_GCS_BUSY: Final = (429, {}, b'{"error": {"code": 429, "message": "rateLimitExceeded"}}')
-_AZURE_BUSY: Final = (503, {"x-ms-error-code": "ServerBusy"}, b"")
+_GCS_BUSY: Final[Throttled] = (429, {}, b'{"error": {"code": 429, "message": "rateLimitExceeded"}}')
+_AZURE_BUSY: Final[Throttled] = (503, {"x-ms-error-code": "ServerBusy"}, b"")
 
 MOTO: Final = Kind("moto", "s3", _moto, _S3_BUSY)
 GCS: Final = Kind("gcs, scripted", "gs", _gcs, _GCS_BUSY)

@@ -1,4 +1,4 @@
-"""Every object store is held to the laws of `tests/store_laws.py`, by each server that speaks it."""
+"""Every object store is held to `tests/store_laws.py`, by each server that speaks its protocol."""
 
 import secrets
 from collections.abc import Callable, Iterator

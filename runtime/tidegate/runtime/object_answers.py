@@ -45,7 +45,7 @@ class Verdict(Enum):
     FATAL = "fatal"
 
 
-class Refusal(Exception):  # noqa: N818 an answer, not a failure of ours
+class Refusal(Exception):
     """A store's answer other than success, where no library has an exception that keeps it."""
 
     def __init__(self, status: int, code: str, message: str) -> None:

@@ -63,7 +63,8 @@ class ObjectStore:
     def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
         """Yield the files directly in `folder` whose bare name is >= `start`, in name order.
 
-        S3 and GCS begin at `start`; Azure lists the folder from its first file. Raises: Unavailable.
+        S3 and GCS begin at `start`; Azure lists the folder from its first file.
+        Raises: Unavailable.
         """
         bare = checked_folder(folder, self._root)
         prefix = joined(self._prefix, joined(bare, "")) if bare else joined(self._prefix, "")
@@ -176,10 +177,11 @@ class ObjectStore:
         async def patient() -> list[Answer]:
             ends = asyncio.get_running_loop().time() + timeout_s
             pause_s = _FIRST_PAUSE_S
+            answer: Answer = None
             for attempt in range(1, attempts + 1):
                 left_s = ends - asyncio.get_running_loop().time()
                 bounded = asyncio.wait_for(request(), left_s)
-                [answer] = await asyncio.gather(bounded, return_exceptions=True)
+                answer = (await asyncio.gather(bounded, return_exceptions=True))[0]
                 if attempt == attempts or left_s <= pause_s or judge(answer) is not Verdict.UNKNOWN:
                     break
                 await asyncio.sleep(pause_s)

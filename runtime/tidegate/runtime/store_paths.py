@@ -7,7 +7,6 @@ from typing import Final
 
 from tidegate.delta.errors import InvalidRequest, Misconfigured
 
-
 SCHEMES: Final = {
     "s3": "s3",
     "s3a": "s3",
