@@ -5,7 +5,7 @@
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -188,6 +188,10 @@ class StillClock:
         self.boot += seconds
 
 
+def _pass(store: LogStore) -> None:
+    """Let every store pass."""
+
+
 @dataclass
 class Gate:
     """A committer over doors in memory. `stores` are what lies in each root."""
@@ -198,6 +202,7 @@ class Gate:
     stores: dict[str, LogStore] = field(default_factory=dict)
     clock: StillClock = field(default_factory=StillClock)
     topics: Topics = field(default_factory=Topics)
+    vet: Callable[[LogStore], None] = _pass
 
     def __post_init__(self) -> None:
         self.bus = MemoryBus(self.topics.declared(), self.clock.now_ms)
@@ -213,6 +218,7 @@ class Gate:
             clock=self.clock,
             new_id=lambda: next(tokens),
             settings=self.settings,
+            vet=self.vet,
         )
         return CommitterLoop(doors)
 

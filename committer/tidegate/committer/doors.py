@@ -33,9 +33,17 @@ FAILPOINTS: Final = (
 """Every point at which a test may kill the committer, in the order in which they are passed."""
 
 
+def _taken_as_it_comes(store: LogStore) -> None:
+    """Let a store pass."""
+
+
 @dataclass(frozen=True)
 class Doors:
-    """The world outside. `new_id` rolls the dice; `engine` names the release."""
+    """The world outside. `new_id` rolls the dice; `engine` names the release.
+
+    `vet` lets a store pass before the first table on it is accepted. Raises: Misconfigured;
+    Unavailable.
+    """
 
     bus: Bus
     topics: Topics
@@ -44,6 +52,7 @@ class Doors:
     new_id: Callable[[], UUID]
     settings: CommitterSection
     engine: str = "Tidegate"
+    vet: Callable[[LogStore], None] = _taken_as_it_comes
 
     @cached_property
     def policy(self) -> Policy:
