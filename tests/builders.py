@@ -6,7 +6,7 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -195,6 +195,10 @@ class StillClock:
         self.boot += seconds
 
 
+def _pass(store: LogStore) -> None:
+    """Let every store pass."""
+
+
 @dataclass
 class Gate:
     """A committer over doors in memory. `stores` are what lies in each root."""
@@ -206,6 +210,7 @@ class Gate:
     clock: StillClock = field(default_factory=StillClock)
     topics: Topics = field(default_factory=Topics)
     puts: Puts = field(default_factory=AtOnce)
+    vet: Callable[[LogStore], None] = _pass
 
     def __post_init__(self) -> None:
         self.bus = MemoryBus(self.topics.declared(), self.clock.now_ms)
@@ -222,6 +227,7 @@ class Gate:
             new_id=lambda: next(tokens),
             settings=self.settings,
             puts=self.puts,
+            vet=self.vet,
         )
         return CommitterLoop(doors)
 

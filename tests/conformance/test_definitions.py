@@ -26,7 +26,6 @@ FLAWED = {
     "delta-rs/err-table_i": {"instruction_kept"},
     # Made up to be refused.
     "delta-rs/simple_table_features": {"malformed_protocol", "listed_for_readers_alone"},
-    "pr/timestamp-nanos": {"unreadable_schema"},
     # The Java kernel asks a catalog's tables for less than delta-spark does.
     "kernel-java/catalog-owned-preview": {"needed_feature_missing"},
     # Older than identity columns: delta-spark takes them out with the next change.

@@ -12,6 +12,7 @@ from tidegate.runtime.cli_service import service_app
 from tidegate.runtime.clock import new_id
 from tidegate.runtime.kafka_bus import KafkaBus
 from tidegate.runtime.service import Running
+from tidegate.runtime.store_vetting import Vetting
 from tidegate.runtime.stores import open_store
 
 GENERATIONS: Final = (10_000, 20, 20)
@@ -31,6 +32,7 @@ def main(settings: CommitterSettings, running: Running) -> None:
         settings=settings.committer,
         engine=f"Tidegate/{version('tidegate')}",
         puts=InThreads(),
+        vet=Vetting(settings.storage, settings.committer.store_contests).vet,
     )
     serve(CommitterLoop(doors), running)
 

@@ -34,11 +34,17 @@ FAILPOINTS: Final = (
 """Every point at which a test may kill the committer, in the order in which they are passed."""
 
 
+def _taken_as_it_comes(store: LogStore) -> None:
+    """Let a store pass."""
+
+
 @dataclass(frozen=True)
 class Doors:
     """The world outside. `new_id` rolls the dice; `engine` names the release.
 
     `puts` are sent one after the other unless a service is given threads for them.
+    `vet` lets a store pass before the first table on it is accepted. Raises: Misconfigured;
+    Unavailable.
     """
 
     bus: Bus
@@ -49,6 +55,7 @@ class Doors:
     settings: CommitterSection
     engine: str = "Tidegate"
     puts: Puts = field(default_factory=AtOnce)
+    vet: Callable[[LogStore], None] = _taken_as_it_comes
 
     @cached_property
     def policy(self) -> Policy:

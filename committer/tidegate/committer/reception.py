@@ -128,6 +128,7 @@ class Reception:
         try:
             desk = self._seat(record)
             desk.is_registered = False
+            self.doors.vet(desk.store)
             desk.load()
         except Unavailable as error:
             return denied(candidate, error.error_class, f"table_root: {error}", "retry")
@@ -163,8 +164,10 @@ class Reception:
             return
         try:
             desk = self._seat(record)
-        except Misconfigured as error:
-            self.answer(denied(candidate, "bad_root", f"table_root: {error}"), record)
+            self.doors.vet(desk.store)
+        except (Misconfigured, Unavailable) as error:
+            self.desks.pop(record.table, None)
+            self.answer(_unfit(candidate, error), record)
             return
         desk.is_registered = False
         desk.line.join(candidate, self.doors.clock.boot_s())
@@ -199,6 +202,14 @@ def halted(candidate: Candidate, why: str) -> Verdict:
     """Return the answer to a proposal for a table whose log cannot be served."""
     reason = f"table: it is halted, for its log cannot be served: {why}"
     return denied(candidate, "table_halted", reason, "retry")
+
+
+def _unfit(candidate: Candidate, error: Misconfigured | Unavailable) -> Verdict:
+    """Return the answer to a table whose store cannot be opened, or may not hold one."""
+    if isinstance(error, Unavailable):
+        return denied(candidate, error.error_class, f"table_root: {error}", "retry")
+    rule = "bad_root" if error.error_class == "Misconfigured" else error.error_class
+    return denied(candidate, rule, f"table_root: {error}")
 
 
 def _nobody(candidate: Candidate) -> TableRecord:

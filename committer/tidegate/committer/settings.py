@@ -35,6 +35,8 @@ class CommitterSection(Section):
     view_age_max_s: PositiveFloat = 600.0
     external_probe_s: PositiveFloat = 5.0
     """How often an idle table is asked for versions by other writers."""
+    store_contests: Annotated[int, Field(ge=0, le=10_000)] = 200
+    """Contests that a store of unknown make must hold before its first table; 0 asks for none."""
     id_window: PositiveInt = 1_000
     """Versions of which everything is remembered; older ones are read from the log when needed."""
 
