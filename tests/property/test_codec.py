@@ -47,7 +47,16 @@ READS = message(
         "files": st.lists(TEXT, max_size=3),
         "app_ids": st.lists(TEXT, max_size=2),
         "domains": st.lists(TEXT, max_size=2),
+        "delete_insensitive": st.booleans(),
     },
+)
+INTENT = message(
+    {
+        "path": TEXT.filter(bool),
+        "rows": st.dictionaries(TEXT, VALUES, max_size=3),
+        "num_records": COUNT,
+    },
+    {"base": TEXT, "op": st.sampled_from(["delete", "update"])},
 )
 OPERATION = message({}, {"name": TEXT, "parameters": st.dictionaries(TEXT, VALUES, max_size=3)})
 PROPOSAL = message(
@@ -66,7 +75,7 @@ PROPOSAL = message(
         "reads": READS,
         "isolation": st.sampled_from(["default", "Serializable", "WriteSerializable"]),
         "app_txn": message({"app_id": TEXT.filter(bool), "version": COUNT}, {}),
-        "dv_intents": st.lists(st.dictionaries(TEXT, VALUES, max_size=2), max_size=2),
+        "dv_intents": st.lists(INTENT, max_size=2),
         "deadline_ms": INT64,
         "user_metadata": TEXT,
     },

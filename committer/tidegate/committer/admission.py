@@ -12,7 +12,7 @@ from tidegate.committer import predicates
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import Basis
 from tidegate.committer.content import Content
-from tidegate.committer.flaws import NOT_SUPPORTED, PARTITION_VALUES, TOO_LARGE, flaw
+from tidegate.committer.flaws import PARTITION_VALUES, TOO_LARGE, flaw
 from tidegate.committer.persistent import PersistentMap
 from tidegate.committer.policy import STRICTNESS, Level, Policy
 from tidegate.committer.rows import NAME_CHARS_MAX, OUR_APPS
@@ -130,13 +130,6 @@ def allowed_isolation(case: _Case) -> Rejection | None:
 
 def understood(case: _Case) -> Rejection | None:
     """Nothing is asked that this release does not do."""
-    if case.proposal.dv_intents:
-        return flaw(
-            NOT_SUPPORTED,
-            "dv_intents",
-            "deletion vectors are not supported by this release",
-            "rewrite the files instead",
-        )
     wrong = predicates.wrong_with(case.candidate.reads.predicates, case.policy.predicate_nodes_max)
     if wrong is not None:
         return flaw(

@@ -5,6 +5,7 @@ from functools import cached_property
 from uuid import UUID
 
 from tidegate.committer.content import EMPTY, Content, canonical
+from tidegate.committer.intents import Intent
 from tidegate.committer.policy import Level
 from tidegate.delta.actions import Txn
 from tidegate.pipeline.outcome import Rejection
@@ -53,6 +54,7 @@ class Candidate:
     proposal: Proposal | None = None
     content: Content = EMPTY
     flaw: Rejection | None = None
+    intents: tuple[Intent, ...] = ()
 
     @property
     def is_cancel(self) -> bool:
@@ -70,16 +72,26 @@ class Candidate:
         return frozenset(map(canonical, self.reads.files))
 
     @cached_property
+    def intended(self) -> frozenset[str]:
+        """The canonical paths of the files that lose rows."""
+        return frozenset(intent.path for intent in self.intents)
+
+    @cached_property
+    def settles_for_less(self) -> bool:
+        """Whether rows that others delete make no difference to what it does to its own rows."""
+        return self.reads.delete_insensitive
+
+    @cached_property
     def is_blind_append(self) -> bool:
         """Whether no row was looked at and files are only added."""
         content = self.content
-        return self.reads.is_empty and not (content.removes or content.changes)
+        return self.reads.is_empty and not (content.removes or content.changes or self.intents)
 
     @cached_property
     def is_rearranging(self) -> bool:
         """Whether it holds nothing but files with the same rows as before: no row changes."""
         content = self.content
-        if content.metadata or content.protocol or content.domains or self.txns:
+        if content.metadata or content.protocol or content.domains or self.txns or self.intents:
             return False
         return not any(file.data_change for file in (*content.adds, *content.removes))
 

@@ -10,10 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
 
+from tidegate.committer.appended import may_have_been_read
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry
+from tidegate.committer.known import NOTHING, Known
 from tidegate.committer.metadata_changes import conflict_free
 from tidegate.committer.policy import Level
+from tidegate.committer.row_conflicts import gone_for, rows_in_the_way
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import UnsupportedFeature
 from tidegate.delta.features.arithmetic import check_shape, reader_features, writer_features
@@ -22,7 +25,7 @@ from tidegate.delta.files.predicate import may_match_partition
 from tidegate.delta.schema.types import StructType, parse_schema
 from tidegate.pipeline.outcome import Rejection
 
-RULES_VERSION: Final = 2
+RULES_VERSION: Final = 3
 """Raised with every change that can change a verdict; it stands in every entry."""
 
 
@@ -47,6 +50,7 @@ class Standing:
     read: Basis
     now: Basis
     level: Level
+    known: Known = NOTHING
 
     def adopt(self, winner: Entry) -> "Standing":
         """Return the standing after a winner that rules nothing out."""
@@ -169,11 +173,14 @@ def concurrent_append(standing: Standing, winner: Entry) -> Found | None:
     if standing.level == "WriteSerializable" and may_come_later:
         return None
     columns = standing.read.metadata.partition_columns
-    if candidate.reads.whole_table or not columns:
-        path = winner.added[0][0]
+    read, now = standing.read.metadata, standing.now.metadata
+    bases = [read] if read is now else [read, now]
+    added = may_have_been_read(candidate, winner, bases, standing.known)
+    if added and (candidate.reads.whole_table or not columns):
+        path = added[0][0]
         return Found(f"added {path!r}, and the whole table was read", path)
     asked: set[frozenset[tuple[str, str | None]]] = set()
-    for path, values in winner.added:
+    for path, values in added:
         alike = frozenset(values.items())
         if alike in asked:
             continue
@@ -192,11 +199,12 @@ def concurrent_delete_read(standing: Standing, winner: Entry) -> Found | None:
     if not winner.removed:
         return None
     candidate = standing.candidate
-    if not candidate.files_read.isdisjoint(winner.removed):
-        path = min(candidate.files_read & winner.removed)
+    removed = gone_for(candidate, winner, standing.known)
+    if not candidate.files_read.isdisjoint(removed):
+        path = min(candidate.files_read & removed)
         return Found(f"removed {path!r}, which was read", path)
-    if candidate.reads.whole_table:
-        path = min(winner.removed)
+    if candidate.reads.whole_table and removed:
+        path = min(removed)
         return Found(f"removed {path!r}, and the whole table was read", path)
     return None
 
@@ -205,6 +213,13 @@ def concurrent_delete_delete(standing: Standing, winner: Entry) -> Found | None:
     """The winner removed a file that the proposal removes too."""
     twice = winner.removed & standing.candidate.content.removed
     return Found(f"removed {min(twice)!r} too", min(twice)) if twice else None
+
+
+def concurrent_row_delete(standing: Standing, winner: Entry) -> Found | None:
+    """The winner took away a file of which the proposal deletes rows, or the same rows of it."""
+    candidate, level = standing.candidate, standing.level
+    found = rows_in_the_way(candidate, level, winner, standing.known)
+    return Found(*found) if found else None
 
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -216,6 +231,7 @@ RULES: Final[tuple[Rule, ...]] = (
     concurrent_append,
     concurrent_delete_read,
     concurrent_delete_delete,
+    concurrent_row_delete,
 )
 """What touches the whole table first, then files."""
 
@@ -228,6 +244,10 @@ DELTA_NAMES: Final = {
     "concurrent_append": ("DELTA_CONCURRENT_APPEND", "ConcurrentAppendException"),
     "concurrent_delete_read": ("DELTA_CONCURRENT_DELETE_READ", "ConcurrentDeleteReadException"),
     "concurrent_delete_delete": (
+        "DELTA_CONCURRENT_DELETE_DELETE",
+        "ConcurrentDeleteDeleteException",
+    ),
+    "concurrent_row_delete": (
         "DELTA_CONCURRENT_DELETE_DELETE",
         "ConcurrentDeleteDeleteException",
     ),

@@ -21,9 +21,10 @@ from tidegate.committer.doors import Doors, reach
 from tidegate.committer.entries import Entry
 from tidegate.committer.machine import Landed, Plan, Terms
 from tidegate.committer.rebase import Attempt, Encoded, Origin, encode
+from tidegate.committer.shelf import Shelf
 from tidegate.committer.state import TableState
 from tidegate.committer.verdicts import Verdict
-from tidegate.delta.errors import BrokenLog, Contended, OutcomeUnknown
+from tidegate.delta.errors import BrokenLog, Contended, OutcomeUnknown, Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.log_store import LogStore, Put
@@ -77,6 +78,7 @@ class Desk:
     origin: Origin
     is_registered: bool = True
     state: TableState | None = None
+    shelf: Shelf = field(init=False)
     queue: deque[Waiting] = field(default_factory=deque)
     news: list[Entry] = field(default_factory=list)
     halted: str | None = None
@@ -88,6 +90,7 @@ class Desk:
     def __post_init__(self) -> None:
         section = self.doors.settings
         burst, now_s = section.refusals_burst, self.doors.clock.boot_s()
+        self.shelf = Shelf(self.store)
         self.bucket = Bucket(burst, section.refusals_per_s, burst, now_s)
 
     def load(self) -> None:
@@ -95,6 +98,7 @@ class Desk:
 
         Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable.
         """
+        self.shelf.forget_files()
         table, through = self.record.table, self.record.published_through
         state = recovery.load(self.store, table, self.doors.policy.window)
         if state.version < 0 and not self.is_registered:
@@ -149,12 +153,14 @@ class Desk:
         """
         assert self.state is not None, "a table is looked at once it is loaded"
         self.state, news = recovery.refresh(self.store, self.state)
+        self.shelf.overtaken(news)
         self.news += news
         self.viewed_s = self.doors.clock.boot_s()
 
     def forget(self) -> None:
         """Drop what is remembered: the log is asked anew before anything is decided."""
         self.state = None
+        self.shelf.forget_files()
 
     def rest(self, now_s: float) -> None:
         """Forget, and try again later; each time in a row the pause is longer."""
@@ -212,9 +218,10 @@ class Desk:
         return intake.with_claim(candidate, self.store.read(check.path), self.doors.policy)
 
     def _plan(self, state: TableState) -> Plan:
-        clock = self.doors.clock
+        clock, policy, batch = self.doors.clock, self.doors.policy, self._batch()
+        known = self.shelf.learn(state, batch, policy)
         terms = Terms(clock.now_ms(), self.bucket.left(clock.boot_s()))
-        return machine.plan(state, self._batch(), self.doors.policy, terms)
+        return machine.plan(state, batch, policy, terms, known)
 
     def _lingers(self, plan: Plan) -> bool:
         """Whether there are only refusals so far, and company may still come."""
@@ -237,24 +244,36 @@ class Desk:
         return encode(state, plan.group, self.origin, Attempt(self.doors.new_id(), now_ms))
 
     def _put(self, encoded: Encoded) -> Put:
+        """Return WON or LOST for certain; the vectors that the entry names are there before it.
+
+        Raises: as `_put_file`.
+        """
+        written = encoded.merged.written
+        if written is not None and self._put_file(*written) is Put.LOST:
+            raise Unavailable(
+                f"{written[0]} of {self.store.root} holds other bytes than were written under this "
+                "new name: the entry is decided anew under another one"
+            )
+        return self._put_file(in_log(commit_name(encoded.entry.version)), encoded.content)
+
+    def _put_file(self, path: str, content: bytes) -> Put:
         """Return WON or LOST for certain. Raises: OutcomeUnknown past the deadline; Unavailable."""
         clock = self.doors.clock
-        path = in_log(commit_name(encoded.entry.version))
         ends_s = clock.boot_s() + self.doors.settings.put_deadline_s
         reach("before_put")
         with COMMIT_WRITE.labels(self.label).time():
             while (left_s := ends_s - clock.boot_s()) > 0:
-                answer = self.store.put_if_absent(path, encoded.content, left_s)
+                answer = self.store.put_if_absent(path, content, left_s)
                 reach("after_put")
                 if answer is Put.UNKNOWN:
-                    answer = self._resolve(path, encoded.content)
+                    answer = self._resolve(path, content)
                 if answer is not Put.UNKNOWN:
                     return answer
                 clock.sleep(PAUSE_S)
         STORAGE_AMBIGUOUS.labels("deadline").inc()
         raise OutcomeUnknown(
-            f"the PUT of version {encoded.entry.version} of {self.store.root} stayed without an "
-            "answer until its deadline: the log is read anew before anything is decided"
+            f"the PUT of {path} of {self.store.root} stayed without an answer until its deadline: "
+            "the log is read anew before anything is decided"
         )
 
     def _resolve(self, path: str, content: bytes) -> Put:
@@ -271,6 +290,7 @@ class Desk:
     def _landed(self, encoded: Encoded) -> None:
         assert self.state is not None, "what was decided on is remembered"
         self.state = machine.evolve(self.state, Landed(encoded.entry))
+        self.shelf.landed(encoded)
         self.news.append(encoded.entry)
         self.viewed_s = self.doors.clock.boot_s()
         self.rest_s = PAUSE_S

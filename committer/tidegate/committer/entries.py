@@ -5,14 +5,30 @@ An entry is made from the commit file alone, so that every committer remembers t
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import PartitionValues, canonical, vectors_of
-from tidegate.delta.actions import DomainMetadata, Metadata, Protocol, Txn
+from tidegate.delta.actions import (
+    Add,
+    DeletionVector,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Txn,
+)
 from tidegate.delta.commit import Commit
+from tidegate.delta.files.bitmap import Bitmap
 from tidegate.pipeline.provenance import Provenance, of
+
+
+class Revision(NamedTuple):
+    """A file that stays with other rows deleted: its vector before and after a version."""
+
+    before: DeletionVector | None
+    after: DeletionVector | None
+
 
 IDENTITY_ONLY: Final = "delta.identity.schemaUpdate"
 
@@ -22,9 +38,10 @@ class Entry:
     """A version of a table.
 
     `added` holds canonical paths with their partition values, `vectors` the deletion vectors of
-    those that have one; `removed` canonical paths; `author` tells whether the entry has our
-    provenance. `proposal_id` is set on a member of a group that
-    has not landed yet.
+    those that have one; `removed` canonical paths; `revised` the files among them that came back
+    with another vector. `author` tells whether the entry has our provenance.
+    `proposal_id`, `adds` and `deletes`, the rows that leave files which stay, are set on a member
+    of a group that has not landed yet.
     Units: `size` in bytes; `timestamp` in ms since the Unix epoch.
     """
 
@@ -32,6 +49,7 @@ class Entry:
     added: tuple[tuple[str, PartitionValues], ...] = ()
     vectors: Mapping[str, str] = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
+    revised: Mapping[str, Revision] = field(default_factory=dict)
     is_blind_append: bool = False
     is_identity_only: bool = False
     metadata: Metadata | None = None
@@ -44,6 +62,8 @@ class Entry:
     sha256: str = ""
     size: int = 0
     proposal_id: UUID | None = None
+    adds: tuple[Add, ...] = ()
+    deletes: Mapping[str, Bitmap] = field(default_factory=dict)
 
     @property
     def author(self) -> Literal["tidegate", "external"]:
@@ -70,6 +90,7 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
         added=tuple((canonical(add.path), add.partition_values) for add in commit.adds),
         vectors=vectors_of(commit.adds),
         removed=frozenset(canonical(remove.path) for remove in commit.removes),
+        revised=_revised(commit),
         is_blind_append=commit.is_blind_append,
         is_identity_only=str(tags.get(IDENTITY_ONLY)).lower() == "true",
         metadata=commit.metadata,
@@ -84,13 +105,16 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
     )
 
 
-def member_entry(candidate: Candidate, version: int) -> Entry:
-    """Return a member of a group as if it were a version of its own: a winner for those after."""
+def member_entry(candidate: Candidate, version: int, deletes: Mapping[str, Bitmap]) -> Entry:
+    """Return a member of a group as if it were a version of its own: a winner for those after.
+
+    `deletes` are the rows that it deletes from files which stay.
+    """
     content = candidate.content
     return Entry(
         version=version,
         added=content.added,
-        removed=content.removed,
+        removed=content.removed | deletes.keys(),
         is_blind_append=candidate.is_blind_append,
         metadata=content.metadata,
         protocol=content.protocol,
@@ -98,7 +122,22 @@ def member_entry(candidate: Candidate, version: int) -> Entry:
         domains=content.domains,
         operation=candidate.operation,
         proposal_id=candidate.id,
+        adds=content.adds,
+        deletes=deletes,
     )
+
+
+def _revised(commit: Commit) -> dict[str, Revision]:
+    removes, adds = list(commit.removes), list(commit.adds)
+    if not removes or not adds:
+        return {}
+    before = {canonical(remove.path): remove.deletion_vector for remove in removes}
+    after = {canonical(add.path): add.deletion_vector for add in adds}
+    return {
+        path: Revision(before[path], after[path])
+        for path in before.keys() & after.keys()
+        if before[path] != after[path]
+    }
 
 
 def _timestamp(commit: Commit) -> int | None:

@@ -12,6 +12,7 @@ from uuid import UUID
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import EMPTY, read_content
 from tidegate.committer.flaws import MALFORMED, TOO_LARGE, Flawed, flaw
+from tidegate.committer.intents import Intent, check_apart, read_intents
 from tidegate.committer.policy import Policy
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import MalformedRecord
@@ -50,9 +51,13 @@ def read_record(value: bytes | None, offset: int, policy: Policy) -> Candidate |
         return _unreadable(value, offset, digest, str(error))
     size = len(value or b"")
     wrong, content = _wrong(proposal, size, policy), EMPTY
-    if wrong is None and proposal.claim_check is None:
+    intents: tuple[Intent, ...] = ()
+    if wrong is None:
         try:
-            content = read_content(proposal.actions, policy)
+            intents = read_intents(proposal.dv_intents, policy)
+            if proposal.claim_check is None:
+                content = read_content(proposal.actions, policy)
+                check_apart(intents, content)
         except Flawed as error:
             wrong = error.rejection
     return Candidate(
@@ -65,6 +70,7 @@ def read_record(value: bytes | None, offset: int, policy: Policy) -> Candidate |
         proposal,
         content,
         wrong,
+        intents,
     )
 
 
@@ -99,7 +105,9 @@ def with_claim(candidate: Candidate, content: bytes | None, policy: Policy) -> C
         return replace(candidate, flaw=flaw("claim_check", "claim_check", str(wrong), remedy))
     size = candidate.size + len(content)
     try:
-        return replace(candidate, size=size, content=read_content(_lines(content), policy))
+        claimed = read_content(_lines(content), policy)
+        check_apart(candidate.intents, claimed)
+        return replace(candidate, size=size, content=claimed)
     except Flawed as error:
         return replace(candidate, size=size, flaw=error.rejection)
 

@@ -14,11 +14,13 @@ from tidegate.committer.conflicts import Basis
 from tidegate.committer.entries import Entry, entry_of
 from tidegate.committer.flaws import NOT_SUPPORTED
 from tidegate.committer.intake import read_record
+from tidegate.committer.known import Known
 from tidegate.committer.machine import Landed, Terms, evolve, plan
 from tidegate.committer.policy import Policy
 from tidegate.committer.rebase import Attempt, Origin, encode
 from tidegate.committer.state import TableState
 from tidegate.committer.verdicts import Verdict
+from tidegate.delta.actions import Add
 from tidegate.delta.commit import Commit, sha256
 from tidegate.delta.errors import UnsupportedFeature
 from tidegate.delta.features.table import check_writable
@@ -39,9 +41,12 @@ def judge(case: Mapping[str, Any]) -> dict[str, Any]:
     """
     state = _table(case)
     candidate = _candidate(case, state.basis)
+    adds: dict[int, Sequence[Add]] = {}
     for actions in case["winners"]:
         state = _after(state, actions)
-    decided = plan(state, [candidate], _POLICY, Terms(_now_ms(state), refusals_max=1))
+        adds[state.version] = _commit(state.version, actions).adds
+    terms = Terms(_now_ms(state), refusals_max=1)
+    decided = plan(state, [candidate], _POLICY, terms, Known(adds=adds))
     [verdict] = decided.verdicts
     if verdict.status != "committed":
         return _refused(verdict)
@@ -65,10 +70,15 @@ def _table(case: Mapping[str, Any]) -> TableState:
 
 
 def _after(state: TableState, actions: Sequence[Mapping[str, Any]]) -> TableState:
-    content = b"".join(orjson.dumps(action) + b"\n" for action in actions)
-    commit = Commit.decode(state.version + 1, content)
+    commit = _commit(state.version + 1, actions)
+    content = commit.encode()
     entry: Entry = entry_of(commit, sha256(content), len(content))
     return evolve(state, Landed(entry))
+
+
+def _commit(version: int, actions: Sequence[Mapping[str, Any]]) -> Commit:
+    content = b"".join(orjson.dumps(action) + b"\n" for action in actions)
+    return Commit.decode(version, content)
 
 
 def _candidate(case: Mapping[str, Any], basis: Basis) -> Candidate:

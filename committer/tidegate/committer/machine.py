@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry
 from tidegate.committer.grouping import Group
+from tidegate.committer.known import NOTHING, Known
 from tidegate.committer.policy import Policy
 from tidegate.committer.state import TableState, advance
 from tidegate.committer.steps import CANCEL_STEPS, STEPS
@@ -52,10 +53,19 @@ def decide(view: View, command: Consider) -> Verdict:
     return Verdict(command.candidate, "committed", "membership", view.group.version, place)
 
 
-def plan(state: TableState, batch: Sequence[Candidate], policy: Policy, terms: Terms) -> Plan:
-    """Decide on a batch in order, up to the first record that needs another entry."""
+def plan(
+    state: TableState,
+    batch: Sequence[Candidate],
+    policy: Policy,
+    terms: Terms,
+    known: Known = NOTHING,
+) -> Plan:
+    """Decide on a batch in order, up to the first record that needs another entry.
+
+    `known` holds what `asking.wanted` asks for.
+    """
     group = Group(state.version + 1)
-    view = View(state, group, policy)
+    view = View(state, group, policy, known)
     verdicts: list[Verdict] = []
     for candidate in batch:
         if len(group.members) + len(group.refused) >= policy.group_members_max:
@@ -65,7 +75,7 @@ def plan(state: TableState, batch: Sequence[Candidate], policy: Policy, terms: T
         if verdict.needs == "another entry":
             break
         if verdict.needs == "membership":
-            group.take(candidate)
+            group.take(candidate, known)
         elif verdict.needs == "refusal":
             assert verdict.rejection is not None, "a refusal says why"
             group.refuse(candidate, target_of(candidate), verdict.rejection)

@@ -16,10 +16,11 @@ from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import RULES_VERSION
 from tidegate.committer.entries import Entry
 from tidegate.committer.grouping import Group
+from tidegate.committer.merging import NO_EFFECTS, Effects, effects
 from tidegate.committer.policy import STRICTNESS, Level
 from tidegate.committer.rows import dated
 from tidegate.committer.state import TableState
-from tidegate.delta.actions import Action, CommitInfo, Metadata, Txn
+from tidegate.delta.actions import Action, Add, CommitInfo, Metadata, Txn
 from tidegate.delta.commit import sha256
 from tidegate.delta.features.properties import in_commit_timestamps_enabled
 from tidegate.pipeline.provenance import Accepted, Provenance, Refused
@@ -57,11 +58,16 @@ class Attempt:
 class Encoded:
     """The bytes of an entry, and what is remembered of it once they have landed.
 
+    `adds` are the files that join in it; `merged` its row deletes: a file that has to be written
+    before the entry, perhaps.
+
     Law: encoded.entry == entry_of(Commit.decode(version, content), sha256(content), len(content))
     """
 
     content: bytes
     entry: Entry
+    adds: tuple[Add, ...] = ()
+    merged: Effects = NO_EFFECTS
 
 
 def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) -> Encoded:
@@ -72,6 +78,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
     metadata = next((one.metadata for one in contents if one.metadata), None)
     protocol = next((one.protocol for one in contents if one.protocol), None)
     provenance = _provenance(group, origin)
+    merged = effects(group.merges, now_ms, attempt.token)
     in_force = metadata or state.basis.metadata
     info = _info(state, group, in_force).with_(
         timestamp=now_ms,
@@ -89,13 +96,16 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         (
             *(_line(action) for action in head),
             *(dated(line, now_ms) for one in contents for line in one.lines),
+            *merged.lines,
             *(_line(txn) for txn in txns),
         )
     )
     entry = Entry(
         version=group.version,
-        added=tuple(file for one in contents for file in one.added),
-        removed=frozenset().union(*(one.removed for one in contents)),
+        added=(*(file for one in contents for file in one.added), *merged.added),
+        vectors=merged.vectors,
+        removed=merged.removed.union(*(one.removed for one in contents)),
+        revised=merged.revised,
         is_blind_append=bool(info.is_blind_append),
         metadata=metadata,
         protocol=protocol,
@@ -107,7 +117,8 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         sha256=sha256(content),
         size=len(content),
     )
-    return Encoded(content, entry)
+    adds = (*(add for one in contents for add in one.adds), *merged.files.values())
+    return Encoded(content, entry, adds, merged)
 
 
 def _info(state: TableState, group: Group, metadata: Metadata) -> CommitInfo:
@@ -173,7 +184,7 @@ def _provenance(group: Group, origin: Origin) -> Provenance:
         stream=origin.stream,
         offsets=(min(offsets), max(offsets)),
         rules=RULES_VERSION,
-        accepted=tuple(_accepted(member) for member in group.members),
+        accepted=tuple(map(_accepted, group.members, group.deleted)),
         refused=tuple(
             Refused(
                 id=target,
@@ -186,7 +197,7 @@ def _provenance(group: Group, origin: Origin) -> Provenance:
     )
 
 
-def _accepted(member: Candidate) -> Accepted:
+def _accepted(member: Candidate, deleted: int | None) -> Accepted:
     operation = member.proposal.operation if member.proposal else None
     return Accepted(
         id=member.id,
@@ -194,6 +205,7 @@ def _accepted(member: Candidate) -> Accepted:
         sha256=member.sha256,
         operation=member.operation,
         metrics=operation.metrics if operation else {},
+        rows_deleted=deleted,
     )
 
 

@@ -7,7 +7,8 @@ log does not imply by itself is written into it before it is told: a rejection i
 from collections.abc import Callable
 from typing import Final
 
-from tidegate.committer import admission
+from tidegate.committer import admission, row_admission
+from tidegate.committer.asking import burden
 from tidegate.committer.conflicts import RULES_VERSION, Standing, check
 from tidegate.committer.grouping import fits
 from tidegate.committer.state import Settled
@@ -119,6 +120,20 @@ def inadmissible(view: View, command: Consider) -> Verdict | None:
     return _negative(view, command, rejection, is_log_fact=False) if rejection else None
 
 
+def unreadable_rows(view: View, command: Consider) -> Verdict | None:
+    """The rows that leave files can't be read, are none of theirs, or are too many to look at."""
+    candidate, state = command.candidate, view.state
+    if not (candidate.intents or candidate.settles_for_less):
+        return None
+    if state.version < 0:
+        rejection: Rejection | None = row_admission.no_table() if candidate.intents else None
+    elif burden(state, candidate, view.known) > view.policy.vector_bytes_max:
+        rejection = row_admission.too_heavy(view.policy)
+    else:
+        rejection = row_admission.wrong_rows(candidate, view.known)
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
 def conflicting(view: View, command: Consider) -> Verdict | None:
     """A version after the one that was read, or an earlier member, rules the proposal out."""
     candidate, state = command.candidate, view.state
@@ -130,7 +145,7 @@ def conflicting(view: View, command: Consider) -> Verdict | None:
     read = state.basis_at(candidate.read_version)
     level = candidate.level(admission.table_level(read.metadata))
     winners = (state.entries[version] for version in range(since, state.version + 1))
-    standing = Standing(candidate, read, read, level)
+    standing = Standing(candidate, read, read, level, view.known)
     conflict = check(standing, (*winners, *view.group.winners))
     if conflict is None:
         return None
@@ -159,6 +174,19 @@ def wrong_at_head(view: View, command: Consider) -> Verdict | None:
     return _negative(view, command, rejection, is_log_fact=False) if rejection else None
 
 
+def rows_wrong_at_head(view: View, command: Consider) -> Verdict | None:
+    """A file that loses rows is not live or not as its writer saw it, or may not lose any."""
+    candidate, state = command.candidate, view.state
+    if not candidate.intents:
+        return None
+    since = range(candidate.read_version + 1, state.version + 1)
+    entries = (state.entries[version] for version in since)
+    rejection = row_admission.may_not_delete(candidate, state.basis) or row_admission.wrong_files(
+        candidate, state.files, entries, view.known
+    )
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
 def give_up(view: View, command: Consider) -> Verdict | None:
     """Refuse, for ever, a proposal that its writer no longer wants."""
     rejection = Rejection(
@@ -177,9 +205,11 @@ STEPS: Final[tuple[Step, ...]] = (
     created_before,
     app_txn_seen,
     inadmissible,
+    unreadable_rows,
     conflicting,
     unlike_the_group,
     wrong_at_head,
+    rows_wrong_at_head,
 )
 """A proposal that passes them all is accepted."""
 

@@ -8,6 +8,7 @@ from pydantic import Field, JsonValue, NonNegativeInt, StringConstraints, model_
 
 from tidegate.pipeline.message import Message
 from tidegate.pipeline.read_set import ReadSet
+from tidegate.pipeline.row_intent import RowIntent
 
 Kind = Literal["commit", "cancel", "register", "verbatim"]
 Isolation = Literal["default", "Serializable", "WriteSerializable", "SnapshotIsolation"]
@@ -48,7 +49,8 @@ class Proposal(Message):
     A proposal's identity is (`proposal_id`, SHA-256 of the record's value): a repeat is the same
     bytes. `table` is the registry's UUID; `table_id` is `metaData.id` at `read_version`, null in a
     create, whose `read_version` is -1. `actions` are rows of the log in canonical Delta JSON; the
-    committer adds commitInfo and all that is assigned late.
+    committer adds commitInfo and all that is assigned late. `dv_intents` are the rows that leave
+    files which stay: each file stands there once, and not among the actions.
 
     Units: `created_ms`, `deadline_ms`, `files_since_ms` in ms since the Unix epoch.
     Spec: "Terminology: Commits"
@@ -67,7 +69,7 @@ class Proposal(Message):
     reads: ReadSet | None = None
     isolation: Isolation = "default"
     app_txn: AppTxn | None = None
-    dv_intents: tuple[Mapping[str, JsonValue], ...] = ()
+    dv_intents: tuple[RowIntent, ...] = ()
     created_ms: int | None = None
     files_since_ms: int | None = None
     deadline_ms: int | None = None

@@ -184,6 +184,7 @@ _LEVELS: Final = {"serializable": "Serializable", "writeserializable": "WriteSer
 
 append_only: Final = _flag("delta.appendOnly", default=False)
 change_feed_enabled: Final = _flag("delta.enableChangeDataFeed", default=False)
+deletion_vectors_enabled: Final = _flag("delta.enableDeletionVectors", default=False)
 in_commit_timestamps_enabled: Final = _flag("delta.enableInCommitTimestamps", default=False)
 checkpoint_stats_as_json: Final = _flag("delta.checkpoint.writeStatsAsJson", default=True)
 checkpoint_stats_as_struct: Final = _flag("delta.checkpoint.writeStatsAsStruct", default=True)

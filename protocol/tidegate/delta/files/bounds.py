@@ -52,7 +52,18 @@ def of_partition_column(files: pa.Table, name: str, kind: DataType) -> Bounds:
     texts = pc.map_lookup(files.column("partitionValues"), pa.scalar(name), "last")
     encoded = texts.combine_chunks().dictionary_encode()
     known = [_partition_value(text, kind) for text in encoded.dictionary.to_pylist()]
-    values = [_NULL if at is None else known[at] for at in encoded.indices.to_pylist()]
+    return _exact([_NULL if at is None else known[at] for at in encoded.indices.to_pylist()])
+
+
+def of_partition_values(texts: Sequence[str | None], kind: DataType) -> Bounds:
+    """Return the bounds of a partition column, given the value of each file.
+
+    Spec: "Partition Value Serialization"
+    """
+    return _exact([_NULL if text is None else _partition_value(text, kind) for text in texts])
+
+
+def _exact(values: Sequence["_PartitionValue"]) -> Bounds:
     exact = [one.value for one in values]
     return Bounds(
         exact,

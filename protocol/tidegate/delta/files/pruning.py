@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tidegate.delta.actions import Metadata
+from tidegate.delta.actions import Add, Metadata
 from tidegate.delta.files import bounds
 from tidegate.delta.files.bounds import Bounds
 from tidegate.delta.files.grammar import (
@@ -87,6 +87,30 @@ def prune(predicate: Predicate, files: pa.Table, metadata: Metadata) -> pa.Table
     elif not of_partitions:
         kept = [_marked(predicate, chunk, {}, {}) for chunk in kept]
     return pa.concat_tables(kept) if kept else files
+
+
+def may_hold(predicate: Predicate, adds: Sequence[Add], metadata: Metadata) -> Marks:
+    """Return for each file whether a row of it may match: `prune`, for a few files.
+
+    Law: a file that `prune` keeps may hold a row, and no other
+    Spec: "Per-file Statistics"
+    """
+    schema, mode = parse_schema(metadata.schema_string), mode_of(metadata)
+    partitioned = {name.lower() for name in metadata.partition_columns}
+    resolved = {path: _resolved(schema, path, mode) for path in paths_of(predicate)}
+    columns = {path: one for path, one in resolved.items() if one is not None}
+    exact = any(isinstance(one.kind, DecimalType) for one in columns.values())
+    parsed = bounds.parse_all([add.stats for add in adds], exact_numbers=exact)
+    found: dict[tuple[str, ...], Bounds] = {}
+    for path, one in columns.items():
+        if path[0].lower() in partitioned:
+            values = [add.partition_values.get(one.path[0]) for add in adds]
+            found[path] = bounds.of_partition_values(values, one.kind)
+        else:
+            known = bounds.of_column(parsed, one.path, one.kind)
+            found[path] = bounds.of_singles(known) if _held_singles(one) else known
+    kinds = {path: one.kind for path, one in columns.items()}
+    return _marks(predicate, _Files(len(adds), kinds, found), negated=False)
 
 
 @dataclass(frozen=True)
