@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
+from tests import builders
 from tidegate.delta.errors import Fenced, OutcomeUnknown, Unavailable
 from tidegate.runtime.bus import (
     ClusterIdentity,
@@ -56,6 +57,26 @@ class Character:
 
 
 CALM = Character(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass
+class SimulatedClock:
+    """Time that the world moves. Wall time steps; boot time does not."""
+
+    boot: float = 0.0
+    skew_ms: int = 0
+
+    def now_ms(self) -> int:
+        """Return wall time."""
+        return builders.NOW_MS + int(self.boot * 1000) + self.skew_ms
+
+    def boot_s(self) -> float:
+        """Return boot time."""
+        return self.boot
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.boot += seconds
 
 
 @dataclass

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.simulation.row_writers import rows_of
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Record, TopicPartition
 from tidegate.runtime.memory import MemoryStore
@@ -116,7 +117,11 @@ def exactly_once(history: History) -> str | None:
     for root, log in history.logs.items():
         joined: dict[str, int] = {}
         for version, rows in enumerate(log.entries):
+            gone = _paths(rows, "remove")
             for path in _paths(rows, "add"):
+                # A file with another vector leaves and comes back: that is no second joining.
+                if path in gone:
+                    continue
                 if path in joined:
                     return f"{path} joined {root} in {joined[path]} and in {version}"
                 joined[path] = version
@@ -195,8 +200,10 @@ def no_conflict(history: History) -> str | None:
         mates = log.provenance(version)["accepted"][:place]
         earlier = [bodies[f"{mate['id']}/{mate['sha256']}"]["body"]["actions"] for mate in mates]
         since = range(body["read_version"] + 1, version)
+        minds = not reads.get("delete_insensitive")
         for rows in (*(log.entries[other] for other in since), *earlier):
             gone, came = set(_paths(rows, "remove")), _paths(rows, "add")
+            gone -= set() if minds else _only_lost_rows(log.store, rows)
             if seen & gone or (whole and (gone or came)):
                 return f"{one['id']} in {version} of {root} read what changed after it looked"
     return None
@@ -295,6 +302,18 @@ AT_REST: tuple[Callable[[History], str | None], ...] = (everybody_is_answered,)
 def _info(rows: Rows) -> Mapping[str, Any]:
     found: Mapping[str, Any] = next((row["commitInfo"] for row in rows if "commitInfo" in row), {})
     return found
+
+
+def _only_lost_rows(store: MemoryStore, rows: Rows) -> set[str]:
+    """Return the files that came back with a vector that holds all of the one before."""
+    before = {row["remove"]["path"]: row["remove"] for row in rows if "remove" in row}
+    after = {row["add"]["path"]: row["add"] for row in rows if "add" in row}
+    return {
+        path
+        for path in before.keys() & after.keys()
+        if rows_of(store, before[path].get("deletionVector"))
+        <= rows_of(store, after[path].get("deletionVector"))
+    }
 
 
 def _paths(rows: Rows, kind: str) -> list[str]:

@@ -8,13 +8,21 @@ from unittest import mock
 import pytest
 
 from tests.simulation.world import Broken, World
-from tidegate.committer import machine, recovery, steps
+from tidegate.committer import conflicts, machine, recovery, steps
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.conflicts import Found, Standing
 from tidegate.committer.desk import Desk
 from tidegate.committer.entries import Entry
+from tidegate.committer.known import Known
 from tidegate.committer.lane import Lane
 from tidegate.committer.machine import Landed
+from tidegate.committer.merging import Tally
+from tidegate.committer.rebase import Encoded
+from tidegate.committer.shelf import Shelf
 from tidegate.committer.state import TableState
 from tidegate.committer.verdicts import Consider, Verdict, View
+from tidegate.delta.files.bitmap import Bitmap
+from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.outcome import Rejection
 from tidegate.runtime.bus import Offset
 from tidegate.runtime.log_store import LogStore, Put
@@ -102,6 +110,46 @@ def without_telling_what_others_wrote() -> Iterator[None]:
         yield
 
 
+def without_comparing_rows() -> AbstractContextManager[object]:
+    def overlook(standing: Standing, winner: Entry) -> Found | None:
+        return None
+
+    kept = tuple(one for one in conflicts.RULES if one is not conflicts.concurrent_row_delete)
+    return mock.patch.object(conflicts, "RULES", (*kept, overlook))
+
+
+def without_asking_who_minds_lost_rows() -> AbstractContextManager[object]:
+    return mock.patch.object(Candidate, "settles_for_less", True)
+
+
+def without_asking_whether_rows_came_back() -> AbstractContextManager[object]:
+    return mock.patch.object(Shelf, "_grew", return_value=True)
+
+
+def without_the_rows_of_the_vector_before() -> AbstractContextManager[object]:
+    return mock.patch.object(Known, "rows_of", return_value=Bitmap())
+
+
+def without_the_rows_of_other_members() -> AbstractContextManager[object]:
+    def take(tally: Tally, rows: Bitmap) -> int:
+        tally._touched.clear()
+        return kept(tally, rows)
+
+    kept = Tally.take
+    return mock.patch.object(Tally, "take", take)
+
+
+def without_writing_the_vectors() -> AbstractContextManager[object]:
+    def put_the_entry(desk: Desk, encoded: Encoded) -> Put:
+        return desk._put_file(in_log(commit_name(encoded.entry.version)), encoded.content)
+
+    return mock.patch.object(Desk, "_put", put_the_entry)
+
+
+def without_forgetting_what_was_overtaken() -> AbstractContextManager[object]:
+    return mock.patch.object(Shelf, "overtaken")
+
+
 @pytest.mark.parametrize(
     ("mutant", "broken"),
     [
@@ -110,10 +158,26 @@ def without_telling_what_others_wrote() -> Iterator[None]:
         (without_comparing_on_doubt, {"outcome_agreement", "dense_events"}),
         (without_reading_on_doubt, {"outcome_agreement", "dense_events", "no_gap"}),
         (without_writing_refusals, {"outcome_agreement"}),
-        (without_rebase, {"exactly_once", "consistent_read", "no_conflict", "outcome_agreement"}),
+        (
+            without_rebase,
+            {
+                *("exactly_once", "consistent_read", "no_conflict", "outcome_agreement"),
+                "vectors_are_unions",
+            },
+        ),
         (without_waiting_for_the_answers, {"offset_safe", "everybody_is_answered"}),
-        (without_checking_against_the_group, {"no_conflict", "consistent_read"}),
+        (
+            without_checking_against_the_group,
+            {"no_conflict", "consistent_read", "lost_rows_are_minded", "rows_are_updated_once"},
+        ),
         (without_telling_what_others_wrote, {"dense_events", "everybody_is_answered"}),
+        (without_comparing_rows, {"rows_are_updated_once", "vectors_are_unions"}),
+        (without_asking_who_minds_lost_rows, {"no_conflict", "lost_rows_are_minded"}),
+        (without_asking_whether_rows_came_back, {"no_conflict", "vectors_are_unions"}),
+        (without_the_rows_of_the_vector_before, {"vectors_are_unions"}),
+        (without_the_rows_of_other_members, {"vectors_are_unions"}),
+        (without_writing_the_vectors, {"every_vector_is_there"}),
+        (without_forgetting_what_was_overtaken, {"vectors_are_unions", "consistent_read"}),
     ],
 )
 def test_a_missing_rule_is_noticed(mutant: Mutant, broken: set[str]) -> None:

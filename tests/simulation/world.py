@@ -7,7 +7,7 @@ of dice. A step is one event anywhere: a committer's step, a proposal, a crash, 
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 from uuid import UUID
 
@@ -16,12 +16,22 @@ from tests.simulation.faults import (
     CALM,
     Character,
     Crash,
+    SimulatedClock,
     StormyBus,
     StormyConsumer,
     StormyStore,
     Weather,
 )
 from tests.simulation.invariants import ALWAYS, AT_REST, History, Log
+from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
+from tests.simulation.row_writers import (
+    FEATURE,
+    METADATA,
+    LiveFile,
+    RowWriter,
+    added,
+    live_files,
+)
 from tidegate.committer.doors import Doors
 from tidegate.committer.service import CommitterLoop
 from tidegate.committer.settings import CommitterSection
@@ -41,31 +51,14 @@ ROOTS = ("memory://tables/made", "memory://tables/found")
 TABLES = dict(zip(ROOTS, (UUID(int=0xA), UUID(int=0xB)), strict=True))
 COMMITTERS = 2
 HEALING_STEPS = 60
-KINDS = ("append", "append", "rewrite", "rewrite", "overwrite", "batch", "cancel", "bad")
+KINDS = (*("append", "rewrite", "rows") * 2, "rows", "overwrite", "batch", "cancel", "bad")
+
+
+T = TypeVar("T")
 
 
 class Broken(AssertionError):
     """An invariant does not hold."""
-
-
-@dataclass
-class SimulatedClock:
-    """Time that the world moves. Wall time steps; boot time does not."""
-
-    boot: float = 0.0
-    skew_ms: int = 0
-
-    def now_ms(self) -> int:
-        """Return wall time."""
-        return builders.NOW_MS + int(self.boot * 1000) + self.skew_ms
-
-    def boot_s(self) -> float:
-        """Return boot time."""
-        return self.boot
-
-    def sleep(self, seconds: float) -> None:
-        """Let time pass."""
-        self.boot += seconds
 
 
 @dataclass
@@ -88,6 +81,7 @@ class World:
     proposals: list[Proposal] = field(default_factory=list)
     members: list[MemoryConsumer] = field(default_factory=list)
     travelling: list[Callable[[], None]] = field(default_factory=list)
+    row_steps: Steps = field(default_factory=Steps)
     depth: int = 0
     step: int = 0
     ids: int = 0
@@ -96,7 +90,8 @@ class World:
         self.dice = random.Random(self.seed)
         self.bus = MemoryBus(self.topics.declared(), self.clock.now_ms)
         self.stores = {root: MemoryStore(root, self.clock.now_ms) for root in ROOTS}
-        for version, rows in enumerate((builders.creation(), [builders.add("old")])):
+        found = [builders.info("CREATE TABLE"), FEATURE, METADATA]
+        for version, rows in enumerate((found, [builders.add("old")])):
             self._foreign_put(ROOTS[1], version, rows)
         logs = {ROOTS[0]: Log(self.stores[ROOTS[0]]), ROOTS[1]: Log(self.stores[ROOTS[1]], True)}
         self.history = History(self.bus, self.topics, logs)
@@ -216,7 +211,11 @@ class World:
             return
         rows = [builders.info(isBlindAppend=True), builders.add(f"other-{self._next()}")]
         if live and self.dice.random() < 0.4:
-            rows = [builders.info("DELETE"), builders.remove(self.dice.choice(live))]
+            path = self.dice.choice(sorted(live))
+            rows = [builders.info("DELETE"), _removal(live, path)]
+        elif live and self.dice.random() < 0.4:
+            deleted = self._row_writer(root).foreign(live)
+            rows = [builders.info("DELETE"), *deleted] if deleted else rows
         self._foreign_put(root, head + 1, rows)
 
     def _foreign_put(self, root: str, version: int, rows: list[dict[str, Any]]) -> None:
@@ -241,7 +240,8 @@ class World:
         }
         if root == ROOTS[1]:
             return builders.proposal(kind="register", read_version=0, **told)
-        return builders.create(**told)
+        told |= {"read_version": -1, "operation": Operation(name="CREATE TABLE")}
+        return builders.proposal(FEATURE, METADATA, **told)
 
     def _proposal(self, root: str, kind: str) -> Proposal:
         head, live = self._head(root), self._live(root)
@@ -253,14 +253,17 @@ class World:
         }
         if self.dice.random() < 0.15:
             told["deadline_ms"] = self.clock.now_ms() + self.dice.choice((-1_000, 500, 5_000))
-        new = builders.add(f"f{self._next()}")
+        new = added(self.dice, f"f{self._next()}")
+        if kind == "rows":
+            made = self._row_writer(root).proposal(live, told)
+            return made or builders.proposal(new, **told)
         if kind == "rewrite" and live:
-            read = self.dice.sample(live, self.dice.randint(1, min(3, len(live))))
-            rows = [*map(builders.remove, read[:2]), new]
+            read = self.dice.sample(sorted(live), self.dice.randint(1, min(3, len(live))))
+            rows = [*(_removal(live, path) for path in read[:2]), new]
             told |= {"reads": ReadSet(files=tuple(read)), "operation": Operation(name="DELETE")}
             return builders.proposal(*rows, **told)
         if kind == "overwrite" and live:
-            rows = [*map(builders.remove, live), new]
+            rows = [*(_removal(live, path) for path in live), new]
             return builders.proposal(*rows, **told, reads=ReadSet(whole_table=True))
         if kind == "batch":
             own = {"app_id": "stream", "version": self.dice.randint(0, 12)}
@@ -278,15 +281,11 @@ class World:
     def _head(self, root: str) -> int:
         return len(self.history.logs[root].names()) - 1
 
-    def _live(self, root: str) -> list[str]:
-        log = self.history.logs[root]
-        live: dict[str, None] = {}
-        for rows in log.entries:
-            for row in rows:
-                if "remove" in row:
-                    live.pop(row["remove"]["path"], None)
-            live |= {row["add"]["path"]: None for row in rows if "add" in row}
-        return list(live)
+    def _live(self, root: str) -> dict[str, LiveFile]:
+        return live_files(self.stores[root], self.history.logs[root].entries)
+
+    def _row_writer(self, root: str) -> RowWriter:
+        return RowWriter(self.dice, self.stores[root], self._next())
 
     def _id(self) -> UUID:
         return UUID(int=0x7000_8000_0000_0000_0000 + self._next())
@@ -301,11 +300,14 @@ class World:
         self.step += 1
         if not self.history.look():
             return
+        for step in self.row_steps.look(self.history):
+            for rule in ROW_INVARIANTS:
+                self._hold(rule, step)
         for invariant in ALWAYS:
-            self._hold(invariant)
+            self._hold(invariant, self.history)
 
-    def _hold(self, invariant: Callable[[History], str | None]) -> None:
-        broken = invariant(self.history)
+    def _hold(self, invariant: Callable[[T], str | None], seen: T) -> None:
+        broken = invariant(seen)
         if broken:
             name = getattr(invariant, "__name__", "?")
             raise Broken(f"seed {self.seed} broke {name} at step {self.step}: {broken}")
@@ -323,7 +325,7 @@ class World:
                 self._work(process)
             self._check()
         for invariant in AT_REST:
-            self._hold(invariant)
+            self._hold(invariant, self.history)
 
     def _doors(self) -> Doors:
         bus = StormyBus(self.bus, self.weather, self.members)
@@ -339,3 +341,8 @@ class World:
 
     def _store(self, root: str) -> LogStore:
         return StormyStore(self.stores[root], self.weather)
+
+
+def _removal(live: dict[str, LiveFile], path: str) -> dict[str, Any]:
+    vector = live[path].vector
+    return builders.remove(path, **({"deletionVector": vector} if vector else {}))

@@ -107,7 +107,7 @@ def _versions(state: TableState, candidate: Candidate, known: Known) -> Iterator
 def _revisions(state: TableState, candidate: Candidate) -> Iterator[Revision]:
     for version in range(candidate.read_version + 1, state.version + 1):
         winner = state.entries[version]
-        for path in concerned(candidate, winner):
+        for path in sorted(concerned(candidate, winner)):
             yield winner.revised[path]
 
 

@@ -54,10 +54,8 @@ class Bitmap:
     def __iter__(self) -> Iterator[int]:
         """Return the rows, ascending."""
         for block, container in self.blocks.items():
-            for byte, value in enumerate(container.bits):
-                if value:
-                    first = block * BLOCK + byte * 8
-                    yield from (first + bit for bit in range(8) if value >> bit & 1)
+            first = block * BLOCK
+            yield from (first + position for position in container)
 
     def __or__(self, other: "Bitmap") -> "Bitmap":
         return _combined(self, other, int.__or__, {**self.blocks, **other.blocks})

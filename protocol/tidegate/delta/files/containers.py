@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 import pyarrow as pa
@@ -62,6 +62,16 @@ class Container:
         for position in _words(self.content):
             found[position >> 3] |= 1 << (position & 7)
         return bytes(found)
+
+    def __iter__(self) -> Iterator[int]:
+        """Return the positions, ascending."""
+        if self.kind is Kind.BITMAP:
+            return iter(_positions(self.content))
+        words = _words(self.content)
+        if self.kind is Kind.ARRAY:
+            return iter(words)
+        pairs = zip(words[::2], words[1::2], strict=True)
+        return chain.from_iterable(range(start, start + more + 1) for start, more in pairs)
 
     def __contains__(self, position: int) -> bool:
         if self.kind is Kind.BITMAP:
