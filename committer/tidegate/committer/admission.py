@@ -103,7 +103,9 @@ def in_time(case: _Case) -> Rejection | None:
             advice="rerun",
         )
     age = 0 if since is None else case.place.now_ms - since
-    if case.candidate.content.adds and age > case.policy.files_age_max_ms:
+    candidate = case.candidate
+    brings_files = candidate.content.adds or any(one.inline is None for one in candidate.intents)
+    if brings_files and age > case.policy.files_age_max_ms:
         return flaw(
             "files_too_old",
             "files_since_ms",

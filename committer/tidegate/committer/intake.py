@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
+from pydantic import ValidationError
+
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import EMPTY, read_content
 from tidegate.committer.flaws import MALFORMED, TOO_LARGE, Flawed, flaw
@@ -19,6 +21,7 @@ from tidegate.delta.errors import MalformedRecord
 from tidegate.pipeline.codec import decode, parse_json
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import ClaimCheck, Proposal
+from tidegate.pipeline.row_intent import ROW_INTENT, RowIntent
 
 CLAIM_FOLDER: Final = "_tidegate/proposals/"
 KINDS: Final = frozenset({"commit", "cancel", "register", "verbatim"})
@@ -105,9 +108,11 @@ def with_claim(candidate: Candidate, content: bytes | None, policy: Policy) -> C
         return replace(candidate, flaw=flaw("claim_check", "claim_check", str(wrong), remedy))
     size = candidate.size + len(content)
     try:
-        claimed = read_content(_lines(content), policy)
-        check_apart(candidate.intents, claimed)
-        return replace(candidate, size=size, content=claimed)
+        rows = _lines(content)
+        claimed = read_content([row for row in rows if ROW_INTENT not in row], policy)
+        intents = read_intents(_intents(rows), policy)
+        check_apart(intents, claimed)
+        return replace(candidate, size=size, content=claimed, intents=intents)
     except Flawed as error:
         return replace(candidate, size=size, flaw=error.rejection)
 
@@ -125,7 +130,7 @@ def full_size(candidate: Candidate) -> int:
     return candidate.size + (claimed.size if claimed else 0)
 
 
-def _lines(content: bytes) -> list[Any]:
+def _lines(content: bytes) -> list[dict[str, Any]]:
     lines = [line for line in content.split(b"\n") if line.strip()]
     try:
         return [parse_json(line) for line in lines]
@@ -134,6 +139,16 @@ def _lines(content: bytes) -> list[Any]:
         raise Flawed(
             flaw(MALFORMED, "claim_check", what, "write newline-delimited JSON, an action a line")
         ) from error
+
+
+def _intents(rows: list[dict[str, Any]]) -> list[RowIntent]:
+    try:
+        return [RowIntent.model_validate(row[ROW_INTENT]) for row in rows if ROW_INTENT in row]
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        what = f"the file holds a row intent that is none: {first['msg']}"
+        remedy = "write it as the schema of proposals says"
+        raise Flawed(flaw(MALFORMED, "claim_check", what, remedy)) from error
 
 
 def _wrong_claim(proposal: Proposal, check: ClaimCheck, policy: Policy) -> Rejection | None:

@@ -25,9 +25,10 @@ class Operation(Message):
 
 
 class ClaimCheck(Message):
-    """Where the actions lie when they are too large for a record.
+    """Where the actions and row intents lie when they are too large for a record.
 
-    Shape: newline-delimited JSON, one action a line. `path` is relative to the table root.
+    Shape: newline-delimited JSON, one action a line, or one row intent under `dv_intent`. `path` is
+    relative to the table root.
     Units: `size` in bytes.
     """
 
@@ -84,8 +85,8 @@ class Proposal(Message):
             raise ValueError("a cancel names the proposal it gives up in `cancels`")
         if self.kind == "verbatim" and (self.exact_version is None or self.claim_check is None):
             raise ValueError("a verbatim proposal has `exact_version` and `claim_check`")
-        if self.actions and self.claim_check is not None:
-            raise ValueError("give `actions` or `claim_check`, not both")
+        if (self.actions or self.dv_intents) and self.claim_check is not None:
+            raise ValueError("give `actions` and `dv_intents`, or a `claim_check`, not both")
         return self
 
     @property

@@ -5,11 +5,14 @@ rows of one file, and the committer writes the vector that they make together.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import JsonValue, NonNegativeInt, StringConstraints
 
 from tidegate.pipeline.message import Message
+
+ROW_INTENT: Final = "dv_intent"
+"""The name of a row intent on its line of a claim check."""
 
 Purpose = Literal["delete", "update"]
 

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tidegate.delta.files import containers
 from tidegate.delta.files.containers import BLOCK, NO_BITS, Container, Kind
 
@@ -107,6 +110,21 @@ def of_rows(rows: Iterable[int]) -> Bitmap:
     return Bitmap(
         {block: containers.of_positions([row % BLOCK for row in some]) for block, some in blocks}
     )
+
+
+def of_mask(mask: pa.BooleanArray) -> Bitmap:
+    """Return the set of the rows at which a mask is true; null is not.
+
+    Spec: "Deletion Vector Format"
+    """
+    # Values under nulls may be anything, and a slice may begin within a byte.
+    whole = pc.fill_null(mask, False)
+    size = BLOCK * -(-len(whole) // BLOCK)
+    padded = pa.concat_arrays([whole, pa.array([False] * (size - len(whole)), pa.bool_())])
+    bits = memoryview(padded.buffers()[1] or b"")
+    step = len(NO_BITS)
+    found = (containers.of_bits(bytes(bits[at : at + step])) for at in range(0, size // 8, step))
+    return Bitmap({block: one for block, one in enumerate(found) if one is not None})
 
 
 def encode(bitmap: Bitmap) -> bytes:
