@@ -57,13 +57,11 @@ def wanted(
                 files.add(path)
         if burden(state, candidate, known) > vector_bytes_max:
             continue
-        revisions = list(_revisions(state, candidate))
-        for revision in revisions:
+        for revision in _revisions(state, candidate):
             pair = key_of(revision.before), key_of(revision.after)
             if pair not in known.growths:
                 growths[pair] = revision
-        for vector in _vectors(candidate, revisions, known):
-            vectors.setdefault(key_of(vector), vector)
+        vectors |= vectors_for(state, candidate, known)
     unread = {key: vector for key, vector in vectors.items() if key not in known.rows}
     return Wanted(frozenset(files), unread, growths, frozenset(versions))
 
@@ -72,11 +70,19 @@ def burden(state: TableState, candidate: Candidate, known: Known) -> int:
     """Return how many bytes of vectors have to be read for a candidate."""
     if not (candidate.intents or candidate.settles_for_less):
         return 0
-    needed = {
-        key_of(vector): vector.size_in_bytes
-        for vector in _vectors(candidate, _revisions(state, candidate), known)
-    }
-    return sum(needed.values())
+    needed = vectors_for(state, candidate, known)
+    return sum(vector.size_in_bytes for vector in needed.values())
+
+
+def vectors_for(
+    state: TableState, candidate: Candidate, known: Known
+) -> Mapping[str, DeletionVector]:
+    """Return the vectors whose rows decide over a candidate, by key, as far as they are known of.
+
+    Law: it grows with what is known of files, and with the log
+    """
+    revisions = _revisions(state, candidate)
+    return {key_of(vector): vector for vector in _vectors(candidate, revisions, known)}
 
 
 def _is_open(state: TableState, candidate: Candidate) -> bool:

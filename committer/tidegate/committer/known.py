@@ -38,16 +38,16 @@ class Known:
     adds: Mapping[int, Sequence[Add]] = field(default_factory=dict)
 
     def rows_of(self, vector: DeletionVector | None) -> Bitmap:
-        """Return the rows of a vector of the log."""
+        """Return the rows of a vector."""
         if vector is None:
             return NO_ROWS
         found = self.rows[key_of(vector)]
         assert isinstance(found, Bitmap), "an unreadable vector is noticed before its rows count"
         return found
 
-    def meant_by(self, intent: Intent) -> Bitmap | str:
-        """Return the rows that an intent deletes, or why they can't be read."""
-        return self.rows[key_of(intent.vector)] if intent.inline is None else intent.inline
+    def meant_by(self, intent: Intent) -> Bitmap:
+        """Return the rows that an intent deletes."""
+        return self.rows_of(intent.vector) if intent.inline is None else intent.inline
 
 
 NOTHING: Final = Known()

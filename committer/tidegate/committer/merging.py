@@ -71,7 +71,6 @@ class Merges:
         count = 0
         for intent in candidate.intents:
             rows = known.meant_by(intent)
-            assert isinstance(rows, Bitmap), "a member's rows can be read"
             tally = self.tallies.get(intent.path)
             if tally is None:
                 file = known.files[intent.path]

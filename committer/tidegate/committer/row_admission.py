@@ -15,7 +15,6 @@ from tidegate.committer.policy import Policy
 from tidegate.delta.actions import Add, DeletionVector
 from tidegate.delta.features.arithmetic import writer_features
 from tidegate.delta.features.properties import append_only, deletion_vectors_enabled
-from tidegate.delta.files.bitmap import Bitmap
 from tidegate.pipeline.outcome import Rejection
 
 _REREAD: Final = "read the table and propose again"
@@ -35,14 +34,21 @@ def too_heavy(policy: Policy) -> Rejection:
     return flaw(TOO_LARGE, "dv_intents", what, remedy, advice="rerun")
 
 
+def unreadable(vectors: Mapping[str, DeletionVector], known: Known) -> Rejection | None:
+    """Return which vector that decides over a proposal can't be read, or None."""
+    for key in sorted(vectors):
+        why = known.rows[key]
+        if isinstance(why, str):
+            remedy = "write or restore its file, whole, and propose again"
+            return flaw("vector_unreadable", "dv_intents", why, remedy, advice="rerun")
+    return None
+
+
 def wrong_rows(candidate: Candidate, known: Known) -> Rejection | None:
     """Return why the rows that a proposal names can't be what it says, or None."""
     for index, intent in enumerate(candidate.intents):
         where = f"dv_intents[{index}].rows"
         rows = known.meant_by(intent)
-        if isinstance(rows, str):
-            remedy = "write the vector's file first, whole, and propose again"
-            return flaw("vector_unreadable", where, rows, remedy, path=intent.path)
         if rows.last >= intent.num_records:
             what = f"hold row {rows.last} of {intent.path[:128]!r}, which has {intent.num_records}"
             remedy = "count the rows of the file from 0"
@@ -84,6 +90,7 @@ def wrong_files(
             what = f"{path[:128]!r} is no file of the table"
             return flaw("file_not_live", f"{where}.path", what, _REREAD, path=path)
         file = known.files[path]
+        assert live[path] == (key_of(file.deletion_vector) or None), "what was read is the head's"
         before = _vector_read(intent, file, winners)
         if unique_id(before) != intent.base:
             what = f"{path[:128]!r} had another deletion vector at read_version"
@@ -124,14 +131,7 @@ def _deleted_before(
 ) -> Rejection | None:
     if before is None:
         return None
-    gone = known.rows.get(key_of(before))
-    if isinstance(gone, str):
-        remedy = "restore the file of the vector, or rewrite the data file without its rows"
-        return flaw("vector_unreadable", f"{where}.base", str(gone), remedy, path=intent.path)
-    rows = known.meant_by(intent)
-    assert isinstance(gone, Bitmap), "the vector that a writer saw is asked for"
-    assert isinstance(rows, Bitmap), "unreadable rows are refused before"
-    if rows.is_apart_from(gone):
+    if known.meant_by(intent).is_apart_from(known.rows_of(before)):
         return None
     what = f"name rows of {intent.path[:128]!r} that were deleted when the table was read"
     return flaw("rows_deleted_before", f"{where}.rows", what, _REREAD, path=intent.path)

@@ -81,7 +81,6 @@ def rows_in_the_way(
         if gone is None:
             gone = known.rows_of(winner.revised[path].after)
         rows = known.meant_by(intent)
-        assert not isinstance(rows, str), "unreadable rows are refused before any conflict"
         if not rows.is_apart_from(gone):
             first = min(row for row in rows if row in gone)
             return f"deleted row {first} of {path!r} too", path

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tidegate.committer import admission, row_admission
-from tidegate.committer.asking import burden
+from tidegate.committer.asking import burden, vectors_for
 from tidegate.committer.conflicts import RULES_VERSION, Standing, check
 from tidegate.committer.grouping import fits
 from tidegate.committer.state import Settled
@@ -121,7 +121,10 @@ def inadmissible(view: View, command: Consider) -> Verdict | None:
 
 
 def unreadable_rows(view: View, command: Consider) -> Verdict | None:
-    """The rows that leave files can't be read, are none of theirs, or are too many to look at."""
+    """The rows that leave files can't be read, are none of theirs, or are too many to look at.
+
+    Asked before any conflict, for whether a file can be read is no fact of the log.
+    """
     candidate, state = command.candidate, view.state
     if not (candidate.intents or candidate.settles_for_less):
         return None
@@ -130,7 +133,9 @@ def unreadable_rows(view: View, command: Consider) -> Verdict | None:
     elif burden(state, candidate, view.known) > view.policy.vector_bytes_max:
         rejection = row_admission.too_heavy(view.policy)
     else:
-        rejection = row_admission.wrong_rows(candidate, view.known)
+        needed = vectors_for(state, candidate, view.known)
+        lost = row_admission.unreadable(needed, view.known)
+        rejection = lost or row_admission.wrong_rows(candidate, view.known)
     return _negative(view, command, rejection, is_log_fact=False) if rejection else None
 
 

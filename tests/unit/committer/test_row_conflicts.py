@@ -140,10 +140,11 @@ def test_rows_proposed_in_a_file_are_read(gate: Gate) -> None:
     assert gone(gate, "a") == [4, 5]
 
 
-def test_a_winner_whose_vector_is_lost_may_have_done_anything(gate: Gate) -> None:
+def test_where_a_vector_is_lost_no_row_of_its_file_is_deleted(gate: Gate) -> None:
     _, [stored] = in_file([of_rows([4])], UUID(int=9))
     write(gate, 2, remove("a"), add("a", deletionVector=stored.model_dump(by_alias=True)))
-    assert asked(gate, rows_of("a", [5]), **NOTHING_READ) == "concurrent_row_delete"
+    assert asked(gate, rows_of("a", [5])) == "vector_unreadable"
+    assert asked(gate, rows_of("a", [5]), **NOTHING_READ) == "vector_unreadable"
     assert asked(gate, rows_of("a", [5], base=stored.unique_id), read_version=2) == (
         "vector_unreadable"
     )
