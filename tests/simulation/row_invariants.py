@@ -79,6 +79,8 @@ def vectors_are_unions(step: Step) -> str | None:
     for path, rows in wanted.items():
         file = step.before[path]
         union = file.gone | rows
+        if union == file.gone and path not in removed:
+            continue
         if path not in removed or removed[path].get("deletionVector") != file.vector:
             return f"{step.name}: {path} did not leave with the vector that it had"
         if path not in after:

@@ -8,19 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.committer import predicates
+from tidegate.committer import feature_admission, predicates
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.conflicts import Basis
 from tidegate.committer.content import Content
 from tidegate.committer.flaws import PARTITION_VALUES, TOO_LARGE, flaw
-from tidegate.committer.persistent import PersistentMap
 from tidegate.committer.policy import STRICTNESS, Level, Policy
 from tidegate.committer.rows import NAME_CHARS_MAX, OUR_APPS
-from tidegate.committer.table_changes import dropped_feature, wrong_table
+from tidegate.committer.standing import Basis
+from tidegate.committer.table_changes import wrong_table
 from tidegate.delta.actions import Add, Cdc, Metadata
-from tidegate.delta.features.properties import append_only
 from tidegate.delta.schema import partitions
-from tidegate.delta.schema.types import STRING, parse_schema
+from tidegate.delta.schema.types import STRING
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Proposal
 
@@ -30,14 +28,10 @@ _LEVELS: Final = {level.lower(): level for level in STRICTNESS}
 
 @dataclass(frozen=True)
 class Place:
-    """Where and when: the table's root, what is in force there (None: no table yet), the time.
-
-    `read_id` is the `metaData.id` that a writer saw who read what the proposal says it read.
-    """
+    """Where and when: the table's root, as it was read (None: no table yet), and the time."""
 
     root: str
-    basis: Basis | None
-    read_id: str | None
+    read: Basis | None
     now_ms: int
 
 
@@ -47,6 +41,16 @@ class _Case:
     proposal: Proposal
     place: Place
     policy: Policy
+
+    @property
+    def after(self) -> Basis:
+        """The table that was read, with what the proposal writes of it."""
+        content, read = self.candidate.content, self.place.read
+        if read is not None:
+            return read.after(content.metadata, content.protocol)
+        assert content.metadata is not None, "a table begins with metaData"
+        assert content.protocol is not None, "a table begins with a protocol"
+        return Basis(content.metadata, content.protocol)
 
 
 Check = Callable[[_Case], Rejection | None]
@@ -80,13 +84,14 @@ def right_table(case: _Case) -> Rejection | None:
             f"is {case.proposal.table_root[:256]!r}, the table is registered at {case.place.root}",
             "propose with the registered root",
         )
-    if case.proposal.table_id == case.place.read_id:
+    read_id = case.place.read.metadata.id if case.place.read else None
+    if case.proposal.table_id == read_id:
         return None
     told = (case.proposal.table_id or "")[:64]
     return flaw(
         "other_table",
         "table_id",
-        f"is {told!r}, the table at read_version had the id {case.place.read_id!r}",
+        f"is {told!r}, the table at read_version had the id {read_id!r}",
         "read the table that is here and propose again",
     )
 
@@ -169,7 +174,7 @@ def well_named(case: _Case) -> Rejection | None:
 def legal_table(case: _Case) -> Rejection | None:
     """What is written of the table itself is legal, and this release can keep it."""
     content, place = case.candidate.content, case.place
-    if place.basis is None and not (content.metadata and content.protocol):
+    if place.read is None and not (content.metadata and content.protocol):
         return flaw(
             "bad_metadata",
             "actions",
@@ -178,31 +183,53 @@ def legal_table(case: _Case) -> Rejection | None:
         )
     if content.metadata is None and content.protocol is None:
         return None
-    return wrong_table(content, place.basis, place.root, case.policy)
+    return wrong_table(content, place.read, place.root, case.policy)
+
+
+def legal_drop(case: _Case) -> Rejection | None:
+    """A feature is dropped by DROP FEATURE only, alone, and when nothing uses it."""
+    if case.place.read is None or case.candidate.content.protocol is None:
+        return None
+    return feature_admission.wrong_drop(case.candidate, case.place.read, case.after)
+
+
+def legal_by_features(case: _Case) -> Rejection | None:
+    """Vectors, domains and new files are such as the table's features allow."""
+    content = case.candidate.content
+    if not (content.adds or content.domains):
+        return None
+    after = case.after
+    return (
+        feature_admission.wrong_vector(case.candidate, after)
+        or feature_admission.uncounted_rows(case.candidate, after)
+        or feature_admission.wrong_domain(case.candidate, after)
+    )
 
 
 def partitioned_alike(case: _Case) -> Rejection | None:
     """Each file has a value, of the right type, for each partition column and for nothing else."""
-    content, basis = case.candidate.content, case.place.basis
-    metadata = content.metadata or (basis.metadata if basis else None)
-    if metadata is None or not (content.adds or content.changes):
-        return None
-    columns = metadata.partition_columns
-    kinds = {one.name: one.kind for one in parse_schema(metadata.schema_string)} if columns else {}
+    content = case.candidate.content
+    return unlike_partitioning(content, case.after) if content.adds or content.changes else None
+
+
+def unlike_partitioning(content: Content, basis: Basis) -> Rejection | None:
+    """Return which file does not go with a table's partitioning, or None."""
+    kinds = basis.partition_kinds
+    columns = kinds.keys()
     files: tuple[Add | Cdc, ...] = (*content.adds, *content.changes)
     for file in files:
         values = file.partition_values
-        if values.keys() != set(columns):
+        if values.keys() != columns:
             return flaw(
                 PARTITION_VALUES,
                 f"{file.wire_name}.partitionValues",
                 f"{file.path[:128]!r} has values for {sorted(values)[:20]}, the table is "
-                f"partitioned by {list(columns)}",
+                f"partitioned by {sorted(columns)}",
                 "give exactly those, by their physical names",
                 path=file.path,
             )
         for name, text in values.items():
-            kind = kinds.get(name, STRING)
+            kind = kinds[name]
             if kind == STRING or not text:
                 continue
             try:
@@ -225,65 +252,7 @@ ADMISSION: Final[tuple[Check, ...]] = (
     understood,
     well_named,
     legal_table,
+    legal_drop,
+    legal_by_features,
     partitioned_alike,
 )
-
-
-def wrong_at_head(
-    candidate: Candidate, basis: Basis, live: PersistentMap[str, str | None]
-) -> Rejection | None:
-    """Return why a proposal does not go with the table as it is at its head, or None.
-
-    Asked after the conflict rules: what a winner did to the table, they tell better.
-    """
-    content = candidate.content
-    if content.protocol is not None:
-        dropped = dropped_feature(content.protocol, basis)
-        if dropped is not None:
-            return dropped
-    for remove in content.removes:
-        if remove.data_change and append_only(basis.metadata):
-            return flaw(
-                "append_only",
-                "actions",
-                f"{remove.path[:128]!r} is removed from a table that only takes appends",
-                "unset delta.appendOnly first",
-                path=remove.path,
-            )
-    return _dead_file(content, live) or _live_file(content, live)
-
-
-def _dead_file(content: Content, live: PersistentMap[str, str | None]) -> Rejection | None:
-    vectors = content.removed_vectors
-    dead = next((path for path in sorted(content.removed) if path not in live), None)
-    if dead is not None:
-        what = f"{dead[:128]!r} is removed, and is no file of the table"
-    else:
-        changed = (path for path in sorted(content.removed) if live[path] != vectors.get(path))
-        dead = next(changed, None)
-        what = f"{(dead or '')[:128]!r} is removed with another deletion vector than it has"
-    if dead is None:
-        return None
-    advice = "read the table and propose again"
-    return flaw("removed_file_not_live", "actions", what, advice, path=dead)
-
-
-def _live_file(content: Content, live: PersistentMap[str, str | None]) -> Rejection | None:
-    for add, (path, _) in zip(content.adds, content.added, strict=True):
-        if path in live and (add.data_change or live[path] is not None):
-            return flaw(
-                "added_file_live",
-                "actions",
-                f"{path[:128]!r} is in the table already",
-                "write new rows under a new name",
-                path=path,
-            )
-        if not (add.data_change or content.removes or path in live):
-            return flaw(
-                "rows_from_nowhere",
-                "actions",
-                f"{path[:128]!r} joins without changing data, and no file leaves",
-                "say dataChange, or remove the files whose rows it holds",
-                path=path,
-            )
-    return None

@@ -68,7 +68,7 @@ def _stated(candidate: Candidate, winner: Entry, known: Known) -> Mapping[str, A
     if winner.proposal_id is not None:
         adds = winner.adds
     elif needs_statistics(candidate, winner):
-        adds = known.adds.get(winner.version)
+        adds = known.adds.get(winner.version, winner.adds)
     if adds is None:
         return None
     return {canonical(add.path): add for add in adds}

@@ -1,6 +1,7 @@
 """A candidate: a proposal as the machine considers it, with what follows from its bytes alone."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from uuid import UUID
 
@@ -32,6 +33,13 @@ CHANGES_DATA = frozenset(
 )
 """Operations that change rows by their nature, whatever their actions say."""
 
+BACKFILL = "ROW TRACKING BACKFILL"
+UNBACKFILL = "ROW TRACKING UNBACKFILL"
+"""Operations that give files row ids, or take these away, and change nothing else."""
+
+REPLACES_TABLE = frozenset(name for name in CHANGES_DATA if "REPLACE TABLE" in name)
+"""Operations after which the table is another one under the old name."""
+
 _WHOLE_TABLE = ReadSet(whole_table=True)
 
 
@@ -41,7 +49,7 @@ class Candidate:
 
     Its identity is (`id`, `sha256`), the hash being of the record's value. `flaw` says why it can't
     be committed whatever the table holds; `proposal` is absent where the record is no proposal but
-    its id, table and read version could be read.
+    its id, table and read version could be read. `tags` is what the commit will say of itself.
     Units: `size` in bytes.
     """
 
@@ -55,6 +63,7 @@ class Candidate:
     content: Content = EMPTY
     flaw: Rejection | None = None
     intents: tuple[Intent, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_cancel(self) -> bool:
@@ -103,7 +112,23 @@ class Candidate:
             self.is_blind_append
             and not (content.metadata or content.protocol or content.domains)
             and not (self.reads.app_ids or self.reads.domains)
+            and not (content.has_row_ids or self.only_moves_row_ids)
         )
+
+    @property
+    def is_backfill(self) -> bool:
+        """Whether it gives row ids to files that have none."""
+        return self.operation == BACKFILL
+
+    @property
+    def is_unbackfill(self) -> bool:
+        """Whether it takes row ids away."""
+        return self.operation == UNBACKFILL
+
+    @property
+    def only_moves_row_ids(self) -> bool:
+        """Whether files are added again only for their row ids: what winners added is no matter."""
+        return self.operation in (BACKFILL, UNBACKFILL)
 
     @cached_property
     def txns(self) -> tuple[Txn, ...]:

@@ -19,6 +19,7 @@ from tidegate.committer import intake, machine, recovery
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.entries import Entry
+from tidegate.committer.late import follows_untimed
 from tidegate.committer.machine import Landed, Plan, Terms
 from tidegate.committer.rebase import Attempt, Encoded, Origin, encode
 from tidegate.committer.shelf import Shelf
@@ -187,6 +188,7 @@ class Desk:
         if oldest_read + 1 < self.state.window_start:
             self.state = recovery.reach_back(self.store, self.state, oldest_read)
         self._redeem_claims()
+        self.state = recovery.complete(self.store, self.state, self._batch())
         return self.state
 
     def _batch(self) -> Sequence[Candidate]:
@@ -236,6 +238,8 @@ class Desk:
 
     def _encode(self, state: TableState, plan: Plan) -> Encoded:
         now_ms = self.doors.clock.now_ms()
+        if follows_untimed(state, plan.group.members):
+            now_ms = max(now_ms, recovery.written_ms(self.store, state.version) + 1)
         if state.timestamp > now_ms + AHEAD_MS:
             ahead_ms = state.timestamp - now_ms
             log_event(

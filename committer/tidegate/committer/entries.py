@@ -3,12 +3,12 @@
 An entry is made from the commit file alone, so that every committer remembers the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
-from tidegate.committer.candidate import Candidate
+from tidegate.committer.candidate import BACKFILL, UNBACKFILL, Candidate
 from tidegate.committer.content import PartitionValues, canonical, vectors_of
 from tidegate.delta.actions import (
     Add,
@@ -16,9 +16,12 @@ from tidegate.delta.actions import (
     DomainMetadata,
     Metadata,
     Protocol,
+    Remove,
     Txn,
 )
 from tidegate.delta.commit import Commit
+from tidegate.delta.features.row_tracking import DOMAIN as ROW_TRACKING
+from tidegate.delta.features.row_tracking import mark_in
 from tidegate.delta.files.bitmap import Bitmap
 from tidegate.pipeline.provenance import Provenance, of
 
@@ -39,9 +42,10 @@ class Entry:
 
     `added` holds canonical paths with their partition values, `vectors` the deletion vectors of
     those that have one; `removed` canonical paths; `revised` the files among them that came back
-    with another vector. `author` tells whether the entry has our provenance.
-    `proposal_id`, `adds` and `deletes`, the rows that leave files which stay, are set on a member
-    of a group that has not landed yet.
+    with another vector. `author` tells whether the entry has our provenance; `is_timed` whether it
+    carries its own timestamp. `proposal_id` and `deletes`, the rows that leave files which stay,
+    are set on a member of a group that has not landed yet. `adds` are the added files in full: of
+    such a member, and where they have been read again, for a proposal that repeats them.
     Units: `size` in bytes; `timestamp` in ms since the Unix epoch.
     """
 
@@ -62,7 +66,9 @@ class Entry:
     sha256: str = ""
     size: int = 0
     proposal_id: UUID | None = None
-    adds: tuple[Add, ...] = ()
+    changes_data: bool = True
+    is_timed: bool = False
+    adds: tuple[Add, ...] | None = None
     deletes: Mapping[str, Bitmap] = field(default_factory=dict)
 
     @property
@@ -74,6 +80,24 @@ class Entry:
     def changes_table(self) -> bool:
         """Whether the schema, the properties or the protocol were written."""
         return self.metadata is not None or self.protocol is not None
+
+    @property
+    def is_backfill(self) -> bool:
+        """Whether it gave row ids to files that had none, and nothing else."""
+        return self.operation == BACKFILL and not self.changes_data
+
+    @property
+    def only_moves_row_ids(self) -> bool:
+        """Whether it added files again only to give them row ids, or to take these away."""
+        return self.operation in (BACKFILL, UNBACKFILL) and not self.changes_data
+
+    @property
+    def row_mark(self) -> int | None:
+        """The high-water mark of row ids that it set, or None."""
+        if not self.domains:
+            return None
+        marks = [mark_in(one) for one in self.domains if one.domain == ROW_TRACKING]
+        return marks[0] if marks else None
 
     @property
     def app_ids(self) -> frozenset[str]:
@@ -90,13 +114,15 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
         added=tuple((canonical(add.path), add.partition_values) for add in commit.adds),
         vectors=vectors_of(commit.adds),
         removed=frozenset(canonical(remove.path) for remove in commit.removes),
-        revised=_revised(commit),
+        revised=revisions(commit.removes, commit.adds),
         is_blind_append=commit.is_blind_append,
         is_identity_only=str(tags.get(IDENTITY_ONLY)).lower() == "true",
         metadata=commit.metadata,
         protocol=commit.protocol,
         txns=tuple(commit.txns),
         domains=tuple(commit.domains),
+        changes_data=_changes_data(commit.adds, commit.removes),
+        is_timed=info is not None and info.in_commit_timestamp is not None,
         provenance=of(commit),
         operation=info.operation if info else None,
         timestamp=_timestamp(commit),
@@ -115,7 +141,10 @@ def member_entry(candidate: Candidate, version: int, deletes: Mapping[str, Bitma
         version=version,
         added=content.added,
         removed=content.removed | deletes.keys(),
+        vectors=content.vectors,
+        revised=revisions(content.removes, content.adds),
         is_blind_append=candidate.is_blind_append,
+        changes_data=bool(deletes) or _changes_data(content.adds, content.removes),
         metadata=content.metadata,
         protocol=content.protocol,
         txns=candidate.txns,
@@ -127,8 +156,8 @@ def member_entry(candidate: Candidate, version: int, deletes: Mapping[str, Bitma
     )
 
 
-def _revised(commit: Commit) -> dict[str, Revision]:
-    removes, adds = list(commit.removes), list(commit.adds)
+def revisions(removes: Sequence[Remove], adds: Sequence[Add]) -> dict[str, Revision]:
+    """Return the files that leave and come back with another vector."""
     if not removes or not adds:
         return {}
     before = {canonical(remove.path): remove.deletion_vector for remove in removes}
@@ -138,6 +167,10 @@ def _revised(commit: Commit) -> dict[str, Revision]:
         for path in before.keys() & after.keys()
         if before[path] != after[path]
     }
+
+
+def _changes_data(adds: Iterable[Add], removes: Iterable[Remove]) -> bool:
+    return any(add.data_change for add in adds) or any(one.data_change for one in removes)
 
 
 def _timestamp(commit: Commit) -> int | None:

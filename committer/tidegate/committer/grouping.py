@@ -59,6 +59,7 @@ class Group:
         self.nature: Nature = "bare"
         self.has_changes = False
         self.changes_table = False
+        self.moves_row_ids = False
         self.actions = 0
         self.size = 0
 
@@ -82,6 +83,7 @@ class Group:
         self.nature = self.nature if own == "bare" else own
         self.has_changes = self.has_changes or bool(content.changes)
         self.changes_table = self.changes_table or self.winners[-1].changes_table
+        self.moves_row_ids = self.moves_row_ids or candidate.only_moves_row_ids
         self.actions += len(content.lines) + len(candidate.txns)
         self.size += candidate.size
         return place
@@ -107,6 +109,11 @@ def the_table_changes_alone(group: Group, candidate: Candidate) -> bool:
     """Schema, properties and protocol are written in an entry of their own."""
     alone = candidate.content.metadata or candidate.content.protocol
     return not (alone or group.changes_table)
+
+
+def row_ids_move_alone(group: Group, candidate: Candidate) -> bool:
+    """A backfill is known to others by the name of its entry, which then names nothing else."""
+    return not (candidate.only_moves_row_ids or group.moves_row_ids)
 
 
 def like_with_like(group: Group, candidate: Candidate) -> bool:
@@ -155,6 +162,7 @@ def one_of_each_domain(group: Group, candidate: Candidate) -> bool:
 
 SHARING: Final[tuple[Sharing, ...]] = (
     the_table_changes_alone,
+    row_ids_move_alone,
     like_with_like,
     change_files_for_all_or_none,
     no_path_twice,

@@ -29,9 +29,13 @@ class Terms:
 
 @dataclass(frozen=True)
 class Landed:
-    """A version stands in the log: ours or another's."""
+    """A version stands in the log: ours or another's.
+
+    Units: `written_ms`, when its file was written where that is looked at, since the Unix epoch.
+    """
 
     entry: Entry
+    written_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,11 @@ def decide(view: View, command: Consider) -> Verdict:
     """Return what becomes of a candidate if the group's entry lands."""
     steps = CANCEL_STEPS if command.candidate.is_cancel else STEPS
     for step in steps:
-        verdict = step(view, command)
-        if verdict is not None:
-            return verdict
+        answer = step(view, command)
+        if isinstance(answer, Verdict):
+            return answer
+        if answer is not None:
+            command = answer
     place = len(view.group.members)
     return Verdict(command.candidate, "committed", "membership", view.group.version, place)
 
@@ -75,7 +81,7 @@ def plan(
         if verdict.needs == "another entry":
             break
         if verdict.needs == "membership":
-            group.take(candidate, known)
+            group.take(verdict.candidate, known)
         elif verdict.needs == "refusal":
             assert verdict.rejection is not None, "a refusal says why"
             group.refuse(candidate, target_of(candidate), verdict.rejection)
@@ -86,4 +92,4 @@ def plan(
 
 def evolve(state: TableState, event: Landed) -> TableState:
     """Return the state after a version that stands in the log, whoever wrote it."""
-    return advance(state, event.entry)
+    return advance(state, event.entry, event.written_ms)

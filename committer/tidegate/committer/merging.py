@@ -6,19 +6,18 @@ other attempt uses.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
 
-import orjson
-
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.content import PartitionValues, canonical, vector_text
-from tidegate.committer.entries import Revision
+from tidegate.committer.content import EMPTY, Content, canonical, vector_text, vectors_of
+from tidegate.committer.entries import Revision, revisions
 from tidegate.committer.known import Known
 from tidegate.committer.row_admission import row_count
-from tidegate.delta.actions import Action, Add, DeletionVector, Remove
+from tidegate.committer.rows import Line, add_line, body_of
+from tidegate.delta.actions import Add, DeletionVector, Remove
 from tidegate.delta.files.bitmap import Bitmap, encode
 from tidegate.delta.files.containers import BLOCK, Container, of_bits
 from tidegate.delta.files.deletion_vectors import in_file, inline, path_of
@@ -29,10 +28,14 @@ INLINE_BYTES_MAX: Final = 1_024
 
 
 class Tally:
-    """The rows of one file that are gone: those of its vector, and those of the members so far."""
+    """The rows of one file that are gone: those of its vector, and those of the members so far.
+
+    `count` is how many of them the members were the first to delete.
+    """
 
     def __init__(self, file: Add, before: Bitmap) -> None:
         self.file = file
+        self.count = 0
         self._before = before
         self._touched: dict[int, int] = {}
 
@@ -46,6 +49,7 @@ class Tally:
             bits = int.from_bytes(container.bits, "little")
             count += (bits & ~gone).bit_count()
             self._touched[block] = gone | bits
+        self.count += count
         return count
 
     @property
@@ -66,7 +70,10 @@ class Merges:
     tallies: dict[str, Tally] = field(default_factory=dict)
 
     def take(self, candidate: Candidate, known: Known) -> tuple[dict[str, Bitmap], int]:
-        """Add a member; return what it deletes of each file, and how many rows were still there."""
+        """Add a member; return what it deletes of each file, and how many rows were still there.
+
+        A file of which every row was gone already is not among them: nothing happens to it.
+        """
         deletes: dict[str, Bitmap] = {}
         count = 0
         for intent in candidate.intents:
@@ -75,71 +82,70 @@ class Merges:
             if tally is None:
                 file = known.files[intent.path]
                 tally = self.tallies[intent.path] = Tally(file, known.rows_of(file.deletion_vector))
-            deletes[intent.path] = rows
-            count += tally.take(rows)
+            lost = tally.take(rows)
+            count += lost
+            if lost:
+                deletes[intent.path] = rows
         return deletes, count
 
 
 @dataclass(frozen=True)
 class Effects:
-    """What merges come to in an entry: its lines, what is remembered of them, and a file to write.
+    """What merges come to in an entry.
 
-    `files` are the files that come back, by canonical path; `written` the path and bytes of the
-    file of vectors, where there is one.
+    `content` are the files that leave and those that come back, `files` the latter by canonical
+    path; `rows` are those of the new vectors, by key; `written` the path and bytes of the file of
+    vectors, where there is one.
     """
 
-    lines: tuple[bytes, ...] = ()
-    added: tuple[tuple[str, PartitionValues], ...] = ()
-    removed: frozenset[str] = frozenset()
-    vectors: Mapping[str, str] = field(default_factory=dict)
-    revised: Mapping[str, Revision] = field(default_factory=dict)
+    content: Content = EMPTY
     files: Mapping[str, Add] = field(default_factory=dict)
     rows: Mapping[str, Bitmap] = field(default_factory=dict)
+    revised: Mapping[str, Revision] = field(default_factory=dict)
     written: tuple[str, bytes] | None = None
+
+    def as_written(self, lines: Iterable[Line]) -> "Effects":
+        """Return the effects with those files only that stand in the log to the letter."""
+        there = {line for line in lines if isinstance(line, bytes)}
+        files = {path: file for path, file in self.files.items() if add_line(file) in there}
+        return replace(self, files=files)
 
 
 NO_EFFECTS: Final = Effects()
 
 
-def effects(merges: Merges, now_ms: int, name: UUID) -> Effects:
+def effects(merges: Merges, name: UUID) -> Effects:
     """Return what merges come to. `name` is new: it names the file of vectors, if one is needed."""
-    if not merges.tallies:
+    tallies = [tally for _, tally in sorted(merges.tallies.items()) if tally.count]
+    if not tallies:
         return NO_EFFECTS
-    tallies = [merges.tallies[path] for path in sorted(merges.tallies)]
     sets = [tally.rows for tally in tallies]
-    vectors, written = _described(
-        [
-            None if len(rows) == row_count(tally.file) else rows
-            for tally, rows in zip(tallies, sets, strict=True)
-        ],
-        name,
-    )
-    removes = [_removal(tally.file, now_ms) for tally in tallies]
+    pairs = list(zip(tallies, sets, strict=True))
+    needed = [None if len(rows) == row_count(tally.file) else rows for tally, rows in pairs]
+    vectors, written = _described(needed, name)
+    removes = tuple(_removal(tally.file) for tally in tallies)
     back = [
         _revised(tally.file, vector)
         for tally, vector in zip(tallies, vectors, strict=True)
         if vector is not None
     ]
-    files = {canonical(file.path): file for file in back}
+    coming = EMPTY.with_more(back)
+    content = replace(
+        coming,
+        lines=(*map(body_of, removes), *coming.lines),
+        removes=removes,
+        removed=frozenset(canonical(tally.file.path) for tally in tallies),
+        removed_vectors=vectors_of(removes),
+    )
     return Effects(
-        lines=tuple(_line(action) for action in (*removes, *back)),
-        added=tuple((path, file.partition_values) for path, file in files.items()),
-        removed=frozenset(merges.tallies),
-        vectors={
-            path: vector_text(file.deletion_vector)
-            for path, file in files.items()
-            if file.deletion_vector is not None
-        },
-        revised={
-            path: Revision(merges.tallies[path].file.deletion_vector, file.deletion_vector)
-            for path, file in files.items()
-        },
-        files=files,
+        content=content,
+        files={canonical(file.path): file for file in back},
         rows={
             vector_text(vector): rows
             for vector, rows in zip(vectors, sets, strict=True)
             if vector is not None
         },
+        revised=revisions(removes, back),
         written=written,
     )
 
@@ -162,11 +168,10 @@ def _is_large(rows: Bitmap) -> bool:
     return len(encode(rows)) > INLINE_BYTES_MAX
 
 
-def _removal(file: Add, now_ms: int) -> Remove:
+def _removal(file: Add) -> Remove:
     return Remove(
         path=file.path,
         data_change=True,
-        deletion_timestamp=now_ms,
         extended_file_metadata=True,
         partition_values=file.partition_values,
         size=file.size,
@@ -216,7 +221,3 @@ def _past_space(text: str, at: int) -> int:
     while at < len(text) and text[at] in " \t\r\n":
         at += 1
     return at
-
-
-def _line(action: Action) -> bytes:
-    return orjson.dumps(action.to_row()) + b"\n"

@@ -4,7 +4,7 @@ Nothing here outlives a lost race: the same proposals are encoded anew for the n
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
@@ -14,15 +14,17 @@ from pydantic import JsonValue
 from tidegate.committer.admission import table_level
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import RULES_VERSION
-from tidegate.committer.entries import Entry
+from tidegate.committer.content import EMPTY, Content
+from tidegate.committer.entries import IDENTITY_ONLY, Entry, revisions
 from tidegate.committer.grouping import Group
+from tidegate.committer.late import assigned, draft_of, tags_of
 from tidegate.committer.merging import NO_EFFECTS, Effects, effects
 from tidegate.committer.policy import STRICTNESS, Level
-from tidegate.committer.rows import dated
 from tidegate.committer.state import TableState
 from tidegate.delta.actions import Action, Add, CommitInfo, Metadata, Txn
 from tidegate.delta.commit import sha256
 from tidegate.delta.features.properties import in_commit_timestamps_enabled
+from tidegate.delta.features.timestamps import next_timestamp
 from tidegate.pipeline.provenance import Accepted, Provenance, Refused
 
 REFUSALS: Final = "TIDEGATE REFUSALS"
@@ -73,16 +75,18 @@ class Encoded:
 def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) -> Encoded:
     """Return the entry that makes a group's verdicts true."""
     assert not group.is_empty, "an entry says something"
-    now_ms = max(attempt.now_ms, state.timestamp + 1)
-    contents = [member.content for member in group.members]
-    metadata = next((one.metadata for one in contents if one.metadata), None)
-    protocol = next((one.protocol for one in contents if one.protocol), None)
+    now_ms = next_timestamp(attempt.now_ms, state.timestamp)
+    merged = effects(group.merges, attempt.token)
+    bearers = (*group.members, *_bearer(group, merged.content))
+    draft = assigned(draft_of(state, bearers, now_ms))
+    contents = [one.content for one in bearers]
+    metadata = draft.after.metadata if any(one.metadata for one in contents) else None
+    protocol = draft.after.protocol if any(one.protocol for one in contents) else None
     provenance = _provenance(group, origin)
-    merged = effects(group.merges, now_ms, attempt.token)
-    in_force = metadata or state.basis.metadata
-    info = _info(state, group, in_force).with_(
+    timed = in_commit_timestamps_enabled(draft.after.metadata)
+    info = _info(state, group, draft.after.metadata).with_(
         timestamp=now_ms,
-        in_commit_timestamp=now_ms if in_commit_timestamps_enabled(in_force) else None,
+        in_commit_timestamp=now_ms if timed else None,
         engine_info=_engine(group, origin),
         txn_id=str(attempt.token),
         tidegate=provenance.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
@@ -95,30 +99,42 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
     content = b"".join(
         (
             *(_line(action) for action in head),
-            *(dated(line, now_ms) for one in contents for line in one.lines),
-            *merged.lines,
+            *(line for own in draft.lines for line in own if isinstance(line, bytes)),
+            *(_line(domain) for domain in draft.domains),
             *(_line(txn) for txn in txns),
         )
     )
     entry = Entry(
         version=group.version,
-        added=(*(file for one in contents for file in one.added), *merged.added),
-        vectors=merged.vectors,
-        removed=merged.removed.union(*(one.removed for one in contents)),
-        revised=merged.revised,
+        added=tuple(file for one in contents for file in one.added),
+        vectors={path: vector for one in contents for path, vector in one.vectors.items()},
+        removed=frozenset().union(*(one.removed for one in contents)),
+        revised={
+            path: revision
+            for one in contents
+            for path, revision in revisions(one.removes, one.adds).items()
+        },
         is_blind_append=bool(info.is_blind_append),
+        is_identity_only=IDENTITY_ONLY in (info.tags or {}),
         metadata=metadata,
         protocol=protocol,
         txns=txns,
-        domains=tuple(domain for one in contents for domain in one.domains),
+        domains=(*(domain for one in contents for domain in one.domains), *draft.domains),
+        changes_data=any(winner.changes_data for winner in group.winners),
+        is_timed=timed,
         provenance=provenance,
         operation=info.operation,
         timestamp=now_ms,
         sha256=sha256(content),
         size=len(content),
     )
-    adds = (*(add for one in contents for add in one.adds), *merged.files.values())
-    return Encoded(content, entry, adds, merged)
+    kept = merged.as_written(line for own in draft.lines[-1:] for line in own)
+    return Encoded(content, entry, tuple(add for one in contents for add in one.adds), kept)
+
+
+def _bearer(group: Group, content: Content) -> Sequence[Candidate]:
+    """Return who brings what the members' row deletes come to together, where they have any."""
+    return [replace(group.members[0], content=content, tags={})] if content is not EMPTY else []
 
 
 def _info(state: TableState, group: Group, metadata: Metadata) -> CommitInfo:
@@ -134,6 +150,7 @@ def _info(state: TableState, group: Group, metadata: Metadata) -> CommitInfo:
         isolation_level=level,
         read_version=None if read_version < 0 else read_version,
         user_metadata=_only({one.proposal.user_metadata for one in members if one.proposal}),
+        tags=tags_of(members, state) or None,
     )
 
 

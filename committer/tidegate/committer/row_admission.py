@@ -6,14 +6,13 @@ from typing import Any, Final
 import orjson
 
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.conflicts import Basis
 from tidegate.committer.entries import Entry
 from tidegate.committer.flaws import TOO_LARGE, flaw
 from tidegate.committer.intents import Intent
 from tidegate.committer.known import Known, key_of, unique_id
 from tidegate.committer.policy import Policy
+from tidegate.committer.standing import Basis
 from tidegate.delta.actions import Add, DeletionVector
-from tidegate.delta.features.arithmetic import writer_features
 from tidegate.delta.features.properties import append_only, deletion_vectors_enabled
 from tidegate.pipeline.outcome import Rejection
 
@@ -68,7 +67,7 @@ def may_not_delete(candidate: Candidate, basis: Basis) -> Rejection | None:
     if on:
         what = f"the table has {min(on)}, with which files have no deletion vectors"
         return flaw("deletion_vectors_off", "dv_intents", what, "rewrite the files instead")
-    listed = "deletionVectors" in writer_features(basis.protocol)
+    listed = "deletionVectors" in basis.features
     if listed and deletion_vectors_enabled(metadata):
         return None
     what = "the table takes no new deletion vectors"

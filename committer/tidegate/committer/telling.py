@@ -195,13 +195,15 @@ class Telling:
 
 
 def _assigned(candidate: Candidate, entry: Entry | None) -> dict[str, JsonValue]:
-    """Return what was assigned late: the vector of each file that lost rows, null for a file that
-    has none left, and how many rows the proposal was the first to delete."""
+    """Return what was assigned late: the vector of each file that lost rows in the entry, null for
+    a file that has none left, and how many rows the proposal was the first to delete."""
     origin = entry.provenance if entry else None
     if entry is None or origin is None or not candidate.intents:
         return {}
     vectors: dict[str, JsonValue] = {}
     for intent in candidate.intents:
+        if intent.path not in entry.removed:
+            continue
         revision = entry.revised.get(intent.path)
         after = revision.after if revision else None
         vectors[intent.path] = after.model_dump(by_alias=True, exclude_none=True) if after else None

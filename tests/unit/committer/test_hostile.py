@@ -87,6 +87,12 @@ def with_metadata(**fields: Any) -> Row:
     return {"metaData": {**metadata()["metaData"], **fields}}
 
 
+def with_vector(**fields: Any) -> Row:
+    """Return an add with a deletion vector in a file of the table, some fields of it replaced."""
+    vector = {"storageType": "u", "pathOrInlineDv": "0" * 20, "sizeInBytes": 34, "offset": 1}
+    return add("a", deletionVector={**vector, "cardinality": 1, **fields})
+
+
 MALFORMED_ACTIONS: tuple[tuple[str, Row], ...] = (
     ("malformed", {}),
     ("malformed", {"add": None}),
@@ -133,25 +139,29 @@ MALFORMED_ACTIONS: tuple[tuple[str, Row], ...] = (
     ("malformed", changed("txn", version=-1)),
     ("not_supported", changed("txn", appId="tidegate/t/0")),
     ("too_large", changed("txn", appId="a" * 2_000)),
-    ("not_supported", changed("domainMetadata", domain="delta.rowTracking")),
+    ("reserved_domain", changed("domainMetadata", domain="delta.rowTracking")),
+    ("reserved_domain", changed("domainMetadata", domain="delta.mine")),
+    ("domains_not_supported", changed("domainMetadata", domain="mine")),
+    ("domains_not_supported", changed("domainMetadata", domain="delta.clustering")),
     ("too_large", changed("domainMetadata", domain="d" * 2_000)),
     ("not_supported", builders.info()),
     ("not_supported", {"checkpointMetadata": {"version": 1}}),
     ("not_supported", {"sidecar": {"path": "x"}}),
     ("not_supported", {"unheardOf": {}}),
     ("not_supported", {"Add": add("a")["add"]}),
-    (
-        "not_supported",
-        add(
-            "a",
-            deletionVector={
-                "storageType": "i",
-                "pathOrInlineDv": "",
-                "sizeInBytes": 1,
-                "cardinality": 1,
-            },
-        ),
-    ),
+    ("malformed", with_vector(storageType="i", pathOrInlineDv="")),
+    ("malformed", with_vector(storageType="i", pathOrInlineDv="no z85 at all")),
+    ("malformed", with_vector(pathOrInlineDv="too short")),
+    ("malformed", with_vector(pathOrInlineDv="../" + "0" * 20)),
+    ("malformed", with_vector(cardinality=-1)),
+    ("malformed", with_vector(sizeInBytes=-1)),
+    ("malformed", with_vector(offset=-1)),
+    ("not_supported", with_vector(storageType="p", pathOrInlineDv="file:///elsewhere")),
+    ("not_supported", with_vector(storageType="x")),
+    ("vectors_not_allowed", with_vector()),
+    ("malformed", add("a", baseRowId=-1)),
+    ("malformed", add("a", baseRowId="1")),
+    ("malformed", add("a", defaultRowCommitVersion=2**63)),
     ("partition_values", add("a", partitionValues={"p": "1"})),
     ("partition_values", add("a", partitionValues={"p": "1" * 2_000})),
     ("bad_metadata", with_metadata(id="another")),

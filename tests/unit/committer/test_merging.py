@@ -19,6 +19,7 @@ from tidegate.committer.merging import (
     with_wide_bounds,
 )
 from tidegate.committer.policy import Policy
+from tidegate.committer.rows import dated
 from tidegate.delta.actions import Add
 from tidegate.delta.files.bitmap import Bitmap, of_rows
 from tidegate.delta.files.deletion_vectors import framed_rows, inline, inline_rows
@@ -41,7 +42,7 @@ def merged(*deletes: RowIntent, files: list[Add], gone: Bitmap | None = None) ->
     merges = Merges()
     for one in deletes:
         merges.take(considered(one), known)
-    return effects(merges, builders.NOW_MS, NAME)
+    return effects(merges, NAME)
 
 
 def considered(one: RowIntent) -> Candidate:
@@ -57,11 +58,11 @@ def _key(one: Add) -> str:
 
 
 def lines(found: Effects) -> list[builders.Row]:
-    return [json.loads(line) for line in found.lines]
+    return [json.loads(dated(line, builders.NOW_MS)) for line in found.content.lines]
 
 
 def test_nothing_is_written_where_nothing_is_deleted() -> None:
-    assert effects(Merges(), 1, NAME) == Effects()
+    assert effects(Merges(), NAME) == Effects()
 
 
 def test_a_file_leaves_with_its_vector_and_comes_back_with_the_union() -> None:
@@ -109,8 +110,8 @@ def test_a_file_without_rows_only_leaves() -> None:
         builders.rows_of("a", range(6)), builders.rows_of("a", range(5, 10)), files=[file()]
     )
     assert [list(row) for row in lines(found)] == [["remove"]]
-    assert found.removed == {"a"}
-    assert not found.added
+    assert found.content.removed == {"a"}
+    assert not found.content.added
     assert not found.revised
 
 

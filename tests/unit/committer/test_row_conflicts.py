@@ -157,8 +157,13 @@ def test_whoever_deletes_what_is_deleted_changes_nothing_and_is_told_so(gate: Ga
         row_delete(rows_of("a", [2, 3]), read_version=1),
     )
     assert [one.assigned["rows_deleted"] for one in told] == [2, 1]
-    assert asked(gate, rows_of("a", [1, 3])) == "committed"
+    [nothing] = gate.ask(row_delete(rows_of("a", [1, 3]), read_version=1))
+    assert nothing.status == "committed"
+    assert nothing.assigned == {"deletion_vectors": {}, "rows_deleted": 0}
+    assert not any("add" in row or "remove" in row for row in gate.entries()[3])
     assert gone(gate, "a") == [1, 2, 3]
+    reads = ReadSet(files=("a",))
+    assert asked(gate, rows_of("b", [1]), reads=reads, read_version=2) == "committed"
 
 
 @pytest.mark.parametrize("alone", [True, False])
