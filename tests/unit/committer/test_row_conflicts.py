@@ -121,6 +121,13 @@ def test_rows_that_another_engine_deleted_are_kept(gate: Gate) -> None:
     assert removed["deletionVector"] == vector(1)
 
 
+def test_what_is_known_of_a_file_is_forgotten_when_others_revise_it(gate: Gate) -> None:
+    assert asked(gate, rows_of("a", [0])) == "committed"
+    write(gate, 3, remove("a", deletionVector=vector(0)), add("a", deletionVector=vector(0, 1)))
+    assert asked(gate, rows_of("a", [2])) == "committed"
+    assert gone(gate, "a") == [0, 1, 2]
+
+
 def test_a_vector_in_a_file_is_read(gate: Gate) -> None:
     content, [stored] = in_file([of_rows([4])], UUID(int=9))
     gate.stores[ROOT].put(f"deletion_vector_{UUID(int=9)}.bin", content)
