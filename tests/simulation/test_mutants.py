@@ -91,7 +91,7 @@ def without_waiting_for_the_answers() -> Iterator[None]:
 
 def without_checking_against_the_group() -> AbstractContextManager[object]:
     def alone(view: View, command: Consider) -> Verdict | Consider | None:
-        with mock.patch.object(view.group, "winners", []):
+        with mock.patch.object(view.group, "rivals", return_value=[]):
             return steps.conflicting(view, command)
 
     changed = tuple(alone if step is steps.conflicting else step for step in steps.STEPS)

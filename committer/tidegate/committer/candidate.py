@@ -86,6 +86,13 @@ class Candidate:
         return frozenset(intent.path for intent in self.intents)
 
     @cached_property
+    def only_deletes_rows(self) -> bool:
+        """Whether it does nothing but delete rows of files which stay."""
+        content = self.content
+        more = content.metadata or content.protocol or content.domains or self.txns
+        return bool(self.intents) and not (content.has_files or more)
+
+    @cached_property
     def settles_for_less(self) -> bool:
         """Whether rows that others delete make no difference to what it does to its own rows."""
         return self.reads.delete_insensitive

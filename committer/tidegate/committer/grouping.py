@@ -5,7 +5,7 @@ something that one JSON file cannot say of several proposals, or that a reader w
 does not fit closes the group and opens the next one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 from uuid import UUID
 
@@ -41,7 +41,8 @@ def nature(candidate: Candidate) -> Nature:
 class Group:
     """The proposals of one entry while it is being decided; local to one decision.
 
-    `winners` are the members so far, as winners for the next; `settled` is what the entry will say
+    `winners` are the members so far, as winners for the next, `others` those of them that do more
+    than delete rows of files which stay; `settled` is what the entry will say
     of each id in it; `deleted` how many rows each member is the first to delete by vectors.
     """
 
@@ -49,6 +50,7 @@ class Group:
         self.version = version
         self.members: list[Candidate] = []
         self.winners: list[Entry] = []
+        self.others: list[Entry] = []
         self.refused: list[tuple[Candidate, UUID, Rejection]] = []
         self.settled: dict[UUID, tuple[str | None, int | Rejection]] = {}
         self.touched: set[str] = set()
@@ -72,6 +74,8 @@ class Group:
         self.members.append(candidate)
         self.deleted.append(count if candidate.intents else None)
         self.winners.append(member_entry(candidate, self.version, deletes))
+        if not candidate.only_deletes_rows:
+            self.others.append(self.winners[-1])
         self.actions += 2 * (len(self.merges.tallies) - before)
         self.settled[candidate.id] = (candidate.sha256, place)
         self.touched.update(path for path, _ in content.added)
@@ -87,6 +91,17 @@ class Group:
         self.actions += len(content.lines) + len(candidate.txns)
         self.size += candidate.size
         return place
+
+    def rivals(self, candidate: Candidate, known: Known) -> Sequence[Entry]:
+        """Return the members that may rule a candidate out, or change what it does.
+
+        Who only deletes rows does neither to whom lost rows make no difference, unless some of the
+        rows are the candidate's own. So a thousand deletes need not be compared in pairs.
+        """
+        bears = candidate.settles_for_less and not candidate.content.has_row_ids
+        if bears and self.merges.are_apart_from(candidate, known):
+            return self.others
+        return self.winners
 
     def refuse(self, candidate: Candidate, target: UUID, rejection: Rejection) -> None:
         """Add a refusal: of the candidate itself, or of the proposal that it gives up."""

@@ -52,6 +52,14 @@ class Tally:
         self.count += count
         return count
 
+    def holds_any(self, rows: Bitmap) -> bool:
+        """Return whether some of these rows are gone."""
+        return any(
+            self._touched[block] & int.from_bytes(container.bits, "little")
+            for block, container in rows.blocks.items()
+            if block in self._touched
+        )
+
     @property
     def rows(self) -> Bitmap:
         """All that are gone."""
@@ -68,6 +76,16 @@ class Merges:
     """What the members of a group delete, by file; local to one decision."""
 
     tallies: dict[str, Tally] = field(default_factory=dict)
+
+    def are_apart_from(self, candidate: Candidate, known: Known) -> bool:
+        """Return whether a candidate has nothing to do with the rows that members delete."""
+        if not candidate.content.removed.isdisjoint(self.tallies):
+            return False
+        return not any(
+            self.tallies[intent.path].holds_any(known.meant_by(intent))
+            for intent in candidate.intents
+            if intent.path in self.tallies
+        )
 
     def take(self, candidate: Candidate, known: Known) -> tuple[dict[str, Bitmap], int]:
         """Add a member; return what it deletes of each file, and how many rows were still there.

@@ -143,7 +143,7 @@ def unreadable_rows(view: View, command: Consider) -> Verdict | None:
 
 def behind_a_new_vector(view: View, command: Consider) -> Verdict | None:
     """A member brings a vector of its own making: what became of the rows shows in its entry."""
-    if not any(concerned(command.candidate, member) for member in view.group.winners):
+    if not any(concerned(command.candidate, member) for member in view.group.others):
         return None
     return Verdict(command.candidate, "denied", "another entry")
 
@@ -163,7 +163,7 @@ def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
     level = candidate.level(admission.table_level(read.metadata))
     winners = (state.entries[version] for version in range(since, state.version + 1))
     standing = begin(with_own_ids_only(candidate, state), read, level, view.known)
-    met = follow(standing, (*winners, *view.group.winners))
+    met = follow(standing, (*winners, *view.group.rivals(candidate, view.known)))
     if isinstance(met, Conflict):
         return _negative(view, command, met.rejection, is_log_fact=True)
     return None if met.candidate is candidate else replace(command, candidate=met.candidate)
