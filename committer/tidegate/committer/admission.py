@@ -6,7 +6,7 @@ checks are functions in a tuple, in the order in which a writer would want to he
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidegate.committer import feature_admission, predicates
 from tidegate.committer.candidate import Candidate
@@ -35,22 +35,12 @@ class Place:
     now_ms: int
 
 
-@dataclass(frozen=True)
-class _Case:
+class _Case(NamedTuple):
     candidate: Candidate
     proposal: Proposal
     place: Place
     policy: Policy
-
-    @property
-    def after(self) -> Basis:
-        """The table that was read, with what the proposal writes of it."""
-        content, read = self.candidate.content, self.place.read
-        if read is not None:
-            return read.after(content.metadata, content.protocol)
-        assert content.metadata is not None, "a table begins with metaData"
-        assert content.protocol is not None, "a table begins with a protocol"
-        return Basis(content.metadata, content.protocol)
+    after: Basis | None
 
 
 Check = Callable[[_Case], Rejection | None]
@@ -67,12 +57,23 @@ def refusal(candidate: Candidate, place: Place, policy: Policy) -> Rejection | N
     if candidate.flaw is not None:
         return candidate.flaw
     assert candidate.proposal is not None, "what is no proposal has a flaw"
-    case = _Case(candidate, candidate.proposal, place, policy)
+    content, after = candidate.content, place.read
+    if content.metadata is not None or content.protocol is not None:
+        after = _after(content, after)
+    case = _Case(candidate, candidate.proposal, place, policy, after)
     for check in ADMISSION:
         found = check(case)
         if found is not None:
             return found
     return None
+
+
+def _after(content: Content, read: Basis | None) -> Basis | None:
+    """Return the table that was read with what the proposal writes of it, where that is a table."""
+    metadata, protocol = content.metadata, content.protocol
+    if read is not None:
+        return read.after(metadata, protocol)
+    return Basis(metadata, protocol) if metadata and protocol else None
 
 
 def right_table(case: _Case) -> Rejection | None:
@@ -172,7 +173,7 @@ def well_named(case: _Case) -> Rejection | None:
 
 
 def legal_table(case: _Case) -> Rejection | None:
-    """What is written of the table itself is legal, and this release can keep it."""
+    """What is written of the table itself, and what is dropped of it, is legal; we can keep it."""
     content, place = case.candidate.content, case.place
     if place.read is None and not (content.metadata and content.protocol):
         return flaw(
@@ -183,22 +184,17 @@ def legal_table(case: _Case) -> Rejection | None:
         )
     if content.metadata is None and content.protocol is None:
         return None
-    return wrong_table(content, place.read, place.root, case.policy)
-
-
-def legal_drop(case: _Case) -> Rejection | None:
-    """A feature is dropped by DROP FEATURE only, alone, and when nothing uses it."""
-    if case.place.read is None or case.candidate.content.protocol is None:
-        return None
-    return feature_admission.wrong_drop(case.candidate, case.place.read, case.after)
+    wrong = wrong_table(content, place.read, place.root, case.policy)
+    if wrong is not None or place.read is None or case.after is None:
+        return wrong
+    return feature_admission.wrong_drop(case.candidate, place.read, case.after)
 
 
 def legal_by_features(case: _Case) -> Rejection | None:
     """Vectors, domains and new files are such as the table's features allow."""
-    content = case.candidate.content
-    if not (content.adds or content.domains):
+    content, after = case.candidate.content, case.after
+    if after is None or not (content.vectors or content.domains or after.tracks_rows):
         return None
-    after = case.after
     return (
         feature_admission.wrong_vector(case.candidate, after)
         or feature_admission.uncounted_rows(case.candidate, after)
@@ -208,8 +204,10 @@ def legal_by_features(case: _Case) -> Rejection | None:
 
 def partitioned_alike(case: _Case) -> Rejection | None:
     """Each file has a value, of the right type, for each partition column and for nothing else."""
-    content = case.candidate.content
-    return unlike_partitioning(content, case.after) if content.adds or content.changes else None
+    content, after = case.candidate.content, case.after
+    if after is None or not (content.adds or content.changes):
+        return None
+    return unlike_partitioning(content, after)
 
 
 def unlike_partitioning(content: Content, basis: Basis) -> Rejection | None:
@@ -252,7 +250,6 @@ ADMISSION: Final[tuple[Check, ...]] = (
     understood,
     well_named,
     legal_table,
-    legal_drop,
     legal_by_features,
     partitioned_alike,
 )

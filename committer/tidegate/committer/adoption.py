@@ -31,7 +31,7 @@ def rows_lose_their_ids(standing: Standing, winner: Entry) -> Standing:
         return standing
     if not row_tracking.is_enabled(winner.metadata):
         return standing
-    tags = {**standing.candidate.tags, **NOT_PRESERVED}
+    tags = {**(standing.candidate.tags or {}), **NOT_PRESERVED}
     return replace(standing, candidate=replace(standing.candidate, tags=tags))
 
 
@@ -138,7 +138,10 @@ ADOPTIONS: Final[tuple[Adoption, ...]] = (
 
 
 def adopt(standing: Standing, winner: Entry) -> Standing:
-    """Return the standing after a winner that rules nothing out."""
+    """Return the standing after a winner that rules nothing out; most change nothing."""
+    speaks = winner.changes_table or winner.domains or winner.only_moves_row_ids
+    if not (speaks or standing.candidate.minds_every_file):
+        return standing
     for adoption in ADOPTIONS:
         standing = adoption(standing, winner)
     return standing
@@ -174,8 +177,8 @@ def names_files_of(candidate: Candidate, winner: Entry) -> bool:
 
 def in_full(winner: Entry) -> Sequence[Add]:
     """Return the files that a winner added, with all that its commit says of them."""
-    assert winner.adds is not None, "the commit has been read again for this proposal"
-    return winner.adds
+    assert winner.adds is not None or not winner.added, "the commit has been read again"
+    return winner.adds or ()
 
 
 def with_ids(winner: Entry) -> Iterable[Add]:
@@ -194,7 +197,8 @@ def wanted_in_full(candidate: Candidate, winners: Sequence[Entry]) -> list[int]:
     if not (drops or candidate.is_unbackfill):
         winners = [one for one in winners if one.is_backfill and names_files_of(candidate, one)]
     since = candidate.read_version
-    return [one.version for one in winners if one.adds is None and one.version > since]
+    unread = (one for one in winners if one.added and one.adds is None)
+    return [one.version for one in unread if one.version > since]
 
 
 def _with_adds(standing: Standing, change: Callable[[Add, str], Add | None]) -> Standing:

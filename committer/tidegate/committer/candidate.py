@@ -1,7 +1,7 @@
 """A candidate: a proposal as the machine considers it, with what follows from its bytes alone."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from uuid import UUID
 
@@ -35,6 +35,7 @@ CHANGES_DATA = frozenset(
 
 BACKFILL = "ROW TRACKING BACKFILL"
 UNBACKFILL = "ROW TRACKING UNBACKFILL"
+ROW_ID_OPERATIONS = frozenset({BACKFILL, UNBACKFILL})
 """Operations that give files row ids, or take these away, and change nothing else."""
 
 REPLACES_TABLE = frozenset(name for name in CHANGES_DATA if "REPLACE TABLE" in name)
@@ -63,7 +64,7 @@ class Candidate:
     content: Content = EMPTY
     flaw: Rejection | None = None
     intents: tuple[Intent, ...] = ()
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] | None = None
 
     @property
     def is_cancel(self) -> bool:
@@ -119,8 +120,14 @@ class Candidate:
             self.is_blind_append
             and not (content.metadata or content.protocol or content.domains)
             and not (self.reads.app_ids or self.reads.domains)
-            and not (content.has_row_ids or self.only_moves_row_ids)
+            and not (content.has_row_ids or self.operation in ROW_ID_OPERATIONS)
         )
+
+    @cached_property
+    def minds_every_file(self) -> bool:
+        """Whether winners that did no more than write files may change it."""
+        content = self.content
+        return content.has_row_ids or content.protocol is not None or self.only_moves_row_ids
 
     @property
     def is_backfill(self) -> bool:
@@ -135,7 +142,7 @@ class Candidate:
     @property
     def only_moves_row_ids(self) -> bool:
         """Whether files are added again only for their row ids: what winners added is no matter."""
-        return self.operation in (BACKFILL, UNBACKFILL)
+        return self.operation in ROW_ID_OPERATIONS
 
     @cached_property
     def txns(self) -> tuple[Txn, ...]:

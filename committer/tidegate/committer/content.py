@@ -31,6 +31,7 @@ PartitionValues = Mapping[str, str | None]
 A = TypeVar("A", bound=Action)
 
 _NAME_CHARS_MAX: Final = 80
+_SPELT_LATE: Final = (Metadata, Protocol, Txn)
 _ODD: Final = re.compile(r"%|^[A-Za-z][A-Za-z0-9+.-]*:|^/|//|(^|/)\.{1,2}(/|$)")
 
 
@@ -80,7 +81,10 @@ class Content:
             add, one = next(changed)
             if one is not None:
                 lines.append(line if one is add else add_line(one))
-        return replace(self, lines=tuple(lines), **_about([one for one in after if one]))
+        kept = _about([one for one in after if one])
+        # What was brought and taken away again is still looked at: it has to be counted.
+        kept["has_row_ids"] = self.has_row_ids or kept["has_row_ids"]
+        return replace(self, lines=tuple(lines), **kept)
 
     def with_more(self, adds: Sequence[Add]) -> "Content":
         """Return the content with more files added."""
@@ -107,12 +111,11 @@ EMPTY: Final = Content()
 
 def _about(adds: Sequence[Add]) -> dict[str, Any]:
     """Return the fields of a content that tell of its new files."""
-    return {
+    fields = {
         "adds": tuple(adds),
         "added": tuple((canonical(add.path), add.partition_values) for add in adds),
-        "vectors": vectors_of(adds),
-        "has_row_ids": any(map(_has_row_ids, adds)),
     }
+    return {**fields, "vectors": vectors_of(adds), "has_row_ids": any(map(_has_row_ids, adds))}
 
 
 def canonical(path: str) -> str:
@@ -158,12 +161,20 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
             )
         line, action = read_row(row, f"actions[{index}]", policy)
         actions.setdefault(type(action), []).append(action)
-        if not isinstance(action, Metadata | Protocol | Txn):
+        if not isinstance(action, _SPELT_LATE):
             kept.append(line)
     adds = _of(actions, Add)
     removes = _of(actions, Remove)
+    odd = [
+        add
+        for add in adds
+        if add.deletion_vector is not None
+        or add.base_row_id is not None
+        or add.default_row_commit_version is not None
+    ]
     content = Content(
         lines=tuple(kept),
+        adds=adds,
         removes=removes,
         changes=_of(actions, Cdc),
         txns=_one_each(_of(actions, Txn)),
@@ -171,10 +182,13 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
         metadata=_only(_of(actions, Metadata)),
         protocol=_only(_of(actions, Protocol)),
         removed=frozenset(canonical(remove.path) for remove in removes),
-        removed_vectors=vectors_of(removes),
-        **_about(adds),
+        added=tuple([(canonical(add.path), add.partition_values) for add in adds]),
+        vectors=vectors_of(odd) if odd else {},
+        removed_vectors=vectors_of(removes) if removes else {},
+        has_row_ids=any(map(_has_row_ids, odd)) if odd else False,
     )
-    _check_duplicates(content)
+    if len(kept) > 1:
+        _check_duplicates(content)
     return content
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
-from tidegate.committer.candidate import BACKFILL, UNBACKFILL, Candidate
+from tidegate.committer.candidate import BACKFILL, ROW_ID_OPERATIONS, Candidate
 from tidegate.committer.content import PartitionValues, canonical, vectors_of
 from tidegate.delta.actions import (
     Add,
@@ -43,9 +43,10 @@ class Entry:
     `added` holds canonical paths with their partition values, `vectors` the deletion vectors of
     those that have one; `removed` canonical paths; `revised` the files among them that came back
     with another vector. `author` tells whether the entry has our provenance; `is_timed` whether it
-    carries its own timestamp. `proposal_id` and `deletes`, the rows that leave files which stay,
-    are set on a member of a group that has not landed yet. `adds` are the added files in full: of
-    such a member, and where they have been read again, for a proposal that repeats them.
+    carries its own timestamp; `only_moves_row_ids` whether it added files again only to give them
+    row ids, or to take these away. `proposal_id` and `deletes`, the rows that leave files which
+    stay, are set on a member of a group that has not landed yet. `adds` are the added files in
+    full: of such a member, and where they have been read again, for a proposal that repeats them.
     Units: `size` in bytes; `timestamp` in ms since the Unix epoch.
     """
 
@@ -66,7 +67,7 @@ class Entry:
     sha256: str = ""
     size: int = 0
     proposal_id: UUID | None = None
-    changes_data: bool = True
+    only_moves_row_ids: bool = False
     is_timed: bool = False
     adds: tuple[Add, ...] | None = None
     deletes: Mapping[str, Bitmap] = field(default_factory=dict)
@@ -84,12 +85,7 @@ class Entry:
     @property
     def is_backfill(self) -> bool:
         """Whether it gave row ids to files that had none, and nothing else."""
-        return self.operation == BACKFILL and not self.changes_data
-
-    @property
-    def only_moves_row_ids(self) -> bool:
-        """Whether it added files again only to give them row ids, or to take these away."""
-        return self.operation in (BACKFILL, UNBACKFILL) and not self.changes_data
+        return self.only_moves_row_ids and self.operation == BACKFILL
 
     @property
     def row_mark(self) -> int | None:
@@ -103,6 +99,13 @@ class Entry:
     def app_ids(self) -> frozenset[str]:
         """The applications whose version it moved."""
         return frozenset(txn.app_id for txn in self.txns)
+
+
+def moves_row_ids(operation: str | None, adds: Iterable[Add], removes: Iterable[Remove]) -> bool:
+    """Return whether a commit by that name adds files again only for their row ids."""
+    if operation not in ROW_ID_OPERATIONS:
+        return False
+    return not any(file.data_change for file in (*adds, *removes))
 
 
 def entry_of(commit: Commit, digest: str, size: int) -> Entry:
@@ -121,7 +124,9 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
         protocol=commit.protocol,
         txns=tuple(commit.txns),
         domains=tuple(commit.domains),
-        changes_data=_changes_data(commit.adds, commit.removes),
+        only_moves_row_ids=moves_row_ids(
+            info.operation if info else None, commit.adds, commit.removes
+        ),
         is_timed=info is not None and info.in_commit_timestamp is not None,
         provenance=of(commit),
         operation=info.operation if info else None,
@@ -144,7 +149,8 @@ def member_entry(candidate: Candidate, version: int, deletes: Mapping[str, Bitma
         vectors=content.vectors,
         revised=revisions(content.removes, content.adds),
         is_blind_append=candidate.is_blind_append,
-        changes_data=bool(deletes) or _changes_data(content.adds, content.removes),
+        only_moves_row_ids=not (candidate.is_indifferent or candidate.intents)
+        and moves_row_ids(candidate.operation, content.adds, content.removes),
         metadata=content.metadata,
         protocol=content.protocol,
         txns=candidate.txns,
@@ -167,10 +173,6 @@ def revisions(removes: Sequence[Remove], adds: Sequence[Add]) -> dict[str, Revis
         for path in before.keys() & after.keys()
         if before[path] != after[path]
     }
-
-
-def _changes_data(adds: Iterable[Add], removes: Iterable[Remove]) -> bool:
-    return any(add.data_change for add in adds) or any(one.data_change for one in removes)
 
 
 def _timestamp(commit: Commit) -> int | None:

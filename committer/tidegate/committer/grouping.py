@@ -87,7 +87,7 @@ class Group:
         self.nature = self.nature if own == "bare" else own
         self.has_changes = self.has_changes or bool(content.changes)
         self.changes_table = self.changes_table or self.winners[-1].changes_table
-        self.moves_row_ids = self.moves_row_ids or candidate.only_moves_row_ids
+        self.moves_row_ids = self.winners[-1].only_moves_row_ids
         self.actions += len(content.lines) + len(candidate.txns)
         self.size += candidate.size
         return place
@@ -128,7 +128,9 @@ def the_table_changes_alone(group: Group, candidate: Candidate) -> bool:
 
 def row_ids_move_alone(group: Group, candidate: Candidate) -> bool:
     """A backfill is known to others by the name of its entry, which then names nothing else."""
-    return not (candidate.only_moves_row_ids or group.moves_row_ids)
+    if group.moves_row_ids:
+        return False
+    return candidate.is_indifferent or not candidate.only_moves_row_ids
 
 
 def like_with_like(group: Group, candidate: Candidate) -> bool:

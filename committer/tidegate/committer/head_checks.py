@@ -23,11 +23,12 @@ def wrong_at_head(candidate: Candidate, state: TableState, policy: Policy) -> Re
     Asked after the conflict rules, of what following the winners has made of the proposal: what a
     winner did to the table, they tell better.
     """
-    content, live, basis = candidate.content, state.files, state.basis
-    after = basis.after(content.metadata, content.protocol)
-    has_moved = state.bases[-1][0] > candidate.read_version
+    content, live = candidate.content, state.files
+    since, basis = state.bases[-1]
+    has_moved = since > candidate.read_version
     wrong = _wrong_since(candidate, state, policy) if has_moved else None
-    wrong = wrong or (_traces(state, after) if content.protocol is not None else None)
+    if wrong is None and content.protocol is not None:
+        wrong = _traces(state, basis.after(content.metadata, content.protocol))
     if wrong is not None:
         return wrong
     for remove in content.removes:
@@ -40,6 +41,7 @@ def wrong_at_head(candidate: Candidate, state: TableState, policy: Policy) -> Re
                 path=remove.path,
             )
     if content.has_row_ids or has_moved:
+        after = basis.after(content.metadata, content.protocol)
         wrong = feature_admission.uncounted_rows(candidate, after)
     return wrong or _dead_file(content, live) or _live_file(content, live)
 

@@ -4,7 +4,7 @@ An effect is a function with a docstring, the tuples are the specification: `MET
 what a proposal writes of the table, `FILE_EFFECTS` on the lines of all members together.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -111,27 +111,28 @@ def rows_lose_their_numbers(draft: Draft) -> Draft:
     return replace(draft, lines=lines)
 
 
-def tombstones_are_dated(draft: Draft) -> Draft:
-    """A removal gets the time of its entry: from then on vacuum waits."""
-    lines = tuple(tuple(dated(line, draft.now_ms) for line in own) for own in draft.lines)
-    return replace(draft, lines=lines)
-
-
 FileEffect = Callable[[Draft], Draft]
 """Returns the entry with something of all members' files assigned."""
 
 FILE_EFFECTS: Final[tuple[FileEffect, ...]] = (
     rows_are_numbered,
     rows_lose_their_numbers,
-    tombstones_are_dated,
 )
+
+
+def dated_lines(draft: Draft) -> Iterator[bytes]:
+    """Yield the lines of all members; a removal gets the time of its entry: vacuum waits on."""
+    for own in draft.lines:
+        for line in own:
+            yield line if isinstance(line, bytes) else dated(line, draft.now_ms)
 
 
 def tags_of(members: Sequence[Candidate], state: TableState) -> Mapping[str, str]:
     """Return the tags of an entry: what one member can't vouch for, the entry can't either."""
     tags: dict[str, str] = {}
     for member in members:
-        tags.update(member.tags)
+        if member.tags:
+            tags.update(member.tags)
         metadata = member.content.metadata
         if metadata is None or state.version < 0 or member.content.protocol is not None:
             continue

@@ -51,10 +51,11 @@ def decide(view: View, command: Consider) -> Verdict:
     steps = CANCEL_STEPS if command.candidate.is_cancel else STEPS
     for step in steps:
         answer = step(view, command)
+        if answer is None:
+            continue
         if isinstance(answer, Verdict):
             return answer
-        if answer is not None:
-            command = answer
+        command = answer
     place = len(view.group.members)
     return Verdict(command.candidate, "committed", "membership", view.group.version, place)
 

@@ -17,7 +17,7 @@ from tidegate.committer.conflicts import RULES_VERSION
 from tidegate.committer.content import EMPTY, Content
 from tidegate.committer.entries import IDENTITY_ONLY, Entry, revisions
 from tidegate.committer.grouping import Group
-from tidegate.committer.late import assigned, draft_of, tags_of
+from tidegate.committer.late import assigned, dated_lines, draft_of, tags_of
 from tidegate.committer.merging import NO_EFFECTS, Effects, effects
 from tidegate.committer.policy import STRICTNESS, Level
 from tidegate.committer.state import TableState
@@ -99,7 +99,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
     content = b"".join(
         (
             *(_line(action) for action in head),
-            *(line for own in draft.lines for line in own if isinstance(line, bytes)),
+            *dated_lines(draft),
             *(_line(domain) for domain in draft.domains),
             *(_line(txn) for txn in txns),
         )
@@ -120,7 +120,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         protocol=protocol,
         txns=txns,
         domains=(*(domain for one in contents for domain in one.domains), *draft.domains),
-        changes_data=any(winner.changes_data for winner in group.winners),
+        only_moves_row_ids=group.moves_row_ids,
         is_timed=timed,
         provenance=provenance,
         operation=info.operation,
@@ -134,7 +134,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
 
 def _bearer(group: Group, content: Content) -> Sequence[Candidate]:
     """Return who brings what the members' row deletes come to together, where they have any."""
-    return [replace(group.members[0], content=content, tags={})] if content is not EMPTY else []
+    return [replace(group.members[0], content=content, tags=None)] if content is not EMPTY else []
 
 
 def _info(state: TableState, group: Group, metadata: Metadata) -> CommitInfo:

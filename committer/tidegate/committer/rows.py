@@ -157,12 +157,10 @@ def _check_file(action: FileAction, where: str, policy: Policy) -> None:
     if isinstance(action, Add):
         if action.deletion_vector is not None:
             _check_vector(action.deletion_vector, f"{where}.deletionVector")
-        for number, name in (
-            (action.base_row_id, "baseRowId"),
-            (action.default_row_commit_version, "defaultRowCommitVersion"),
-        ):
-            if number is not None:
-                _check_number(number, f"{where}.{name}")
+        if action.base_row_id is not None:
+            _check_number(action.base_row_id, f"{where}.baseRowId")
+        if action.default_row_commit_version is not None:
+            _check_number(action.default_row_commit_version, f"{where}.defaultRowCommitVersion")
         _check_number(action.size, f"{where}.size")
         _check_number(action.modification_time, f"{where}.modificationTime")
         _check_partition_values(action.partition_values, where, policy)
@@ -176,7 +174,7 @@ def _check_vector(vector: DeletionVector, where: str) -> None:
     """A new vector stands in the log, or in a file of the table's own, and is what it says."""
     if vector.storage_type not in (INLINE, RELATIVE):
         what = f"has the storage type {vector.storage_type[:8]!r}"
-        refuse(NOT_SUPPORTED, where, what, "write the vector inline or into a file of the table")
+        refuse(BAD_PATH, where, what, "write the vector inline or into a file of the table")
     try:
         frame_of(vector)
         if is_inline(vector):

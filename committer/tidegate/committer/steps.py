@@ -5,7 +5,6 @@ log does not imply by itself is written into it before it is told: a rejection i
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from tidegate.committer import admission, head_checks, row_admission
@@ -166,7 +165,7 @@ def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
     met = follow(standing, (*winners, *view.group.rivals(candidate, view.known)))
     if isinstance(met, Conflict):
         return _negative(view, command, met.rejection, is_log_fact=True)
-    return None if met.candidate is candidate else replace(command, candidate=met.candidate)
+    return None if met.candidate is candidate else command._replace(candidate=met.candidate)
 
 
 def behind_a_table_change(view: View, command: Consider) -> Verdict | None:

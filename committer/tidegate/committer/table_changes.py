@@ -4,14 +4,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidegate.committer.content import Content
-from tidegate.committer.flaws import BAD_METADATA, NOT_SUPPORTED, flaw
+from tidegate.committer.flaws import (
+    BAD_METADATA,
+    FEATURE_NOT_LISTED,
+    NOT_SUPPORTED,
+    UNKNOWN_FEATURE,
+    flaw,
+)
 from tidegate.committer.policy import Policy
 from tidegate.committer.standing import Basis
 from tidegate.delta.actions import Metadata
 from tidegate.delta.errors import InvalidRequest, TidegateError, UnsupportedFeature
 from tidegate.delta.features import properties
 from tidegate.delta.features.arithmetic import writer_features
-from tidegate.delta.features.table import check_writable, unlisted_features
+from tidegate.delta.features.table import FEATURES, check_writable, unlisted_features
 from tidegate.delta.schema.types import (
     DecimalType,
     PrimitiveType,
@@ -41,7 +47,9 @@ def wrong_table(
     try:
         check_writable(protocol, metadata, root)
     except UnsupportedFeature as error:
-        return flaw(NOT_SUPPORTED, _PROTOCOL, str(error), "leave the feature out")
+        known = error.feature in FEATURES
+        rule = NOT_SUPPORTED if known else UNKNOWN_FEATURE
+        return flaw(rule, _PROTOCOL, str(error), "leave the feature out")
     listed = {name.removesuffix(PREVIEW) for name in writer_features(protocol)}
     # A feature and its preview are read and written alike: either name covers both.
     unlisted = [
@@ -51,7 +59,7 @@ def wrong_table(
     ]
     if unlisted:
         what = f"does not list the feature {unlisted[0]!r}, which the metadata uses"
-        return flaw(NOT_SUPPORTED, _PROTOCOL, what, "list it, or leave its use out")
+        return flaw(FEATURE_NOT_LISTED, _PROTOCOL, what, "list it, or leave its use out")
     return None
 
 

@@ -1,7 +1,7 @@
 """The words of a decision: what is asked, what is looked at, and what is answered."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 from tidegate.committer.candidate import Candidate
@@ -15,8 +15,7 @@ Needs = Literal["nothing", "membership", "refusal", "another entry"]
 """What must stand in the log before a verdict may be told."""
 
 
-@dataclass(frozen=True)
-class Consider:
+class Consider(NamedTuple):
     """Decide on a candidate. `may_refuse` is false where no more refusals may be written."""
 
     candidate: Candidate

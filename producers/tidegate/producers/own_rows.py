@@ -26,7 +26,6 @@ _USED: Final[Mapping[str, Active]] = {
 _NEW: Final[Mapping[str, Active]] = {
     "rowTracking": activity.row_tracking,
     "v2Checkpoint": activity.v2_checkpoints,
-    "typeWidening": activity.type_changes,
 }
 """Features of tables that others have to begin."""
 

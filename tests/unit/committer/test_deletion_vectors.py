@@ -207,6 +207,6 @@ def test_a_property_whose_feature_the_protocol_does_not_list_is_refused() -> Non
     gate = Gate()
     plain = creating(protocol(), metadata(enableDeletionVectors="true"))
     [refused] = gate.ask(plain)
-    assert rule(refused) == "not_supported"
+    assert rule(refused) == "feature_not_listed"
     [created] = gate.ask(creating(FEATURE, metadata(enableDeletionVectors="true")))
     assert created.status == "committed"
