@@ -19,7 +19,7 @@ import orjson
 
 from bench.delta_rs_writers import SCHEMA_STRING, STATS, Rate, rate_of
 from tidegate.delta.actions import Add, Metadata
-from tidegate.delta.features.table import protocol_for_new_table
+from tidegate.delta.features.settling import define_new
 from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
@@ -103,7 +103,7 @@ def create(
             partition_columns=("month",),
             configuration=properties,
         )
-        protocol = protocol_for_new_table(metadata)
+        protocol = define_new(metadata).protocol
         stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
         outcome = client.propose(draft.create(target, stamp, protocol, metadata, adds))
         if outcome.status != "committed":

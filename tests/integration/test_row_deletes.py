@@ -14,7 +14,7 @@ from tests.integration.conftest import Line
 from tests.integration.proposers import CLOCK, SCHEMA
 from tests.integration.test_committer_processes import WAIT_S
 from tidegate.delta.actions import Add, Metadata
-from tidegate.delta.features.table import protocol_for_new_table
+from tidegate.delta.features.settling import define_new
 from tidegate.delta.schema.arrow import from_arrow
 from tidegate.delta.schema.types import format_schema
 from tidegate.pipeline.outcome import Outcome
@@ -57,7 +57,7 @@ def create(client: Client, folder: Path) -> None:
         schema_string=format_schema(from_arrow(SCHEMA)),
         configuration={"delta.enableDeletionVectors": "true"},
     )
-    protocol = protocol_for_new_table(metadata)
+    protocol = define_new(metadata).protocol
     target = draft.Target(new_id(CLOCK), folder.as_uri(), name="shared")
     stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
     made = draft.create(target, stamp, protocol, metadata, [shared_file(folder)])

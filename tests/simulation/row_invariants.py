@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation.invariants import History, Rows
+from tests.simulation.history import History, Rows
 from tests.simulation.row_writers import LiveFile, live_file, rows_of
 from tidegate.delta.errors import BrokenLog
 from tidegate.delta.files.bitmap import Bitmap
@@ -39,7 +39,7 @@ class Steps:
 
     def look(self, history: History) -> Iterator[Step]:
         """Yield every version that is new, table by table."""
-        bodies = {f"{one['id']}/{one['sha256']}": one["body"] for one in history.sent if one}
+        bodies = {key: one.body for key, one in history.sent.items()}
         for root, log in history.logs.items():
             files = self.files.setdefault(root, {})
             for version in range(self.seen.get(root, 0), len(log.entries)):

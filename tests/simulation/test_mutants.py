@@ -12,19 +12,19 @@ from tidegate.committer import conflicts, machine, recovery, steps
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.desk import Desk
 from tidegate.committer.entries import Entry
+from tidegate.committer.entry_put import EntryPut
 from tidegate.committer.known import Known
 from tidegate.committer.lane import Lane
 from tidegate.committer.machine import Landed
 from tidegate.committer.merging import Tally
-from tidegate.committer.rebase import Encoded
 from tidegate.committer.shelf import Shelf
 from tidegate.committer.standing import Found, Standing
 from tidegate.committer.state import TableState
 from tidegate.committer.verdicts import Consider, Verdict, View
 from tidegate.delta.files.bitmap import Bitmap
-from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.outcome import Rejection
 from tidegate.runtime.bus import Offset
+from tidegate.runtime.clock import Clock
 from tidegate.runtime.log_store import LogStore, Put
 
 SEEDS_MAX = 200
@@ -42,14 +42,14 @@ def with_the_id_after_the_conflict() -> AbstractContextManager[object]:
 
 
 def without_comparing_on_doubt() -> AbstractContextManager[object]:
-    def believe(desk: Desk, path: str, content: bytes) -> Put:
-        return Put.UNKNOWN if desk.store.read(path) is None else Put.WON
+    def believe(put: EntryPut, path: str, content: bytes) -> Put:
+        return Put.UNKNOWN if put.store.read(path) is None else Put.WON
 
-    return mock.patch.object(Desk, "_resolve", believe)
+    return mock.patch.object(EntryPut, "_resolve", believe)
 
 
 def without_reading_on_doubt() -> AbstractContextManager[object]:
-    return mock.patch.object(Desk, "_resolve", return_value=Put.WON)
+    return mock.patch.object(EntryPut, "_resolve", return_value=Put.WON)
 
 
 @contextmanager
@@ -140,10 +140,11 @@ def without_the_rows_of_other_members() -> AbstractContextManager[object]:
 
 
 def without_writing_the_vectors() -> AbstractContextManager[object]:
-    def put_the_entry(desk: Desk, encoded: Encoded) -> Put:
-        return desk._put_file(in_log(commit_name(encoded.entry.version)), encoded.content)
+    def put_the_entry(put: EntryPut, path: str, content: bytes, clock: Clock, ends_s: float) -> Put:
+        return kept(put, path, content, clock, ends_s) if path.endswith(".json") else Put.WON
 
-    return mock.patch.object(Desk, "_put", put_the_entry)
+    kept = EntryPut._put
+    return mock.patch.object(EntryPut, "_put", put_the_entry)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from tidegate.committer.content import EMPTY, Content, canonical
 from tidegate.committer.intents import Intent
 from tidegate.committer.policy import Level
 from tidegate.delta.actions import Txn
+from tidegate.pipeline.codec import Headers
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.read_set import ReadSet
@@ -50,7 +51,8 @@ class Candidate:
 
     Its identity is (`id`, `sha256`), the hash being of the record's value. `flaw` says why it can't
     be committed whatever the table holds; `proposal` is absent where the record is no proposal but
-    its id, table and read version could be read. `tags` is what the commit will say of itself.
+    its id, table and read version could be read. `producer` and `trace` are its headers' claims;
+    `tags` is what the commit will say of itself.
     Units: `size` in bytes.
     """
 
@@ -64,6 +66,8 @@ class Candidate:
     content: Content = EMPTY
     flaw: Rejection | None = None
     intents: tuple[Intent, ...] = ()
+    producer: str = ""
+    trace: Headers = ()
     tags: Mapping[str, str] | None = None
 
     @property

@@ -78,11 +78,12 @@ def reach_back(store: LogStore, state: TableState, read_version: int) -> TableSt
     wanted = range(max(read_version + 1, state.oldest), state.window_start)
     if not wanted:
         return state
-    found = list(_entries_down(store, wanted))
+    found = entries(store, wanted)
     start = state.window_start - len(found)
     bases = _bases(store, state, found, start)
+    timestamp = max(state.timestamp, *(entry.timestamp or 0 for entry in found), 0)
     if bases is None:
-        return replace(state, oldest=state.window_start)
+        return replace(state, oldest=state.window_start, timestamp=timestamp)
     settled: dict[UUID, Settled] = {}
     for entry in found:
         settled |= settled_by(entry, state.settled)
@@ -95,7 +96,7 @@ def reach_back(store: LogStore, state: TableState, read_version: int) -> TableSt
         window_start=start,
         oldest=state.oldest if len(found) == len(wanted) else start,
         rules=ours[-1] if state.rules is None and ours else state.rules,
-        timestamp=max(state.timestamp, *(entry.timestamp or 0 for entry in found), 0),
+        timestamp=timestamp,
         mark_before=_mark_before(state, found, start),
     )
 
@@ -107,10 +108,7 @@ def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> 
     """
     if not state.bases or FEATURE not in state.basis.features:
         return state
-    since = max(min(one.read_version for one in batch) + 1, state.window_start)
-    winners = [state.entries[version] for version in range(since, state.version + 1)]
-    wanted = {at for one in batch for at in wanted_in_full(one, winners)}
-    for version in sorted(wanted):
+    for version in _unread(state, batch):
         read = read_commit(store, version)
         if read is None:
             return replace(state, oldest=version + 1)
@@ -118,6 +116,14 @@ def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> 
     if state.mark_before is None and any(one.content.has_row_ids for one in batch):
         return replace(state, mark_before=_row_mark(store, state.window_start - 1))
     return state
+
+
+def lacks(state: TableState, candidate: Candidate) -> bool:
+    """Return whether a proposal needs more at hand than the state holds."""
+    if not state.bases or FEATURE not in state.basis.features:
+        return False
+    unknown = state.mark_before is None and candidate.content.has_row_ids
+    return unknown or bool(_unread(state, [candidate]))
 
 
 def written_ms(store: LogStore, version: int) -> int:
@@ -147,11 +153,14 @@ def read_entry(store: LogStore, version: int) -> Entry | None:
     return entry_of(commit, sha256(content), len(content))
 
 
-def _entries_down(store: LogStore, versions: range) -> Iterator[Entry]:
-    """Return the entries of some versions, ascending, down to the first that is gone."""
+def entries(store: LogStore, versions: range) -> list[Entry]:
+    """Return the entries of some versions, ascending: those after the last one that is gone.
+
+    Raises: BrokenLog, for a torn or foreign file; Unavailable.
+    """
     read = (read_entry(store, version) for version in reversed(versions))
-    found = list(takewhile(lambda entry: entry is not None, read))
-    return (entry for entry in reversed(found) if entry is not None)
+    found = [entry for entry in takewhile(lambda entry: entry is not None, read) if entry]
+    return found[::-1]
 
 
 def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -> Bases | None:
@@ -175,6 +184,13 @@ def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -
         assert protocol is not None, "version 0 holds a protocol"
         bases = (*bases, (entry.version, Basis(metadata, protocol)))
     return (*bases, *state.bases[1:])
+
+
+def _unread(state: TableState, batch: Sequence[Candidate]) -> list[int]:
+    """Return the versions whose commits must be read again for some proposals."""
+    since = max(min(one.read_version for one in batch) + 1, state.window_start)
+    winners = [state.entries[version] for version in range(since, state.version + 1)]
+    return sorted({at for one in batch for at in wanted_in_full(one, winners)})
 
 
 def _row_mark(store: LogStore, version: int) -> int | None:

@@ -78,15 +78,24 @@ class Shelf:
             (key_of(one.before), key_of(one.after)): True for one in merged.revised.values()
         }
 
+    def after(self, encoded: Encoded) -> Known:
+        """Return what will be known once an entry of ours has landed."""
+        later = Shelf(self._store)
+        later._files, later._rows = dict(self._files), dict(self._rows)
+        later._growths, later._adds = dict(self._growths), dict(self._adds)
+        later._was_asked_for_adds = self._was_asked_for_adds
+        later.landed(encoded)
+        return later.known
+
     def overtaken(self, news: Iterable[Entry]) -> None:
         """Forget the files that some versions name, and what is too much to keep."""
         for entry in news:
             for path in (*entry.removed, *(path for path, _ in entry.added)):
                 self._files.pop(path, None)
         _bounded(self._files, len(self._files) - FILES_MAX)
-        while sum(map(_size, self._rows.values())) > VECTOR_BYTES_MAX:
-            _bounded(self._rows, 1 + len(self._rows) // 2)
         _bounded(self._growths, len(self._growths) - FILES_MAX)
+        if sum(map(_size, self._rows.values())) > VECTOR_BYTES_MAX:
+            _bounded(self._rows, len(self._rows) // 2 + 1)
 
     def forget_files(self) -> None:
         """Forget what holds for one version only: the table is read anew."""
@@ -107,13 +116,17 @@ class Shelf:
     def _find(self, state: TableState, paths: frozenset[str]) -> dict[str, Add]:
         """Return the rows of live files: from the version that added them, or from a snapshot."""
         found: dict[str, Add] = {}
+        left, cleaned = set(paths), set[str]()
         for version in range(state.version, state.window_start - 1, -1):
-            left = paths - found.keys()
+            here = {path for path, _ in state.entries[version].added if path in left}
+            if here:
+                there = self._added_by(version, here)
+                found |= there
+                left -= here
+                cleaned |= here - there.keys()
             if not left:
-                return found
-            if any(path in left for path, _ in state.entries[version].added):
-                found |= self._added_by(version, left)
-        left = paths - found.keys()
+                break
+        left |= cleaned
         if left:
             files = open_snapshot(self._store, state.version).files
             paths_there = canonical_paths(files["path"]).to_pylist()
@@ -125,6 +138,7 @@ class Shelf:
         return found
 
     def _added_by(self, version: int, paths: Iterable[str]) -> dict[str, Add]:
+        """Return the files that a version added; none where its commit file has been cleaned up."""
         read = read_commit(self._store, version)
         if read is None:
             return {}

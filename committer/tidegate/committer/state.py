@@ -6,6 +6,7 @@ from uuid import UUID
 
 from tidegate.committer.entries import Entry
 from tidegate.committer.persistent import PersistentMap
+from tidegate.committer.rows import OUR_APPS
 from tidegate.committer.standing import Basis
 from tidegate.delta.actions import DomainMetadata, Txn
 from tidegate.delta.commit import Commit
@@ -76,6 +77,11 @@ class TableState:
             if mark is not None:
                 return mark
         return self.mark_before
+
+
+def is_ours(state: TableState) -> bool:
+    """Return whether a committer has ever written to a table: its watermark says so for ever."""
+    return any(app.startswith(OUR_APPS) for app in state.apps)
 
 
 def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> TableState:
