@@ -63,7 +63,7 @@ def test_a_schema_survives_its_text(schema: StructType) -> None:
 
 
 def in_arrow(kind: DataType) -> DataType:
-    """The type as Arrow can carry it: no metadata, nulls for void, and bytes for a variant."""
+    """The type that a writer makes of Arrow's: no metadata, nulls for void, microseconds."""
     match kind:
         case StructType():
             return StructType(
@@ -85,6 +85,8 @@ def in_arrow(kind: DataType) -> DataType:
         case types.VARIANT:
             parts = (StructField(name, types.BINARY) for name in ("metadata", "value"))
             return StructType(tuple(parts))
+        case PrimitiveType() if kind in types.NANOS:
+            return types.TIMESTAMP if kind == types.NANOS[0] else types.TIMESTAMP_NTZ
         case _:
             return kind
 
