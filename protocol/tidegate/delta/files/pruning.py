@@ -36,6 +36,9 @@ from tidegate.delta.schema.types import (
 )
 from tidegate.delta.schema.widening import TYPE_CHANGES
 
+COLLATIONS: Final = "__COLLATIONS"
+"""What the metadata of a field holds whose strings compare otherwise than by their bytes."""
+
 ROWS_MAX: Final = 65_536
 """Files judged at once: what bounds the memory that their statistics take."""
 
@@ -172,6 +175,9 @@ def _resolved(schema: StructType, path: tuple[str, ...], mode: Mode) -> _Column 
     for name in path:
         field = _field(kind, name)
         if field is None:
+            return None
+        if COLLATIONS in field.metadata:
+            # What is equal under a collation need not lie between bounds that are bytes.
             return None
         names.append(physical_name(field, mode))
         kind, was_widened = field.kind, TYPE_CHANGES in field.metadata
