@@ -2,13 +2,15 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help env demo test check unit simulation sim conformance integration emulators contests bench lock clean
+.PHONY: help env demo test check unit simulation sim fuzz conformance integration emulators \
+	contests bench docs lock clean
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Unit and property tests are short and many: one process a core, four at most.
 MANY := -n auto --maxprocesses 4 -q
 SEEDS ?= 200
+SECONDS ?= 600
 CONTESTS ?= 1000
 SERVICES := committer checkpointer cdc-publisher producers
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -49,6 +51,9 @@ sim: env ## SEED=n one seed, loudly; SEEDS=n that many
 	$(call heading,simulation: $(if $(SEED),seed $(SEED),$(SEEDS) seeds))
 	@$(PYTEST) tests/simulation $(if $(SEED),-s -v --seed $(SEED),$(MANY) --seeds $(SEEDS))
 
+fuzz: env ## TARGET="sidecar" SECONDS=600 foreign bytes to our parsers, for longer than CI does
+	@$(BIN)/python -m tests.fuzz "$(or $(TARGET),all)" $(SECONDS)
+
 conformance: env ## foreign tables in our reader, our tables in foreign readers
 	$(call heading,conformance: tables that others wrote; tables of ours that others read)
 	@$(PYTEST) tests/conformance -v
@@ -66,6 +71,9 @@ contests: emulators ## a thousand contests a store, over a road that loses answe
 
 bench: env ## the figures, each beside its peer
 	@$(BIN)/python -m bench
+
+docs: env ## docs/features.md anew, from the tables in code
+	@$(BIN)/tidegate features > docs/features.md
 
 lock: env ## requirements/ anew, from pyproject.toml
 	$(call heading,lock: all.txt and one file for each service)

@@ -3,6 +3,7 @@
 `Gate` is a whole committer over doors in memory: send a proposal, let it settle, read the answer.
 """
 
+import hashlib
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from uuid import UUID
 
 from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors
+from tidegate.committer.puts import AtOnce, Puts
 from tidegate.committer.service import CommitterLoop
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.commit import Commit
@@ -22,7 +24,7 @@ from tidegate.pipeline.proposal import AppTxn, Operation, Proposal
 from tidegate.pipeline.published import CommitRecord, TableRecord
 from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.topics import Topics
-from tidegate.runtime.bus import Record, TopicPartition
+from tidegate.runtime.bus import Headers, Record, TopicPartition
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer
@@ -117,6 +119,11 @@ def to_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
+def digest_of(content: bytes) -> str:
+    """Return the SHA-256 of some bytes."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def commit(version: int, *rows: Mapping[str, Any]) -> Commit:
     """Return a commit of some rows."""
     return Commit.decode(Version(version), to_bytes(rows))
@@ -202,6 +209,7 @@ class Gate:
     stores: dict[str, LogStore] = field(default_factory=dict)
     clock: StillClock = field(default_factory=StillClock)
     topics: Topics = field(default_factory=Topics)
+    puts: Puts = field(default_factory=AtOnce)
     vet: Callable[[LogStore], None] = _pass
 
     def __post_init__(self) -> None:
@@ -218,6 +226,7 @@ class Gate:
             clock=self.clock,
             new_id=lambda: next(tokens),
             settings=self.settings,
+            puts=self.puts,
             vet=self.vet,
         )
         return CommitterLoop(doors)
@@ -234,12 +243,12 @@ class Gate:
         [lane] = self.loop.lanes.values()
         return lane.reception.desks[table]
 
-    def send(self, *proposals: Proposal | bytes) -> None:
+    def send(self, *proposals: Proposal | bytes, headers: Headers = ()) -> None:
         """Produce proposals, or what is none."""
         at = TopicPartition(self.topics.proposals, 0)
         for one in proposals:
             value = one if isinstance(one, bytes) else encode(one)
-            self.bus.append(at, None, value)
+            self.bus.append(at, None, value, headers)
 
     def settle(self, steps: int = 6) -> None:
         """Let the committer work until it is done; what lingers has its time."""

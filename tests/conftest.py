@@ -1,12 +1,11 @@
-"""What every test folder shares: the options of the simulation, and the corpus beside the clone."""
+"""What every test folder shares: the options of the simulation, and the conformance corpus."""
 
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-ROOT = Path(__file__).parent.parent
-CORPUS = ROOT.parent / "shared" / "conformance"
+from tests import corpora
 
 # The same examples every time, so that a change is judged and not luck; nothing is timed.
 # `--hypothesis-profile explore` looks further.
@@ -29,6 +28,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def corpus() -> Path:
     """Return the folder of the conformance corpus, or skip: a lone clone has none beside it."""
-    if not (CORPUS / "manifest.json").is_file():
-        pytest.skip("no conformance corpus beside this clone (../shared/conformance)")
-    return CORPUS
+    found = corpora.whole_corpus()
+    if found is None:
+        pytest.skip(corpora.ABSENT)
+    return found
+
+
+@pytest.fixture(scope="session")
+def own_corpus() -> Path:
+    """Return a folder with the part of the corpus that was made for this project: always there."""
+    return corpora.own_corpus()

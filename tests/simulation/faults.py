@@ -7,10 +7,11 @@ seeded source; probabilities differ from seed to seed, so that seeds differ in c
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import BinaryIO
+from dataclasses import dataclass, field, fields
+from typing import BinaryIO, Final
 
-from tidegate.delta.errors import Fenced, OutcomeUnknown, Unavailable
+from tidegate.committer.puts import Landing, Work
+from tidegate.delta.errors import Fenced, OutcomeUnknown, TidegateError, Unavailable
 from tidegate.runtime.bus import (
     ClusterIdentity,
     Headers,
@@ -18,6 +19,7 @@ from tidegate.runtime.bus import (
     Polled,
     TopicPartition,
 )
+from tidegate.runtime.clock import Clock
 from tidegate.runtime.log_store import FileStat, Put
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer, MemoryProducer, MemoryReader
@@ -37,6 +39,10 @@ class Character:
     dropped: float
     outage: float
     pause: float
+    slow: float
+    suspension: float
+    disk_full: float
+    broker_loss: float
 
     @classmethod
     def rolled(cls, dice: random.Random) -> "Character":
@@ -52,23 +58,39 @@ class Character:
             dropped=chance(0.2),
             outage=chance(0.04),
             pause=chance(0.06),
+            slow=chance(0.9),
+            suspension=chance(0.01),
+            disk_full=chance(0.04),
+            broker_loss=chance(0.01),
         )
 
 
-CALM = Character(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+CALM = Character(**dict.fromkeys((one.name for one in fields(Character)), 0.0))
+
+LIFE_S: Final = 60.0
+"""How long a request to a store travels at most: what comes later is refused, as S3 refuses what
+was signed too long ago."""
+
+SPELL_S: Final = 2.0
+"""How long a disk stays full, or a broker away."""
 
 
 @dataclass
 class Weather:
-    """What rolls the faults. `pause` lets the rest of the world go on in the midst of a call."""
+    """What rolls the faults. `pause` lets the rest of the world go on in the midst of a call.
+
+    `travelling` are PUTs that were sent and have not arrived, and until when they may.
+    """
 
     dice: random.Random
+    clock: Clock
     character: Character
     pause: Callable[[], None] = lambda: None
-    travelling: list[Callable[[], None]] = field(default_factory=list)
-    """PUTs that were sent and have not arrived."""
+    travelling: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
     struck: Counter[str] = field(default_factory=Counter)
     """How often each fault was rolled."""
+    spells: dict[str, float] = field(default_factory=dict)
+    """Until when what lasts a while lasts."""
 
     def happens(self, fault: str, times: float = 1.0) -> bool:
         """Roll one fault, some times as likely as the seed's character has it."""
@@ -78,6 +100,13 @@ class Weather:
         self.struck[fault] += 1
         return True
 
+    def lasts(self, fault: str) -> bool:
+        """Roll a fault that stays for a while once it is there."""
+        now_s = self.clock.boot_s()
+        if self.happens(fault):
+            self.spells[fault] = now_s + SPELL_S
+        return now_s < self.spells.get(fault, now_s)
+
     def strike(self) -> None:
         """What may befall any call: the process stops for a while, or for ever."""
         if self.happens("pause"):
@@ -85,15 +114,35 @@ class Weather:
         if self.happens("crash", 1 / 4):
             raise Crash
 
+    def suspend(self) -> None:
+        """The machine sleeps, with everything that the process holds."""
+        if self.happens("suspension"):
+            self.pause()
+            self.clock.sleep(self.dice.choice((5.0, 70.0, 1_000.0)))
+
     def outage(self, what: str) -> None:
         """Raise Unavailable now and then."""
         if self.happens("outage"):
             raise Unavailable(f"{what} does not answer")
 
+    def send(self, arrive: Callable[[], None]) -> None:
+        """Let a PUT travel."""
+        self.travelling.append((self.clock.boot_s() + LIFE_S, arrive))
+
     def land(self) -> None:
         """Let one of the travelling PUTs arrive, in any order."""
         if self.travelling:
-            self.travelling.pop(self.dice.randrange(len(self.travelling)))()
+            place = self.dice.randrange(len(self.travelling))
+            until_s, arrive = self.travelling.pop(place)
+            if self.clock.boot_s() <= until_s:
+                arrive()
+
+    def clear(self) -> None:
+        """Let the faults stop, and what travels arrive."""
+        self.character = CALM
+        self.spells.clear()
+        while self.travelling:
+            self.land()
 
 
 @dataclass
@@ -132,8 +181,10 @@ class StormyStore:
         def arrive() -> None:
             self.inner.put_if_absent(path, content, 0.0)
 
+        if weather.lasts("disk_full"):
+            raise Unavailable("there is no space left: free some")
         if weather.happens("late"):
-            weather.travelling.append(arrive)
+            weather.send(arrive)
             if weather.happens("crash", 4):
                 raise Crash
             return Put.UNKNOWN
@@ -153,6 +204,54 @@ class StormyStore:
 
 
 @dataclass
+class Unhurried:
+    """A PUT that lands when the dice say so: until then its committer goes on."""
+
+    work: Work
+    weather: Weather
+    landing: Landing | None = None
+    error: TidegateError | None = None
+
+    def done(self) -> bool:
+        """Return whether it has ended; now and then it does so just now."""
+        if self.landing is None and self.error is None and not self.weather.happens("slow"):
+            self._land()
+        return self.landing is not None or self.error is not None
+
+    def result(self) -> Landing:
+        """Return how it ended, or raise what it raised."""
+        if self.landing is None and self.error is None:
+            self._land()
+        if self.error is not None:
+            raise self.error
+        assert self.landing is not None, "a PUT ends with an answer or an error"
+        return self.landing
+
+    def _land(self) -> None:
+        try:
+            self.landing = self.work()
+        except TidegateError as error:
+            self.error = error
+
+
+@dataclass
+class StormyPuts:
+    """PUTs that take their time."""
+
+    weather: Weather
+
+    def start(self, work: Work) -> Unhurried:
+        """Send one."""
+        return Unhurried(work, self.weather)
+
+    def wait(self, timeout_s: float) -> None:
+        """Return: time is the world's."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@dataclass
 class StormyConsumer:
     """A member whose positions may not get through."""
 
@@ -162,6 +261,8 @@ class StormyConsumer:
     def poll(self, records_max: int, timeout_s: float) -> Polled:
         """Return what there is: a few records at a time, so that groups differ."""
         self.weather.strike()
+        if self.weather.lasts("broker_loss"):
+            return Polled()
         return self.inner.poll(self.weather.dice.randint(1, 6), timeout_s)
 
     def committed(self, at: TopicPartition) -> Offset | None:
@@ -185,6 +286,8 @@ class StormyConsumer:
         self.weather.strike()
         if self.weather.happens("outage"):
             raise Fenced("the group has moved on")
+        if self.weather.lasts("broker_loss"):
+            raise Unavailable("no broker answers")
         self.inner.commit(next_offsets)
         self.weather.outage("the group's coordinator")
 
@@ -212,7 +315,7 @@ class StormyProducer:
         if weather.happens("crash"):
             self.inner.deliver(weather.dice.randint(0, len(self.inner.queued)))
             raise Crash
-        if weather.happens("outage"):
+        if weather.happens("outage") or weather.lasts("broker_loss"):
             self.inner.deliver(weather.dice.randint(0, len(self.inner.queued)))
             self.inner.queued.clear()
             raise OutcomeUnknown("the broker did not acknowledge")
@@ -241,7 +344,9 @@ class StormyBus:
         return StormyProducer(self.inner.producer(), self.weather)
 
     def reader(self) -> MemoryReader:
-        """Return a reader."""
+        """Return a reader, or fail."""
+        if self.weather.lasts("broker_loss"):
+            raise Unavailable("no broker answers")
         return self.inner.reader()
 
     def partitions(self, topic: str) -> int:

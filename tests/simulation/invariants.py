@@ -1,109 +1,15 @@
 """What must hold of the tables and the topics, whatever happened: named predicates.
 
-They see what anybody can see, bytes in the store and records on the topics, and share no code with
+They see what anybody can see, bytes in the stores and records on the topics, and share no code with
 the committer. A predicate returns a sentence when it is broken, None when it holds.
 """
 
 import hashlib
-import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
-from tidegate.pipeline.topics import Topics
-from tidegate.runtime.bus import Record, TopicPartition
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.memory_bus import MemoryBus
-
-Rows = list[dict[str, Any]]
-
-
-@dataclass
-class Log:
-    """A table's log as it was seen: bytes and rows by version.
-
-    `is_found` tells a table that was registered, with a past that need not be told.
-    """
-
-    store: MemoryStore
-    is_found: bool = False
-    files: dict[int, bytes] = field(default_factory=dict)
-    entries: list[Rows] = field(default_factory=list)
-
-    def names(self) -> dict[int, str]:
-        """Return the commit files there are, by version."""
-        found = (name.rpartition("/")[2] for name in self.store.files)
-        return {int(name[:20]): f"_delta_log/{name}" for name in found if name.endswith(".json")}
-
-    def provenance(self, version: int) -> dict[str, Any]:
-        """Return the committer's part of an entry, or {} for another writer's."""
-        told: dict[str, Any] = _info(self.entries[version]).get("tidegate") or {}
-        return told
-
-
-@dataclass
-class History:
-    """Everything that was seen so far. `sent` are the proposals by offset, as their writers made
-    them: table root, id, SHA-256 and the body, or None for what is no proposal."""
-
-    bus: MemoryBus
-    topics: Topics
-    logs: dict[str, Log] = field(default_factory=dict)
-    outcomes: list[dict[str, Any]] = field(default_factory=list)
-    commits: list[dict[str, Any]] = field(default_factory=list)
-    sent: list[dict[str, Any] | None] = field(default_factory=list)
-    answered: set[str] = field(default_factory=set)
-    letters: int = 0
-
-    def look(self) -> bool:
-        """Take in what is new; return whether anything was."""
-        before = (len(self.outcomes), len(self.commits), len(self.sent), self.letters)
-        for record in self._since(self.topics.outcomes, len(self.outcomes)):
-            outcome = json.loads(record.value or b"")
-            self.outcomes.append(outcome)
-            self.answered.add(f"{outcome['proposal_id']}/{outcome['proposal_sha256']}")
-        for record in self._since(self.topics.commits, len(self.commits)):
-            self.commits.append(json.loads(record.value or b""))
-        for record in self._since(self.topics.proposals, len(self.sent)):
-            self.sent.append(_sent(record))
-        self.letters = len(self.bus.logs[TopicPartition(self.topics.dead_letters, 0)])
-        grown = [self._read(log) for log in self.logs.values()]
-        return any(grown) or before != (
-            len(self.outcomes),
-            len(self.commits),
-            len(self.sent),
-            self.letters,
-        )
-
-    def accepted(self) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
-        """Yield root, version, place and provenance of every accepted proposal."""
-        for root, log in self.logs.items():
-            for version in range(len(log.entries)):
-                for place, one in enumerate(log.provenance(version).get("accepted", ())):
-                    yield root, version, place, one
-
-    def registry(self) -> dict[str, dict[str, Any]]:
-        """Return the last registration of each table."""
-        records = self._since(self.topics.table_state, 0)
-        return {str(record.key): json.loads(record.value or b"") for record in records}
-
-    def digest(self) -> str:
-        """Return a hash of everything that was seen: equal histories have equal ones."""
-        told = [self.outcomes, self.commits, [log.entries for log in self.logs.values()]]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
-
-    def _since(self, topic: str, start: int) -> list[Record]:
-        return self.bus.logs[TopicPartition(topic, 0)][start:]
-
-    def _read(self, log: Log) -> bool:
-        start = len(log.entries)
-        for version in range(start, start + 1_000):
-            content = log.store.files.get(f"_delta_log/{version:020d}.json")
-            if content is None:
-                break
-            log.files[version] = content
-            log.entries.append([json.loads(line) for line in content.splitlines()])
-        return len(log.entries) > start
+from tests.simulation.history import History, Log, Rows, Sent, Told, commit_path, info_of, paths_of
 
 
 def exactly_once(history: History) -> str | None:
@@ -116,7 +22,7 @@ def exactly_once(history: History) -> str | None:
     for root, log in history.logs.items():
         joined: dict[str, int] = {}
         for version, rows in enumerate(log.entries):
-            for path in _paths(rows, "add"):
+            for path in paths_of(rows, "add"):
                 if path in joined:
                     return f"{path} joined {root} in {joined[path]} and in {version}"
                 joined[path] = version
@@ -124,10 +30,13 @@ def exactly_once(history: History) -> str | None:
 
 
 def no_overwrite(history: History) -> str | None:
-    """I2: a version, once visible, does not change or disappear."""
+    """I2: a version, once visible, does not change; what cleanup took away does not come back."""
     for root, log in history.logs.items():
         for version, content in log.files.items():
-            if log.store.files.get(f"_delta_log/{version:020d}.json") != content:
+            there = log.store.files.get(commit_path(version))
+            if version < log.floor and there is not None:
+                return f"version {version} of {root} was written again after cleanup"
+            if version >= log.floor and there != content:
                 return f"version {version} of {root} changed"
     return None
 
@@ -136,8 +45,8 @@ def no_gap(history: History) -> str | None:
     """I3: versions are contiguous whenever anybody looks."""
     for root, log in history.logs.items():
         versions = sorted(log.names())
-        if versions != list(range(len(versions))):
-            return f"{root} has versions {versions}"
+        if versions != list(range(log.floor, log.floor + len(versions))):
+            return f"{root} has versions {versions}, from {log.floor} on"
     return None
 
 
@@ -146,58 +55,54 @@ def consistent_read(history: History) -> str | None:
     for root, log in history.logs.items():
         live: set[str] = set()
         for version, rows in enumerate(log.entries):
-            gone = _paths(rows, "remove")
+            gone = paths_of(rows, "remove")
             if not set(gone) <= live:
                 return f"version {version} of {root} removes {sorted(set(gone) - live)}, not live"
             live.difference_update(gone)
-            live.update(_paths(rows, "add"))
+            live.update(paths_of(rows, "add"))
     return None
 
 
 def outcome_agreement(history: History) -> str | None:
     """I5: committed(v) says that v holds it; rejected, that nothing does, now or ever."""
-    held = {(one["id"], one["sha256"]): version for _, version, _, one in history.accepted()}
-    for outcome in history.outcomes:
-        key = (_target(history, outcome), outcome["proposal_sha256"])
-        version = held.get(key)
-        if _kind(history, outcome) == "cancel":
-            version = next((v for (one, _), v in held.items() if one == key[0]), None)
-        if _kind(history, outcome) == "register":
+    held = {f"{one['id']}/{one['sha256']}": version for _, version, _, one in history.accepted()}
+    by_id = {key.partition("/")[0]: version for key, version in held.items()}
+    for told in history.told:
+        sent = history.sent.get(told.key)
+        if sent is None:
+            return f"{told.key} has an outcome and was not sent"
+        if sent.kind == "register":
             continue
-        if outcome["status"] == "committed" and version != outcome["version"]:
-            return f"{key[0]} told committed at {outcome['version']}, the log has {version}"
-        if outcome["status"] == "rejected" and version is not None:
-            return f"{key[0]} told rejected ({outcome['rejection']['rule']}), but is in {version}"
+        version = held.get(told.key)
+        if sent.kind == "cancel":
+            version = by_id.get(str(sent.body["cancels"]))
+        wrong = _disagreement(told, version)
+        if wrong is not None:
+            return f"{sent.id} {wrong}"
     return None
 
 
 def offset_safe(history: History) -> str | None:
     """I6: the group's offset passes a delivery only when its answer is published."""
-    at = TopicPartition(history.topics.proposals, 0)
-    passed = history.bus.committed(f"{history.topics.prefix}committer").get(at, 0)
-    for offset in range(passed):
-        one = history.sent[offset]
-        if one is not None and f"{one['id']}/{one['sha256']}" not in history.answered:
-            return f"offset {passed} was recorded, {one['id']} at {offset} has no outcome"
+    offsets = history.bus.committed(f"{history.topics.prefix}committer")
+    for at, deliveries in history.spots().items():
+        passed = offsets.get(at, 0)
+        for offset, one in enumerate(deliveries[:passed]):
+            if one is not None and one.key not in history.answered:
+                return f"offset {passed} was recorded, {one.id} at {offset} has no outcome"
     return None
 
 
 def no_conflict(history: History) -> str | None:
     """I8: nothing that an accepted proposal read was changed after its read version."""
-    bodies = {f"{one['id']}/{one['sha256']}": one for one in history.sent if one is not None}
     for root, version, place, one in history.accepted():
-        body = bodies[f"{one['id']}/{one['sha256']}"]["body"]
-        reads = body.get("reads", {})
-        seen, whole = set(reads.get("files", ())), bool(reads.get("whole_table"))
-        if not seen and not whole:
-            continue
+        body = history.sent[f"{one['id']}/{one['sha256']}"].body
         log = history.logs[root]
         mates = log.provenance(version)["accepted"][:place]
-        earlier = [bodies[f"{mate['id']}/{mate['sha256']}"]["body"]["actions"] for mate in mates]
+        earlier = [history.sent[f"{mate['id']}/{mate['sha256']}"].body["actions"] for mate in mates]
         since = range(body["read_version"] + 1, version)
         for rows in (*(log.entries[other] for other in since), *earlier):
-            gone, came = set(_paths(rows, "remove")), _paths(rows, "add")
-            if seen & gone or (whole and (gone or came)):
+            if _changes_what_was_read(rows, body.get("reads", {})):
                 return f"{one['id']} in {version} of {root} read what changed after it looked"
     return None
 
@@ -207,7 +112,8 @@ def monotone_time(history: History) -> str | None:
     for root, log in history.logs.items():
         latest = -1
         for version, rows in enumerate(log.entries):
-            told = int(_info(rows).get("timestamp", 0))
+            info = info_of(rows)
+            told = int(info.get("inCommitTimestamp", info.get("timestamp", 0)))
             if log.provenance(version) and told <= latest:
                 return f"version {version} of {root} is not later than the one before it"
             latest = told
@@ -217,18 +123,53 @@ def monotone_time(history: History) -> str | None:
 def dense_events(history: History) -> str | None:
     """I10: versions are told in order, none left out; what is told again is the same."""
     told: dict[str, dict[int, dict[str, Any]]] = {}
-    for event in history.commits:
+    for _, event in history.commits:
         mine = told.setdefault(event["table_root"], {})
         log, version = history.logs[event["table_root"]], event["version"]
         if version in mine:
             if mine[version] != event:
                 return f"version {version} of {event['table_root']} was told in two ways"
-        elif version > max(mine, default=version if log.is_found else -1) + 1:
+        elif version > max(mine, default=-1) + 1 and not _is_first(log, version):
             return f"version {version} of {log.store.root} was told after {max(mine, default=-1)}"
         mine[version] = event
         content = log.files.get(version)
         if content is None or hashlib.sha256(content).hexdigest() != event["sha256"]:
             return f"version {version} of {event['table_root']} was told and is another"
+    return None
+
+
+def referential(history: History) -> str | None:
+    """I11: every file that a live add names exists, whatever vacuum has done."""
+    for root, log in history.logs.items():
+        for path in log.live:
+            if path not in log.store.files:
+                return f"{path} is live in {root} and does not exist"
+    return None
+
+
+def tables_apart(history: History) -> str | None:
+    """I12: an entry of a table holds proposals for that table only, and names files inside it."""
+    for root, version, _, one in history.accepted():
+        meant = history.sent[f"{one['id']}/{one['sha256']}"].body["table_root"]
+        if meant != root:
+            return f"version {version} of {root} holds {one['id']}, for {meant}"
+    for root, log in history.logs.items():
+        for version, rows in enumerate(log.entries):
+            for path in (*paths_of(rows, "add"), *paths_of(rows, "remove"), *paths_of(rows, "cdc")):
+                if ".." in path.split("/") or ":" in path or path.startswith("/"):
+                    return f"version {version} of {root} names {path}, outside"
+    return None
+
+
+def legal_entry(history: History) -> str | None:
+    """An entry says nothing twice, and change files stand for all of its changes or for none."""
+    for root, log in history.logs.items():
+        for version, rows in enumerate(log.entries):
+            wrong = _illegal(rows)
+            if wrong is None and log.provenance(version):
+                wrong = _hidden(history, log.provenance(version).get("accepted", []))
+            if wrong is not None:
+                return f"version {version} of {root} {wrong}"
     return None
 
 
@@ -247,16 +188,18 @@ def applications_advance(history: History) -> str | None:
     return None
 
 
-def tables_apart(history: History) -> str | None:
-    """I12: an entry of a table holds proposals for that table only."""
-    roots = {one["id"]: one["body"].get("table_root") for one in history.sent if one is not None}
-    for root, version, _, one in history.accepted():
-        if roots[one["id"]] != root:
-            return f"version {version} of {root} holds {one['id']}, for {roots[one['id']]}"
+def told_in_its_place(history: History) -> str | None:
+    """All that is told of a table is on the topic partition of its registration."""
+    for number, event in history.commits:
+        table = history.registry.get(event["table_root"])
+        if table is not None and table["topic_partition"] != number:
+            return f"version {event['version']} of {event['table_root']} was told on {number}"
     return None
 
 
-ALWAYS: tuple[Callable[[History], str | None], ...] = (
+Predicate = Callable[[History], str | None]
+
+ALWAYS: tuple[Predicate, ...] = (
     exactly_once,
     no_overwrite,
     no_gap,
@@ -266,64 +209,86 @@ ALWAYS: tuple[Callable[[History], str | None], ...] = (
     no_conflict,
     monotone_time,
     dense_events,
-    applications_advance,
+    referential,
     tables_apart,
+    legal_entry,
+    applications_advance,
+    told_in_its_place,
 )
 """What holds at every moment."""
 
 
-def everybody_is_answered(history: History) -> str | None:
+def progress(history: History) -> str | None:
     """I7: once the faults have stopped, every delivery has its outcome, every version was told."""
-    for offset, one in enumerate(history.sent):
-        if one is not None and f"{one['id']}/{one['sha256']}" not in history.answered:
-            return f"{one['id']} at offset {offset} has no outcome"
-    for record in history.registry().values():
-        head = len(history.logs[record["table_root"]].entries) - 1
-        if record["published_through"] != head:
-            return (
-                f"{record['table_root']} was told up to {record['published_through']}, not {head}"
-            )
-    at = TopicPartition(history.topics.proposals, 0)
-    passed = history.bus.committed(f"{history.topics.prefix}committer").get(at, 0)
-    return None if passed == len(history.sent) else f"the offset stays at {passed}"
-
-
-AT_REST: tuple[Callable[[History], str | None], ...] = (everybody_is_answered,)
-"""What holds after the faults have stopped and everything had its time."""
-
-
-def _info(rows: Rows) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next((row["commitInfo"] for row in rows if "commitInfo" in row), {})
-    return found
-
-
-def _paths(rows: Rows, kind: str) -> list[str]:
-    return [row[kind]["path"] for row in rows if kind in row]
-
-
-def _sent(record: Record) -> dict[str, Any] | None:
-    try:
-        body = json.loads(record.value or b"")
-        digest = hashlib.sha256(record.value or b"").hexdigest()
-        return {"id": body["proposal_id"], "sha256": digest, "body": body}
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _told_of(history: History, outcome: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    for one in history.sent:
-        if one is not None and one["sha256"] == outcome["proposal_sha256"]:
-            body: Mapping[str, Any] = one["body"]
-            return body
+    offsets = history.bus.committed(f"{history.topics.prefix}committer")
+    for at, deliveries in history.spots().items():
+        for offset, one in enumerate(deliveries):
+            if one is not None and one.key not in history.answered:
+                return f"{one.id} at offset {offset} of {at.partition} has no outcome"
+        if deliveries and offsets.get(at) != len(deliveries):
+            return f"the offset of {at.partition} stays at {offsets.get(at)}"
+    for record in history.registry.values():
+        head, through = history.logs[record["table_root"]].head, record["published_through"]
+        if through != head:
+            return f"{record['table_root']} was told up to {through}, not {head}"
+        if record["status"] != "open":
+            return f"{record['table_root']} stays {record['status']}: {record['reason']}"
     return None
 
 
-def _kind(history: History, outcome: Mapping[str, Any]) -> str:
-    body = _told_of(history, outcome)
-    return str(body.get("kind", "commit")) if body else "commit"
+AT_REST: tuple[Predicate, ...] = (progress,)
+"""What holds after the faults have stopped and everything had its time."""
 
 
-def _target(history: History, outcome: Mapping[str, Any]) -> str:
-    body = _told_of(history, outcome)
-    target = body.get("cancels") if body and body.get("kind") == "cancel" else None
-    return str(target or outcome["proposal_id"])
+def _is_first(log: Log, version: int) -> bool:
+    """Whether a version may be the first that is told: the past of a table that others made, and
+    to which nobody came through the gate, begins anew with each registration."""
+    return log.is_found and not any(log.provenance(earlier) for earlier in range(version))
+
+
+def _disagreement(told: Told, version: int | None) -> str | None:
+    status = told.body["status"]
+    if status == "committed" and version != told.body["version"]:
+        return f"was told committed at {told.body['version']}, the log has {version}"
+    if status == "rejected" and version is not None:
+        return f"was told rejected ({told.body['rejection']['rule']}), but is in {version}"
+    return None
+
+
+def _changes_what_was_read(rows: Rows, reads: dict[str, Any]) -> bool:
+    gone = set(paths_of(rows, "remove"))
+    came = [row["add"]["partitionValues"] for row in rows if "add" in row]
+    if gone & set(reads.get("files", ())):
+        return True
+    if reads.get("whole_table") and (gone or came):
+        return True
+    asked = [str(one["value"]) for one in reads.get("predicates", ())]
+    return any(values.get("p") in asked for values in came)
+
+
+def _illegal(rows: Rows) -> str | None:
+    for kind in ("add", "remove", "cdc"):
+        twice = [path for path, times in Counter(paths_of(rows, kind)).items() if times > 1]
+        if twice:
+            return f"has {twice[0]} twice among its {kind}s"
+    for kind in ("metaData", "protocol", "commitInfo"):
+        if sum(kind in row for row in rows) > 1:
+            return f"has several {kind}s"
+    apps = Counter(row["txn"]["appId"] for row in rows if "txn" in row)
+    if any(times > 1 for times in apps.values()):
+        return "moves an application twice"
+    return None
+
+
+def _hidden(history: History, accepted: list[dict[str, Any]]) -> str | None:
+    members = [_member(history.sent[f"{one['id']}/{one['sha256']}"]) for one in accepted]
+    with_files = [rows for rows in members if paths_of(rows, "add") or paths_of(rows, "remove")]
+    if len({bool(paths_of(rows, "cdc")) for rows in with_files}) > 1:
+        return "hides the changes of a member without change files"
+    alone = any("metaData" in row or "protocol" in row for rows in members for row in rows)
+    return "changes the table and is not alone" if alone and len(members) > 1 else None
+
+
+def _member(sent: Sent) -> Rows:
+    rows: Rows = sent.body.get("actions", [])
+    return rows

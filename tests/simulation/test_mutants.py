@@ -11,6 +11,7 @@ from tests.simulation.world import Broken, World
 from tidegate.committer import machine, recovery, steps
 from tidegate.committer.desk import Desk
 from tidegate.committer.entries import Entry
+from tidegate.committer.entry_put import EntryPut
 from tidegate.committer.lane import Lane
 from tidegate.committer.machine import Landed
 from tidegate.committer.state import TableState
@@ -34,14 +35,14 @@ def with_the_id_after_the_conflict() -> AbstractContextManager[object]:
 
 
 def without_comparing_on_doubt() -> AbstractContextManager[object]:
-    def believe(desk: Desk, path: str, content: bytes) -> Put:
-        return Put.UNKNOWN if desk.store.read(path) is None else Put.WON
+    def believe(put: EntryPut, path: str) -> Put:
+        return Put.UNKNOWN if put.store.read(path) is None else Put.WON
 
-    return mock.patch.object(Desk, "_resolve", believe)
+    return mock.patch.object(EntryPut, "_resolve", believe)
 
 
 def without_reading_on_doubt() -> AbstractContextManager[object]:
-    return mock.patch.object(Desk, "_resolve", return_value=Put.WON)
+    return mock.patch.object(EntryPut, "_resolve", return_value=Put.WON)
 
 
 @contextmanager

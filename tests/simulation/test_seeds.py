@@ -10,10 +10,12 @@ from tests.simulation.world import World
 SEEDS = 200
 SOMETIMES = (
     *("crash", "lost_answer", "late", "dropped", "outage", "pause"),
-    *("committed", "rejected", "denied", "repeat committed", "repeat rejected"),
-    *("concurrent_append", "concurrent_delete_read", "app_txn_seen"),
+    *("suspension", "disk_full", "broker_loss"),
+    *("committed", "rejected", "denied", "expired", "repeat committed", "repeat rejected"),
+    *("concurrent_append", "concurrent_delete_read", "metadata_changed", "app_txn_seen"),
     *("bad_path", "deadline_passed", "cancelled", "id_reused", "too_many_refusals"),
-    *("external", "group", "refusals only", "mixed entry"),
+    *("malformed", "files_too_old", "unknown_table"),
+    *("external", "group", "refusals only", "mixed entry", "cleaned"),
 )
 """What must happen at least now and then, or the seeds prove little."""
 
@@ -31,7 +33,7 @@ def test_every_seed_keeps_every_invariant(request: pytest.FixtureRequest) -> Non
     for seed in seeds:
         world = World(seed)
         world.run()
-        seen += world.weather.struck
+        seen += world.stage.weather.struck
         seen += told(world)
     if len(seeds) >= SEEDS:
         rare = {name: seen[name] for name in SOMETIMES if seen[name] < 10}
@@ -41,11 +43,12 @@ def test_every_seed_keeps_every_invariant(request: pytest.FixtureRequest) -> Non
 def told(world: World) -> Counter[str]:
     """Return what was answered, how, and what entries there were."""
     seen: Counter[str] = Counter()
-    for outcome in world.history.outcomes:
-        seen[outcome["status"]] += 1
-        seen[f"repeat {outcome['status']}"] += outcome.get("repeat", False)
-        seen[outcome.get("rejection", {}).get("rule", "")] += 1
+    for one in world.history.told:
+        seen[one.body["status"]] += 1
+        seen[f"repeat {one.body['status']}"] += one.body.get("repeat", False)
+        seen[one.body.get("rejection", {}).get("rule", "")] += 1
     for log in world.history.logs.values():
+        seen["cleaned"] += log.floor > 0
         for version in range(len(log.entries)):
             origin = log.provenance(version)
             accepted, refused = origin.get("accepted", ()), origin.get("refused", ())

@@ -5,6 +5,7 @@ from importlib.metadata import version
 from typing import Final
 
 from tidegate.committer.doors import Doors
+from tidegate.committer.puts import InThreads
 from tidegate.committer.service import CommitterLoop, serve
 from tidegate.committer.settings import CommitterSettings
 from tidegate.runtime.cli_service import service_app
@@ -37,6 +38,7 @@ def main(settings: CommitterSettings, running: Running) -> None:
         new_id=lambda: new_id(running.clock),
         settings=settings.committer,
         engine=f"Tidegate/{version('tidegate')}",
+        puts=InThreads(),
         vet=Vetting(settings.storage, settings.committer.store_contests).vet,
     )
     serve(CommitterLoop(doors), running)

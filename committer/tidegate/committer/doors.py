@@ -1,12 +1,13 @@
 """What the committer's shell is given: the doors, the settings, and the named points of failure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 from uuid import UUID
 
 from tidegate.committer.policy import Policy
+from tidegate.committer.puts import AtOnce, Puts
 from tidegate.committer.settings import CommitterSection
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime import failpoints
@@ -41,6 +42,7 @@ def _taken_as_it_comes(store: LogStore) -> None:
 class Doors:
     """The world outside. `new_id` rolls the dice; `engine` names the release.
 
+    `puts` are sent one after the other unless a service is given threads for them.
     `vet` lets a store pass before the first table on it is accepted. Raises: Misconfigured;
     Unavailable.
     """
@@ -52,6 +54,7 @@ class Doors:
     new_id: Callable[[], UUID]
     settings: CommitterSection
     engine: str = "Tidegate"
+    puts: Puts = field(default_factory=AtOnce)
     vet: Callable[[LogStore], None] = _taken_as_it_comes
 
     @cached_property

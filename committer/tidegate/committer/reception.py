@@ -4,17 +4,17 @@ A table has a desk once it is registered. The proposal that may create one sits 
 until its answer is known; only then is the table registered, durably, before anybody is told.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
 from tidegate.committer import registration
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.desk import Desk, Waiting
+from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.rebase import Origin
 from tidegate.committer.registration import Known
+from tidegate.committer.state import is_ours
 from tidegate.committer.telling import Telling
 from tidegate.committer.verdicts import Verdict, denied
 from tidegate.delta.errors import (
@@ -78,7 +78,7 @@ class Reception:
             # Reserved: nothing is written down of what a later release may well accept.
             self.answer(Verdict(candidate, "denied", rejection=candidate.flaw), desk.record)
         else:
-            desk.queue.append(Waiting(candidate, self.doors.clock.boot_s()))
+            desk.line.join(candidate, self.doors.clock.boot_s())
 
     def settled(self, desk: Desk, verdict: Verdict) -> None:
         """Answer what a desk has settled; the first answer decides whether a table is created."""
@@ -104,6 +104,9 @@ class Reception:
         assert proposal is not None, "a request to register is a proposal"
         there = known.under(proposal.table_root)
         if there is not None:
+            if there.table in self.desks:
+                # Whoever asks again may have lost the registry, and this is all that is left of it.
+                self.telling.registered(there)
             version = max(there.published_through, 0)
             self.answer(Verdict(candidate, "committed", version=version, repeat=True), there)
             return
@@ -135,15 +138,18 @@ class Reception:
         if desk.state.version < 0:
             reason = f"table_root: {record.table_root} holds no Delta table; create it first"
             return denied(candidate, "NotADeltaTable", reason)
-        head = desk.state.entries[desk.state.version]
-        desk.news.clear()
-        update = {
-            "published_through": head.version,
-            "sha256": head.sha256,
-        }
+        version, sha256 = desk.state.version, None
+        if is_ours(desk.state):
+            # A gate has served it: under a registration that was lost with what it had not told.
+            through = desk.news[0].version - 1
+        else:
+            head = desk.state.entries.get(version)
+            through, sha256 = version, head.sha256 if head else None
+            desk.news.clear()
+        update = {"published_through": through, "sha256": sha256}
         desk.record = record.model_copy(update=update)
         self._registered(desk)
-        self.answer(Verdict(candidate, "committed", version=head.version), desk.record)
+        self.answer(Verdict(candidate, "committed", version=version), desk.record)
         return None
 
     def _create(self, candidate: Candidate) -> None:
@@ -164,7 +170,7 @@ class Reception:
             self.answer(_unfit(candidate, error), record)
             return
         desk.is_registered = False
-        desk.queue.append(Waiting(candidate, self.doors.clock.boot_s()))
+        desk.line.join(candidate, self.doors.clock.boot_s())
 
     def _registered(self, desk: Desk) -> None:
         assert desk.state is not None, "what is registered was loaded"
@@ -178,8 +184,7 @@ class Reception:
         """Give up a table that was not created; who waits behind is brought anew."""
         del self.desks[desk.record.table]
         desk.news.clear()
-        waiting, desk.queue = desk.queue, deque()
-        for one in waiting:
+        for one in desk.line.everybody():
             self.bring(one.candidate)
 
     def _seat(self, record: TableRecord) -> Desk:

@@ -74,11 +74,12 @@ def reach_back(store: LogStore, state: TableState, read_version: int) -> TableSt
     wanted = range(max(read_version + 1, state.oldest), state.window_start)
     if not wanted:
         return state
-    found = list(_entries_down(store, wanted))
+    found = entries(store, wanted)
     start = state.window_start - len(found)
     bases = _bases(store, state, found, start)
+    timestamp = max(state.timestamp, *(entry.timestamp or 0 for entry in found), 0)
     if bases is None:
-        return replace(state, oldest=state.window_start)
+        return replace(state, oldest=state.window_start, timestamp=timestamp)
     settled: dict[UUID, Settled] = {}
     for entry in found:
         settled |= settled_by(entry, state.settled)
@@ -91,7 +92,7 @@ def reach_back(store: LogStore, state: TableState, read_version: int) -> TableSt
         window_start=start,
         oldest=state.oldest if len(found) == len(wanted) else start,
         rules=ours[-1] if state.rules is None and ours else state.rules,
-        timestamp=max(state.timestamp, *(entry.timestamp or 0 for entry in found), 0),
+        timestamp=timestamp,
     )
 
 
@@ -107,11 +108,14 @@ def read_entry(store: LogStore, version: int) -> Entry | None:
     return entry_of(commit, sha256(content), len(content))
 
 
-def _entries_down(store: LogStore, versions: range) -> Iterator[Entry]:
-    """Return the entries of some versions, ascending, down to the first that is gone."""
+def entries(store: LogStore, versions: range) -> list[Entry]:
+    """Return the entries of some versions, ascending: those after the last one that is gone.
+
+    Raises: BrokenLog, for a torn or foreign file; Unavailable.
+    """
     read = (read_entry(store, version) for version in reversed(versions))
-    found = list(takewhile(lambda entry: entry is not None, read))
-    return (entry for entry in reversed(found) if entry is not None)
+    found = [entry for entry in takewhile(lambda entry: entry is not None, read) if entry]
+    return found[::-1]
 
 
 def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -> Bases | None:

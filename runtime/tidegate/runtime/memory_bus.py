@@ -45,12 +45,24 @@ class MemoryBus:
             self.create_topic(name, partitions)
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Make a topic, empty; one of the same name is replaced and gets another id."""
+        """Make a topic, empty; one of the same name is replaced and gets another id.
+
+        The groups' offsets in it are gone with it; members learn of it by a rebalance.
+        """
         for at in [at for at in self.logs if at.topic == name]:
             del self.logs[at]
+            for group in self._groups.values():
+                group.offsets.pop(at, None)
         self._partitions[name] = partitions
         self._incarnations[name] = self._incarnations.get(name, 0) + 1
         self.logs |= {TopicPartition(name, number): [] for number in range(partitions)}
+        self._rebalance(name)
+
+    def add_partition(self, name: str) -> None:
+        """Give a topic one more partition; members learn of it by a rebalance."""
+        self.logs[TopicPartition(name, self._partitions[name])] = []
+        self._partitions[name] += 1
+        self._rebalance(name)
 
     def consumer(self, group: str, topics: Sequence[str]) -> "MemoryConsumer":
         """Return a consumer; it becomes a member of the group at its first poll."""
@@ -103,6 +115,11 @@ class MemoryBus:
             raise Misconfigured(f"topic {at.topic!r} has no partition {at.partition}")
         return self.logs[at]
 
+    def _rebalance(self, topic: str) -> None:
+        for group in self._groups.values():
+            if any(topic in member.topics for member in group.members):
+                group.begin()
+
 
 class _Standing(Enum):
     OUTSIDE = "outside"
@@ -122,13 +139,13 @@ class _Group:
 
     def join(self, member: "MemoryConsumer") -> None:
         self.members.append(member)
-        self._begin()
+        self.begin()
 
     def leave(self, member: "MemoryConsumer") -> None:
         self.members.remove(member)
-        self._begin()
+        self.begin()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         self.rebalancing, self.rejoined = bool(self.members), []
 
     def rejoin(self, member: "MemoryConsumer") -> None:
@@ -238,8 +255,13 @@ class MemoryConsumer:
         self._generation = self._group.generation
         counts = {topic: self._bus.partitions(topic) for topic in self.topics}
         assigned = tuple(self._group.share(self, counts))
-        self._positions = {at: self._group.offsets.get(at, Offset(0)) for at in assigned}
+        self._positions = {at: self._start(at) for at in assigned}
         return assigned
+
+    def _start(self, at: TopicPartition) -> Offset:
+        """Where the group left off; from the first record where that offset does not exist."""
+        offset = self._group.offsets.get(at, Offset(0))
+        return offset if offset <= len(self._bus.log(at)) else Offset(0)
 
     def _fetch(self, records_max: int) -> tuple[Record, ...]:
         fetched: list[Record] = []

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.builders import (
+    NOW_MS,
     TABLE,
     Gate,
     Row,
@@ -19,8 +20,10 @@ from tests.builders import (
 from tidegate.committer import recovery
 from tidegate.committer.state import TableState
 from tidegate.delta.errors import BrokenLog, UnsupportedFeature
-from tidegate.delta.names import commit_name, in_log
+from tidegate.delta.names import Version, commit_name, in_log
+from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
 from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.open_table import open_snapshot
 
 
 def log(*commits: list[Row]) -> MemoryStore:
@@ -84,6 +87,29 @@ def test_where_the_log_was_cleaned_the_oldest_entry_says_so() -> None:
     del store.files[in_log(commit_name(1))]
     state = recovery.reach_back(store, state, -1)
     assert (state.oldest, state.window_start) == (2, 2)
+
+
+def cleaned_below_a_change() -> MemoryStore:
+    """Return a log that begins with a change of the table: what was in force below it is gone."""
+    changed = metadata()
+    changed["metaData"]["configuration"] = {"note": "changed"}
+    store = log([add("a")], [info(timestamp=7), changed])
+    hint = write_classic(store, open_snapshot(store, Version(2)), NOW_MS)
+    move_hint_forward(store, hint)
+    for version in (0, 1):
+        store.delete(in_log(commit_name(version)))
+    return store
+
+
+def test_where_the_basis_was_cleaned_nothing_is_decided_on_it_and_time_is_kept() -> None:
+    state = recovery.load(cleaned_below_a_change(), TABLE, 10)
+    assert (state.version, state.oldest, state.window_start) == (2, 3, 3)
+    assert state.timestamp == 7, "the next version is to be later"
+
+
+def test_entries_are_read_down_to_the_first_that_is_gone() -> None:
+    found = recovery.entries(cleaned_below_a_change(), range(3))
+    assert [entry.version for entry in found] == [2]
 
 
 def test_refreshing_reads_what_others_wrote() -> None:

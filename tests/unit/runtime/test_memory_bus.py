@@ -204,6 +204,38 @@ def test_a_topic_made_again_is_another_log() -> None:
     assert bus.identity(["p"]).cluster_id == before.cluster_id
 
 
+def test_a_topic_made_again_begins_from_its_first_record_for_every_member() -> None:
+    bus = MemoryBus({"p": 1})
+    fill(bus, P0, 3)
+    one = member(bus)
+    one.poll(10, 0.0)
+    one.commit({P0: Offset(3)})
+    bus.create_topic("p", 1)
+    fill(bus, P0, 1)
+    assert one.poll(10, 0.0) == Polled(revoked=(P0,), assigned=(P0,))
+    assert values(one.poll(10, 0.0)) == [b"0"]
+
+
+def test_an_offset_past_the_end_sends_the_group_to_the_beginning(bus: MemoryBus) -> None:
+    one = member(bus)
+    one.poll(10, 0.0)
+    one.commit({P0: Offset(7)})
+    one.close()
+    fill(bus, P0, 2)
+    two = member(bus)
+    assert two.poll(10, 0.0).assigned[0] == P0
+    assert values(two.poll(10, 0.0)) == [b"0", b"1"]
+
+
+def test_a_partition_that_is_added_is_shared_out() -> None:
+    bus = MemoryBus({"p": 1})
+    one = member(bus)
+    one.poll(10, 0.0)
+    bus.add_partition("p")
+    wider = (P0, TopicPartition("p", 1))
+    assert one.poll(10, 0.0) == Polled(revoked=(P0,), assigned=wider)
+
+
 def test_it_is_made_from_declared_topics() -> None:
     topics = Topics("x.", 3)
     bus = MemoryBus(topics.declared())

@@ -1,0 +1,89 @@
+"""Other engines on the same tables: they write versions of their own, and clean logs up."""
+
+import json
+from typing import Any, Final
+
+from tests import builders
+from tests.simulation.faults import LIFE_S
+from tests.simulation.history import Log, commit_path, info_of, paths_of
+from tests.simulation.stage import PUT_DEADLINE_S, VIEW_AGE_S, Stage
+from tests.simulation.tables import TABLES, Table
+from tidegate.delta.names import Version
+from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
+from tidegate.runtime.open_table import open_snapshot
+
+RETENTION_S: Final = 2 * (VIEW_AGE_S + PUT_DEADLINE_S + LIFE_S)
+"""How long a version stays before it may be cleaned up: no view and no PUT may be half as old."""
+
+VACUUM_S: Final = 7 * 24 * 60 * 60.0
+"""How old a file must be that vacuum deletes."""
+
+
+def append(stage: Stage) -> None:
+    """Another engine appends a file."""
+    table = stage.dice.choice(TABLES)
+    path = stage.data_file(table, f"other{stage.next()}")
+    _commit(stage, table, [builders.add(path)], isBlindAppend=True)
+
+
+def delete(stage: Stage) -> None:
+    """Another engine removes a file that it has just seen."""
+    table = stage.dice.choice(TABLES)
+    live = list(stage.log(table).live)
+    if live:
+        _commit(stage, table, [builders.remove(stage.dice.choice(live))], operation="DELETE")
+
+
+def set_property(stage: Stage) -> None:
+    """Another engine changes the table itself."""
+    table = stage.dice.choice(TABLES)
+    body = json.loads(json.dumps(table.rows[1]["metaData"]))
+    body["configuration"]["note"] = f"other-{stage.next()}"
+    _commit(stage, table, [{"metaData": body}], operation="SET TBLPROPERTIES")
+
+
+def clean_up(stage: Stage) -> None:
+    """Another engine writes a checkpoint, and deletes old versions before it that were told."""
+    stage.look()
+    table = stage.dice.choice(TABLES)
+    log, store = stage.log(table), stage.stores[table.root]
+    old = [at for at in log.appeared_s if at < stage.clock.boot - RETENTION_S]
+    kept = min(len(old), log.head, stage.history.told_through(table.root) + 1)
+    if kept <= log.floor:
+        return
+    snapshot = open_snapshot(store, Version(kept))
+    move_hint_forward(store, write_classic(store, snapshot, stage.clock.now_ms()))
+    for version in range(log.floor, kept):
+        store.delete(commit_path(version))
+    log.floor = kept
+
+
+def vacuum(stage: Stage) -> None:
+    """Another engine deletes the files that are old and that no version refers to."""
+    stage.look()
+    table = stage.dice.choice(TABLES)
+    log, before_s = stage.log(table), stage.clock.boot - VACUUM_S
+    young = [v for v, at in enumerate(log.appeared_s) if at >= before_s]
+    recent = {path for version in young for path in paths_of(log.entries[version], "remove")}
+    for root, path in list(stage.born_s):
+        if root != table.root or stage.born_s[root, path] >= before_s:
+            continue
+        if path not in log.live and path not in recent:
+            stage.stores[root].delete(path)
+            del stage.born_s[root, path]
+
+
+def _commit(stage: Stage, table: Table, rows: list[dict[str, Any]], **info: Any) -> None:
+    stage.look()
+    log = stage.log(table)
+    if log.head < 0:
+        return
+    told = builders.info(**info)
+    if "delta.enableInCommitTimestamps" in table.properties:
+        after = max(stage.clock.now_ms(), _time_of(log) + 1)
+        told["commitInfo"] = {"inCommitTimestamp": after, **told["commitInfo"]}
+    stage.foreign_put(table, [told, *rows])
+
+
+def _time_of(log: Log) -> int:
+    return int(info_of(log.entries[-1]).get("inCommitTimestamp", 0))

@@ -1,0 +1,218 @@
+"""What was seen of the world: the bytes in the stores and the records on the topics, in order.
+
+It is all that the predicates look at, and it shares no code with the committer.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.pipeline.topics import Topics
+from tidegate.runtime.bus import Record, TopicPartition
+from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.memory_bus import MemoryBus
+
+Rows = list[dict[str, Any]]
+Spot = tuple[str, int]
+"""A partition of a topic, in one of the lives of the topic: its id, the number."""
+
+
+@dataclass
+class Log:
+    """A table's log as it was seen: bytes and rows by version, and the files that are live.
+
+    `is_found` tells a table that was registered, with a past that need not be told; `floor` is the
+    first version that cleanup left; `appeared` says at which moment a version was first seen.
+    """
+
+    store: MemoryStore
+    is_found: bool = False
+    floor: int = 0
+    files: dict[int, bytes] = field(default_factory=dict)
+    entries: list[Rows] = field(default_factory=list)
+    live: dict[str, dict[str, Any]] = field(default_factory=dict)
+    appeared: list[int] = field(default_factory=list)
+    appeared_s: list[float] = field(default_factory=list)
+
+    @property
+    def head(self) -> int:
+        """The last version, -1 where there is none."""
+        return len(self.entries) - 1
+
+    def names(self) -> dict[int, str]:
+        """Return the commit files there are, by version."""
+        found = (path.partition("/") for path in self.store.files if path.endswith(".json"))
+        return {
+            int(name[:20]): commit_path(int(name[:20]))
+            for folder, _, name in found
+            if folder == "_delta_log"
+        }
+
+    def provenance(self, version: int) -> dict[str, Any]:
+        """Return the committer's part of an entry, or {} for another writer's."""
+        told: dict[str, Any] = info_of(self.entries[version]).get("tidegate") or {}
+        return told
+
+    def read(self, moment: int, now_s: float) -> bool:
+        """Take in the versions that are new; return whether there are any."""
+        start = len(self.entries)
+        while (content := self.store.files.get(commit_path(len(self.entries)))) is not None:
+            rows = [json.loads(line) for line in content.splitlines()]
+            self.files[len(self.entries)] = content
+            self.entries.append(rows)
+            self.appeared.append(moment)
+            self.appeared_s.append(now_s)
+            for path in paths_of(rows, "remove"):
+                self.live.pop(path, None)
+            self.live |= {row["add"]["path"]: row["add"] for row in rows if "add" in row}
+        return len(self.entries) > start
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record on the topic of proposals that can be read as JSON and has an id."""
+
+    id: str
+    sha256: str
+    body: dict[str, Any]
+    moment: int
+
+    @property
+    def key(self) -> str:
+        """What identifies it: the id and the bytes."""
+        return f"{self.id}/{self.sha256}"
+
+    @property
+    def kind(self) -> str:
+        """What it asks for."""
+        return str(self.body.get("kind", "commit"))
+
+
+@dataclass(frozen=True)
+class Told:
+    """An outcome, and the moment at which it was seen."""
+
+    body: dict[str, Any]
+    moment: int
+
+    @property
+    def key(self) -> str:
+        """What it answers: the id and the bytes."""
+        return f"{self.body['proposal_id']}/{self.body['proposal_sha256']}"
+
+
+@dataclass
+class History:
+    """Everything that was seen so far, in `moment`s: what is seen at one look has one moment.
+
+    `deliveries` are the proposals by place and offset, None for what is no proposal; `commits` are
+    what was told of versions, with the topic partition that it was told on.
+    """
+
+    bus: MemoryBus
+    topics: Topics
+    logs: dict[str, Log]
+    moment: int = 0
+    told: list[Told] = field(default_factory=list)
+    commits: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    deliveries: dict[Spot, list[Sent | None]] = field(default_factory=dict)
+    sent: dict[str, Sent] = field(default_factory=dict)
+    answered: set[str] = field(default_factory=set)
+    registry: dict[str, dict[str, Any]] = field(default_factory=dict)
+    seen: dict[Spot, int] = field(default_factory=dict)
+
+    def look(self, now_s: float) -> bool:
+        """Take in what is new; return whether anything was."""
+        self.moment += 1
+        grown = [log.read(self.moment, now_s) for log in self.logs.values()]
+        takers: dict[str, Callable[[Spot, Record], None]] = {
+            self.topics.proposals: self._delivered,
+            self.topics.outcomes: self._answered,
+            self.topics.commits: self._published,
+            self.topics.table_state: self._registered,
+        }
+        for topic, take in takers.items():
+            life = self._life(topic)
+            for number in range(self.bus.partitions(topic)):
+                records = self.bus.logs[TopicPartition(topic, number)]
+                start = self.seen.get((life, number), 0)
+                for record in records[start:]:
+                    take((life, number), record)
+                self.seen[life, number] = len(records)
+                grown.append(len(records) > start)
+        return any(grown)
+
+    def accepted(self) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
+        """Yield root, version, place and provenance of every accepted proposal."""
+        for root, log in self.logs.items():
+            for version in range(len(log.entries)):
+                for place, one in enumerate(log.provenance(version).get("accepted", ())):
+                    yield root, version, place, one
+
+    def told_through(self, root: str) -> int:
+        """Return the last version of a table that was told of, -1 where there is none."""
+        told = (event["version"] for _, event in self.commits if event["table_root"] == root)
+        return max(told, default=-1)
+
+    def spots(self) -> dict[TopicPartition, list[Sent | None]]:
+        """Return the deliveries in the present life of the topic of proposals."""
+        life = self._life(self.topics.proposals)
+        numbers = range(self.bus.partitions(self.topics.proposals))
+        return {
+            TopicPartition(self.topics.proposals, number): self.deliveries.get((life, number), [])
+            for number in numbers
+        }
+
+    def digest(self) -> str:
+        """Return a hash of everything that was seen: equal histories have equal ones."""
+        told = [one.body for one in self.told]
+        seen = [told, self.commits, [log.entries for log in self.logs.values()]]
+        return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
+
+    def _life(self, topic: str) -> str:
+        """Return the id of a topic, which is another one once it is made anew."""
+        return self.bus.identity([topic]).topic_ids[topic]
+
+    def _delivered(self, spot: Spot, record: Record) -> None:
+        sent = _sent(record, self.moment)
+        self.deliveries.setdefault(spot, []).append(sent)
+        if sent is not None:
+            self.sent.setdefault(sent.key, sent)
+
+    def _answered(self, spot: Spot, record: Record) -> None:
+        told = Told(json.loads(record.value or b""), self.moment)
+        self.told.append(told)
+        self.answered.add(told.key)
+
+    def _published(self, spot: Spot, record: Record) -> None:
+        self.commits.append((spot[1], json.loads(record.value or b"")))
+
+    def _registered(self, spot: Spot, record: Record) -> None:
+        body = json.loads(record.value or b"")
+        self.registry[body["table_root"]] = body
+
+
+def commit_path(version: int) -> str:
+    """Return where a version lies."""
+    return f"_delta_log/{version:020d}.json"
+
+
+def info_of(rows: Rows) -> dict[str, Any]:
+    """Return the commitInfo of an entry."""
+    return next((row["commitInfo"] for row in rows if "commitInfo" in row), {})
+
+
+def paths_of(rows: Rows, kind: str) -> list[str]:
+    """Return the paths of the actions of a kind."""
+    return [row[kind]["path"] for row in rows if kind in row]
+
+
+def _sent(record: Record, moment: int) -> Sent | None:
+    value = record.value or b""
+    try:
+        body = json.loads(value)
+        return Sent(body["proposal_id"], hashlib.sha256(value).hexdigest(), body, moment)
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,231 @@
+"""What writers propose. A kind of proposal is a function of what its writer sees: add one to KINDS.
+
+A proposer that finds nothing to do returns None, and the writer appends instead.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from tests import builders
+from tests.simulation.stage import Stage
+from tests.simulation.tables import TABLES, Table
+from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate.pipeline.read_set import ReadSet
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a writer sees of a table: its version and its live files. `past` is what was sent."""
+
+    stage: Stage
+    table: Table
+    version: int
+    live: Mapping[str, Row]
+    past: Sequence[tuple[Table, Proposal]] = field(repr=False)
+
+    @property
+    def dice(self) -> Random:
+        """The world's dice."""
+        return self.stage.dice
+
+    def new_file(self, prefix: str = "f") -> str:
+        """Write a file that no other one is called like, and return its path."""
+        return self.stage.data_file(self.table, f"{prefix}{self.stage.next()}")
+
+    def some(self, most: int) -> list[str]:
+        """Return some live files."""
+        live = list(self.live)
+        return self.dice.sample(live, self.dice.randint(1, min(most, len(live)))) if live else []
+
+    def propose(self, *rows: Row, **told: Any) -> Proposal:
+        """Return a proposal for the table at the version that was seen."""
+        known: Row = {
+            "proposal_id": self.stage.new_id(),
+            "table": self.table.id,
+            "table_root": self.table.root,
+            "read_version": max(self.version, 0),
+            "files_since_ms": self.stage.clock.now_ms(),
+        }
+        return builders.proposal(*rows, **{**known, **told})
+
+
+Proposer = Callable[[Sight], Proposal | None]
+"""A kind of writer."""
+
+
+def append(sight: Sight) -> Proposal:
+    """Rows are added, nothing was read."""
+    return sight.propose(builders.add(sight.new_file()))
+
+
+def rewrite(sight: Sight) -> Proposal | None:
+    """Some files are read, and all but one of them replaced by a new one."""
+    read = sight.some(3)
+    if not read:
+        return None
+    rows = [*map(builders.remove, read[:2]), *_changes(sight), builders.add(sight.new_file())]
+    operation = Operation(name="DELETE")
+    return sight.propose(*rows, reads=ReadSet(files=tuple(read)), operation=operation)
+
+
+def crossing(sight: Sight) -> Proposal | None:
+    """Two files are read and one of them is replaced; whoever replaces the other one conflicts."""
+    read = sorted(sight.live)[:2]
+    if not read:
+        return None
+    rows = [builders.remove(sight.dice.choice(read)), *_changes(sight)]
+    reads = ReadSet(files=tuple(read))
+    return sight.propose(*rows, builders.add(sight.new_file()), reads=reads)
+
+
+def overwrite(sight: Sight) -> Proposal | None:
+    """The whole table is read and replaced."""
+    if not sight.live:
+        return None
+    rows = [*map(builders.remove, sight.live), *_changes(sight), builders.add(sight.new_file())]
+    return sight.propose(*rows, reads=ReadSet(whole_table=True))
+
+
+def rewrite_partition(sight: Sight) -> Proposal | None:
+    """One partition is read by its predicate, and replaced."""
+    if not sight.table.partition_columns:
+        return None
+    value = str(sight.dice.randint(1, 2))
+    read = [path for path, file in sight.live.items() if file["partitionValues"]["p"] == value]
+    asked: Row = {"op": "=", "column": ["p"], "value": int(value), "type": "integer"}
+    reads = ReadSet(files=tuple(read), predicates=(asked,))
+    path = f"p={value}/n{sight.stage.next()}"
+    sight.stage.write_file(sight.table, path)
+    rows = [*map(builders.remove, read), *(_changes(sight) if read else ()), builders.add(path)]
+    return sight.propose(*rows, reads=reads, operation=Operation(name="UPDATE"))
+
+
+def compact(sight: Sight) -> Proposal | None:
+    """Files are put together; no row changes."""
+    read = sight.some(2)
+    if not read:
+        return None
+    rows = [builders.remove(path, dataChange=False) for path in read]
+    folder = read[0].rpartition("/")[0]
+    if any(path.rpartition("/")[0] != folder for path in read):
+        return None
+    path = f"{folder}/c{sight.stage.next()}".lstrip("/")
+    sight.stage.write_file(sight.table, path)
+    reads, operation = ReadSet(files=tuple(read)), Operation(name="OPTIMIZE")
+    return sight.propose(
+        *rows, builders.add(path, dataChange=False), reads=reads, operation=operation
+    )
+
+
+def batch(sight: Sight) -> Proposal:
+    """A stream's micro-batch: the application's version rides along."""
+    own = {"app_id": "stream", "version": sight.dice.randint(0, 12)}
+    return sight.propose(builders.add(sight.new_file()), app_txn=own)
+
+
+def comment(sight: Sight) -> Proposal | None:
+    """A property of the table changes."""
+    if sight.version < 0:
+        return None
+    body = json.loads(json.dumps(sight.table.rows[1]["metaData"]))
+    body["configuration"]["note"] = str(sight.stage.next())
+    operation = Operation(name="SET TBLPROPERTIES")
+    return sight.propose({"metaData": body}, operation=operation, reads=ReadSet())
+
+
+def claimed(sight: Sight) -> Proposal:
+    """The actions lie in a file."""
+    proposal_id = sight.stage.new_id()
+    path = f"_tidegate/proposals/{proposal_id}.ndjson"
+    content = builders.to_bytes([builders.add(sight.new_file())])
+    sight.stage.stores[sight.table.root].put(path, content)
+    claim = {"path": path, "size": len(content), "sha256": builders.digest_of(content)}
+    return sight.propose(proposal_id=proposal_id, claim_check=claim)
+
+
+def cancel(sight: Sight) -> Proposal:
+    """A writer gives a proposal up."""
+    table, other = sight.dice.choice(sight.past)
+    return sight.propose(
+        kind="cancel",
+        cancels=other.proposal_id,
+        table=table.id,
+        table_root=table.root,
+        read_version=other.read_version,
+    )
+
+
+def bad(sight: Sight) -> Proposal:
+    """A file outside the table: refused, whatever the table is."""
+    return sight.propose(builders.add("../outside"))
+
+
+KINDS: dict[Proposer, int] = {
+    append: 4,
+    rewrite: 4,
+    crossing: 2,
+    overwrite: 1,
+    rewrite_partition: 2,
+    compact: 1,
+    batch: 2,
+    comment: 1,
+    claimed: 1,
+    cancel: 2,
+    bad: 2,
+}
+"""Each kind of proposer, and how often it comes, among the others."""
+
+
+def write(stage: Stage) -> None:
+    """One proposal is made, or several of a kind at once, so that groups form."""
+    table = stage.dice.choice(TABLES)
+    [kind] = stage.dice.choices(list(KINDS), list(KINDS.values()))
+    for _ in range(stage.dice.choice((1, 1, 2, 4))):
+        log = stage.log(table)
+        sight = Sight(stage, table, log.head, log.live, stage.past)
+        one = kind(sight) or append(sight)
+        if one.kind == "commit" and stage.dice.random() < 0.15:
+            spare_ms = stage.dice.choice((-1_000, 500, 5_000))
+            one = one.model_copy(update={"deadline_ms": stage.clock.now_ms() + spare_ms})
+        to = next(other for other in TABLES if other.id == one.table)
+        if stage.dice.random() < 0.15:
+            stage.drafts.append((to, one))
+        else:
+            stage.send(to, one)
+
+
+def write_late(stage: Stage) -> None:
+    """A slow writer sends what it made of a table that has moved on."""
+    if stage.drafts:
+        stage.send(*stage.drafts.pop(stage.dice.randrange(len(stage.drafts))))
+
+
+def write_again(stage: Stage) -> None:
+    """A writer without an answer sends the same bytes again, however late."""
+    table, one = stage.dice.choice(stage.past)
+    if one.kind == "commit" and stage.dice.random() < 0.1:
+        one = one.model_copy(update={"user_metadata": "the same id, other bytes"})
+    stage.send(table, one)
+
+
+def write_nonsense(stage: Stage) -> None:
+    """Something comes that is no proposal, or one that nobody can decide on."""
+    table = stage.dice.choice(TABLES)
+    body = {"proposal_id": str(stage.new_id()), "table": str(table.id), "read_version": 0}
+    values = (b"", b"\xff", b"[]", b'{"proposal_id":', json.dumps(body).encode())
+    stage.produce(table, stage.dice.choice(values))
+
+
+def _changes(sight: Sight) -> list[Row]:
+    """Return the change files that a table with a change feed wants of whoever removes rows."""
+    if "delta.enableChangeDataFeed" not in sight.table.properties:
+        return []
+    path = f"_change_data/{sight.new_file('c')}"
+    values = dict(part.split("=", 1) for part in path.split("/")[1:-1])
+    body = {"path": path, "partitionValues": values, "size": 10, "dataChange": False}
+    return [{"cdc": body}]

@@ -1,0 +1,220 @@
+"""The stage on which everything happens: clock, broker, stores, processes, and one source of dice.
+
+What happens on it is elsewhere: `proposers`, `engines` and `troubles` are functions of the stage.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from tests import builders
+from tests.simulation.faults import (
+    Character,
+    Crash,
+    StormyBus,
+    StormyConsumer,
+    StormyPuts,
+    StormyStore,
+    Weather,
+)
+from tests.simulation.history import History, Log, commit_path
+from tests.simulation.tables import TABLES, Table
+from tidegate.committer.doors import Doors
+from tidegate.committer.service import CommitterLoop
+from tidegate.committer.settings import CommitterSection
+from tidegate.delta.errors import Fenced, Unavailable
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.topics import Topics
+from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.log_store import LogStore, Put
+from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer
+
+COMMITTERS = 2
+VIEW_AGE_S = 60.0
+PUT_DEADLINE_S = 0.5
+
+SECTION = CommitterSection(
+    roots=("memory://tables",),
+    refusals_burst=3,
+    refusals_per_s=1.0,
+    group_members_max=4,
+    id_window=5,
+    put_deadline_s=PUT_DEADLINE_S,
+    view_age_max_s=VIEW_AGE_S,
+)
+
+
+@dataclass
+class SimulatedClock:
+    """Time that the world moves. Wall time steps; boot time does not."""
+
+    boot: float = 0.0
+    skew_ms: int = 0
+
+    def now_ms(self) -> int:
+        """Return wall time."""
+        return builders.NOW_MS + int(self.boot * 1000) + self.skew_ms
+
+    def boot_s(self) -> float:
+        """Return boot time."""
+        return self.boot
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.boot += seconds
+
+
+@dataclass
+class Process:
+    """A committer process: it lives, stalls, dies, and is started again with nothing in mind."""
+
+    loop: CommitterLoop | None = None
+    is_running: bool = False
+
+
+@dataclass
+class Stage:
+    """All there is. `past` are the proposals that were ever sent, with their tables."""
+
+    dice: random.Random
+    clock: SimulatedClock = field(default_factory=SimulatedClock)
+    topics: Topics = field(default_factory=lambda: Topics(partitions=2))
+    past: list[tuple[Table, Proposal]] = field(default_factory=list)
+    drafts: list[tuple[Table, Proposal]] = field(default_factory=list)
+    members: list[MemoryConsumer] = field(default_factory=list)
+    born_s: dict[tuple[str, str], float] = field(default_factory=dict)
+    depth: int = 0
+    ids: int = 0
+
+    def __post_init__(self) -> None:
+        self.bus = MemoryBus(self.topics.declared(), self.clock.now_ms)
+        self.stores = {table.root: MemoryStore(table.root, self.clock.now_ms) for table in TABLES}
+        logs = {table.root: Log(self.stores[table.root], table.is_found) for table in TABLES}
+        self.history = History(self.bus, self.topics, logs)
+        self.weather = Weather(self.dice, self.clock, Character.rolled(self.dice), self.pause)
+        self.processes = [Process() for _ in range(COMMITTERS)]
+        for table in TABLES:
+            if table.is_found:
+                self.foreign_put(table, [builders.info("CREATE TABLE"), *table.rows])
+                self.look()
+                self.foreign_put(
+                    table, [builders.info(), builders.add(self.data_file(table, "old"))]
+                )
+                self.look()
+            self.send(table, table.opening(self.new_id()))
+
+    # Processes.
+
+    def work(self, process: Process) -> None:
+        """Let a process do one step, if it is not in the midst of one."""
+        if process.is_running:
+            return
+        process.is_running = True
+        try:
+            if process.loop is None:
+                process.loop = CommitterLoop(self._doors())
+            process.loop.step()
+        except (Crash, Unavailable, Fenced):
+            # A failure starts the process over, as the ladder does; a bug of ours ends the seed.
+            process.loop = None
+        finally:
+            process.is_running = False
+
+    def let_one_work(self) -> None:
+        """One of the processes does a step."""
+        self.work(self.dice.choice(self.processes))
+
+    def pause(self) -> None:
+        """The process in the midst of a call stops; the rest of the world goes on."""
+        if self.depth >= 2:
+            return
+        self.depth += 1
+        for _ in range(self.dice.randint(1, 6)):
+            self.clock.boot += 0.1
+            self.dice.choice((self.let_one_work, self.expire, self.land))()
+        self.depth -= 1
+
+    def land(self) -> None:
+        """One of the travelling PUTs arrives."""
+        self.weather.land()
+
+    def reach(self, point: str) -> None:
+        """A committer passes one of its points of failure."""
+        self.weather.suspend()
+        if self.weather.happens("crash", 1 / 8):
+            raise Crash(point)
+
+    def expire(self) -> None:
+        """The broker drops a member that it has not heard of: dead, or a zombie from now on."""
+        if self.members:
+            self.expel(self.dice.choice(self.members))
+
+    def expel(self, member: MemoryConsumer) -> None:
+        """End a member's session."""
+        self.bus.expire(member)
+        alive = [one.loop.consumer for one in self.processes if one.loop is not None]
+        if not any(isinstance(one, StormyConsumer) and one.inner is member for one in alive):
+            self.members.remove(member)
+
+    # Bytes and records.
+
+    def send(self, table: Table, one: Proposal) -> None:
+        """Produce a proposal, as often as it is called."""
+        if (table, one) not in self.past:
+            self.past.append((table, one))
+        self.produce(table, builders.value_of(one))
+
+    def produce(self, table: Table, value: bytes) -> None:
+        """Produce a record for a table, whatever it is."""
+        at = TopicPartition(self.topics.proposals, table.partition)
+        self.bus.append(at, str(table.id).encode(), value)
+
+    def foreign_put(self, table: Table, rows: list[dict[str, Any]]) -> None:
+        """Another engine takes the version after the head."""
+        path = commit_path(self.log(table).head + 1)
+        won = self.stores[table.root].put_if_absent(path, builders.to_bytes(rows), 0.0)
+        assert won is Put.WON, "the other engine takes the version after the head"
+
+    def data_file(self, table: Table, name: str) -> str:
+        """Write a file of rows, in a partition where the table has partitions; return its path."""
+        folders = [f"{column}={self.dice.randint(1, 2)}" for column in table.partition_columns]
+        path = "/".join([*folders, name])
+        self.write_file(table, path)
+        return path
+
+    def write_file(self, table: Table, path: str) -> None:
+        """Write a file of rows; `born_s` remembers when."""
+        self.stores[table.root].put(path, b"rows")
+        self.born_s[table.root, path] = self.clock.boot
+
+    def look(self) -> bool:
+        """Take in what is new in the world; return whether anything was."""
+        return self.history.look(self.clock.boot)
+
+    def log(self, table: Table) -> Log:
+        """Return a table's log as it was seen."""
+        return self.history.logs[table.root]
+
+    def new_id(self) -> UUID:
+        """Return an id that nobody has."""
+        return UUID(int=0x7000_8000_0000_0000_0000 + self.next())
+
+    def next(self) -> int:
+        """Return a number that nobody has."""
+        self.ids += 1
+        return self.ids
+
+    def _doors(self) -> Doors:
+        bus = StormyBus(self.bus, self.weather, self.members)
+        puts = StormyPuts(self.weather)
+        return Doors(bus, self.topics, self._store, self.clock, self.new_id, SECTION, puts=puts)
+
+    def _store(self, root: str) -> LogStore:
+        return StormyStore(self.stores[root], self.weather)
+
+
+Event = Callable[[Stage], None]
+"""Something that happens."""

@@ -1,0 +1,88 @@
+"""What goes wrong outside the processes: sessions, offsets, topics, clocks, and the operator."""
+
+from typing import Final
+
+from tests import builders
+from tests.simulation.stage import Stage
+from tests.simulation.tables import TABLES
+from tidegate.runtime.bus import TopicPartition
+
+DAY_S: Final = 24 * 60 * 60.0
+SKEW_MS_MAX: Final = 4 * 3_600_000
+"""How wrong a clock may be at most: what is refused for its age allows for a day of it."""
+
+
+def kill(stage: Stage) -> None:
+    """A process dies between two steps."""
+    process = stage.dice.choice(stage.processes)
+    if not process.is_running:
+        process.loop = None
+
+
+def drop_offsets(stage: Stage) -> None:
+    """The group's offsets expire."""
+    stage.bus.drop_offsets(f"{stage.topics.prefix}committer")
+
+
+def rewind_registry(stage: Stage) -> None:
+    """The registry is brought back from a copy: what was told last is forgotten."""
+    for number in range(stage.topics.partitions):
+        at = TopicPartition(stage.topics.table_state, number)
+        records = stage.bus.logs[at]
+        if records:
+            older = stage.dice.choice(records)
+            stage.bus.append(at, older.key, older.value)
+
+
+def lose_registry(stage: Stage) -> None:
+    """The registry is lost, and the operator registers the tables that are there."""
+    _make_again(stage, stage.topics.table_state)
+    _register_all(stage)
+
+
+def lose_outcomes(stage: Stage) -> None:
+    """The outcomes are lost; writers who miss theirs will ask again."""
+    _make_again(stage, stage.topics.outcomes)
+
+
+def recreate_proposals(stage: Stage) -> None:
+    """The topic of proposals is made anew while no committer is in the group.
+
+    What lay on it is gone; the operator asks again for the tables, lest that was among it.
+    """
+    for member in list(stage.members):
+        stage.expel(member)
+    _make_again(stage, stage.topics.proposals)
+    _register_all(stage)
+
+
+def add_partition(stage: Stage) -> None:
+    """The topics get one more partition; tables stay where they were registered."""
+    topics = stage.topics
+    for topic in (topics.proposals, topics.outcomes, topics.commits, topics.table_state):
+        stage.bus.add_partition(topic)
+
+
+def clock_steps(stage: Stage) -> None:
+    """Wall time jumps, both ways."""
+    step_ms = stage.dice.choice((-3_600_000, -5_000, 5_000, 3_600_000))
+    stage.clock.skew_ms = max(-SKEW_MS_MAX, min(SKEW_MS_MAX, stage.clock.skew_ms + step_ms))
+
+
+def long_wait(stage: Stage) -> None:
+    """Nothing happens for a while."""
+    stage.clock.boot += stage.dice.choice((30.0, 200.0, 700.0, 4 * DAY_S))
+
+
+def _make_again(stage: Stage, topic: str) -> None:
+    stage.bus.create_topic(topic, stage.bus.partitions(topic))
+
+
+def _register_all(stage: Stage) -> None:
+    stage.look()
+    for table in TABLES:
+        if stage.log(table).head < 0:
+            stage.send(table, table.opening(stage.new_id()))
+            continue
+        told = {"proposal_id": stage.new_id(), "table": table.id, "table_root": table.root}
+        stage.send(table, builders.proposal(kind="register", read_version=0, **told))

@@ -1,0 +1,101 @@
+"""Tables that come to the gate: registered again, after a cleanup, on a bus that fails."""
+
+from unittest import mock
+from uuid import UUID
+
+import pytest
+
+from tests.builders import (
+    NOW_MS,
+    ROOT,
+    TABLE,
+    Gate,
+    add,
+    create,
+    creation,
+    info,
+    metadata,
+    proposal,
+    table_in_memory,
+    to_bytes,
+)
+from tidegate.delta.errors import OutcomeUnknown
+from tidegate.delta.names import Version, commit_name, in_log
+from tidegate.pipeline.proposal import Proposal
+from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
+from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.open_table import open_snapshot
+
+
+def register(table: UUID = TABLE, root: str = ROOT) -> Proposal:
+    return proposal(kind="register", table=table, table_root=root)
+
+
+def without_registry(gate: Gate) -> None:
+    gate.bus.create_topic(gate.topics.table_state, 1)
+    gate.restart()
+    gate.settle(4)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    gate = Gate()
+    gate.ask(create())
+    return gate
+
+
+def test_a_registry_that_is_lost_is_told_again_by_whoever_still_knows(gate: Gate) -> None:
+    gate.bus.create_topic(gate.topics.table_state, 1)
+    [outcome] = gate.ask(register())
+    assert (outcome.status, outcome.repeat) == ("committed", True)
+    assert gate.tables()[TABLE].table_root == ROOT
+
+
+def test_a_table_of_ours_that_is_registered_again_tells_what_was_not_told(gate: Gate) -> None:
+    gate.bus.create_topic(gate.topics.table_state, 1)
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("a")]))
+    without_registry(gate)
+    assert [event.version for event in gate.commits()] == [0]
+    [outcome, *_] = gate.ask(register())
+    assert (outcome.status, outcome.version) == ("committed", 1)
+    assert [event.version for event in gate.commits()] == [0, 0, 1]
+    assert gate.tables()[TABLE].published_through == 1
+
+
+def test_a_table_whose_log_was_cleaned_up_to_a_change_of_the_table_is_registered() -> None:
+    root, table = "memory://tables/found", UUID(int=5)
+    changed = [info(), metadata()]
+    store = table_in_memory(creation(), [add("a")], changed, root=root)
+    hint = write_classic(store, open_snapshot(store, Version(2)), NOW_MS)
+    move_hint_forward(store, hint)
+    for version in (0, 1):
+        store.delete(in_log(commit_name(version)))
+    gate = Gate(stores={root: store})
+    [outcome] = gate.ask(register(table, root))
+    assert (outcome.status, outcome.version) == ("committed", 2)
+    assert gate.tables()[table].published_through == 2
+
+
+def test_what_was_written_below_a_basis_that_is_gone_is_told_all_the_same(gate: Gate) -> None:
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    for version, rows in ((1, [info(), metadata()]), (2, [info(), add("a")])):
+        store.put(in_log(commit_name(version)), to_bytes(rows))
+    hint = write_classic(store, open_snapshot(store, Version(1)), NOW_MS)
+    move_hint_forward(store, hint)
+    store.delete(in_log(commit_name(0)))
+    gate.restart()
+    gate.settle(8)
+    assert [event.version for event in gate.commits()] == [0, 1, 2]
+
+
+def test_a_bus_that_fails_while_a_table_is_registered_ends_the_lane_and_not_the_answer() -> None:
+    gate = Gate()
+    gate.send(create())
+    failing = mock.patch.object(gate.loop.producer, "flush", side_effect=OutcomeUnknown("no ack"))
+    with failing, pytest.raises(OutcomeUnknown):
+        gate.settle(4)
+    gate.restart()
+    gate.settle(10)
+    assert [one.status for one in gate.outcomes()] == ["committed"]
+    assert gate.tables()[TABLE].published_through == 0
