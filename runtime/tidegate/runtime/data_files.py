@@ -26,7 +26,7 @@ from tidegate.runtime.logical_columns import WrongType, conform, find_name, sour
 from tidegate.runtime.table_files import open_table_file
 from tidegate.runtime.vector_files import chosen_rows, live_rows
 
-ROWS_MAX: Final = 65_536
+ROWS_MAX: Final = 32_768
 """Rows of a batch."""
 
 FILES_MAX: Final = 1_024
