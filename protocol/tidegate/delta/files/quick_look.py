@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from tidegate.delta.files.bounds import PREFIX_UNITS
-from tidegate.delta.files.chunks import flat
 from tidegate.delta.files.grammar import COMPARISONS, Predicate, kind_of, literal, path_of
 from tidegate.delta.files.stated import PARSED
 from tidegate.delta.schema.types import DATE, STRING, DataType, PrimitiveType
@@ -155,7 +154,9 @@ def _read(files: pa.Table, columns: Columns) -> _Bounds:
     if PARSED in files.schema.names and stats.null_count == len(stats):
         read = files[PARSED]
     else:
-        read = _parsed(flat(stats), _shape(columns.values()))["stats"]
+        # Chunk by chunk: to make one piece of them first costs more than it gains.
+        shape = _shape(columns.values())
+        read = pa.concat_tables([_parsed(one, shape) for one in stats.chunks if len(one)])["stats"]
     return {
         path: (_side(read, ["minValues", *name], kind), _side(read, ["maxValues", *name], kind))
         for path, (name, kind) in columns.items()
