@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from tidegate.committer import feature_admission, predicates
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content
-from tidegate.committer.flaws import NOT_SUPPORTED, PARTITION_VALUES, TOO_LARGE, flaw
+from tidegate.committer.flaws import PARTITION_VALUES, TOO_LARGE, flaw
 from tidegate.committer.policy import STRICTNESS, Level, Policy
 from tidegate.committer.rows import NAME_CHARS_MAX, OUR_APPS
 from tidegate.committer.standing import Basis
@@ -109,7 +109,9 @@ def in_time(case: _Case) -> Rejection | None:
             advice="rerun",
         )
     age = 0 if since is None else case.place.now_ms - since
-    if case.candidate.content.adds and age > case.policy.files_age_max_ms:
+    candidate = case.candidate
+    brings_files = candidate.content.adds or any(one.inline is None for one in candidate.intents)
+    if brings_files and age > case.policy.files_age_max_ms:
         return flaw(
             "files_too_old",
             "files_since_ms",
@@ -136,13 +138,6 @@ def allowed_isolation(case: _Case) -> Rejection | None:
 
 def understood(case: _Case) -> Rejection | None:
     """Nothing is asked that this release does not do."""
-    if case.proposal.dv_intents:
-        return flaw(
-            NOT_SUPPORTED,
-            "dv_intents",
-            "deletion vectors are not supported by this release",
-            "rewrite the files instead",
-        )
     wrong = predicates.wrong_with(case.candidate.reads.predicates, case.policy.predicate_nodes_max)
     if wrong is not None:
         return flaw(

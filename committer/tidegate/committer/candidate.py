@@ -6,6 +6,7 @@ from functools import cached_property
 from uuid import UUID
 
 from tidegate.committer.content import EMPTY, Content, canonical
+from tidegate.committer.intents import Intent
 from tidegate.committer.policy import Level
 from tidegate.delta.actions import Txn
 from tidegate.pipeline.codec import Headers
@@ -64,6 +65,7 @@ class Candidate:
     proposal: Proposal | None = None
     content: Content = EMPTY
     flaw: Rejection | None = None
+    intents: tuple[Intent, ...] = ()
     producer: str = ""
     trace: Headers = ()
     tags: Mapping[str, str] | None = None
@@ -84,16 +86,33 @@ class Candidate:
         return frozenset(map(canonical, self.reads.files))
 
     @cached_property
+    def intended(self) -> frozenset[str]:
+        """The canonical paths of the files that lose rows."""
+        return frozenset(intent.path for intent in self.intents)
+
+    @cached_property
+    def only_deletes_rows(self) -> bool:
+        """Whether it does nothing but delete rows of files which stay."""
+        content = self.content
+        more = content.metadata or content.protocol or content.domains or self.txns
+        return bool(self.intents) and not (content.has_files or more)
+
+    @cached_property
+    def settles_for_less(self) -> bool:
+        """Whether rows that others delete make no difference to what it does to its own rows."""
+        return self.reads.delete_insensitive
+
+    @cached_property
     def is_blind_append(self) -> bool:
         """Whether no row was looked at and files are only added."""
         content = self.content
-        return self.reads.is_empty and not (content.removes or content.changes)
+        return self.reads.is_empty and not (content.removes or content.changes or self.intents)
 
     @cached_property
     def is_rearranging(self) -> bool:
         """Whether it holds nothing but files with the same rows as before: no row changes."""
         content = self.content
-        if content.metadata or content.protocol or content.domains or self.txns:
+        if content.metadata or content.protocol or content.domains or self.txns or self.intents:
             return False
         return not any(file.data_change for file in (*content.adds, *content.removes))
 

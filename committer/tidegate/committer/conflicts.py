@@ -11,8 +11,10 @@ from typing import Final
 from uuid import UUID
 
 from tidegate.committer.adoption import adopt, with_ids
+from tidegate.committer.appended import may_have_been_read
 from tidegate.committer.content import canonical
 from tidegate.committer.entries import Entry
+from tidegate.committer.row_conflicts import gone_for, rows_in_the_way
 from tidegate.committer.standing import Basis, Found, Rule, Standing
 from tidegate.committer.table_rules import (
     backfill_of_more_than_files,
@@ -41,7 +43,7 @@ __all__ = [
     "follow",
 ]
 
-RULES_VERSION: Final = 3
+RULES_VERSION: Final = 4
 """Raised with every change that can change a verdict; it stands in every entry."""
 
 
@@ -82,11 +84,14 @@ def concurrent_append(standing: Standing, winner: Entry) -> Found | None:
     if standing.level == "WriteSerializable" and may_come_later:
         return None
     columns = standing.read.metadata.partition_columns
-    if candidate.reads.whole_table or not columns:
-        path = winner.added[0][0]
+    read, now = standing.read.metadata, standing.now.metadata
+    bases = [read] if read is now else [read, now]
+    added = may_have_been_read(candidate, winner, bases, standing.known)
+    if added and (candidate.reads.whole_table or not columns):
+        path = added[0][0]
         return Found(f"added {path!r}, and the whole table was read", path)
     asked: set[frozenset[tuple[str, str | None]]] = set()
-    for path, values in winner.added:
+    for path, values in added:
         alike = frozenset(values.items())
         if alike in asked:
             continue
@@ -106,12 +111,13 @@ def concurrent_delete_read(standing: Standing, winner: Entry) -> Found | None:
     if not winner.removed:
         return None
     candidate = standing.candidate
+    removed = gone_for(candidate, winner, standing.known)
     forgets = candidate.only_moves_row_ids
-    if not (forgets or candidate.files_read.isdisjoint(winner.removed)):
-        path = min(candidate.files_read & winner.removed)
+    if not (forgets or candidate.files_read.isdisjoint(removed)):
+        path = min(candidate.files_read & removed)
         return Found(f"removed {path!r}, which was read", path)
-    if candidate.reads.whole_table:
-        path = min(winner.removed)
+    if candidate.reads.whole_table and removed:
+        path = min(removed)
         return Found(f"removed {path!r}, and the whole table was read", path)
     return None
 
@@ -120,6 +126,13 @@ def concurrent_delete_delete(standing: Standing, winner: Entry) -> Found | None:
     """The winner removed a file that the proposal removes too."""
     twice = winner.removed & standing.candidate.content.removed
     return Found(f"removed {min(twice)!r} too", min(twice)) if twice else None
+
+
+def concurrent_row_delete(standing: Standing, winner: Entry) -> Found | None:
+    """The winner took away a file of which the proposal deletes rows, or the same rows of it."""
+    candidate, level = standing.candidate, standing.level
+    found = rows_in_the_way(candidate, level, winner, standing.known)
+    return Found(*found) if found else None
 
 
 def duplicate_actions(standing: Standing, winner: Entry) -> Found | None:
@@ -150,6 +163,7 @@ RULES: Final[tuple[Rule, ...]] = (
     concurrent_append,
     concurrent_delete_read,
     concurrent_delete_delete,
+    concurrent_row_delete,
     duplicate_actions,
 )
 """What touches the whole table first, then files."""
@@ -177,6 +191,10 @@ DELTA_NAMES: Final[Mapping[str, tuple[str | None, str]]] = {
     "concurrent_append": ("DELTA_CONCURRENT_APPEND", "ConcurrentAppendException"),
     "concurrent_delete_read": ("DELTA_CONCURRENT_DELETE_READ", "ConcurrentDeleteReadException"),
     "concurrent_delete_delete": (
+        "DELTA_CONCURRENT_DELETE_DELETE",
+        "ConcurrentDeleteDeleteException",
+    ),
+    "concurrent_row_delete": (
         "DELTA_CONCURRENT_DELETE_DELETE",
         "ConcurrentDeleteDeleteException",
     ),

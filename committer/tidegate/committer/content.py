@@ -24,11 +24,13 @@ from tidegate.delta.actions import (
     Remove,
     Txn,
 )
+from tidegate.delta.commit import sha256
 from tidegate.delta.paths import canonical_path
 
 PartitionValues = Mapping[str, str | None]
 A = TypeVar("A", bound=Action)
 
+_NAME_CHARS_MAX: Final = 80
 _SPELT_LATE: Final = (Metadata, Protocol, Txn)
 _ODD: Final = re.compile(r"%|^[A-Za-z][A-Za-z0-9+.-]*:|^/|//|(^|/)\.{1,2}(/|$)")
 
@@ -124,9 +126,13 @@ def canonical(path: str) -> str:
 def vector_text(vector: DeletionVector) -> str:
     """Return the text that is equal for vectors that are equal in every field.
 
-    A removal repeats its file's vector whole, or readers of the change feed stumble on it.
+    A removal repeats its file's vector whole, or readers of the change feed stumble on it. What is
+    long, as inline vectors are, is told by its hash: the text is kept for each live file.
     """
-    return f"{vector.unique_id}:{vector.size_in_bytes}:{vector.cardinality}"
+    name = vector.unique_id
+    if len(name) > _NAME_CHARS_MAX:
+        name = f"{vector.storage_type}#{sha256(name.encode())}"
+    return f"{name}:{vector.size_in_bytes}:{vector.cardinality}"
 
 
 def vectors_of(files: Iterable[FileAction]) -> Mapping[str, str]:

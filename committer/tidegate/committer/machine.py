@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry
 from tidegate.committer.grouping import Group
+from tidegate.committer.known import NOTHING, Known
 from tidegate.committer.policy import Policy
 from tidegate.committer.state import TableState, advance
 from tidegate.committer.steps import CANCEL_STEPS, STEPS
@@ -71,29 +72,31 @@ class Planning:
         self.verdicts: list[Verdict] = []
         self.is_closed = False
         self._policy = policy
-        self._view = View(state, self.group, policy)
 
     @property
     def taken(self) -> int:
         """How many records have a verdict."""
         return len(self.verdicts)
 
-    def extend(self, batch: Iterable[Candidate], terms: Terms) -> None:
-        """Decide on the next records, up to the first that needs another entry."""
+    def extend(self, batch: Iterable[Candidate], terms: Terms, known: Known = NOTHING) -> None:
+        """Decide on the next records, up to the first that needs another entry.
+
+        `known` holds what `asking.wanted` asks for.
+        """
         if self.is_closed:
             return
-        group = self.group
+        group, view = self.group, View(self.state, self.group, self._policy, known)
         for candidate in batch:
             if len(group.members) + len(group.refused) >= self._policy.group_members_max:
                 self.is_closed = True
                 return
             may_refuse = len(group.refused) < terms.refusals_max
-            verdict = decide(self._view, Consider(candidate, terms.now_ms, may_refuse))
+            verdict = decide(view, Consider(candidate, terms.now_ms, may_refuse))
             if verdict.needs == "another entry":
                 self.is_closed = True
                 return
             if verdict.needs == "membership":
-                group.take(verdict.candidate)
+                group.take(verdict.candidate, known)
             elif verdict.needs == "refusal":
                 assert verdict.rejection is not None, "a refusal says why"
                 group.refuse(candidate, target_of(candidate), verdict.rejection)
@@ -104,10 +107,16 @@ class Planning:
         return Plan(self.group, tuple(self.verdicts))
 
 
-def plan(state: TableState, batch: Sequence[Candidate], policy: Policy, terms: Terms) -> Plan:
+def plan(
+    state: TableState,
+    batch: Sequence[Candidate],
+    policy: Policy,
+    terms: Terms,
+    known: Known = NOTHING,
+) -> Plan:
     """Decide on a batch in order, up to the first record that needs another entry."""
     planning = Planning(state, policy)
-    planning.extend(batch, terms)
+    planning.extend(batch, terms, known)
     assert planning.verdicts or not batch, "the first record fits into an empty group"
     return planning.plan()
 

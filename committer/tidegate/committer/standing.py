@@ -7,6 +7,7 @@ from functools import cached_property
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import PartitionValues
 from tidegate.committer.entries import Entry
+from tidegate.committer.known import NOTHING, Known
 from tidegate.committer.policy import Level
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.features import row_tracking
@@ -74,13 +75,14 @@ class Standing:
     """A proposal on its way past the winners: what it read, and the table as adopted so far.
 
     What a proposal writes of the table itself is part of `now`: it is judged by the table that it
-    leaves.
+    leaves. `known` is what was read besides of files and vectors.
     """
 
     candidate: Candidate
     read: Basis
     now: Basis
     level: Level
+    known: Known = NOTHING
 
     def after(self, winner: Entry) -> Basis:
         """Return the table as it is after a winner, as far as the proposal is concerned."""
@@ -106,7 +108,7 @@ Rule = Callable[[Standing, Entry], Found | None]
 """Says why the winner rules the proposal out, or None. A rule's name is the conflict's name."""
 
 
-def begin(candidate: Candidate, read: Basis, level: Level) -> Standing:
+def begin(candidate: Candidate, read: Basis, level: Level, known: Known = NOTHING) -> Standing:
     """Return the standing of a proposal before it meets its first winner."""
     now = read.after(candidate.content.metadata, candidate.content.protocol)
-    return Standing(candidate, read, now, level)
+    return Standing(candidate, read, now, level, known)

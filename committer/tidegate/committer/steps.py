@@ -7,10 +7,12 @@ log does not imply by itself is written into it before it is told: a rejection i
 from collections.abc import Callable
 from typing import Final
 
-from tidegate.committer import admission, head_checks
+from tidegate.committer import admission, head_checks, row_admission
 from tidegate.committer.adoption import with_own_ids_only
+from tidegate.committer.asking import burden, vectors_for
 from tidegate.committer.conflicts import RULES_VERSION, Conflict, follow
 from tidegate.committer.grouping import fits
+from tidegate.committer.row_conflicts import concerned
 from tidegate.committer.settled_table import settled
 from tidegate.committer.standing import begin
 from tidegate.committer.state import Settled
@@ -131,6 +133,32 @@ def inadmissible(view: View, command: Consider) -> Verdict | None:
     return _negative(view, command, rejection, is_log_fact=False) if rejection else None
 
 
+def unreadable_rows(view: View, command: Consider) -> Verdict | None:
+    """The rows that leave files can't be read, are none of theirs, or are too many to look at.
+
+    Asked before any conflict, for whether a file can be read is no fact of the log.
+    """
+    candidate, state = command.candidate, view.state
+    if not (candidate.intents or candidate.settles_for_less):
+        return None
+    if state.version < 0:
+        rejection: Rejection | None = row_admission.no_table() if candidate.intents else None
+    elif burden(state, candidate, view.known) > view.policy.vector_bytes_max:
+        rejection = row_admission.too_heavy(view.policy)
+    else:
+        needed = vectors_for(state, candidate, view.known)
+        lost = row_admission.unreadable(needed, view.known)
+        rejection = lost or row_admission.wrong_rows(candidate, view.known)
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
+def behind_a_new_vector(view: View, command: Consider) -> Verdict | None:
+    """A member brings a vector of its own making: what became of the rows shows in its entry."""
+    if not any(concerned(command.candidate, member) for member in view.group.others):
+        return None
+    return Verdict(command.candidate, "denied", "another entry")
+
+
 def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
     """A version after the one that was read, or an earlier member, rules the proposal out.
 
@@ -145,8 +173,8 @@ def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
     read = state.basis_at(candidate.read_version)
     level = candidate.level(admission.table_level(read.metadata))
     winners = (state.entries[version] for version in range(since, state.version + 1))
-    standing = begin(with_own_ids_only(candidate, state), read, level)
-    met = follow(standing, (*winners, *view.group.winners))
+    standing = begin(with_own_ids_only(candidate, state), read, level, view.known)
+    met = follow(standing, (*winners, *view.group.rivals(candidate, view.known)))
     if isinstance(met, Conflict):
         return _negative(view, command, met.rejection, is_log_fact=True)
     return None if met.candidate is candidate else command._replace(candidate=met.candidate)
@@ -174,6 +202,19 @@ def wrong_at_head(view: View, command: Consider) -> Verdict | None:
     return _negative(view, command, rejection, is_log_fact=False) if rejection else None
 
 
+def rows_wrong_at_head(view: View, command: Consider) -> Verdict | None:
+    """A file that loses rows is not live or not as its writer saw it, or may not lose any."""
+    candidate, state = command.candidate, view.state
+    if not candidate.intents:
+        return None
+    since = range(candidate.read_version + 1, state.version + 1)
+    entries = (state.entries[version] for version in since)
+    rejection = row_admission.may_not_delete(candidate, state.basis) or row_admission.wrong_files(
+        candidate, state.files, entries, view.known
+    )
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
 def give_up(view: View, command: Consider) -> Verdict | None:
     """Refuse, for ever, a proposal that its writer no longer wants."""
     rejection = Rejection(
@@ -193,9 +234,12 @@ STEPS: Final[tuple[Step, ...]] = (
     app_txn_seen,
     asks_for_a_table,
     inadmissible,
+    unreadable_rows,
+    behind_a_new_vector,
     conflicting,
     unlike_the_group,
     wrong_at_head,
+    rows_wrong_at_head,
 )
 """A proposal that passes them all is accepted."""
 

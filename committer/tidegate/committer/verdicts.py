@@ -6,6 +6,7 @@ from uuid import UUID
 
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.grouping import Group
+from tidegate.committer.known import NOTHING, Known
 from tidegate.committer.policy import Policy
 from tidegate.committer.state import TableState
 from tidegate.pipeline.outcome import Advice, Rejection, Status
@@ -24,11 +25,15 @@ class Consider(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """What a decision looks at: the table, the group before it, what the operator allows."""
+    """What a decision looks at: the table, the group before it, what the operator allows.
+
+    `known` is what was read for it besides.
+    """
 
     state: TableState
     group: Group
     policy: Policy
+    known: Known = NOTHING
 
 
 @dataclass(frozen=True)

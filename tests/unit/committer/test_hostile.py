@@ -204,6 +204,13 @@ PAIRS: tuple[tuple[str, tuple[Row, Row]], ...] = (
     ("duplicate_action", (changed("domainMetadata"), changed("domainMetadata"))),
 )
 
+
+def vector(kind: str, place: str = "0" * 20, size: int = 40) -> Row:
+    """Return a descriptor of one row."""
+    told = {"storageType": kind, "pathOrInlineDv": place, "sizeInBytes": size, "cardinality": 1}
+    return told if kind == "i" else {**told, "offset": 1}
+
+
 FIELDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("other_table", {"table_id": "another"}),
     ("other_table", {"table_id": None}),
@@ -211,7 +218,20 @@ FIELDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("deadline_passed", {"deadline_ms": builders.NOW_MS - 1}),
     ("files_too_old", {"files_since_ms": builders.NOW_MS - 7 * 86_400_000}),
     ("isolation_not_allowed", {"isolation": "SnapshotIsolation"}),
-    ("not_supported", {"dv_intents": [{"path": "a"}]}),
+    ("bad_path", {"dv_intents": [builders.rows_of("../old", [1])]}),
+    ("duplicate_action", {"dv_intents": [builders.rows_of("a", [1])]}),
+    ("duplicate_action", {"dv_intents": [builders.rows_of(path, [1]) for path in ("b", "%62")]}),
+    ("malformed", {"dv_intents": [builders.rows_of("old", [])]}),
+    ("malformed", {"dv_intents": [builders.rows_of("old", [1], num_records=0)]}),
+    ("malformed", {"dv_intents": [builders.rows_of("old", [1], rows={})]}),
+    ("malformed", {"dv_intents": [builders.rows_of("old", [1], rows=vector("i", "z" * 7))]}),
+    ("malformed", {"dv_intents": [builders.rows_of("old", [1], rows=vector("i", "0" * 60))]}),
+    ("malformed", {"dv_intents": [builders.rows_of("old", [1], rows=vector("u", "short"))]}),
+    ("malformed", {"dv_intents": [builders.rows_of("old", [1], rows=vector("p", "s3://x/y"))]}),
+    ("malformed", {"dv_intents": [builders.rows_of("old", [1], rows=vector("u", size=-1))]}),
+    ("too_large", {"dv_intents": [builders.rows_of("old", [1], rows=vector("u", size=2**30))]}),
+    ("rows_out_of_range", {"dv_intents": [builders.rows_of("old", [10])]}),
+    ("vector_unreadable", {"dv_intents": [builders.rows_of("old", [1], rows=vector("u"))]}),
     ("too_large", {"operation": {"name": "W" * 200}}),
     ("too_large", {"app_txn": {"app_id": "a" * 2_000, "version": 1}}),
     ("duplicate_action", {"app_txn": {"app_id": "tidegate/t/0", "version": 1}}),
