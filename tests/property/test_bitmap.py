@@ -1,5 +1,6 @@
 """The laws of row sets: the algebra of sets, one spelling each, and nothing else from any bytes."""
 
+from itertools import islice
 from uuid import UUID
 
 import pytest
@@ -52,6 +53,13 @@ def test_sets_obey_the_algebra_of_sets(left: set[int], right: set[int]) -> None:
     assert one & two == two & one == of_rows(left & right)
     assert one - two == of_rows(left - right)
     assert (one - two) | (one & two) == one
+    assert (one <= two) == (left <= right)
+    assert one & two <= one <= one | two
+    assert one.is_apart_from(two) == left.isdisjoint(right)
+    assert (one - two).is_apart_from(two)
+    assert one.last == max(left, default=-1)
+    assert all(row in one for row in islice(left, 50))
+    assert all((row in one) == (row in left) for row in islice(right, 50))
     assert len(one | two) == len(one) + len(two) - len(one & two)
     assert bitmap.encode(one | two) == bitmap.encode(of_rows(left | right))
 

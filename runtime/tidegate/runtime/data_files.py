@@ -28,7 +28,7 @@ from tidegate.runtime.row_ids import POSITION, physical_fields, tracked_field, w
 from tidegate.runtime.table_files import open_table_file
 from tidegate.runtime.vector_files import chosen_rows, live_rows
 
-ROWS_MAX: Final = 65_536
+ROWS_MAX: Final = 32_768
 """Rows of a batch."""
 
 FILES_MAX: Final = 1_024
