@@ -39,9 +39,10 @@ from tidegate.delta.features.table import check_readable, check_writable
 from tidegate.delta.features.upgrades import minimum_protocol
 from tidegate.delta.features.validity import check_definition
 from tidegate.delta.files import bitmap, deletion_vectors, z85
+from tidegate.delta.files.add_lines import BYTES_MIN
 from tidegate.delta.files.predicate import evaluate, may_match_partition, prune
 from tidegate.delta.names import commit_name, compacted_name, in_log, parse
-from tidegate.delta.replay import is_reconciled, read_part
+from tidegate.delta.replay import is_reconciled, read_part, read_parts
 from tidegate.delta.schema import partitions
 from tidegate.delta.schema.arrow import to_arrow
 from tidegate.delta.schema.types import format_schema, parse_schema, parse_type
@@ -86,6 +87,16 @@ def commits(data: bytes) -> None:
     part = allowed(read_part, commit_name(1), data)
     if part is not None:
         is_reconciled(part)
+
+
+def many_adds(data: bytes) -> None:
+    """A commit whose adds are read many at once says what it says line by line."""
+    alone = allowed(read_part, commit_name(1), data)
+    several = allowed(read_parts, [(commit_name(1), data)])
+    assert (alone is None) == (several is None), "one way of reading refuses, the other does not"
+    if alone is not None:
+        told, wanted = (sorted(map(str, one.files.to_pylist())) for one in (several[0], alone))
+        assert told == wanted
 
 
 def in_table(files: Callable[[], tables.Files], path: str) -> Feed:
@@ -409,6 +420,14 @@ def _definitions() -> tuple[bytes, ...]:
     return (to_bytes([under, about]), to_bytes([protocol(1, 4), nested]))
 
 
+def _adds() -> tuple[bytes, ...]:
+    compact = [
+        json.dumps(add(f"p={at}/f", tags={"a": "b"}), separators=(",", ":")).encode() + b"\n"
+        for at in range(1 + BYTES_MIN // 150)
+    ]
+    return (b"".join(compact), to_bytes([builders.info()]) + b"".join(compact))
+
+
 def _records() -> tuple[bytes, ...]:
     known = builders.proposal(add("a"), reads={"predicates": [_PREDICATE], "files": ["a"]})
     return (codec.encode(known), codec.encode(builders.create()))
@@ -416,6 +435,7 @@ def _records() -> tuple[bytes, ...]:
 
 TARGETS: Final[Mapping[str, Target]] = {
     "commit": Target(commits, _commits),
+    "many adds": Target(many_adds, _adds),
     "commit in a table": Target(in_table(tables.template, in_log(commit_name(2))), _commits),
     **{f"{name} in a table": _summary(name) for name in tables.SUMMARIES},
     "partial compaction in a table": Target(
