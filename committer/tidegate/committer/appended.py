@@ -2,7 +2,7 @@
 
 delta-spark compares partition values alone. Here a file whose statistics say that no row of it can
 match what was read does not count, and what was not read by a predicate can't have been missed:
-docs/adr/0019 has the proof.
+docs/adr/0017 has the proof.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 A file that comes back with a vector that holds all the rows of the one before has lost rows and
 gained none. Whoever deletes other rows of it, and for whom lost rows make no difference, may follow
-in any order: docs/adr/0018 has the proof.
+in any order: docs/adr/0014 has the proof.
 """
 
 from collections.abc import Mapping

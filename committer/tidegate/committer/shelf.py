@@ -27,7 +27,7 @@ from tidegate.runtime.open_table import open_snapshot, read_commit
 from tidegate.runtime.vector_files import read_vector
 
 FILES_MAX: Final = 10_000
-VECTOR_BYTES_MAX: Final = 64 * 1024 * 1024
+VECTOR_BYTES_MAX: Final = 32 * 1024 * 1024
 ROUNDS_MAX: Final = 4
 """Times that one answer may lead to the next question: a file, its vector, a pair of vectors."""
 
@@ -45,6 +45,7 @@ class Shelf:
         self._growths: dict[Growth, bool] = {}
         self._adds: dict[int, Sequence[Add]] = {}
         self._was_asked_for_adds = False
+        self._held = 0
 
     @property
     def known(self) -> Known:
@@ -67,13 +68,17 @@ class Shelf:
 
     def landed(self, encoded: Encoded) -> None:
         """Keep what our own entry made of files and vectors, and forget what it overtook."""
-        self.overtaken([encoded.entry])
+        self._take(encoded)
+        self._bound()
+
+    def _take(self, encoded: Encoded) -> None:
+        self._overtake(encoded.entry)
         merged = encoded.merged
         self._files |= merged.files
-        self._rows |= merged.rows
+        for key, rows in merged.rows.items():
+            self._keep(key, rows)
         if self._was_asked_for_adds:
             self._adds[encoded.entry.version] = encoded.adds
-            _bounded(self._adds, len(self._adds) - VERSIONS_MAX)
         self._growths |= {
             (key_of(one.before), key_of(one.after)): True for one in merged.revised.values()
         }
@@ -84,18 +89,32 @@ class Shelf:
         later._files, later._rows = dict(self._files), dict(self._rows)
         later._growths, later._adds = dict(self._growths), dict(self._adds)
         later._was_asked_for_adds = self._was_asked_for_adds
-        later.landed(encoded)
+        later._take(encoded)
         return later.known
 
     def overtaken(self, news: Iterable[Entry]) -> None:
         """Forget the files that some versions name, and what is too much to keep."""
         for entry in news:
-            for path in (*entry.removed, *(path for path, _ in entry.added)):
-                self._files.pop(path, None)
-        _bounded(self._files, len(self._files) - FILES_MAX)
-        _bounded(self._growths, len(self._growths) - FILES_MAX)
-        if sum(map(_size, self._rows.values())) > VECTOR_BYTES_MAX:
-            _bounded(self._rows, len(self._rows) // 2 + 1)
+            self._overtake(entry)
+        self._bound()
+
+    def _overtake(self, entry: Entry) -> None:
+        for path in (*entry.removed, *(path for path, _ in entry.added)):
+            self._files.pop(path, None)
+
+    def _keep(self, key: str, rows: Bitmap | str) -> None:
+        if key not in self._rows:
+            self._rows[key] = rows
+            self._held += _size(rows)
+
+    def _bound(self) -> None:
+        """Drop the oldest of what is too much to keep."""
+        _drop(self._files, len(self._files) - FILES_MAX)
+        _drop(self._growths, len(self._growths) - FILES_MAX)
+        _drop(self._adds, len(self._adds) - VERSIONS_MAX)
+        if self._held > VECTOR_BYTES_MAX:
+            _drop(self._rows, len(self._rows) // 2 + 1)
+            self._held = sum(map(_size, self._rows.values()))
 
     def forget_files(self) -> None:
         """Forget what holds for one version only: the table is read anew."""
@@ -109,7 +128,7 @@ class Shelf:
         if asked.files:
             self._files |= self._find(state, asked.files)
         for key, vector in asked.vectors.items():
-            self._rows[key] = self._rows_of(vector)
+            self._keep(key, self._rows_of(vector))
         for pair, revision in asked.growths.items():
             self._growths[pair] = self._grew(pair, revision)
 
@@ -165,7 +184,7 @@ def _size(rows: Bitmap | str) -> int:
     return sum(len(container.content) for container in rows.blocks.values())
 
 
-def _bounded(kept: dict[K, V], excess: int) -> None:
-    """Drop the oldest of what is kept."""
+def _drop(kept: dict[K, V], excess: int) -> None:
+    """Drop the oldest of what is kept, as many as are too many."""
     for key in list(islice(kept, max(excess, 0))):
         del kept[key]
