@@ -38,7 +38,7 @@ check: env ## format, lint, types, layers
 
 unit: env ## unit, property and house tests: no network, no JVM
 	$(call heading,unit: unit + property + house tests)
-	@$(PYTEST) $(MANY) tests/unit tests/property tests/house
+	@$(PYTEST) $(MANY) tests/unit tests/property tests/house tests/linearizability
 
 simulation: env
 	$(call heading,simulation: $(SEEDS) seeds of the real committer over doors that fail)

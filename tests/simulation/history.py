@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.linearizability import account
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Record, TopicPartition
 from tidegate.runtime.memory import MemoryStore
@@ -164,6 +165,27 @@ class History:
             TopicPartition(self.topics.proposals, number): self.deliveries.get((life, number), [])
             for number in numbers
         }
+
+    def account(self) -> account.Account:
+        """Return the run as a checker that knows nothing of it is told it."""
+        sent = {
+            (one.id, one.sha256): account.Sent((one.id, one.sha256), one.body, one.moment)
+            for one in self.sent.values()
+        }
+        tables = {
+            root: account.Table(log.entries, log.floor, dict(enumerate(log.appeared)))
+            for root, log in self.logs.items()
+        }
+        claims = {
+            path: content
+            for log in self.logs.values()
+            for path, content in log.store.files.items()
+            if path.startswith("_tidegate/")
+        }
+        told = [account.Told(one.body, one.moment) for one in self.told]
+        # What lay on a topic that was made again was perhaps never seen by anybody.
+        lives = {life for life, _ in self.deliveries}
+        return account.Account(sent, told, tables, claims, is_over=len(lives) == 1)
 
     def digest(self) -> str:
         """Return a hash of everything that was seen: equal histories have equal ones."""

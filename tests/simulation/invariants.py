@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from tests.linearizability.checker import Unexplained, explain
 from tests.simulation.history import History, Log, Rows, Sent, Told, commit_path, info_of, paths_of
 
 
@@ -236,7 +237,16 @@ def progress(history: History) -> str | None:
     return None
 
 
-AT_REST: tuple[Predicate, ...] = (progress,)
+def linearizable(history: History) -> str | None:
+    """One serial order explains all that was told: see `tests/linearizability`."""
+    try:
+        explain(history.account())
+    except Unexplained as error:
+        return str(error)
+    return None
+
+
+AT_REST: tuple[Predicate, ...] = (progress, linearizable)
 """What holds after the faults have stopped and everything had its time."""
 
 

@@ -109,7 +109,7 @@ def without_telling_what_others_wrote() -> Iterator[None]:
         (with_the_id_after_the_conflict, {"outcome_agreement", "exactly_once"}),
         (without_comparing_on_doubt, {"outcome_agreement", "dense_events"}),
         (without_reading_on_doubt, {"outcome_agreement", "dense_events", "no_gap"}),
-        (without_writing_refusals, {"outcome_agreement"}),
+        (without_writing_refusals, {"outcome_agreement", "linearizable"}),
         (without_rebase, {"exactly_once", "consistent_read", "no_conflict", "outcome_agreement"}),
         (without_waiting_for_the_answers, {"offset_safe", "everybody_is_answered"}),
         (without_checking_against_the_group, {"no_conflict", "consistent_read"}),
