@@ -56,9 +56,9 @@ class Character:
             dropped=chance(0.2),
             outage=chance(0.04),
             pause=chance(0.06),
-            suspension=chance(0.01),
-            disk_full=chance(0.02),
-            broker_loss=chance(0.01),
+            suspension=chance(0.02),
+            disk_full=chance(0.1),
+            broker_loss=chance(0.03),
         )
 
 
@@ -76,13 +76,15 @@ SPELL_S: Final = 2.0
 class Weather:
     """What rolls the faults. `pause` lets the rest of the world go on in the midst of a call.
 
-    `travelling` are PUTs that were sent and have not arrived, and until when they may.
+    `sleep` lets it go on for long; `travelling` are PUTs that were sent and have not arrived, each
+    with the time until which it may.
     """
 
     dice: random.Random
     clock: Clock
     character: Character
     pause: Callable[[], None] = lambda: None
+    sleep: Callable[[], None] = lambda: None
     travelling: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
     struck: Counter[str] = field(default_factory=Counter)
     """How often each fault was rolled."""
@@ -112,10 +114,9 @@ class Weather:
             raise Crash
 
     def suspend(self) -> None:
-        """The machine sleeps, with everything that the process holds."""
+        """The machine sleeps, with everything that the process holds; others do not."""
         if self.happens("suspension"):
-            self.pause()
-            self.clock.sleep(self.dice.choice((5.0, 70.0, 1_000.0)))
+            self.sleep()
 
     def outage(self, what: str) -> None:
         """Raise Unavailable now and then."""

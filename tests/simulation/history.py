@@ -19,6 +19,9 @@ Rows = list[dict[str, Any]]
 Spot = tuple[str, int]
 """A partition of a topic, in one of the lives of the topic: its id, the number."""
 
+ANSWER = ("proposal_id", "status", "version", "sub_index", "repeat", "offset")
+"""What of an outcome belongs to what happened."""
+
 
 @dataclass
 class Log:
@@ -188,10 +191,18 @@ class History:
         return account.Account(sent, told, tables, claims, is_over=len(lives) == 1)
 
     def digest(self) -> str:
-        """Return a hash of everything that was seen: equal histories have equal ones."""
-        told = [one.body for one in self.told]
-        seen = [told, self.commits, [log.entries for log in self.logs.values()]]
-        return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
+        """Return a hash of what happened: equal histories have equal ones, however it is worded."""
+        told = [(*map(one.body.get, ANSWER), rule_of(one.body), one.moment) for one in self.told]
+        events = [(number, one["table_root"], one["version"]) for number, one in self.commits]
+        logs = [
+            [
+                [paths_of(rows, kind) for kind in ("add", "remove", "cdc")]
+                + [[one["id"] for one in log.provenance(version).get("accepted", ())]]
+                for version, rows in enumerate(log.entries)
+            ]
+            for log in self.logs.values()
+        ]
+        return hashlib.sha256(json.dumps([told, events, logs]).encode()).hexdigest()
 
     def _life(self, topic: str) -> str:
         """Return the id of a topic, which is another one once it is made anew."""
@@ -214,6 +225,11 @@ class History:
     def _registered(self, spot: Spot, record: Record) -> None:
         body = json.loads(record.value or b"")
         self.registry[body["table_root"]] = body
+
+
+def rule_of(outcome: dict[str, Any]) -> str:
+    """Return the rule that refused a proposal, "" for none."""
+    return str((outcome.get("rejection") or {}).get("rule", ""))
 
 
 def commit_path(version: int) -> str:

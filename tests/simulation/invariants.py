@@ -163,12 +163,14 @@ def tables_apart(history: History) -> str | None:
 
 
 def legal_entry(history: History) -> str | None:
-    """An entry says nothing twice, and change files stand for all of its changes or for none."""
+    """An entry says nothing twice, and nothing of all its members that is so of some only."""
     for root, log in history.logs.items():
         for version, rows in enumerate(log.entries):
             wrong = _illegal(rows)
             if wrong is None and log.provenance(version):
-                wrong = _hidden(history, log.provenance(version).get("accepted", []))
+                accepted = log.provenance(version).get("accepted", [])
+                sent = [history.sent[f"{one['id']}/{one['sha256']}"] for one in accepted]
+                wrong = _unlike(rows, [_member(one) for one in sent])
             if wrong is not None:
                 return f"version {version} of {root} {wrong}"
     return None
@@ -290,12 +292,18 @@ def _illegal(rows: Rows) -> str | None:
     return None
 
 
-def _hidden(history: History, accepted: list[dict[str, Any]]) -> str | None:
-    members = [_member(history.sent[f"{one['id']}/{one['sha256']}"]) for one in accepted]
-    with_files = [rows for rows in members if paths_of(rows, "add") or paths_of(rows, "remove")]
-    if len({bool(paths_of(rows, "cdc")) for rows in with_files}) > 1:
-        return "hides the changes of a member without change files"
-    alone = any("metaData" in row or "protocol" in row for rows in members for row in rows)
+def _unlike(rows: Rows, members: list[Rows]) -> str | None:
+    """What a reader would misread of members that share an entry."""
+    with_files = [one for one in members if paths_of(one, "add") or paths_of(one, "remove")]
+    for kind, what in (("cdc", "change files"), ("remove", "removals")):
+        if len({bool(paths_of(one, kind)) for one in with_files}) > 1:
+            return f"has members with {what} and without"
+    flags = {row[kind]["dataChange"] for row in rows for kind in ("add", "remove") if kind in row}
+    if len(with_files) > 1 and len(flags) > 1:
+        return "moves rows and changes them"
+    if info_of(rows).get("isBlindAppend") and paths_of(rows, "remove"):
+        return "calls itself a blind append and removes files"
+    alone = any("metaData" in row or "protocol" in row for one in members for row in one)
     return "changes the table and is not alone" if alone and len(members) > 1 else None
 
 

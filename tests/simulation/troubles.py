@@ -4,7 +4,7 @@ from typing import Final
 
 from tests import builders
 from tests.simulation.stage import Stage
-from tests.simulation.tables import TABLES
+from tests.simulation.tables import TABLES, Table
 from tidegate.runtime.bus import TopicPartition
 
 DAY_S: Final = 24 * 60 * 60.0
@@ -78,11 +78,25 @@ def _make_again(stage: Stage, topic: str) -> None:
     stage.bus.create_topic(topic, stage.bus.partitions(topic))
 
 
-def _register_all(stage: Stage) -> None:
-    stage.look()
+def register_missing(stage: Stage) -> None:
+    """The operator asks once more for what is not in the registry: an answer may have been no."""
+    numbers = range(stage.bus.partitions(stage.topics.table_state))
+    parts = (stage.bus.logs[TopicPartition(stage.topics.table_state, number)] for number in numbers)
+    known = {record.key for records in parts for record in records}
     for table in TABLES:
-        if stage.log(table).head < 0:
-            stage.send(table, table.opening(stage.new_id()))
-            continue
-        told = {"proposal_id": stage.new_id(), "table": table.id, "table_root": table.root}
-        stage.send(table, builders.proposal(kind="register", read_version=0, **told))
+        if str(table.id).encode() not in known:
+            _register(stage, table)
+
+
+def _register_all(stage: Stage) -> None:
+    for table in TABLES:
+        _register(stage, table)
+
+
+def _register(stage: Stage, table: Table) -> None:
+    stage.look()
+    if stage.log(table).head < 0:
+        stage.send(table, table.opening(stage.new_id()))
+        return
+    told = {"proposal_id": stage.new_id(), "table": table.id, "table_root": table.root}
+    stage.send(table, builders.proposal(kind="register", read_version=0, **told))

@@ -16,7 +16,7 @@ from tests.simulation.stage import Event, Stage
 from tidegate.runtime import failpoints
 
 HEALING_STEPS: Final = 80
-QUIET_STEPS: Final = 3
+QUIET_STEPS: Final = 5
 """How often in a row everything must stand still before it is at rest."""
 
 USUAL: Final[dict[Event, int]] = {
@@ -49,6 +49,17 @@ SOMETIMES: Final[dict[Event, int]] = {
 """What happens in about one world in three: seeds differ in character."""
 
 
+WHILE_ASLEEP: Final[tuple[Event, ...]] = (
+    Stage.let_one_work,
+    Stage.let_one_work,
+    Stage.let_one_work,
+    Stage.expire,
+    proposers.write,
+    engines.append,
+)
+"""What goes on while a machine sleeps."""
+
+
 class Broken(AssertionError):
     """An invariant does not hold."""
 
@@ -67,6 +78,7 @@ class World:
         self.stage = Stage(dice)
         rare = {event: often for event, often in SOMETIMES.items() if dice.random() < 0.35}
         self.events = {**USUAL, **rare}
+        self.stage.weather.sleep = self._sleep
 
     @property
     def history(self) -> History:
@@ -91,6 +103,18 @@ class World:
         [event] = dice.choices(list(self.events), list(self.events.values()))
         event(self.stage)
 
+    def _sleep(self) -> None:
+        """One machine sleeps; whoever does not goes on for a while, and others clean up."""
+        stage = self.stage
+        if stage.depth >= 2:
+            return
+        stage.depth += 1
+        seconds = stage.dice.choice((5.0, 70.0, 1_000.0))
+        for event in (*stage.dice.choices(WHILE_ASLEEP, k=6), engines.clean_up_everywhere):
+            stage.clock.boot += seconds / 7
+            event(stage)
+        stage.depth -= 1
+
     def _check(self) -> bool:
         self.step += 1
         is_new = self.stage.look()
@@ -110,13 +134,19 @@ class World:
         self.stage.weather.clear()
         for member in list(self.stage.members):
             self.stage.expel(member)
+        self._rest()
+        troubles.register_missing(self.stage)
+        self._rest()
+        for invariant in AT_REST:
+            self._hold(invariant)
+
+    def _rest(self) -> None:
+        """Let everybody work until nothing happens any more."""
         quiet = 0
         for _ in range(HEALING_STEPS):
             self.stage.clock.boot += 31.0
             for process in self.stage.processes:
                 self.stage.work(process)
             quiet = 0 if self._check() else quiet + 1
-            if quiet >= QUIET_STEPS and not any(broken(self.history) for broken in AT_REST):
+            if quiet == QUIET_STEPS:
                 break
-        for invariant in AT_REST:
-            self._hold(invariant)

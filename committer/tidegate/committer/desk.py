@@ -253,7 +253,11 @@ class Desk:
         """Return WON or LOST for certain. Raises: OutcomeUnknown past the deadline; Unavailable."""
         clock = self.doors.clock
         path = in_log(commit_name(encoded.entry.version))
-        ends_s = clock.boot_s() + self.doors.settings.put_deadline_s
+        section = self.doors.settings
+        # Whoever slept since he looked at the log may not send: it may have been cleaned up since.
+        ends_s = (
+            min(clock.boot_s(), self.viewed_s + section.view_age_max_s) + section.put_deadline_s
+        )
         reach("before_put")
         with COMMIT_WRITE.labels(self.label).time():
             while (left_s := ends_s - clock.boot_s()) > 0:
