@@ -2,7 +2,8 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help env demo test check unit model simulation sim conformance integration nightly bench lock clean
+.PHONY: help env demo test check unit model simulation sim fuzz conformance integration emulators \
+	contests nightly bench docs lock clean
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -10,6 +11,8 @@ PYTEST := $(BIN)/python -m pytest
 MANY := -n auto --maxprocesses 4 -q
 SEEDS ?= 500
 NIGHTLY_SEEDS ?= 5000
+SECONDS ?= 600
+CONTESTS ?= 1000
 SERVICES := committer checkpointer cdc-publisher producers
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml
@@ -53,6 +56,9 @@ sim: env ## SEED=n one seed, loudly; SEEDS=n that many
 	$(call heading,simulation: $(if $(SEED),seed $(SEED),$(SEEDS) seeds))
 	@$(PYTEST) tests/simulation $(if $(SEED),-s -v --seed $(SEED),$(MANY) --seeds $(SEEDS))
 
+fuzz: env ## TARGET="sidecar" SECONDS=600 foreign bytes to our parsers, for longer than CI does
+	@$(BIN)/python -m tests.fuzz "$(or $(TARGET),all)" $(SECONDS)
+
 conformance: env ## foreign tables in our reader, our tables in foreign readers
 	$(call heading,conformance: tables that others wrote; tables of ours that others read)
 	@$(PYTEST) tests/conformance -v
@@ -60,6 +66,13 @@ conformance: env ## foreign tables in our reader, our tables in foreign readers
 integration: env ## real Kafka, real Spark, kill -9
 	$(call heading,integration: a real broker and real processes that are killed)
 	@$(PYTEST) tests/integration -v
+
+emulators: env ## fake-gcs-server and Azurite from their registries, for `make contests`
+	@sh .ci/emulators
+
+contests: emulators ## a thousand contests a store, over a road that loses answers; CONTESTS=n
+	$(call heading,contests: $(CONTESTS) names a store, two writers each)
+	@$(PYTEST) -q tests/integration/test_store_laws.py tests/integration/test_store_contests.py --contests $(CONTESTS)
 
 nightly: env ## longer: 5,000 seeds, the large models, TLC as second opinion, more examples
 	@$(MAKE) --no-print-directory model FULL=1
@@ -70,12 +83,15 @@ nightly: env ## longer: 5,000 seeds, the large models, TLC as second opinion, mo
 bench: env ## the figures, each beside its peer
 	@$(BIN)/python -m bench
 
+docs: env ## docs/features.md anew, from the tables in code
+	@$(BIN)/tidegate features > docs/features.md
+
 lock: env ## requirements/ anew, from pyproject.toml
 	$(call heading,lock: all.txt and one file for each service)
 	@$(LOCK) --all-extras --group dev -o requirements/all.txt
 	@for service in $(SERVICES); do \
 		echo "requirements/$$service.txt"; \
-		$(LOCK) --extra $$service --extra s3 -c requirements/all.txt -o requirements/$$service.txt || exit 1; \
+		$(LOCK) --extra $$service --extra s3 --extra gcs --extra adls -c requirements/all.txt -o requirements/$$service.txt || exit 1; \
 	done
 
 clean: ## what tools and builds left behind; .venv and the jars stay

@@ -6,13 +6,14 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors
+from tidegate.committer.puts import AtOnce, Puts
 from tidegate.committer.service import CommitterLoop
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.commit import Commit
@@ -23,7 +24,7 @@ from tidegate.pipeline.proposal import AppTxn, Operation, Proposal
 from tidegate.pipeline.published import CommitRecord, TableRecord
 from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.topics import Topics
-from tidegate.runtime.bus import Record, TopicPartition
+from tidegate.runtime.bus import Headers, Record, TopicPartition
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer
@@ -194,6 +195,10 @@ class StillClock:
         self.boot += seconds
 
 
+def _pass(store: LogStore) -> None:
+    """Let every store pass."""
+
+
 @dataclass
 class Gate:
     """A committer over doors in memory. `stores` are what lies in each root."""
@@ -204,6 +209,8 @@ class Gate:
     stores: dict[str, LogStore] = field(default_factory=dict)
     clock: StillClock = field(default_factory=StillClock)
     topics: Topics = field(default_factory=Topics)
+    puts: Puts = field(default_factory=AtOnce)
+    vet: Callable[[LogStore], None] = _pass
 
     def __post_init__(self) -> None:
         self.bus = MemoryBus(self.topics.declared(), self.clock.now_ms)
@@ -219,6 +226,8 @@ class Gate:
             clock=self.clock,
             new_id=lambda: next(tokens),
             settings=self.settings,
+            puts=self.puts,
+            vet=self.vet,
         )
         return CommitterLoop(doors)
 
@@ -234,12 +243,12 @@ class Gate:
         [lane] = self.loop.lanes.values()
         return lane.reception.desks[table]
 
-    def send(self, *proposals: Proposal | bytes) -> None:
+    def send(self, *proposals: Proposal | bytes, headers: Headers = ()) -> None:
         """Produce proposals, or what is none."""
         at = TopicPartition(self.topics.proposals, 0)
         for one in proposals:
             value = one if isinstance(one, bytes) else encode(one)
-            self.bus.append(at, None, value)
+            self.bus.append(at, None, value, headers)
 
     def settle(self, steps: int = 6) -> None:
         """Let the committer work until it is done; what lingers has its time."""

@@ -1,12 +1,11 @@
-"""What every test folder shares: the options of the simulation, and the corpus beside the clone."""
+"""What every test folder shares: the options of the simulation, and the conformance corpus."""
 
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-ROOT = Path(__file__).parent.parent
-CORPUS = ROOT.parent / "shared" / "conformance"
+from tests import corpora
 
 # The same examples every time, so that a change is judged and not luck; nothing is timed.
 # `--hypothesis-profile explore` looks further.
@@ -16,10 +15,14 @@ settings.load_profile("steady")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--seed n` (one seed, loudly), `--seeds n` (that many, from 0) and `--full`."""
+    """Add `--seed n` (one, loudly), `--seeds n` (that many, from 0), `--contests n`, `--full`."""
     group = parser.getgroup("simulation")
     group.addoption("--seed", type=int, default=None, help="run this seed of the simulation only")
     group.addoption("--seeds", type=int, default=500, help="run this many seeds, from 0 (500)")
+    stores = parser.getgroup("stores")
+    stores.addoption(
+        "--contests", type=int, default=200, help="names that two writers contest at once (200)"
+    )
     parser.addoption(
         "--full", action="store_true", help="the night's length: large models, long walks"
     )
@@ -28,6 +31,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def corpus() -> Path:
     """Return the folder of the conformance corpus, or skip: a lone clone has none beside it."""
-    if not (CORPUS / "manifest.json").is_file():
-        pytest.skip("no conformance corpus beside this clone (../shared/conformance)")
-    return CORPUS
+    found = corpora.whole_corpus()
+    if found is None:
+        pytest.skip(corpora.ABSENT)
+    return found
+
+
+@pytest.fixture(scope="session")
+def own_corpus() -> Path:
+    """Return a folder with the part of the corpus that was made for this project: always there."""
+    return corpora.own_corpus()

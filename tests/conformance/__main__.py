@@ -1,6 +1,6 @@
 """Prints the score: `python -m tests.conformance [text]`, the cases whose name holds the text.
 
-Ends with 1 where a case is wrong or crashes, with 0 where the corpus is not there.
+Ends with 1 where a case is wrong or crashes, or where a table's case is declined.
 """
 
 import sys
@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.conformance.scoring import (
+    CONFLICT,
     Result,
     Verdict,
     conflict_cases,
@@ -18,7 +19,7 @@ from tests.conformance.scoring import (
     summary,
     table_cases,
 )
-from tests.conftest import CORPUS
+from tests.corpora import ABSENT, own_corpus, whole_corpus
 
 FAILED = (Verdict.WRONG, Verdict.CRASHED)
 
@@ -26,17 +27,23 @@ FAILED = (Verdict.WRONG, Verdict.CRASHED)
 def main(text: str = "") -> int:
     """Judge the cases and print what came of them."""
     console = Console()
-    if not (CORPUS / "manifest.json").is_file():
-        console.print(f"no conformance corpus beside this clone ({CORPUS}): nothing to judge")
-        return 0
-    tables = [case for case in table_cases(CORPUS) if text in case["name"]]
-    conflicts = [case for case in conflict_cases(CORPUS) if text in case["name"]]
+    corpus = own_corpus()
+    if whole_corpus() is None:
+        console.print(ABSENT)
+    tables = [case for case in table_cases(corpus) if text in case["name"]]
+    conflicts = [case for case in conflict_cases(corpus) if text in case["name"]]
     results: list[Result] = []
     with console.status(f"judging {len(tables)} tables' cases and {len(conflicts)} conflicts"):
-        results.extend(score_tables(CORPUS, tables))
-        results.extend(score_conflicts(CORPUS, conflicts))
+        results.extend(score_tables(corpus, tables))
+        results.extend(score_conflicts(corpus, conflicts))
     _print(console, results)
-    return 1 if any(result.verdict in FAILED for result in results) else 0
+    return 1 if any(is_failure(result) for result in results) else 0
+
+
+def is_failure(result: Result) -> bool:
+    """Return whether a result may not be: every case of a table passes."""
+    is_declined = result.verdict is Verdict.DECLINED and result.kind != CONFLICT
+    return is_declined or result.verdict in FAILED
 
 
 def _print(console: Console, results: list[Result]) -> None:
@@ -51,7 +58,7 @@ def _print(console: Console, results: list[Result]) -> None:
     for feature, count in declined.most_common():
         console.print(f"{count:5} declined for {feature}")
     for result in results:
-        if result.verdict in FAILED:
+        if is_failure(result):
             console.print(f"{result.verdict.value} {result.name}: {result.reason}", markup=False)
 
 

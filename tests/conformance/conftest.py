@@ -3,12 +3,15 @@
 import pytest
 
 from tests.conformance.scoring import SCORE, Verdict, summary
+from tests.corpora import ABSENT, whole_corpus
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     """Tell how many cases of each kind came to what."""
+    if whole_corpus() is None:
+        terminalreporter.write_line(ABSENT)
     results = config.stash.get(SCORE, [])
     if not results:
         return

@@ -1,7 +1,8 @@
 """The score: every case of the corpus, judged by the corpus's own comparisons.
 
-A case passes, or it is declined: refused by name for a feature this release does not have. Anything
-else is wrong (rows, facts or an error class other than expected) or a crash.
+As strict as the corpus's own runner is with `--strict-errors --strict-facts`, and stricter in the
+order of columns. A case passes, or it is declined: refused by name for a feature this release does
+not have. Anything else is wrong (rows, facts or an error class other than expected) or a crash.
 """
 
 import copy
@@ -46,6 +47,9 @@ class Result:
     feature: str = ""
 
 
+CONFLICT: Final = "conflict"
+"""The kind of the cases that are no case on a table."""
+
 SCORE: Final = pytest.StashKey[list[Result]]()
 """Where a test run keeps its results until the score is told."""
 
@@ -80,11 +84,11 @@ def score_conflicts(corpus: Path, cases: list[Case]) -> Iterator[Result]:
         question = {key: value for key, value in case.items() if key not in judges.HIDDEN}
         answer, refusal = _attempt(faces.judge, copy.deepcopy(question))
         if refusal is not None:
-            yield _of_exception(case["name"], "conflict", refusal)
+            yield _of_exception(case["name"], CONFLICT, refusal)
             continue
         passed, reason = judges.check(case, answer)
         verdict = Verdict.PASSED if passed else Verdict.WRONG
-        yield Result(case["name"], "conflict", verdict, reason)
+        yield Result(case["name"], CONFLICT, verdict, reason)
 
 
 def summary(results: list[Result]) -> dict[str, Counter[str]]:
@@ -114,7 +118,7 @@ def _score_table(judges: ModuleType, corpus: Path, case: Case) -> Result:
         return Result(name, kind, Verdict.WRONG, f"read, where {expected['error']} was expected")
     if kind == "metadata":
         facts = json.loads((corpus / expected["facts"]).read_text(encoding="utf-8"))
-        reason = judges.fact_difference(facts, got, False)
+        reason = judges.fact_difference(facts, got, True)
     else:
         rows = pq.read_table(corpus / expected["rows"])
         # Change rows of other readers end in the partition columns; ours keep the schema's order.

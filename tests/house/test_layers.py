@@ -40,7 +40,7 @@ def test_a_library_away_from_home_is_found(path: str, text: str) -> None:
 
 
 def test_a_library_at_home_is_not_found() -> None:
-    assert not list(homes.breaches(f"{homes.RUNTIME}object_store.py", "import s3fs, os\n"))
+    assert not list(homes.breaches(f"{homes.RUNTIME}object_bucket.py", "import fsspec, os\n"))
     assert not list(homes.breaches(f"{homes.COMMITTER}__main__.py", "import typer\n"))
 
 

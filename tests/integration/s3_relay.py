@@ -1,4 +1,4 @@
-"""A server between a store and S3 that gives the answers no emulator gives."""
+"""A server between a store and an object store's that gives the answers no emulator gives."""
 
 import threading
 from dataclasses import dataclass, field
@@ -8,15 +8,16 @@ from types import TracebackType
 from typing import Literal, Self
 
 Step = Literal["forward", "lose the answer", "lose the request", "hang"] | int
-"""What becomes of a PUT; a number is a status to answer with, and nothing is forwarded."""
+"""What becomes of a write; a number is a status to answer with, and nothing is forwarded."""
 
 _HANGS_S = 20.0
-_KEPT = ("content-type", "etag", "last-modified", "content-range")
+_POLLS_S = 0.02
+_KEPT = ("content-type", "etag", "last-modified", "content-range", "x-ms-error-code")
 
 
 @dataclass
 class Relay:
-    """Forwards to `port`; the next PUTs go by `script`, one a request. `puts` are their paths."""
+    """Forwards to `port`; the next writes go by `script`, one a request. `puts` are their paths."""
 
     port: int
     script: list[Step] = field(default_factory=list)
@@ -30,7 +31,7 @@ class Relay:
             told: Relay = relay
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), ForThisRelay)
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(_POLLS_S,))
         self._thread.start()
         return self
 
@@ -79,6 +80,8 @@ class _Request(BaseHTTPRequestHandler):
                 assert isinstance(status, int), "a number is a status"
                 content = b"<Error><Code>Scripted</Code><Message>as told</Message></Error>"
                 self._answer(status, content, {"content-type": "application/xml"})
+
+    do_POST = do_PUT  # noqa: N815 the base class's name
 
     def _ask(self, body: bytes) -> tuple[int, bytes, dict[str, str]]:
         upstream = HTTPConnection("127.0.0.1", self.told.port)

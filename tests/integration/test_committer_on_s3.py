@@ -74,7 +74,8 @@ def versions(relay: Relay, root: str) -> list[str]:
 
 
 def service_settings(relay: Relay) -> dict[str, Any]:
-    return {"committer": {"roots": '["s3://bucket/tables"]'}, "storage": options(relay.front)}
+    committer = {"roots": '["s3://bucket/tables"]', "store_contests": 0}
+    return {"committer": committer, "storage": options(relay.front)}
 
 
 @pytest.mark.parametrize("step", ["lose the answer", "lose the request", 409, 503])

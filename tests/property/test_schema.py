@@ -63,7 +63,7 @@ def test_a_schema_survives_its_text(schema: StructType) -> None:
 
 
 def in_arrow(kind: DataType) -> DataType:
-    """The type as Arrow can carry it: no metadata, nulls for void, and bytes for a variant."""
+    """The type that a writer makes of Arrow's: no metadata, nulls for void, microseconds."""
     match kind:
         case StructType():
             return StructType(
@@ -80,9 +80,13 @@ def in_arrow(kind: DataType) -> DataType:
         case MapType():
             nulls = kind.value_contains_null or kind.value == types.VOID
             return MapType(in_arrow(kind.key), in_arrow(kind.value), nulls)
+        case PrimitiveType() if kind in types.NANOS:
+            return types.TIMESTAMP if kind == types.NANOS[0] else types.TIMESTAMP_NTZ
         case types.VARIANT:
             parts = (StructField(name, types.BINARY) for name in ("metadata", "value"))
             return StructType(tuple(parts))
+        case PrimitiveType() if kind in types.NANOS:
+            return types.TIMESTAMP if kind == types.NANOS[0] else types.TIMESTAMP_NTZ
         case _:
             return kind
 
@@ -113,6 +117,7 @@ VALUES: dict[DataType, st.SearchStrategy[Any]] = {
     types.TIMESTAMP: st.datetimes(timezones=st.just(UTC)),
     types.TIMESTAMP_NTZ: st.datetimes(),
     types.BINARY: texts.map(str.encode),
+    **dict.fromkeys(types.NANOS, st.integers(-(2**63), 2**63 - 1)),
 }
 partition_kinds = st.sampled_from(sorted(VALUES, key=str)) | decimals
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import BinaryIO, Final
 
-from tidegate.delta.errors import Fenced, OutcomeUnknown, Unavailable
+from tidegate.committer.puts import Landing, Work
+from tidegate.delta.errors import Fenced, OutcomeUnknown, TidegateError, Unavailable
 from tidegate.runtime.bus import (
     ClusterIdentity,
     Headers,
@@ -38,6 +39,7 @@ class Character:
     dropped: float
     outage: float
     pause: float
+    slow: float
     suspension: float
     disk_full: float
     broker_loss: float
@@ -56,6 +58,7 @@ class Character:
             dropped=chance(0.2),
             outage=chance(0.04),
             pause=chance(0.06),
+            slow=chance(0.9),
             suspension=chance(0.02),
             disk_full=chance(0.1),
             broker_loss=chance(0.03),
@@ -199,6 +202,54 @@ class StormyStore:
     def delete(self, path: str) -> None:
         """Remove a file."""
         self.inner.delete(path)
+
+
+@dataclass
+class Unhurried:
+    """A PUT that lands when the dice say so: until then its committer goes on."""
+
+    work: Work
+    weather: Weather
+    landing: Landing | None = None
+    error: TidegateError | None = None
+
+    def done(self) -> bool:
+        """Return whether it has ended; now and then it does so just now."""
+        if self.landing is None and self.error is None and not self.weather.happens("slow"):
+            self._land()
+        return self.landing is not None or self.error is not None
+
+    def result(self) -> Landing:
+        """Return how it ended, or raise what it raised."""
+        if self.landing is None and self.error is None:
+            self._land()
+        if self.error is not None:
+            raise self.error
+        assert self.landing is not None, "a PUT ends with an answer or an error"
+        return self.landing
+
+    def _land(self) -> None:
+        try:
+            self.landing = self.work()
+        except TidegateError as error:
+            self.error = error
+
+
+@dataclass
+class StormyPuts:
+    """PUTs that take their time."""
+
+    weather: Weather
+
+    def start(self, work: Work) -> Unhurried:
+        """Send one."""
+        return Unhurried(work, self.weather)
+
+    def wait(self, timeout_s: float) -> None:
+        """Return: time is the world's."""
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 @dataclass

@@ -12,9 +12,10 @@ from unittest import mock
 from uuid import UUID
 
 from tests.simulation import stage
-from tidegate.committer import admission, desk, grouping, lane, machine, recovery, steps
+from tidegate.committer import admission, desk, grouping, machine, recovery, steps
 from tidegate.committer.desk import Desk
 from tidegate.committer.entries import Entry
+from tidegate.committer.entry_put import EntryPut
 from tidegate.committer.grouping import Group
 from tidegate.committer.lane import Lane
 from tidegate.committer.machine import Landed
@@ -24,6 +25,7 @@ from tidegate.committer.registration import Known
 from tidegate.committer.state import Settled, TableState
 from tidegate.committer.steps import Step
 from tidegate.committer.verdicts import Consider, Verdict, View
+from tidegate.delta.errors import Unavailable
 from tidegate.pipeline.outcome import Rejection
 from tidegate.runtime.bus import Offset
 from tidegate.runtime.log_store import LogStore, Put
@@ -106,14 +108,14 @@ def without_looking_again_before_denying() -> AbstractContextManager[object]:
 
 
 def without_comparing_on_doubt() -> AbstractContextManager[object]:
-    def believe(desk: Desk, path: str, content: bytes) -> Put:
-        return Put.UNKNOWN if desk.store.read(path) is None else Put.WON
+    def believe(put: EntryPut, path: str) -> Put:
+        return Put.UNKNOWN if put.store.read(path) is None else Put.WON
 
-    return mock.patch.object(Desk, "_resolve", believe)
+    return mock.patch.object(EntryPut, "_resolve", believe)
 
 
 def without_reading_on_doubt() -> AbstractContextManager[object]:
-    return mock.patch.object(Desk, "_resolve", return_value=Put.WON)
+    return mock.patch.object(EntryPut, "_resolve", return_value=Put.WON)
 
 
 def without_put_if_absent() -> AbstractContextManager[object]:
@@ -237,7 +239,7 @@ def with_a_lost_bus_taken_for_a_resting_table() -> Iterator[None]:
     def swallow(reception: Reception, at: Desk, verdict: Verdict) -> None:
         try:
             settled(reception, at, verdict)
-        except lane.Unavailable:
+        except Unavailable:
             reception.unsettled.pop(verdict.candidate.offset, None)
             at.rest(reception.doors.clock.boot_s())
 

@@ -73,6 +73,16 @@ def rewrite(sight: Sight) -> Proposal | None:
     return sight.propose(*rows, reads=ReadSet(files=tuple(read)), operation=operation)
 
 
+def crossing(sight: Sight) -> Proposal | None:
+    """Two files are read and one of them is replaced; whoever replaces the other one conflicts."""
+    read = sorted(sight.live)[:2]
+    if not read:
+        return None
+    rows = [builders.remove(sight.dice.choice(read)), *_changes(sight)]
+    reads = ReadSet(files=tuple(read))
+    return sight.propose(*rows, builders.add(sight.new_file()), reads=reads)
+
+
 def overwrite(sight: Sight) -> Proposal | None:
     """The whole table is read and replaced."""
     if not sight.live:
@@ -163,6 +173,7 @@ def bad(sight: Sight) -> Proposal:
 KINDS: dict[Proposer, int] = {
     append: 4,
     rewrite: 4,
+    crossing: 2,
     overwrite: 1,
     rewrite_partition: 2,
     compact: 1,

@@ -15,6 +15,7 @@ from tests.simulation.faults import (
     Crash,
     StormyBus,
     StormyConsumer,
+    StormyPuts,
     StormyStore,
     Weather,
 )
@@ -208,7 +209,8 @@ class Stage:
 
     def _doors(self) -> Doors:
         bus = StormyBus(self.bus, self.weather, self.members)
-        return Doors(bus, self.topics, self._store, self.clock, self.new_id, SECTION)
+        puts = StormyPuts(self.weather)
+        return Doors(bus, self.topics, self._store, self.clock, self.new_id, SECTION, puts=puts)
 
     def _store(self, root: str) -> LogStore:
         return StormyStore(self.stores[root], self.weather)

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from tidegate.delta.actions import Metadata
 from tidegate.delta.errors import InvalidRequest
-from tidegate.delta.features.properties import column_list
+from tidegate.delta.features.texts import column_list
 from tidegate.delta.schema.types import parse_schema
 
 PROPERTY: Final = "tidegate.cdc.keyColumns"

@@ -111,7 +111,8 @@ def _decimal(column: pa.Array, _name: str) -> pa.Array:
 
 def _timestamp(column: pa.Array, _name: str) -> pa.Array:
     zone = "UTC" if column.type.tz else None
-    text = pc.cast(column.cast(pa.timestamp("us", zone)), TEXT)
+    unit = "ns" if column.type.unit == "ns" else "us"
+    text = pc.cast(column.cast(pa.timestamp(unit, zone)), TEXT)
     return _in_quotes(pc.replace_substring(text, " ", "T", max_replacements=1))
 
 

@@ -5,12 +5,14 @@ from importlib.metadata import version
 from typing import Final
 
 from tidegate.committer.doors import Doors
+from tidegate.committer.puts import InThreads
 from tidegate.committer.service import CommitterLoop, serve
 from tidegate.committer.settings import CommitterSettings
 from tidegate.runtime.cli_service import service_app
 from tidegate.runtime.clock import new_id
 from tidegate.runtime.kafka_bus import KafkaBus
 from tidegate.runtime.service import Running
+from tidegate.runtime.store_vetting import Vetting
 from tidegate.runtime.stores import open_store
 
 GENERATIONS: Final = (10_000, 20, 20)
@@ -29,6 +31,8 @@ def main(settings: CommitterSettings, running: Running) -> None:
         new_id=lambda: new_id(running.clock),
         settings=settings.committer,
         engine=f"Tidegate/{version('tidegate')}",
+        puts=InThreads(),
+        vet=Vetting(settings.storage, settings.committer.store_contests).vet,
     )
     serve(CommitterLoop(doors), running)
 

@@ -7,6 +7,7 @@ from uuid import UUID
 from tidegate.committer.content import EMPTY, Content, canonical
 from tidegate.committer.policy import Level
 from tidegate.delta.actions import Txn
+from tidegate.pipeline.codec import Headers
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.read_set import ReadSet
@@ -40,7 +41,7 @@ class Candidate:
 
     Its identity is (`id`, `sha256`), the hash being of the record's value. `flaw` says why it can't
     be committed whatever the table holds; `proposal` is absent where the record is no proposal but
-    its id, table and read version could be read.
+    its id, table and read version could be read. `producer` and `trace` are its headers' claims.
     Units: `size` in bytes.
     """
 
@@ -53,6 +54,8 @@ class Candidate:
     proposal: Proposal | None = None
     content: Content = EMPTY
     flaw: Rejection | None = None
+    producer: str = ""
+    trace: Headers = ()
 
     @property
     def is_cancel(self) -> bool:

@@ -6,78 +6,72 @@
                        └───────────────────────────┘
 
 Never are two PUTs in flight, and no version is tried again before what is there has been read.
+While one flies, the next entry is decided as if it had landed; if it has not, that is forgotten.
 """
 
 import logging
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Final
 
 from tidegate.committer import intake, machine, recovery
+from tidegate.committer.bucket import Bucket
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.entries import Entry
-from tidegate.committer.machine import Landed, Plan, Terms
+from tidegate.committer.entry_put import PAUSE_S, EntryPut
+from tidegate.committer.line import Line
+from tidegate.committer.machine import Landed, Plan, Planning, Terms
+from tidegate.committer.puts import Flight, Landing, Pace
 from tidegate.committer.rebase import Attempt, Encoded, Origin, encode
-from tidegate.committer.rows import OUR_APPS
-from tidegate.committer.state import TableState
+from tidegate.committer.state import TableState, is_ours
 from tidegate.committer.verdicts import Verdict
-from tidegate.delta.errors import BrokenLog, Contended, OutcomeUnknown
-from tidegate.delta.names import commit_name, in_log
+from tidegate.delta.errors import BrokenLog, Contended
 from tidegate.pipeline.published import TableRecord
+from tidegate.runtime.bus import Headers
 from tidegate.runtime.log_store import LogStore, Put
 from tidegate.runtime.logs import log_event
-from tidegate.runtime.metrics import COMMIT_WRITE, GROUP_SIZE, STORAGE_AMBIGUOUS, TABLE_VERSION
+from tidegate.runtime.metrics import GROUP_SIZE, TABLE_VERSION
 
 RACES_MAX: Final = 100
 """Versions lost in a row after which somebody else keeps winning, and the table rests."""
 
+THOUGHT_S: Final = 1.0
+"""How old a decision may be that is written without being taken anew."""
+
 RETOLD_MAX: Final = 10_000
 """Versions that are told again, at most, of a table whose registration was lost."""
 
-PAUSE_S: Final = 0.05
 AHEAD_MS: Final = 5 * 60 * 1000
 """How far a commit's time may lie ahead of our clock before we say so."""
 _log = logging.getLogger(__name__)
 
 
-def is_ours(state: TableState) -> bool:
-    """Return whether a committer has ever written to a table: its watermark says so for ever."""
-    return any(app.startswith(OUR_APPS) for app in state.apps)
+@dataclass
+class Draft:
+    """What the next entry will hold, as far as is decided. Units: `since_s` by `Clock.boot_s`."""
 
-
-@dataclass(frozen=True)
-class Waiting:
-    """A candidate in the queue, and when it came. Units: `since_s` by `Clock.boot_s`."""
-
-    candidate: Candidate
+    planning: Planning
     since_s: float
 
 
 @dataclass
-class Bucket:
-    """How many refusals may be written into a table's log. Units: `at_s` by `Clock.boot_s`."""
+class InFlight:
+    """An entry on its way, and what is decided on top of it."""
 
-    burst: int
-    rate_s: float
-    tokens: float
-    at_s: float
-
-    def left(self, now_s: float) -> int:
-        """Return how many may be written now."""
-        self.tokens = min(self.burst, self.tokens + (now_s - self.at_s) * self.rate_s)
-        self.at_s = now_s
-        return int(self.tokens)
+    plan: Plan
+    encoded: Encoded
+    flight: Flight
+    ahead: Draft | None = None
 
 
 @dataclass
 class Desk:
     """One table: its registration, its store, what is remembered of it, and who waits.
 
-    `news` are versions that stand in the log and have not been told. `is_registered` is false while
-    the proposal that creates the table is being settled.
+    `news` are versions that stand in the log and have not been told, `traces` the trace contexts of
+    those that hold one proposal. `is_registered` is false while the proposal that creates the table
+    is being settled. `draft` is only good for the very state that it was made for.
     """
 
     record: TableRecord
@@ -86,8 +80,14 @@ class Desk:
     origin: Origin
     is_registered: bool = True
     state: TableState | None = None
-    queue: deque[Waiting] = field(default_factory=deque)
+    line: Line = field(default_factory=Line)
     news: list[Entry] = field(default_factory=list)
+    traces: dict[int, Headers] = field(default_factory=dict)
+    flying: InFlight | None = None
+    draft: Draft | None = None
+    pace: Pace = field(default_factory=Pace)
+    landed_s: float = 0.0
+    races: int = 0
     halted: str | None = None
     viewed_s: float = 0.0
     rests_until_s: float = 0.0
@@ -133,23 +133,41 @@ class Desk:
         reach("after_load")
 
     def settle(self) -> tuple[Verdict, ...]:
-        """Decide on the first of the queue and make it true in the log; empty while they linger.
+        """Go on with the first of the line; return what stands in the log since the last call.
 
+        Empty while a PUT flies or company is waited for.
         Raises: as `load`; OutcomeUnknown when a PUT stayed in doubt; Contended.
         """
-        for _ in range(RACES_MAX):
-            state = self._ready()
-            plan = self._plan(state)
-            reach("after_decide")
+        if self.flying is not None and not self.flying.flight.done():
+            self._think_ahead(self.flying)
+            return ()
+        verdicts = self.land()
+        while not verdicts and self.line:
+            plan = self._decide()
+            if plan is None:
+                return ()
             if plan.group.is_empty:
                 return self._done(plan)
-            if self._lingers(plan):
+            self._take_off(plan)
+            if self.flying is not None and not self.flying.flight.done():
                 return ()
-            encoded = self._encode(state, plan)
-            if self._put(encoded) is Put.WON:
-                self._landed(encoded)
-                return self._done(plan)
-            self.look()
+            verdicts = self.land()
+        return verdicts
+
+    def land(self) -> tuple[Verdict, ...]:
+        """Return the verdicts of the entry that flew, if it is in the log. Raises: as `settle`."""
+        flying, self.flying = self.flying, None
+        if flying is None:
+            return ()
+        landing = flying.flight.result()
+        if landing.put is Put.WON:
+            self._landed(flying, landing)
+            return self._done(flying.plan)
+        self.races += 1
+        self.look()
+        if self.races < RACES_MAX:
+            return ()
+        self.races = 0
         raise Contended(
             f"{RACES_MAX} versions of {self.store.root} in a row were won by others, the last one "
             f"{self.state.version if self.state else '?'}: find out who else writes so much"
@@ -167,7 +185,7 @@ class Desk:
 
     def forget(self) -> None:
         """Drop what is remembered: the log is asked anew before anything is decided."""
-        self.state = None
+        self.state = self.draft = None
 
     def rest(self, now_s: float) -> None:
         """Forget, and try again later; each time in a row the pause is longer."""
@@ -180,43 +198,72 @@ class Desk:
         """The table's name for metrics and logs."""
         return self.record.name
 
+    @property
+    def waits_until_s(self) -> float | None:
+        """Until when nothing can be done here, though somebody waits; None where nobody does."""
+        if not self.line or self.flying is not None:
+            return None
+        return max(self.rests_until_s, self.lingers_until_s)
+
+    @property
+    def lingers_until_s(self) -> float:
+        """Until when the first of the line may be kept waiting for company."""
+        draft = self.draft
+        if draft is not None and not draft.planning.group.members:
+            return self.line[0].since_s + self.doors.settings.refusal_linger_ms / 1000
+        share = self.doors.settings.linger_share
+        return self.landed_s + self.pace.linger_s(len(self.line), share)
+
+    def _decide(self) -> Plan | None:
+        """DECIDE on the first of the line; None while they linger."""
+        state = self._ready()
+        draft, clock = self.draft, self.doors.clock
+        now_s = clock.boot_s()
+        if draft is None or draft.planning.state is not state or now_s > draft.since_s + THOUGHT_S:
+            self.line.share_out(0, self.doors.policy.group_members_max)
+            draft = self.draft = Draft(Planning(state, self.doors.policy), now_s)
+        planning = draft.planning
+        planning.extend(self._batch(planning.taken), self._terms())
+        reach("after_decide")
+        assert planning.verdicts, "the first record fits into an empty group"
+        if self._lingers(planning):
+            return None
+        self.draft = None
+        return planning.plan()
+
     def _ready(self) -> TableState:
         """Return a state that is young enough and reaches back to what the batch read."""
         if self.doors.clock.boot_s() - self.viewed_s > self.doors.settings.view_age_max_s:
             self.forget()
         if self.state is None:
             self.load()
-        batch = self._batch()
         assert self.state is not None, "the table is loaded"
+        draft = self.draft
+        decided = draft.planning.taken if draft and draft.planning.state is self.state else 0
+        batch = list(self._batch(decided))
+        if not batch:
+            return self.state
         if max(one.read_version for one in batch) > self.state.version:
             self.look()
         oldest_read = min(one.read_version for one in batch)
         if oldest_read + 1 < self.state.window_start:
             self.state = recovery.reach_back(self.store, self.state, oldest_read)
-        self._redeem_claims()
+        for place, candidate in enumerate(batch, decided):
+            if intake.needs_claim(candidate):
+                self.line.replace(place, self._redeemed(candidate))
         return self.state
 
-    def _batch(self) -> Sequence[Candidate]:
-        """Return as many from the head of the queue as may share an entry, claims included."""
-        if not self.is_registered:
-            # One at a time: it may be the one that creates the table, or not.
-            return [self.queue[0].candidate]
+    def _batch(self, start: int) -> Iterator[Candidate]:
+        """Yield as many from a place of the line as may share an entry, claims included."""
         policy = self.doors.policy
-        batch: list[Candidate] = []
+        # One at a time at first: it may be the one that creates the table, or not.
+        most = policy.group_members_max if self.is_registered else 1
         size = 0
-        for waiting in islice(self.queue, policy.group_members_max):
-            size += intake.full_size(waiting.candidate)
-            if batch and size > policy.group_bytes_max:
-                break
-            batch.append(waiting.candidate)
-        return batch
-
-    def _redeem_claims(self) -> None:
-        for place in range(len(self._batch())):
-            waiting = self.queue[place]
-            if intake.needs_claim(waiting.candidate):
-                candidate = self._redeemed(waiting.candidate)
-                self.queue[place] = Waiting(candidate, waiting.since_s)
+        for place, candidate in enumerate(self.line.head(start, most - start)):
+            size += intake.full_size(candidate)
+            if (start or place) and size > policy.group_bytes_max:
+                return
+            yield candidate
 
     def _redeemed(self, candidate: Candidate) -> Candidate:
         proposal = candidate.proposal
@@ -224,21 +271,45 @@ class Desk:
         assert check is not None, "only a claim check is redeemed"
         return intake.with_claim(candidate, self.store.read(check.path), self.doors.policy)
 
-    def _plan(self, state: TableState) -> Plan:
+    def _terms(self, spoken_for: int = 0) -> Terms:
         clock = self.doors.clock
-        terms = Terms(clock.now_ms(), self.bucket.left(clock.boot_s()))
-        return machine.plan(state, self._batch(), self.doors.policy, terms)
+        return Terms(clock.now_ms(), max(0, self.bucket.left(clock.boot_s()) - spoken_for))
 
-    def _lingers(self, plan: Plan) -> bool:
-        """Whether there are only refusals so far, and company may still come."""
-        if plan.group.members or len(plan.verdicts) < len(self.queue):
+    def _think_ahead(self, flying: InFlight) -> None:
+        """Decide on the next entry as if the one that flies had landed; the store is not asked."""
+        if not self.is_registered:
+            return
+        assert self.state is not None, "what flies was decided on a state"
+        served = len(flying.plan.verdicts)
+        if flying.ahead is None:
+            after = machine.evolve(self.state, Landed(flying.encoded.entry))
+            planning = Planning(after, self.doors.policy)
+            flying.ahead = Draft(planning, self.doors.clock.boot_s())
+            self.line.share_out(served, self.doors.policy.group_members_max)
+        planning = flying.ahead.planning
+        start = served + planning.taken
+        if planning.is_closed or start >= len(self.line):
+            return
+        room = self.doors.policy.group_members_max - planning.taken
+        terms = self._terms(len(flying.plan.group.refused))
+        planning.extend(_plain(self.line.head(start, room), planning.state), terms)
+
+    def _lingers(self, planning: Planning) -> bool:
+        """Whether company may still come: always for refusals alone, and at a busy table."""
+        if planning.is_closed or planning.taken < len(self.line) or planning.group.is_empty:
             return False
         return self.doors.clock.boot_s() < self.lingers_until_s
 
-    @property
-    def lingers_until_s(self) -> float:
-        """Until when a refusal at the head of the queue may wait."""
-        return self.queue[0].since_s + self.doors.settings.refusal_linger_ms / 1000
+    def _take_off(self, plan: Plan) -> None:
+        assert self.state is not None, "what is written was decided on a state"
+        encoded = self._encode(self.state, plan)
+        put = EntryPut(self.store, self.label, encoded.entry.version, encoded.content)
+        clock, section = self.doors.clock, self.doors.settings
+        # Whoever slept since he looked at the log may not send: it may have been cleaned up since.
+        young_s = min(clock.boot_s(), self.viewed_s + section.view_age_max_s)
+        until_s = young_s + section.put_deadline_s
+        flight = self.doors.puts.start(lambda: put.land(clock, until_s))
+        self.flying = InFlight(plan, encoded, flight)
 
     def _encode(self, state: TableState, plan: Plan) -> Encoded:
         now_ms = self.doors.clock.now_ms()
@@ -249,54 +320,30 @@ class Desk:
             )
         return encode(state, plan.group, self.origin, Attempt(self.doors.new_id(), now_ms))
 
-    def _put(self, encoded: Encoded) -> Put:
-        """Return WON or LOST for certain. Raises: OutcomeUnknown past the deadline; Unavailable."""
-        clock = self.doors.clock
-        path = in_log(commit_name(encoded.entry.version))
-        section = self.doors.settings
-        # Whoever slept since he looked at the log may not send: it may have been cleaned up since.
-        ends_s = (
-            min(clock.boot_s(), self.viewed_s + section.view_age_max_s) + section.put_deadline_s
-        )
-        reach("before_put")
-        with COMMIT_WRITE.labels(self.label).time():
-            while (left_s := ends_s - clock.boot_s()) > 0:
-                answer = self.store.put_if_absent(path, encoded.content, left_s)
-                reach("after_put")
-                if answer is Put.UNKNOWN:
-                    answer = self._resolve(path, encoded.content)
-                if answer is not Put.UNKNOWN:
-                    return answer
-                clock.sleep(PAUSE_S)
-        STORAGE_AMBIGUOUS.labels("deadline").inc()
-        raise OutcomeUnknown(
-            f"the PUT of version {encoded.entry.version} of {self.store.root} stayed without an "
-            "answer until its deadline: the log is read anew before anything is decided"
-        )
-
-    def _resolve(self, path: str, content: bytes) -> Put:
-        """RESOLVE: what a PUT in doubt came to; UNKNOWN where nothing is there."""
-        reach("before_resolve")
-        there = self.store.read(path)
-        if there is None:
-            STORAGE_AMBIGUOUS.labels("absent").inc()
-            return Put.UNKNOWN
-        answer = Put.WON if there == content else Put.LOST
-        STORAGE_AMBIGUOUS.labels(answer.value).inc()
-        return answer
-
-    def _landed(self, encoded: Encoded) -> None:
+    def _landed(self, flying: InFlight, landing: Landing) -> None:
         assert self.state is not None, "what was decided on is remembered"
-        self.state = machine.evolve(self.state, Landed(encoded.entry))
-        self.news.append(encoded.entry)
-        self.viewed_s = self.doors.clock.boot_s()
-        self.rest_s = PAUSE_S
-        origin = encoded.entry.provenance
-        self.bucket.tokens -= len(origin.refused) if origin else 0
-        GROUP_SIZE.labels(self.label).observe(len(origin.accepted) if origin else 0)
-        TABLE_VERSION.labels(self.label).set(encoded.entry.version)
+        entry, ahead, group = flying.encoded.entry, flying.ahead, flying.plan.group
+        self.state = ahead.planning.state if ahead else machine.evolve(self.state, Landed(entry))
+        self.draft = ahead
+        self.news.append(entry)
+        if len(group.members) == 1:
+            self.traces[entry.version] = group.members[0].trace
+        self.viewed_s = self.landed_s = self.doors.clock.boot_s()
+        self.pace.landed(landing.took_s, len(group.members))
+        self.rest_s, self.races = PAUSE_S, 0
+        self.bucket.tokens -= len(group.refused)
+        GROUP_SIZE.labels(self.label).observe(len(group.members))
+        TABLE_VERSION.labels(self.label).set(entry.version)
 
     def _done(self, plan: Plan) -> tuple[Verdict, ...]:
-        for _ in plan.verdicts:
-            self.queue.popleft()
+        self.line.served(len(plan.verdicts))
         return plan.verdicts
+
+
+def _plain(candidates: Iterator[Candidate], state: TableState) -> Iterator[Candidate]:
+    """Yield the first candidates that can be decided on without a look into the store."""
+    for candidate in candidates:
+        is_known = state.window_start - 1 <= candidate.read_version <= state.version
+        if not is_known or intake.needs_claim(candidate):
+            return
+        yield candidate

@@ -1,12 +1,13 @@
 """What the committer's shell is given: the doors, the settings, and the named points of failure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 from uuid import UUID
 
 from tidegate.committer.policy import Policy
+from tidegate.committer.puts import AtOnce, Puts
 from tidegate.committer.settings import CommitterSection
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime import failpoints
@@ -33,9 +34,18 @@ FAILPOINTS: Final = (
 """Every point at which a test may kill the committer, in the order in which they are passed."""
 
 
+def _taken_as_it_comes(store: LogStore) -> None:
+    """Let a store pass."""
+
+
 @dataclass(frozen=True)
 class Doors:
-    """The world outside. `new_id` rolls the dice; `engine` names the release."""
+    """The world outside. `new_id` rolls the dice; `engine` names the release.
+
+    `puts` are sent one after the other unless a service is given threads for them.
+    `vet` lets a store pass before the first table on it is accepted. Raises: Misconfigured;
+    Unavailable.
+    """
 
     bus: Bus
     topics: Topics
@@ -44,6 +54,8 @@ class Doors:
     new_id: Callable[[], UUID]
     settings: CommitterSection
     engine: str = "Tidegate"
+    puts: Puts = field(default_factory=AtOnce)
+    vet: Callable[[LogStore], None] = _taken_as_it_comes
 
     @cached_property
     def policy(self) -> Policy:

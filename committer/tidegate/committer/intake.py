@@ -15,9 +15,10 @@ from tidegate.committer.flaws import MALFORMED, TOO_LARGE, Flawed, flaw
 from tidegate.committer.policy import Policy
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import MalformedRecord
-from tidegate.pipeline.codec import decode, parse_json
+from tidegate.pipeline.codec import Headers, decode, parse_json, producer_of
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import ClaimCheck, Proposal
+from tidegate.pipeline.trace import passed_on
 
 CLAIM_FOLDER: Final = "_tidegate/proposals/"
 KINDS: Final = frozenset({"commit", "cancel", "register", "verbatim"})
@@ -38,7 +39,9 @@ class Letter:
     table: UUID | None = None
 
 
-def read_record(value: bytes | None, offset: int, policy: Policy) -> Candidate | Letter:
+def read_record(
+    value: bytes | None, offset: int, policy: Policy, headers: Headers = ()
+) -> Candidate | Letter:
     """Return what a record of the topic of proposals asks for.
 
     A claim check is left unread: `with_claim` does that, once there is a table to read it from.
@@ -47,7 +50,10 @@ def read_record(value: bytes | None, offset: int, policy: Policy) -> Candidate |
     try:
         proposal = decode(Proposal, value)
     except MalformedRecord as error:
-        return _unreadable(value, offset, digest, str(error))
+        unreadable = _unreadable(value, offset, digest, str(error))
+        if isinstance(unreadable, Letter):
+            return unreadable
+        return replace(unreadable, producer=producer_of(headers), trace=passed_on(headers))
     size = len(value or b"")
     wrong, content = _wrong(proposal, size, policy), EMPTY
     if wrong is None and proposal.claim_check is None:
@@ -65,6 +71,8 @@ def read_record(value: bytes | None, offset: int, policy: Policy) -> Candidate |
         proposal,
         content,
         wrong,
+        producer_of(headers),
+        passed_on(headers),
     )
 
 

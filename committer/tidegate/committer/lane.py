@@ -6,7 +6,6 @@ logs of the tables.
 """
 
 import logging
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -45,7 +44,7 @@ class Lane:
         """Bring a record to the desk of its table, or answer it where it has none."""
         self.reception.unsettled[record.offset] = len(record.value or b"")
         self.position = Offset(record.offset + 1)
-        read = read_record(record.value, record.offset, self.doors.policy)
+        read = read_record(record.value, record.offset, self.doors.policy, record.headers)
         if isinstance(read, Letter):
             self.reception.telling.letter(read, record)
             del self.reception.unsettled[record.offset]
@@ -59,7 +58,7 @@ class Lane:
         for desk in list(self.reception.desks.values()):
             if desk.rests_until_s > self.doors.clock.boot_s():
                 continue
-            if desk.state is None and not desk.queue:
+            if desk.state is None and not desk.line:
                 # After an assignment there may be many; between two the group hears from us.
                 if has_loaded:
                     busy = True
@@ -107,16 +106,26 @@ class Lane:
     @property
     def oldest_wait_s(self) -> float:
         """How long the oldest of them has been waiting."""
-        queues = (desk.queue for desk in self.reception.desks.values())
-        since_s = [queue[0].since_s for queue in queues if queue]
+        lines = (desk.line for desk in self.reception.desks.values())
+        since_s = [line[0].since_s for line in lines if line]
         return self.doors.clock.boot_s() - min(since_s) if since_s else 0.0
 
     @property
     def waits_until_s(self) -> float | None:
         """Until when the desks with work linger or rest, or None. By `Clock.boot_s`."""
-        desks = self.reception.desks.values()
-        waits = [max(desk.rests_until_s, desk.lingers_until_s) for desk in desks if desk.queue]
-        return min(waits, default=None)
+        waits = (desk.waits_until_s for desk in self.reception.desks.values())
+        return min((until_s for until_s in waits if until_s is not None), default=None)
+
+    @property
+    def flies(self) -> bool:
+        """Whether a PUT is on its way."""
+        return any(desk.flying is not None for desk in self.reception.desks.values())
+
+    def land(self) -> None:
+        """Tell what has landed, and decide on nothing new."""
+        for desk in self.reception.desks.values():
+            if desk.flying is not None and desk.flying.flight.done():
+                self._told(desk, desk.land())
 
     def _attend(self, desk: Desk) -> bool:
         verdicts: tuple[Verdict, ...] = ()
@@ -128,19 +137,22 @@ class Lane:
             desk.rest(self.doors.clock.boot_s())
             log_event(_log, "resting", level=logging.WARNING, table=desk.label, why=error)
         # What fails from here on is the bus, for all tables: it is not for a table to wait it out.
+        self._told(desk, verdicts)
+        return bool(verdicts and desk.line)
+
+    def _told(self, desk: Desk, verdicts: tuple[Verdict, ...]) -> None:
         for verdict in verdicts:
             self.reception.settled(desk, verdict)
         if verdicts:
             reach("after_outcomes")
         self._tell_news(desk)
-        return bool(verdicts and desk.queue)
 
     def _work_at(self, desk: Desk) -> tuple[Verdict, ...]:
         if desk.state is None:
             desk.load()
             self._heal(desk)
             self._tell_news(desk)
-        if desk.queue:
+        if desk.line:
             return desk.settle()
         self._probe(desk)
         return ()
@@ -161,7 +173,8 @@ class Lane:
             origin = entry.provenance
             if origin is not None and origin.epoch != self.reception.origin.epoch:
                 telling.recovered(entry, desk.record)
-            desk.record = telling.version(entry, desk.record)
+            trace = desk.traces.pop(entry.version, ())
+            desk.record = telling.version(entry, desk.record, trace)
         last = desk.news[-1].timestamp
         if last is not None:
             TABLE_LAST_COMMIT.labels(desk.label).set(last / 1000)
@@ -176,8 +189,7 @@ class Lane:
         if desk.halted is None:
             log_event(_log, "halted", level=logging.ERROR, table=desk.label, why=error)
         desk.halted = str(error)
-        waiting, desk.queue = desk.queue, deque()
-        for one in waiting:
+        for one in desk.line.everybody():
             self.reception.answer(halted(one.candidate, desk.halted), desk.record)
         if not desk.is_registered:
             del self.reception.desks[desk.record.table]

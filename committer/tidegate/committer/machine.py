@@ -6,7 +6,7 @@ Several proposals may share an entry; each is decided against the members before
 landed. A batch is cut where the next proposal needs another entry.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tidegate.committer.candidate import Candidate
@@ -52,26 +52,57 @@ def decide(view: View, command: Consider) -> Verdict:
     return Verdict(command.candidate, "committed", "membership", view.group.version, place)
 
 
+class Planning:
+    """A batch on its way to an entry: decided in order, and extended while there is time.
+
+    `taken` is how many records have a verdict; `is_closed` says that the next needs another entry.
+    """
+
+    def __init__(self, state: TableState, policy: Policy) -> None:
+        self.state = state
+        self.group = Group(state.version + 1)
+        self.verdicts: list[Verdict] = []
+        self.is_closed = False
+        self._policy = policy
+        self._view = View(state, self.group, policy)
+
+    @property
+    def taken(self) -> int:
+        """How many records have a verdict."""
+        return len(self.verdicts)
+
+    def extend(self, batch: Iterable[Candidate], terms: Terms) -> None:
+        """Decide on the next records, up to the first that needs another entry."""
+        if self.is_closed:
+            return
+        group = self.group
+        for candidate in batch:
+            if len(group.members) + len(group.refused) >= self._policy.group_members_max:
+                self.is_closed = True
+                return
+            may_refuse = len(group.refused) < terms.refusals_max
+            verdict = decide(self._view, Consider(candidate, terms.now_ms, may_refuse))
+            if verdict.needs == "another entry":
+                self.is_closed = True
+                return
+            if verdict.needs == "membership":
+                group.take(candidate)
+            elif verdict.needs == "refusal":
+                assert verdict.rejection is not None, "a refusal says why"
+                group.refuse(candidate, target_of(candidate), verdict.rejection)
+            self.verdicts.append(verdict)
+
+    def plan(self) -> Plan:
+        """Return what was decided so far."""
+        return Plan(self.group, tuple(self.verdicts))
+
+
 def plan(state: TableState, batch: Sequence[Candidate], policy: Policy, terms: Terms) -> Plan:
     """Decide on a batch in order, up to the first record that needs another entry."""
-    group = Group(state.version + 1)
-    view = View(state, group, policy)
-    verdicts: list[Verdict] = []
-    for candidate in batch:
-        if len(group.members) + len(group.refused) >= policy.group_members_max:
-            break
-        may_refuse = len(group.refused) < terms.refusals_max
-        verdict = decide(view, Consider(candidate, terms.now_ms, may_refuse))
-        if verdict.needs == "another entry":
-            break
-        if verdict.needs == "membership":
-            group.take(candidate)
-        elif verdict.needs == "refusal":
-            assert verdict.rejection is not None, "a refusal says why"
-            group.refuse(candidate, target_of(candidate), verdict.rejection)
-        verdicts.append(verdict)
-    assert verdicts or not batch, "the first record fits into an empty group"
-    return Plan(group, tuple(verdicts))
+    planning = Planning(state, policy)
+    planning.extend(batch, terms)
+    assert planning.verdicts or not batch, "the first record fits into an empty group"
+    return planning.plan()
 
 
 def evolve(state: TableState, event: Landed) -> TableState:

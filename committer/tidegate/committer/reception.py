@@ -4,17 +4,17 @@ A table has a desk once it is registered. The proposal that may create one sits 
 until its answer is known; only then is the table registered, durably, before anybody is told.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
 from tidegate.committer import registration
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.desk import Desk, Waiting, is_ours
+from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.rebase import Origin
 from tidegate.committer.registration import Known
+from tidegate.committer.state import is_ours
 from tidegate.committer.telling import Telling
 from tidegate.committer.verdicts import Verdict, denied
 from tidegate.delta.errors import (
@@ -78,7 +78,7 @@ class Reception:
             # Reserved: nothing is written down of what a later release may well accept.
             self.answer(Verdict(candidate, "denied", rejection=candidate.flaw), desk.record)
         else:
-            desk.queue.append(Waiting(candidate, self.doors.clock.boot_s()))
+            desk.line.join(candidate, self.doors.clock.boot_s())
 
     def settled(self, desk: Desk, verdict: Verdict) -> None:
         """Answer what a desk has settled; the first answer decides whether a table is created."""
@@ -128,6 +128,7 @@ class Reception:
         try:
             desk = self._seat(record)
             desk.is_registered = False
+            self.doors.vet(desk.store)
             desk.load()
         except Unavailable as error:
             return denied(candidate, error.error_class, f"table_root: {error}", "retry")
@@ -163,11 +164,13 @@ class Reception:
             return
         try:
             desk = self._seat(record)
-        except Misconfigured as error:
-            self.answer(denied(candidate, "bad_root", f"table_root: {error}"), record)
+            self.doors.vet(desk.store)
+        except (Misconfigured, Unavailable) as error:
+            self.desks.pop(record.table, None)
+            self.answer(_unfit(candidate, error), record)
             return
         desk.is_registered = False
-        desk.queue.append(Waiting(candidate, self.doors.clock.boot_s()))
+        desk.line.join(candidate, self.doors.clock.boot_s())
 
     def _registered(self, desk: Desk) -> None:
         assert desk.state is not None, "what is registered was loaded"
@@ -181,8 +184,7 @@ class Reception:
         """Give up a table that was not created; who waits behind is brought anew."""
         del self.desks[desk.record.table]
         desk.news.clear()
-        waiting, desk.queue = desk.queue, deque()
-        for one in waiting:
+        for one in desk.line.everybody():
             self.bring(one.candidate)
 
     def _seat(self, record: TableRecord) -> Desk:
@@ -200,6 +202,14 @@ def halted(candidate: Candidate, why: str) -> Verdict:
     """Return the answer to a proposal for a table whose log cannot be served."""
     reason = f"table: it is halted, for its log cannot be served: {why}"
     return denied(candidate, "table_halted", reason, "retry")
+
+
+def _unfit(candidate: Candidate, error: Misconfigured | Unavailable) -> Verdict:
+    """Return the answer to a table whose store cannot be opened, or may not hold one."""
+    if isinstance(error, Unavailable):
+        return denied(candidate, error.error_class, f"table_root: {error}", "retry")
+    rule = "bad_root" if error.error_class == "Misconfigured" else error.error_class
+    return denied(candidate, rule, f"table_root: {error}")
 
 
 def _nobody(candidate: Candidate) -> TableRecord:

@@ -43,7 +43,10 @@ def objection(candidate: Candidate, known: Known) -> Verdict | None:
     if other is not None:
         return _exists(candidate, other)
     if not _is_canonical(root):
-        reason = "table_root: is not spelled as the registry spells roots; use file:///… or s3://…"
+        reason = (
+            "table_root: is not spelled as the registry spells roots; use file:///…, s3://…, "
+            "gs://… or abfss://container@account.dfs.core.windows.net/…"
+        )
         return denied(candidate, "bad_root", reason)
     if not any(_lies_under(root, prefix) for prefix in known.roots):
         reason = (

@@ -32,6 +32,12 @@ DURABLE_S: Final = 0.2
 """How long the registry and the offset may lag behind what was told: one round trip for many."""
 
 IDLE_S: Final = 0.25
+FLYING_S: Final = 0.001
+"""How long nothing is read while a PUT flies, unless it lands."""
+
+LANDING_S: Final = 1.0
+"""How long a clean stop waits for what flies; the next owner finds it in the log otherwise."""
+
 STEP_SPARE_S: Final = 30.0
 """How much longer than the deadline of a PUT one step may take before the loop counts as stuck."""
 _log = logging.getLogger(__name__)
@@ -60,13 +66,16 @@ class CommitterLoop:
         Raises: Unavailable, Misconfigured, Fenced: what is told is not known to be durable, so
         everything is dropped and begun anew.
         """
-        polled = self.consumer.poll(RECORDS_MAX, self._patience_s(timeout_s))
+        flies = any(lane.flies for lane in self.lanes.values())
+        polled = self.consumer.poll(RECORDS_MAX, 0.0 if flies else self._patience_s(timeout_s))
         self._rebalance(polled)
         for record in polled.records:
             if record.at in self.lanes:
                 self.lanes[record.at].take(record)
         busy = [lane.work() for lane in self.lanes.values()]
         self.is_busy = any(busy)
+        if flies and not (polled.records or self.is_busy):
+            self.doors.puts.wait(FLYING_S)
         self._keep_up()
         self._press_back()
         IN_FLIGHT.set(self.unsettled)
@@ -79,12 +88,20 @@ class CommitterLoop:
         return sum(lane.unsettled for lane in self.lanes.values())
 
     def finish(self) -> None:
-        """Make durable what was told, and record the offsets. Raises: as `step`."""
+        """Let land what flies, make durable what was told, record offsets. Raises: as `step`."""
+        ends_s = self.doors.clock.boot_s() + LANDING_S
+        while any(lane.flies for lane in self.lanes.values()):
+            self.doors.puts.wait(FLYING_S)
+            for lane in self.lanes.values():
+                lane.land()
+            if self.doors.clock.boot_s() > ends_s:
+                break
         self._make_durable()
         self.producer.close()
 
     def leave(self) -> None:
         """Leave the group, so that the next owner need not wait for the session to end."""
+        self.doors.puts.close()
         self.consumer.close()
 
     def _patience_s(self, timeout_s: float) -> float:

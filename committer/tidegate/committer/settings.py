@@ -24,6 +24,8 @@ class CommitterSection(Section):
     actions_max: PositiveInt = 100_000
     weakest_isolation: Level = "WriteSerializable"
     files_age_max_ms: PositiveInt = 6 * 24 * 60 * 60 * 1000
+    linger_share: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """How long a busy table's proposals wait for company, as a share of what a PUT takes."""
     refusal_linger_ms: Annotated[int, Field(ge=0, le=10_000)] = 200
     """How long a refusal waits for company before it takes a version of its own."""
     refusals_per_s: PositiveFloat = 5.0
@@ -33,6 +35,8 @@ class CommitterSection(Section):
     view_age_max_s: PositiveFloat = 600.0
     external_probe_s: PositiveFloat = 5.0
     """How often an idle table is asked for versions by other writers."""
+    store_contests: Annotated[int, Field(ge=0, le=10_000)] = 200
+    """Contests that a store of unknown make must hold before its first table; 0 asks for none."""
     id_window: PositiveInt = 1_000
     """Versions of which everything is remembered; older ones are read from the log when needed."""
 

@@ -6,6 +6,7 @@ from uuid import UUID
 from tidegate.committer.conflicts import Basis
 from tidegate.committer.entries import Entry
 from tidegate.committer.persistent import PersistentMap
+from tidegate.committer.rows import OUR_APPS
 from tidegate.delta.actions import DomainMetadata, Txn
 from tidegate.pipeline.outcome import Rejection
 
@@ -60,6 +61,11 @@ class TableState:
     def basis_at(self, version: int) -> Basis:
         """Return the metadata and protocol that a writer saw who read a version."""
         return next(basis for since, basis in reversed(self.bases) if since <= version)
+
+
+def is_ours(state: TableState) -> bool:
+    """Return whether a committer has ever written to a table: its watermark says so for ever."""
+    return any(app.startswith(OUR_APPS) for app in state.apps)
 
 
 def advance(state: TableState, entry: Entry) -> TableState:

@@ -16,7 +16,8 @@ from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.outcome import Outcome, Rejection
 from tidegate.pipeline.published import CommitRecord, TableRecord
 from tidegate.pipeline.topics import Topics
-from tidegate.runtime.bus import Producer, Record, TopicPartition
+from tidegate.pipeline.trace import passed_on
+from tidegate.runtime.bus import Headers, Producer, Record, TopicPartition
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.logs import log_event
 from tidegate.runtime.metrics import (
@@ -60,7 +61,7 @@ class Telling:
             rejection=verdict.rejection,
             decided_ms=self.clock.now_ms(),
         )
-        self.outcome(outcome, record.name)
+        self.outcome(outcome, record.name, candidate.trace)
         created_ms = candidate.proposal.created_ms if candidate.proposal else None
         if created_ms is not None and outcome.decided_ms is not None:
             waited_ms = max(0, outcome.decided_ms - created_ms)
@@ -68,11 +69,11 @@ class Telling:
         if candidate.is_cancel:
             log_event(_log, "gave_up", table=record.name, proposal=target_of(candidate))
 
-    def outcome(self, outcome: Outcome, name: str) -> None:
+    def outcome(self, outcome: Outcome, name: str, trace: Headers = ()) -> None:
         """Publish an outcome, and log it."""
         key = str(outcome.proposal_id).encode()
         at = TopicPartition(self.topics.outcomes, self.partition)
-        self.producer.publish(at, key, encode(outcome), headers(outcome))
+        self.producer.publish(at, key, encode(outcome), headers(outcome, trace))
         self.waiting += 1
         rejection = outcome.rejection
         settled(name, outcome.status).inc()
@@ -90,7 +91,7 @@ class Telling:
             why=rejection.reason if rejection else None,
         )
 
-    def version(self, entry: Entry, record: TableRecord) -> TableRecord:
+    def version(self, entry: Entry, record: TableRecord, trace: Headers = ()) -> TableRecord:
         """Publish the record of a version, and return the registration that says so."""
         origin = entry.provenance
         told = CommitRecord(
@@ -106,7 +107,7 @@ class Telling:
             proposal_ids=tuple(one.id for one in origin.accepted) if origin else (),
         )
         at = TopicPartition(self.topics.commits, self.partition)
-        self.producer.publish(at, str(record.table).encode(), encode(told), headers(told))
+        self.producer.publish(at, str(record.table).encode(), encode(told), headers(told, trace))
         self.waiting += 1
         if entry.author == "external":
             EXTERNAL_VERSIONS.labels(record.name).inc()
@@ -180,7 +181,8 @@ class Telling:
         source = f"{record.at.topic}/{record.at.partition}@{record.offset}"
         log_event(_log, "dead_letter", record=source, rule=letter.rule, why=letter.reason)
         if letter.proposal_id is not None and letter.table is not None:
-            self.outcome(_set_aside(letter, letter.proposal_id, letter.table, record), "-")
+            told = _set_aside(letter, letter.proposal_id, letter.table, record)
+            self.outcome(told, "-", passed_on(record.headers))
 
     def flush(self) -> None:
         """Make durable what was told. Raises: Unavailable; OutcomeUnknown."""

@@ -26,7 +26,9 @@ from tidegate.runtime.stores import canonical_root
 _OUT: Final = Console(highlight=False)
 _FILES_SHOWN: Final = 20
 
-Uri = Annotated[str, typer.Argument(help="The table's root: a path, file:// or s3://.")]
+Uri = Annotated[
+    str, typer.Argument(help="The table's root: a path, file://, s3://, gs:// or abfss://.")
+]
 Version = Annotated[int | None, typer.Option("--version", help="As of this version.")]
 
 app = typer.Typer(no_args_is_help=True, help="Tables behind the gate.")

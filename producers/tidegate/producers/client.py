@@ -12,7 +12,7 @@ from uuid import UUID
 
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import InvalidRequest, OutcomeUnknown, TidegateError, Unavailable
-from tidegate.pipeline.codec import decode, encode, headers
+from tidegate.pipeline.codec import PRODUCER, decode, encode, headers
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
@@ -91,6 +91,7 @@ class Client:
         self.clock: Clock = clock or SystemClock()
         self._bus = bus
         self._patience_s = patience_s
+        self._name = str(new_id(self.clock)).encode()
         self._producer: Producer | None = None
         self._reader: Reader | None = None
         self._registry: Mapping[UUID, TableRecord] = {}
@@ -150,7 +151,7 @@ class Client:
         Raises: OutcomeUnknown, when no answer came in time; Unavailable, when nothing was sent.
         """
         value = encode(proposal)
-        named = headers(proposal, [(TRACEPARENT, traceparent().encode())])
+        named = headers(proposal, [(PRODUCER, self._name), (TRACEPARENT, traceparent().encode())])
         lane = self._lane(proposal)
         deadline_s = self.clock.boot_s() + timeout_s
         waited = _Waiting(proposal.proposal_id, sha256(value), self._start_of(lane.outcomes))

@@ -12,8 +12,10 @@ from uuid import UUID
 
 from tidegate.delta.actions import Add, Metadata, Protocol
 from tidegate.delta.errors import InvalidRequest
+from tidegate.delta.features.instructions import canonical_keys
 from tidegate.delta.features.properties import append_only, check_names, validate
-from tidegate.delta.features.table import check_writable, protocol_for_new_table
+from tidegate.delta.features.settling import define_new
+from tidegate.delta.features.table import check_writable
 from tidegate.delta.files.columns import rows_to_adds
 from tidegate.delta.schema.types import StructType, format_schema, parse_schema
 from tidegate.delta.snapshot import Snapshot
@@ -203,18 +205,20 @@ def creation(
     """
     root = options.place.root
     check_new(schema, partition_columns, root)
-    check_names(properties)
-    validate(properties)
+    spelt = canonical_keys(properties)
+    check_names(spelt)
+    validate(spelt)
     columns = resolve_partition_columns(schema, partition_columns, root)
     metadata = Metadata(
         id=str(client.new_id()),
         name=options.name,
         schema_string=format_schema(schema),
         partition_columns=columns,
-        configuration=dict(properties),
+        configuration=spelt,
         created_time=client.clock.now_ms(),
     )
-    return Creation(client.new_id(), protocol_for_new_table(metadata), metadata)
+    made = define_new(metadata)
+    return Creation(client.new_id(), made.protocol, made.metadata)
 
 
 def creating(made: Creation, place: Place) -> Plan:

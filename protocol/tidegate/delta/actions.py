@@ -4,15 +4,29 @@ Objects serve where a commit is read or written. A table's whole file set never 
 that is `delta.files.columns` (one Python object per live file would not fit).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, JsonValue, StrictInt, StringConstraints
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    Strict,
+    StringConstraints,
+    ValidationError,
+)
 from pydantic.alias_generators import to_camel
 
 from tidegate.delta.errors import BrokenLog
 
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
+Long = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Integer = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+StrictLong = Annotated[Long, Strict()]
+StrictInteger = Annotated[Integer, Strict()]
+Moment = Annotated[int, Field(ge=-(2**53), le=2**53)]
+"""Milliseconds since the Unix epoch that are a timestamp in microseconds, too."""
 
 
 class LogicalFile(NamedTuple):
@@ -59,9 +73,9 @@ class DeletionVector(Action):
 
     storage_type: NonEmpty
     path_or_inline_dv: str
-    offset: int | None = None
-    size_in_bytes: int
-    cardinality: int
+    offset: Integer | None = None
+    size_in_bytes: Integer
+    cardinality: Long
 
     @property
     def unique_id(self) -> str:
@@ -82,8 +96,8 @@ class FileAction(Action):
     path: NonEmpty
     data_change: bool
     deletion_vector: DeletionVector | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
+    base_row_id: Long | None = None
+    default_row_commit_version: Long | None = None
     tags: Mapping[str, str | None] | None = None
 
     @property
@@ -102,8 +116,8 @@ class Add(FileAction):
 
     wire_name: ClassVar[str] = "add"
     partition_values: Mapping[str, str | None]
-    size: StrictInt
-    modification_time: StrictInt
+    size: StrictLong
+    modification_time: StrictLong
     stats: str | None = None
     clustering_provider: str | None = None
 
@@ -116,10 +130,10 @@ class Remove(FileAction):
     """
 
     wire_name: ClassVar[str] = "remove"
-    deletion_timestamp: StrictInt | None = None
+    deletion_timestamp: StrictLong | None = None
     extended_file_metadata: bool | None = None
     partition_values: Mapping[str, str | None] | None = None
-    size: StrictInt | None = None
+    size: StrictLong | None = None
     stats: str | None = None
 
 
@@ -132,7 +146,7 @@ class Cdc(Action):
     wire_name: ClassVar[str] = "cdc"
     path: NonEmpty
     partition_values: Mapping[str, str | None]
-    size: StrictInt
+    size: StrictLong
     data_change: bool = False
     tags: Mapping[str, str | None] | None = None
 
@@ -161,7 +175,7 @@ class Metadata(Action):
     schema_string: str
     partition_columns: tuple[str, ...] = ()
     configuration: Mapping[str, str] = {}
-    created_time: int | None = None
+    created_time: Long | None = None
 
 
 class Protocol(Action):
@@ -171,8 +185,8 @@ class Protocol(Action):
     """
 
     wire_name: ClassVar[str] = "protocol"
-    min_reader_version: StrictInt
-    min_writer_version: StrictInt
+    min_reader_version: StrictInteger
+    min_writer_version: StrictInteger
     reader_features: tuple[str, ...] | None = None
     writer_features: tuple[str, ...] | None = None
 
@@ -186,8 +200,8 @@ class Txn(Action):
 
     wire_name: ClassVar[str] = "txn"
     app_id: str
-    version: StrictInt
-    last_updated: int | None = None
+    version: StrictLong
+    last_updated: Long | None = None
 
 
 class DomainMetadata(Action):
@@ -210,14 +224,14 @@ class CommitInfo(Action):
     """
 
     wire_name: ClassVar[str] = "commitInfo"
-    timestamp: int | None = None
-    in_commit_timestamp: int | None = None
+    timestamp: Moment | None = None
+    in_commit_timestamp: Moment | None = None
     operation: str | None = None
     operation_parameters: Mapping[str, JsonValue] | None = None
     operation_metrics: Mapping[str, JsonValue] | None = None
     isolation_level: str | None = None
     is_blind_append: bool | None = None
-    read_version: int | None = None
+    read_version: Long | None = None
     engine_info: str | None = None
     txn_id: str | None = None
     user_metadata: str | None = None
@@ -232,7 +246,7 @@ class CheckpointMetadata(Action):
     """
 
     wire_name: ClassVar[str] = "checkpointMetadata"
-    version: StrictInt
+    version: StrictLong
     tags: Mapping[str, str | None] | None = None
 
 
@@ -245,8 +259,8 @@ class Sidecar(Action):
 
     wire_name: ClassVar[str] = "sidecar"
     path: NonEmpty
-    size_in_bytes: StrictInt
-    modification_time: StrictInt
+    size_in_bytes: StrictLong
+    modification_time: StrictLong
     tags: Mapping[str, str | None] | None = None
 
 
@@ -273,8 +287,8 @@ KINDS: dict[str, type[Action]] = {
 def from_row(row: Mapping[str, Any]) -> Action:
     """Return the action that a row of the log spells.
 
-    Raises: BrokenLog (`CorruptCommit`) for a known action with missing or mistyped fields;
-    pydantic's message names the field.
+    Raises: BrokenLog (`CorruptCommit`) for a known action with missing or mistyped fields, of which
+    it names the first.
     Spec: "Actions"
     """
     named = [(name, body) for name, body in row.items() if body is not None]
@@ -289,7 +303,39 @@ def from_row(row: Mapping[str, Any]) -> Action:
         return Unknown(name=name, body=body)
     try:
         return kind.model_validate(body)
-    except ValueError as error:
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "all of it"
         raise BrokenLog(
-            f"action {name!r} is malformed: {error}", error_class="CorruptCommit"
+            f"action {name!r} is malformed: {where}: {first['msg']}", error_class="CorruptCommit"
         ) from error
+
+
+def read_row(where: str, row: Mapping[str, Any]) -> Action:
+    """Return the action that a row of a file of the log spells; `where` names the file.
+
+    Raises: BrokenLog (`CorruptCommit`), as `from_row`.
+    Spec: "Actions"
+    """
+    try:
+        return from_row(row)
+    except BrokenLog as error:
+        raise BrokenLog(
+            f"{where} holds a row that can't be read: {error}; restore it from a backup, or the "
+            "table to an earlier version",
+            error_class=error.error_class,
+        ) from error
+
+
+def check_single(where: str, found: Sequence[Action]) -> None:
+    """Refuse several actions in one file of which the protocol allows one.
+
+    Raises: BrokenLog (`CorruptCommit`).
+    Spec: "Action Reconciliation"
+    """
+    if len(found) > 1:
+        raise BrokenLog(
+            f"{where} holds {len(found)} {found[0].wire_name} actions, and which of them is valid "
+            "is not said: restore it from a backup, or the table to an earlier version",
+            error_class="CorruptCommit",
+        )

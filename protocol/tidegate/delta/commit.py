@@ -18,7 +18,8 @@ from tidegate.delta.actions import (
     Protocol,
     Remove,
     Txn,
-    from_row,
+    check_single,
+    read_row,
 )
 from tidegate.delta.errors import BrokenLog
 from tidegate.delta.names import Version, commit_name
@@ -99,9 +100,13 @@ class Commit:
     def decode(cls, version: int, content: bytes) -> "Commit":
         """Return the commit that a file holds.
 
-        Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object or no action.
+        Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object or no action, and for
+        several actions of a kind of which one is allowed.
         """
-        return cls(Version(version), tuple(_action(version, line) for line in _lines(content)))
+        found = cls(Version(version), tuple(_action(version, line) for line in _lines(content)))
+        for kind in (Protocol, Metadata):
+            check_single(found.name, found.of(kind))
+        return found
 
 
 def sha256(content: bytes) -> str:
@@ -127,7 +132,8 @@ def _action(version: int, line: bytes) -> Action:
         ) from error
     if not isinstance(row, dict):
         raise BrokenLog(
-            f"{commit_name(version)} holds a line that is no JSON object",
+            f"{commit_name(version)} holds a line that is no JSON object: restore it from a "
+            "backup, or the table to an earlier version",
             error_class="CorruptCommit",
         )
-    return from_row(row)
+    return read_row(commit_name(version), row)

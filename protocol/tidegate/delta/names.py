@@ -17,6 +17,7 @@ SIDECAR_FOLDER: Final = "_sidecars"
 STAGED_FOLDER: Final = "_staged_commits"
 LAST_CHECKPOINT: Final = "_last_checkpoint"
 
+_VERSION_MAX: Final = f"{2**63 - 1:020d}"
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 _COMMIT = re.compile(r"^(\d{20})\.json$")
 _CHECKSUM = re.compile(r"^(\d{20})\.crc$")
@@ -63,8 +64,12 @@ class LogFile:
 def parse(name: str) -> LogFile | None:
     """Return what a bare file name of `_delta_log` means, or None where it means nothing to us.
 
+    A version past 64 bits is none.
+
     Spec: "File Types"
     """
+    if name[:20] > _VERSION_MAX:
+        return None
     if m := _COMMIT.match(name):
         return _single(Kind.COMMIT, m)
     if m := _CHECKSUM.match(name):

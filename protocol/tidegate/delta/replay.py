@@ -19,7 +19,8 @@ from tidegate.delta.actions import (
     Metadata,
     Protocol,
     Txn,
-    from_row,
+    check_single,
+    read_row,
 )
 from tidegate.delta.errors import BrokenLog
 from tidegate.delta.files.chunks import cut, first_seen, flat, joined, stacked
@@ -31,6 +32,7 @@ SLICES_MAX: Final = 32
 """Up to so many removed rows are cut out of the columns; more are filtered, which copies them."""
 
 _OBJECTS: Final = ("commitInfo", "protocol", "metaData", "txn", "domainMetadata")
+_SINGLE: Final = ("protocol", "metaData")
 _BODIES: Final = ("add", "remove", *_OBJECTS, "checkpointMetadata", "sidecar")
 
 Bodies = dict[str, list[Mapping[str, Any]]]
@@ -126,8 +128,10 @@ def part_of(name: str, found: Bodies, files: pa.Schema = ADD_SCHEMA) -> LogPart:
     Spec: "Actions"
     """
     objects: dict[str, list[Any]] = {
-        kind: [from_row({kind: body}) for body in found[kind]] for kind in _OBJECTS
+        kind: [read_row(name, {kind: body}) for body in found[kind]] for kind in _OBJECTS
     }
+    for kind in _SINGLE:
+        check_single(name, objects[kind])
     return LogPart(
         files=to_columns(found["add"], files, name),
         tombstones=to_columns(found["remove"], REMOVE_SCHEMA, name),

@@ -18,6 +18,11 @@ from tidegate.pipeline.published import CommitRecord, TableRecord
 M = TypeVar("M", bound=Message)
 Headers = tuple[tuple[str, bytes], ...]
 
+PRODUCER: Final = "producer"
+"""The header in which a writer names itself: it need not wait behind another one's flood."""
+
+PRODUCER_BYTES_MAX: Final = 64
+
 FORMATS: Final[Mapping[type[Message], str]] = {
     Proposal: "proposal/1",
     Outcome: "outcome/1",
@@ -42,6 +47,17 @@ def headers(message: Message, extra: Iterable[tuple[str, bytes]] = ()) -> Header
         if (value := getattr(message, name, None)) is not None
     ]
     return (*((name, value.encode()) for name, value in named), *extra)
+
+
+def producer_of(headers: Headers) -> str:
+    """Return who says to have sent a record, or "".
+
+    A claim: it may order a line of writers, and gives no rights.
+    """
+    for name, value in headers:
+        if name == PRODUCER:
+            return value[:PRODUCER_BYTES_MAX].decode("utf-8", "replace")
+    return ""
 
 
 def decode(kind: type[M], value: bytes | None) -> M:

@@ -6,7 +6,7 @@ leave out (null structs, absent fields), so every field is looked for and none i
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +30,7 @@ from tidegate.delta.names import LogFile, in_log
 from tidegate.delta.replay import LogPart
 from tidegate.runtime.log_files import of_table
 from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.parquet_footers import Footer, read_footer
 
 _OBJECTS: Final[Mapping[str, type[Action]]] = {
     kind.wire_name: kind
@@ -108,19 +109,21 @@ def _read_parquet(store: LogStore, path: str, columns: Columns) -> TopLevel:
     name = path.partition("/")[2]
     try:
         with store.open(path) as file, of_table(store.root):
-            return _read_columns(pq.ParquetFile(file, coerce_int96_timestamp_unit="us"), columns)
+            return _read_columns(file, columns)
     except FileNotFoundError as error:
         raise _corrupt(store.root, name, "is gone") from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _corrupt(store.root, name, f"can't be read ({error})") from error
 
 
-def _read_columns(file: pq.ParquetFile, columns: Columns) -> TopLevel:
-    footer = _Footer(file)
+def _read_columns(source: BinaryIO, columns: Columns) -> TopLevel:
+    found = read_footer(source)
+    file = pq.ParquetFile(source, metadata=found.metadata, coerce_int96_timestamp_unit="us")
+    footer = _Held(file.schema_arrow, found)
     of_files = footer.with_parsed(columns.files)
     files, tombstones = [of_files.empty_table()], [REMOVE_SCHEMA.empty_table()]
     objects: dict[str, list[Any]] = {kind: [] for kind in _OBJECTS}
-    for group in range(file.num_row_groups):
+    for group in range(len(found.groups)):
         held = [kind for kind in _LEAVES if footer.may_hold(group, kind)]
         names = [one for one in held if one in _OBJECTS]
         names += footer.paths(group, "add", of_files) if "add" in held else []
@@ -143,19 +146,18 @@ def _read_columns(file: pq.ParquetFile, columns: Columns) -> TopLevel:
     return TopLevel(part, tuple(objects["checkpointMetadata"]), tuple(objects["sidecar"]))
 
 
-class _Footer:
+class _Held:
     """What the footer of a checkpoint file tells of its columns and row groups."""
 
-    def __init__(self, file: pq.ParquetFile) -> None:
-        self._shape: pa.Schema = file.schema_arrow
-        self._metadata = file.metadata
-        self._leaves = {file.schema.column(at).path: at for at in range(len(file.schema))}
+    def __init__(self, shape: pa.Schema, footer: Footer) -> None:
+        self._shape = shape
+        self._groups = footer.groups
 
     def may_hold(self, group: int, kind: str) -> bool:
         """Return whether a row group may hold an action of a kind."""
         if self._shape.get_field_index(kind) < 0:
             return False
-        rows = self._metadata.row_group(group).num_rows
+        rows = self._groups[group].rows
         nulls = self._nulls(group, f"{kind}.{_LEAVES[kind]}")
         return nulls is None or nulls != rows
 
@@ -163,7 +165,7 @@ class _Footer:
         """Return the dotted names of the fields that hold anything, of those that are wanted."""
         there = _fields_of(self._shape, action)
         names = [f"{action}.{one.name}" for one in schema if one.name in there]
-        rows = self._metadata.row_group(group).num_rows
+        rows = self._groups[group].rows
         return [
             one
             for one in names
@@ -179,16 +181,14 @@ class _Footer:
         return files.append(pa.field(PARSED, kind))
 
     def _text_may_lack(self) -> bool:
-        for group in range(self._metadata.num_row_groups):
+        for group in range(len(self._groups)):
             missing = self._nulls(group, "add.stats")
             if missing is None or missing != self._nulls(group, "add.path"):
                 return True
         return False
 
     def _nulls(self, group: int, leaf: str) -> int | None:
-        at = self._leaves.get(leaf)
-        found = None if at is None else self._metadata.row_group(group).column(at).statistics
-        return found.null_count if found is not None and found.has_null_count else None
+        return self._groups[group].nulls.get(leaf)
 
 
 def _settled(files: pa.Table) -> pa.Table:

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from tidegate.runtime import cli_kafka, cli_local, cli_settings, cli_store
+from tidegate.runtime import cli_features, cli_kafka, cli_local, cli_settings, cli_store
 from tidegate.runtime.cli_found import brought, loaded_app
 from tidegate.runtime.cli_service import Json
 from tidegate.runtime.kafka_jars import KAFKA_VERSION
@@ -30,6 +30,7 @@ app = typer.Typer(
 app.command("up")(cli_local.up)
 app.command("down")(cli_local.down)
 app.command("kafka")(cli_kafka.kafka)
+app.command("features")(cli_features.features)
 app.add_typer(cli_kafka.topics, name="topics")
 app.add_typer(cli_settings.config, name="config")
 app.add_typer(cli_store.store, name="store")

@@ -16,6 +16,12 @@ from tidegate.runtime.stores import open_store
 
 _OUT: Final = Console(highlight=False)
 
+_HOLDS: Final = "put-if-absent holds: tables may lie here"
+_DOES_NOT_HOLD: Final = (
+    "put-if-absent does not hold: two writers could both believe that a version is theirs, so no "
+    "table may lie here; take another store, or read ADR 10"
+)
+
 store = typer.Typer(no_args_is_help=True, help="Object stores and file systems.")
 
 
@@ -34,7 +40,9 @@ def probe(
 ) -> None:
     """Show that put-if-absent has one winner here; exit status 3 where it has not.
 
-    Options of the store are settings: `--set storage.endpoint_url=…`.
+    Two writers contest each name, connections are cut while a PUT travels, and what was told is
+    held against what is there. Scratch files lie under `_tidegate/` and are removed. Options of the
+    store are settings: `--set storage.endpoint_url=…`.
     """
     settings = loaded(ServiceSettings, config, set_)
     try:
@@ -51,9 +59,10 @@ def probe(
         _OUT.print_json(data={**vars(report), "passed": report.passed})
     else:
         told = f"{report.won} won, {report.lost} lost, {report.unknown} unknown"
-        _OUT.print(f"{report.root}: {report.contests} contests, {told}", soft_wrap=True)
+        held = f"{report.contests} contests, {report.cuts} cut connections"
+        _OUT.print(f"{report.root}: {held}: {told}", soft_wrap=True)
         for failure in report.failures:
-            _OUT.print(failure, style="red", soft_wrap=True)
-        _OUT.print("put-if-absent holds" if report.passed else "put-if-absent does not hold")
+            _OUT.print(failure, style="red", markup=False, soft_wrap=True)
+        _OUT.print(_HOLDS if report.passed else _DOES_NOT_HOLD, soft_wrap=True)
     if not report.passed:
         raise typer.Exit(EXIT_STOP)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from tidegate.delta.errors import Unavailable
 from tidegate.runtime.bus import Offset, Record, TopicPartition
@@ -12,7 +12,11 @@ from tidegate.runtime.kafka_errors import translated
 from tidegate.runtime.kafka_records import records, theirs
 
 _ANSWER_S: Final = 15.0
+_PAUSE_S: Final = 0.1
 _READ_AT_ONCE: Final = 1_000
+_LEADERLESS: Final = frozenset(
+    {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
+)
 
 
 class KafkaReader:
@@ -29,14 +33,20 @@ class KafkaReader:
         Raises: Unavailable; Misconfigured for a missing topic.
         """
         doing = f"look up the bounds of {at}"
-        try:
-            found = self._consumer.get_watermark_offsets(theirs(at), timeout=_ANSWER_S)
-        except KafkaException as error:
-            self._look_for(at, doing)
-            raise translated(error, doing) from error
-        if found is None:
-            raise Unavailable(f"no bounds of {at} within {_ANSWER_S} s; look at the brokers")
-        return Offset(found[0]), Offset(found[1])
+        ends = time.monotonic() + _ANSWER_S
+        while (left := ends - time.monotonic()) > 0:
+            try:
+                found = self._consumer.get_watermark_offsets(theirs(at), timeout=left)
+            except KafkaException as error:
+                self._look_for(at, doing)
+                # A partition whose leader has just changed, or is being chosen, soon has one.
+                if error.args[0].code() not in _LEADERLESS or time.monotonic() + _PAUSE_S > ends:
+                    raise translated(error, doing) from error
+                time.sleep(_PAUSE_S)
+            else:
+                if found is not None:
+                    return Offset(found[0]), Offset(found[1])
+        raise Unavailable(f"no bounds of {at} within {_ANSWER_S} s; look at the brokers")
 
     def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
         """Return records from `start` on, in order; empty when none came within the timeout.

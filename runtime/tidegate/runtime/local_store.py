@@ -1,6 +1,7 @@
 """The store on a local or mounted file system: put-if-absent by a hidden file, fsync and link.
 
-A file appears under its name whole and durable, or not at all; `link` decides who was first.
+A file appears under its name whole and durable, or not at all; `link` decides who was first. Nobody
+is told of a name before its folder was synced: not its writer, nor who lists after he died.
 """
 
 import contextlib
@@ -30,7 +31,15 @@ _REMEDIES: Final = {
     errno.ENOTDIR: "a part of the path is a file: choose another place",
     errno.ENAMETOOLONG: "the name is too long for the file system: choose a shorter one",
     errno.EMFILE: "too many files are open: raise the limit",
+    errno.EFBIG: "the file is larger than may be written here: raise the limit",
+    errno.EIO: "the device reports an error: look at the kernel's log, and at the device",
 }
+_MAY_HAVE_HAPPENED: Final = frozenset({errno.EIO})
+"""Of these nobody knows, once the file was about to get its name, whether it did."""
+
+_STALE_MS: Final = 24 * 60 * 60 * 1000
+"""Past this age a hidden file's writer is dead."""
+
 _CLOCK: Final = SystemClock()
 
 
@@ -44,6 +53,8 @@ class LocalStore:
         self._folder = self._root.removeprefix("file://")
         self._clock = clock
         self._durable_folders: set[str] = set()
+        self._unsure_folders: set[str] = set()
+        self._listed_folders: set[str] = set()
 
     @property
     def root(self) -> str:
@@ -57,6 +68,7 @@ class LocalStore:
         """
         bare = checked_folder(folder, self._root)
         try:
+            self._settle_listed(self._place(bare))
             with os.scandir(self._place(bare)) as entries:
                 found = sorted(
                     (entry for entry in entries if entry.name >= start and _is_ours(entry.name)),
@@ -73,8 +85,10 @@ class LocalStore:
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes of a file, or None where there is none. Raises: Unavailable."""
+        place = self._file(path)
         try:
-            with open(self._file(path), "rb") as file:
+            self._settle(os.path.dirname(place))
+            with open(place, "rb") as file:
                 return file.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -102,14 +116,9 @@ class LocalStore:
             self._write_hidden(hidden, content)
             if self._clock.boot_s() >= ends:
                 return Put.UNKNOWN
-            put = self._link(hidden, target, content)
-            if put is Put.WON:
-                _fsync_folder(os.path.dirname(target))
-            return put
+            return self._name(hidden, target, content)
         except OSError as error:
-            if error.errno in _REMEDIES:
-                raise self._unavailable("write", path, error) from error
-            return Put.UNKNOWN
+            raise self._unavailable("write", path, error) from error
         finally:
             _unlink(hidden)
 
@@ -120,7 +129,7 @@ class LocalStore:
         try:
             self._write_hidden(hidden, content)
             os.replace(hidden, target)
-            _fsync_folder(os.path.dirname(target))
+            self._sync(os.path.dirname(target))
         except OSError as error:
             raise self._unavailable("write", path, error) from error
         finally:
@@ -152,6 +161,39 @@ class LocalStore:
         except OSError as error:
             raise self._unavailable("look at", path, error) from error
         return FileStat(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+    def _name(self, hidden: str, target: str, content: bytes) -> Put:
+        """Give the file its name, durably; what failed on the way may have happened anyway."""
+        try:
+            put = self._link(hidden, target, content)
+            if put is Put.WON:
+                self._sync(os.path.dirname(target))
+            return put
+        except OSError as error:
+            if error.errno in _REMEDIES and error.errno not in _MAY_HAVE_HAPPENED:
+                raise
+            return Put.UNKNOWN
+
+    def _sync(self, folder: str) -> None:
+        """Make a folder's names durable; where that fails nobody reads there before it is."""
+        self._unsure_folders.add(folder)
+        _fsync_folder(folder)
+        self._unsure_folders.discard(folder)
+
+    def _settle(self, folder: str) -> None:
+        if folder in self._unsure_folders:
+            self._sync(folder)
+
+    def _settle_listed(self, folder: str) -> None:
+        """Make durable what a dead writer may have named last, before anybody is told of it."""
+        self._settle(folder)
+        if folder not in self._listed_folders:
+            try:
+                _fsync_folder(folder)
+            except PermissionError:
+                # Who may not even open it learns that from the listing.
+                return
+            self._listed_folders.add(folder)
 
     def _link(self, hidden: str, target: str, content: bytes) -> Put:
         try:
@@ -186,7 +228,18 @@ class LocalStore:
         while len(above) > min(len(missing), len(self._folder)):
             above = os.path.dirname(above)
             _fsync_folder(above)
+        self._sweep(folder)
         self._durable_folders.add(folder)
+
+    def _sweep(self, folder: str) -> None:
+        """Drop the hidden files of writers that died long ago."""
+        before_s = (self._clock.now_ms() - _STALE_MS) / 1000
+        with os.scandir(folder) as entries:
+            hidden = [entry for entry in entries if not _is_ours(entry.name)]
+        for entry in hidden:
+            with contextlib.suppress(FileNotFoundError):
+                if entry.stat().st_mtime < before_s:
+                    _unlink(entry.path)
 
     def _unavailable(self, verb: str, path: str, error: OSError) -> Unavailable:
         remedy = _REMEDIES.get(error.errno or 0, f"{error.strerror}: look at the device")
@@ -223,8 +276,8 @@ def _fsync_folder(folder: str) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some file systems keep names durable by themselves and refuse to be asked.
-        if error.errno != errno.EINVAL:
+        # Some file systems keep names durable by themselves or never change, and take no request.
+        if error.errno not in (errno.EINVAL, errno.EROFS):
             raise
     finally:
         os.close(descriptor)

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.delta.schema.arrow import arrow_type
+from tidegate.delta.schema.arrow import arrow_type, is_nanos
 from tidegate.delta.schema.mapping import Mode, field_id, physical_name
 from tidegate.delta.schema.types import (
     VARIANT,
@@ -135,7 +135,7 @@ def _plain(array: Any, target: pa.DataType) -> pa.Array:
         return array
     if _family(array.type) != _family(target):
         raise WrongType(f"{array.type} can't be read as {target}")
-    if pa.types.is_timestamp(array.type):
+    if pa.types.is_timestamp(array.type) and not is_nanos(target):
         array = array.cast(pa.timestamp("us", tz=array.type.tz), safe=False)
     return array.cast(target)
 

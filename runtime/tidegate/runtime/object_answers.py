@@ -3,21 +3,37 @@
 | answer | suggests |
 |---|---|
 | 2xx | done |
-| 412 | the condition was refused: read and compare |
-| 408, 409, 429, 5xx, a timeout, a reset | unknown |
+| 412, and Azure's 409 `BlobAlreadyExists` | the condition was refused: read and compare |
+| 408, any other 409, 425, 429, 5xx, a timeout, a reset | unknown |
 | any other, and what was never sent | fatal |
 """
 
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 Answer = Any
 """A reply as the client library gives it, or the exception that came in its place."""
 
+_REFUSED_CODES: Final = ("PreconditionFailed", "BlobAlreadyExists")
 _UNKNOWN_STATUS: Final = (408, 409, 425, 429)
+_UNKNOWN_CODES: Final = ("RequestTimeout", "SlowDown")
 _NOT_IMPLEMENTED: Final = 501
-_LOST_ON_THE_WAY: Final = frozenset({"ConnectionError", "HTTPClientError", "ResponseParserError"})
-"""botocore's roots of what may have reached the store all the same."""
+_LOST_ON_THE_WAY: Final = frozenset(
+    {
+        # botocore
+        "ConnectionError",
+        "HTTPClientError",
+        "ResponseParserError",
+        # azure.core
+        "ServiceRequestError",
+        "ServiceResponseError",
+        "IncompleteReadError",
+        "DecodeError",
+    }
+)
+"""The libraries' roots of what may have reached the store all the same."""
+
+_BUCKETS_GONE: Final = ("NoSuchBucket", "ContainerNotFound")
 
 
 class Verdict(Enum):
@@ -29,6 +45,15 @@ class Verdict(Enum):
     FATAL = "fatal"
 
 
+class Refusal(Exception):
+    """A store's answer other than success, where no library has an exception that keeps it."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(f"{status} {code}: {message[:512]}")
+        self.status = status
+        self.code = code
+
+
 def judge(answer: Answer) -> Verdict:
     """Return what an answer suggests.
 
@@ -36,13 +61,16 @@ def judge(answer: Answer) -> Verdict:
     """
     if not isinstance(answer, BaseException):
         return Verdict.DONE
-    response = _response(answer)
-    if response is not None:
-        return _by_status(response)
+    reply = _reply(answer)
+    if reply is not None:
+        return _by_status(reply)
     library = type(answer).__module__.partition(".")[0]
-    if library in ("botocore", "aiobotocore"):
+    if library in ("botocore", "aiobotocore", "azure"):
         names = {kind.__name__ for kind in type(answer).__mro__}
         return Verdict.UNKNOWN if names & _LOST_ON_THE_WAY else Verdict.FATAL
+    if library == "google":
+        # Only its credentials' library is at work here: nothing was sent.
+        return Verdict.FATAL
     if isinstance(answer, OSError) or library == "aiohttp":
         return Verdict.UNKNOWN
     raise answer
@@ -50,34 +78,38 @@ def judge(answer: Answer) -> Verdict:
 
 def is_missing(answer: Answer) -> bool:
     """Whether the answer says that the object, not its bucket, is not there."""
-    response = _response(answer) if isinstance(answer, BaseException) else None
-    if response is None:
-        return False
-    code = response.get("Error", {}).get("Code")
-    return _status(response) == 404 and code != "NoSuchBucket"
+    reply = _reply(answer) if isinstance(answer, BaseException) else None
+    return reply is not None and reply.status == 404 and reply.code not in _BUCKETS_GONE
 
 
-def _response(answer: BaseException) -> dict[str, Any] | None:
+class _Reply(NamedTuple):
+    """A store's own answer. `status` is 0 where the library does not tell it."""
+
+    status: int
+    code: str
+
+
+def _reply(answer: BaseException) -> _Reply | None:
     """The store's reply behind an exception; s3fs keeps the original as the cause."""
+    if isinstance(answer, Refusal):
+        return _Reply(answer.status, answer.code)
     for error in (answer, answer.__cause__):
         response = getattr(error, "response", None)
         if isinstance(response, dict):
-            return response
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            return _Reply(int(status), response.get("Error", {}).get("Code") or "")
+    status_code = getattr(answer, "status_code", None)
+    if isinstance(status_code, int):
+        code = getattr(answer, "error_code", None)
+        return _Reply(status_code, str(getattr(code, "value", code) or ""))
     return None
 
 
-def _status(response: dict[str, Any]) -> int:
-    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return int(status)
-
-
-def _by_status(response: dict[str, Any]) -> Verdict:
-    status = _status(response)
-    code = response.get("Error", {}).get("Code")
-    if status == 412 or code == "PreconditionFailed":
+def _by_status(reply: _Reply) -> Verdict:
+    if reply.status == 412 or reply.code in _REFUSED_CODES:
         return Verdict.REFUSED
-    if status in _UNKNOWN_STATUS or code in ("RequestTimeout", "SlowDown"):
+    if reply.status in _UNKNOWN_STATUS or reply.code in _UNKNOWN_CODES:
         return Verdict.UNKNOWN
-    if status == 0 or (status >= 500 and status != _NOT_IMPLEMENTED):
+    if reply.status == 0 or (reply.status >= 500 and reply.status != _NOT_IMPLEMENTED):
         return Verdict.UNKNOWN
     return Verdict.FATAL

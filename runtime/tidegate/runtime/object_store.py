@@ -1,103 +1,114 @@
-"""The store on S3 and what speaks like it: one conditional PUT, and the object decides.
+"""The store on S3, Google's and Azure's: one conditional PUT, and the object decides.
 
 An answer only suggests. A refused condition is read and compared, and what was sent and not clearly
-answered is unknown. The libraries' retries are off; aiohttp alone sends a PUT once more when its
-connection breaks, the same bytes within the same deadline, which the comparison makes harmless.
+answered is unknown. The libraries' retries are off: what may be repeated is repeated here.
 """
 
 import asyncio
 import io
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import cached_property, partial
+from threading import Lock
 from typing import Any, BinaryIO, Final
 
-import fsspec
-from fsspec.asyn import sync
+from fsspec.asyn import get_loop, sync
 
 from tidegate.delta.errors import Misconfigured, Unavailable
+from tidegate.runtime import adls_bucket, gcs_bucket, s3_bucket
+from tidegate.runtime.adls_bucket import AdlsBucket
+from tidegate.runtime.gcs_bucket import GcsBucket
 from tidegate.runtime.log_store import FileStat, Put
 from tidegate.runtime.object_answers import Answer, Verdict, is_missing, judge
+from tidegate.runtime.object_bucket import SINGLE_PUT_BYTES_MAX, Bucket, Head, Page
+from tidegate.runtime.s3_bucket import S3Bucket
 from tidegate.runtime.store_paths import canonical_root, checked, checked_folder, joined
 
-OPTIONS: Final = (
-    "endpoint_url",
-    "region",
-    "access_key_id",
-    "secret_access_key",
-    "session_token",
-    "anonymous",
-    "path_style",
-)
-"""What an object store may be told; `AWS_ENDPOINT_URL` and the like are the same words."""
+BUCKETS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Bucket]]] = {
+    "s3": S3Bucket,
+    "gs": GcsBucket,
+    "abfss": AdlsBucket,
+}
+"""From a scheme to what speaks the store's protocol."""
 
-_READ_TIMEOUT_S: Final = 60.0
+OPTIONS: Final = (*s3_bucket.OPTIONS, *gcs_bucket.OPTIONS, *adls_bucket.OPTIONS)
+"""What object stores may be told; each takes its own words and passes over the others'."""
+
+_PATIENCE_S: Final = 60.0
+_ATTEMPTS_MAX: Final = 4
+_FIRST_PAUSE_S: Final = 0.1
 _READ_BUFFER_BYTES: Final = 1024 * 1024
-_ATTEMPTS_MAX: Final = 2
 _NO_OPTIONS: Final[Mapping[str, str]] = {}
 
 
 class ObjectStore:
-    """A table's prefix in a bucket. Needs a store that obeys `If-None-Match: *` on PUT."""
+    """A table's prefix in a bucket. Needs a store that obeys the condition on its PUT."""
 
     def __init__(self, root: str, options: Mapping[str, str] = _NO_OPTIONS) -> None:
         self._root = canonical_root(root)
-        scheme, _, place = self._root.partition("://")
-        if scheme != "s3":
-            raise Misconfigured(f"{self._root} is not in an object store; give s3://bucket/key")
-        self._bucket, _, self._prefix = place.partition("/")
-        told = _told(options, self._root)
-        # Reading may be repeated as the libraries like; what writes a commit may not.
-        self._patient = _file_system(told, attempts=4)
-        self._single = _file_system(told, attempts=1)
+        self._scheme, _, place = self._root.partition("://")
+        if self._scheme not in BUCKETS:
+            raise Misconfigured(
+                f"{self._root} is not in an object store; give s3://bucket/key, gs://bucket/key or "
+                "abfss://container@account.dfs.core.windows.net/key"
+            )
+        self._name, _, self._prefix = place.partition("/")
+        self._told = _told(options, self._root)
+        self._opening = Lock()
 
     @property
     def root(self) -> str:
-        """The URI of the table root: `s3://bucket/key`."""
+        """The URI of the table root: `s3://bucket/key` or its like."""
         return self._root
 
     def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
         """Yield the files directly in `folder` whose bare name is >= `start`, in name order.
 
-        The store begins at `start`; it does not list what lies before. Raises: Unavailable.
+        S3 and GCS begin at `start`; Azure lists the folder from its first file.
+        Raises: Unavailable.
         """
         bare = checked_folder(folder, self._root)
         prefix = joined(self._prefix, joined(bare, "")) if bare else joined(self._prefix, "")
-        # StartAfter excludes the name itself, so it is given all but the last letter of it.
-        place: dict[str, str] = {"StartAfter": prefix + start[:-1]}
+        token: str | None = None
         while True:
-            page = self._asked("list", folder, "list_objects_v2", Prefix=prefix, **place)
-            for entry in page.get("Contents", ()):
-                name = entry["Key"][len(prefix) :]
+            request = partial(self._bucket.page, prefix, start, token)
+            page: Page = self._value("list", folder, self._ask(request))
+            for entry in page.entries:
+                name = entry.path[len(prefix) :]
                 if name and name >= start:
-                    modified_ms = int(entry["LastModified"].timestamp() * 1000)
-                    yield FileStat(joined(bare, name), entry["Size"], modified_ms)
-            if not page.get("IsTruncated"):
+                    yield FileStat(joined(bare, name), entry.size, entry.modified_ms)
+            if page.token is None:
                 return
-            place = {"ContinuationToken": page["NextContinuationToken"]}
+            token = page.token
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes of an object, or None where there is none. Raises: Unavailable."""
-        return self._fetched(path, {})
+        answer = self._ask(partial(self._bucket.read, self._key(path)))
+        if is_missing(answer):
+            return None
+        content: bytes = self._value("read", path, answer)
+        return content
 
     def open(self, path: str) -> BinaryIO:
         """Return a seekable reader. Raises: FileNotFoundError, Unavailable."""
-        answer = self._ask(self._call(self._patient, "head_object", Key=self._key(path)))
+        answer = self._ask(partial(self._bucket.head, self._key(path)))
         if is_missing(answer):
             raise FileNotFoundError(joined(self._root, path))
-        head = self._value("open", path, answer)
-        ranges = _Ranges(self, path, head["ContentLength"], head["ETag"])
-        return io.BufferedReader(ranges, _READ_BUFFER_BYTES)
+        head: Head = self._value("open", path, answer)
+        return io.BufferedReader(_Ranges(self, path, head), _READ_BUFFER_BYTES)
 
     def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
         """Write an object if none is there, by one request that ends at the deadline.
 
         Raises: Unavailable for what no retry cures: no bucket, no rights, no conditional PUT.
         """
-        answer = self._ask(
-            self._call(
-                self._single, "put_object", Key=self._key(path), Body=content, IfNoneMatch="*"
-            ),
-            timeout_s=deadline_s,
-        )
+        key = self._key(path)
+        if len(content) > SINGLE_PUT_BYTES_MAX:
+            raise Unavailable(
+                f"cannot write {path!r} of the table at {self._root}: its {len(content)} bytes do "
+                "not go in one request, and in several nobody decides who was first"
+            )
+        request = partial(self._bucket.create, key, content)
+        answer = self._ask(request, timeout_s=deadline_s, attempts=1)
         match judge(answer):
             case Verdict.DONE:
                 return Put.WON
@@ -110,21 +121,35 @@ class ObjectStore:
 
     def put(self, path: str, content: bytes) -> None:
         """Write an object whole, over what is there. Raises: Unavailable."""
-        self._asked("write", path, "put_object", Key=self._key(path), Body=content)
+        request = partial(self._bucket.put, self._key(path), content)
+        self._value("write", path, self._ask(request))
 
     def delete(self, path: str) -> None:
         """Remove an object; a missing one is no error. Raises: Unavailable."""
-        self._asked("delete", path, "delete_object", Key=self._key(path))
+        answer = self._ask(partial(self._bucket.delete, self._key(path)))
+        if not is_missing(answer):
+            self._value("delete", path, answer)
 
-    def read_range(self, path: str, start: int, end: int, etag: str) -> bytes:
+    def read_range(self, path: str, start: int, end: int, version: str) -> bytes:
         """Return the bytes from `start` to before `end` of the object as it was opened.
 
         Raises: Unavailable, FileNotFoundError when the object went away.
         """
-        content = self._fetched(path, {"Range": f"bytes={start}-{end - 1}", "IfMatch": etag})
-        if content is None:
+        key = self._key(path)
+        answer = self._ask(partial(self._bucket.read_range, key, start, end, version))
+        if is_missing(answer):
             raise FileNotFoundError(joined(self._root, path))
+        content: bytes = self._value("read", path, answer)
         return content
+
+    @cached_property
+    def _opened(self) -> Bucket:
+        return BUCKETS[self._scheme](self._name, self._told)
+
+    @property
+    def _bucket(self) -> Bucket:
+        with self._opening:
+            return self._opened
 
     def _key(self, path: str) -> str:
         return joined(self._prefix, checked(path, self._root))
@@ -138,47 +163,33 @@ class ObjectStore:
             return Put.UNKNOWN
         return Put.WON if there == content else Put.LOST
 
-    def _fetched(self, path: str, conditions: Mapping[str, str]) -> bytes | None:
-        async def fetch() -> bytes:
-            got = await self._call(self._patient, "get_object", Key=self._key(path), **conditions)()
-            async with got["Body"] as body:
-                content: bytes = await body.read()
-            return content
-
-        answer = self._ask(fetch)
-        for _ in range(_ATTEMPTS_MAX - 1):
-            if judge(answer) is not Verdict.UNKNOWN:
-                break
-            answer = self._ask(fetch)
-        if is_missing(answer):
-            return None
-        fetched: bytes = self._value("read", path, answer)
-        return fetched
-
-    def _asked(self, verb: str, path: str, method: str, **request: Any) -> Any:
-        if method == "list_objects_v2":
-            request["Delimiter"] = "/"
-        return self._value(verb, path, self._ask(self._call(self._patient, method, **request)))
-
-    def _call(self, system: Any, method: str, **request: Any) -> Callable[[], Awaitable[Any]]:
-        async def call() -> Any:
-            return await system._call_s3(method, Bucket=self._bucket, **request)
-
-        return call
-
     def _ask(
-        self, call: Callable[[], Awaitable[Any]], timeout_s: float = _READ_TIMEOUT_S
+        self,
+        request: Callable[[], Awaitable[Any]],
+        timeout_s: float = _PATIENCE_S,
+        attempts: int = _ATTEMPTS_MAX,
     ) -> Answer:
-        """Return what the store answered, or how it failed, as a value."""
+        """Return what the store answered, or how it failed, as a value.
 
-        async def bounded() -> list[Answer]:
-            answers = await asyncio.gather(
-                asyncio.wait_for(call(), timeout_s), return_exceptions=True
-            )
-            return [answers[0]]
+        More than one attempt is for what may be done twice: to read, and to write over.
+        """
+
+        async def patient() -> list[Answer]:
+            ends = asyncio.get_running_loop().time() + timeout_s
+            pause_s = _FIRST_PAUSE_S
+            answer: Answer = None
+            for attempt in range(1, attempts + 1):
+                left_s = ends - asyncio.get_running_loop().time()
+                bounded = asyncio.wait_for(request(), left_s)
+                answer = (await asyncio.gather(bounded, return_exceptions=True))[0]
+                if attempt == attempts or left_s <= pause_s or judge(answer) is not Verdict.UNKNOWN:
+                    break
+                await asyncio.sleep(pause_s)
+                pause_s *= 3
+            return [answer]
 
         # In a list, for `sync` raises an exception that is returned to it bare.
-        answers: list[Answer] = sync(self._patient.loop, bounded)
+        answers: list[Answer] = sync(get_loop(), patient)
         return answers[0]
 
     def _value(self, verb: str, path: str, answer: Answer) -> Any:
@@ -198,11 +209,11 @@ class ObjectStore:
 class _Ranges(io.RawIOBase):
     """An object as a file: each read asks for a range of the version that was opened."""
 
-    def __init__(self, store: ObjectStore, path: str, size: int, etag: str) -> None:
+    def __init__(self, store: ObjectStore, path: str, head: Head) -> None:
         self._store = store
         self._path = path
-        self._size = size
-        self._etag = etag
+        self._size = head.size
+        self._version = head.version
         self._at = 0
 
     def readable(self) -> bool:
@@ -223,7 +234,7 @@ class _Ranges(io.RawIOBase):
         end = min(self._size, self._at + len(buffer))
         if end <= self._at:
             return 0
-        content = self._store.read_range(self._path, self._at, end, self._etag)
+        content = self._store.read_range(self._path, self._at, end, self._version)
         buffer[: len(content)] = content
         self._at += len(content)
         return len(content)
@@ -238,30 +249,3 @@ def _told(options: Mapping[str, str], root: str) -> dict[str, str]:
             f"{', '.join(OPTIONS)}"
         )
     return told
-
-
-def _file_system(told: Mapping[str, str], attempts: int) -> Any:
-    region = {"region_name": told["region"]} if "region" in told else {}
-    style = {"addressing_style": "path"} if told.get("path_style", "").lower() == "true" else {}
-    try:
-        system = fsspec.filesystem(
-            "s3",
-            skip_instance_cache=True,
-            use_listings_cache=False,
-            anon=told.get("anonymous", "").lower() == "true",
-            endpoint_url=told.get("endpoint_url"),
-            key=told.get("access_key_id"),
-            secret=told.get("secret_access_key"),
-            token=told.get("session_token"),
-            client_kwargs=region,
-            config_kwargs={
-                "retries": {"mode": "standard", "total_max_attempts": attempts},
-                "request_checksum_calculation": "when_required",
-                "s3": style,
-            },
-        )
-    except ImportError as error:
-        raise Misconfigured("s3:// needs s3fs; install tidegate[s3]") from error
-    # s3fs repeats on top of botocore, whatever the request: once is enough for both of ours.
-    system.retries = 1
-    return system

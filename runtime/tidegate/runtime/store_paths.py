@@ -2,8 +2,24 @@
 
 import os
 import posixpath
+import re
+from typing import Final
 
 from tidegate.delta.errors import InvalidRequest, Misconfigured
+
+SCHEMES: Final = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "abfss": "abfss",
+    "abfs": "abfss",
+    "memory": "memory",
+}
+"""The spellings of a store's scheme, and the one that we keep."""
+
+_ACCOUNT: Final = re.compile(r"[^@/]+@[^@/.]+\.[^@/]+")
 
 
 def checked(path: str, root: str) -> str:
@@ -36,7 +52,7 @@ def joined(folder: str, name: str) -> str:
 
 
 def canonical_root(uri_or_path: str) -> str:
-    """Return the one spelling of a table root: `file:///abs` or `s3://bucket/key`.
+    """Return the one spelling of a table root: `file:///abs`, `s3://bucket/key` or its like.
 
     A path is taken as it stands: nothing in it is percent-encoded, as in Hadoop's paths.
     Law: canonical_root(canonical_root(x)) == canonical_root(x)
@@ -51,13 +67,13 @@ def canonical_root(uri_or_path: str) -> str:
         return _local_root(uri_or_path)
     if scheme == "file":
         return _local_root("/" + rest.removeprefix("localhost").lstrip("/"))
-    if scheme in ("s3", "s3a", "s3n"):
-        return _object_root("s3", rest, uri_or_path)
-    if scheme == "memory":
-        return _object_root("memory", rest, uri_or_path)
-    raise Misconfigured(
-        f"no store for {uri_or_path!r}: tables lie under file:// or s3:// (s3a:// is the same)"
-    )
+    known = SCHEMES.get(scheme)
+    if known is None:
+        raise Misconfigured(
+            f"no store for {uri_or_path!r}: tables lie under file://, s3:// (s3a:// is the same), "
+            "gs:// or abfss://container@account.dfs.core.windows.net/"
+        )
+    return _object_root(known, rest, uri_or_path)
 
 
 def _local_root(path: str) -> str:
@@ -77,5 +93,10 @@ def _object_root(scheme: str, rest: str, given: str) -> str:
         raise Misconfigured(
             f"the table root {given!r} needs the form {scheme}://bucket/key, without empty parts, "
             "'.' or '..'"
+        )
+    if scheme == "abfss" and not _ACCOUNT.fullmatch(bucket):
+        raise Misconfigured(
+            f"the table root {given!r} names no account; give "
+            "abfss://container@account.dfs.core.windows.net/key"
         )
     return f"{scheme}://{'/'.join([bucket, *parts])}"

@@ -1,19 +1,30 @@
-"""Is a store's put-if-absent one? Contests on scratch names that say yes, or show where not."""
+"""Is a store's put-if-absent one? Contests on scratch names that say yes, or show where not.
+
+What it can show is a store that takes no condition or forgets it, tears what is cut off, or lists
+what it does not hold. What it cannot: that a promise kept a few hundred times is always kept, nor
+what two machines see that mount the same file system.
+"""
 
 import secrets
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
 from threading import Barrier
 from typing import Final
 
+from tidegate.delta.errors import Unavailable
 from tidegate.runtime.log_store import LogStore, Put
 from tidegate.runtime.store_paths import joined
 
 CONTESTS: Final = 200
+CUTS_S: Final = (0.0005, 0.002, 0.008, 0.032)
+"""After how long a PUT is cut off, each on a name of its own."""
+
 _FOLDER: Final = "_tidegate"
 _DEADLINE_S: Final = 30.0
-_CUT_SHORT_S: Final = 0.002
+_CUT_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -22,6 +33,7 @@ class ProbeReport:
 
     root: str
     contests: int
+    cuts: int
     won: int
     lost: int
     unknown: int
@@ -38,59 +50,144 @@ def _silent(contest: int) -> None:
 
 
 def probe(
-    store: LogStore, contests: int = CONTESTS, progress: Callable[[int], None] = _silent
+    store: LogStore,
+    contests: int = CONTESTS,
+    progress: Callable[[int], None] = _silent,
+    at_once: int = 1,
 ) -> ProbeReport:
     """Return how a store stands in contests of two, and when a PUT is cut short and sent again.
 
-    What is written lies under `_tidegate/` and is removed. `progress` is told each contest's
-    number. Raises: Unavailable, when the store cannot be written at all.
+    What is written lies under `_tidegate/` and is removed. `progress` is told how many contests
+    have been decided; `at_once` are held at the same time. Raises: Unavailable, when the store
+    cannot be written at all.
     """
-    prefix = joined(_FOLDER, f"probe-{secrets.token_hex(8)}")
-    paths = [f"{prefix}-{number:06d}" for number in range(contests)]
-    puts: list[Put] = []
-    failures: list[str] = []
-    try:
-        with ThreadPoolExecutor(max_workers=2) as contestants:
-            for number, path in enumerate(paths):
-                answers, failure = _contest(store, path, contestants)
-                puts += answers
-                failures += failure
-                progress(number + 1)
-        failures += _cut_short(store, f"{prefix}-cut")
-        failures += _listed(store, prefix, paths)
-    finally:
-        for path in [*paths, f"{prefix}-cut"]:
-            store.delete(path)
-    counts = {put: puts.count(put) for put in Put}
-    if contests and counts[Put.UNKNOWN] > contests // 2:
-        failures.append(f"{counts[Put.UNKNOWN]} of {len(puts)} answers were unknown")
+    scratch = _Scratch(store)
+    with ThreadPoolExecutor(max_workers=2 * at_once) as contestants:
+        try:
+            scratch.write_plainly()
+            if scratch.takes_conditions():
+                names = [scratch.name(f"{number:06d}") for number in range(contests)]
+                pairs = [_contest(store, name, contestants) for name in names]
+                for number, pair in enumerate(pairs):
+                    scratch.decide(*pair)
+                    progress(number + 1)
+                for number, cut_s in enumerate(CUTS_S):
+                    scratch.cut(scratch.name(f"cut-{number}"), cut_s)
+                scratch.compare_listing(names)
+        finally:
+            scratch.clear(contestants)
+    if contests and scratch.puts[Put.UNKNOWN] > contests // 2:
+        scratch.wrong[f"{scratch.puts[Put.UNKNOWN]} of {2 * contests} answers were unknown"] += 1
     return ProbeReport(
         root=store.root,
         contests=contests,
-        won=counts[Put.WON],
-        lost=counts[Put.LOST],
-        unknown=counts[Put.UNKNOWN],
-        failures=tuple(failures),
+        cuts=len(CUTS_S),
+        won=scratch.puts[Put.WON],
+        lost=scratch.puts[Put.LOST],
+        unknown=scratch.puts[Put.UNKNOWN],
+        failures=tuple(
+            said if times == 1 else f"{said} ({times} times)"
+            for said, times in scratch.wrong.items()
+        ),
     )
+
+
+@dataclass
+class _Scratch:
+    """The names that a probe writes, and what was wrong with them, with how often it was."""
+
+    store: LogStore
+    prefix: str = field(default_factory=lambda: f"probe-{secrets.token_hex(8)}")
+    names: list[str] = field(default_factory=list)
+    puts: Counter[Put] = field(default_factory=Counter)
+    wrong: Counter[str] = field(default_factory=Counter)
+
+    def name(self, end: str) -> str:
+        """Return a scratch path, to be cleared in the end."""
+        self.names.append(joined(_FOLDER, f"{self.prefix}-{end}"))
+        return self.names[-1]
+
+    def write_plainly(self) -> None:
+        """Write, write over, read. Raises: Unavailable."""
+        path = self.name("plain")
+        self.store.put(path, b"first")
+        self.store.put(path, b"second")
+        if self.store.read(path) != b"second":
+            self.wrong["what was written over is not what is read"] += 1
+
+    def takes_conditions(self) -> bool:
+        """Whether the store takes a conditional PUT at all, now that it takes a plain one."""
+        try:
+            self.store.put_if_absent(self.name("first"), b"first", _DEADLINE_S)
+        except Unavailable as error:
+            self.wrong[f"it takes a plain PUT and refuses a conditional one: {error}"] += 1
+            return False
+        return True
+
+    def decide(self, path: str, contents: Sequence[bytes], told: Iterable["Future[Put]"]) -> None:
+        """Hold what two contestants were told against what is there."""
+        answers = [_answer(future) for future in told]
+        self.puts.update(answers)
+        there = self.store.read(path)
+        self.wrong.update(_wrong(answers, contents, there))
+
+    def cut(self, path: str, cut_s: float) -> None:
+        """Cut a PUT short: it left nothing or all of it, and the same bytes win afterwards."""
+        content = secrets.token_bytes(_CUT_BYTES)
+        first = self.store.put_if_absent(path, content, cut_s)
+        there = self.store.read(path)
+        if there is not None and there != content:
+            self.wrong["a PUT that was cut short left other bytes than it was given"] += 1
+        elif first is Put.LOST:
+            self.wrong["a PUT to a fresh name lost"] += 1
+        else:
+            again = self.store.put_if_absent(path, content, _DEADLINE_S)
+            rival = self.store.put_if_absent(path, content[::-1], _DEADLINE_S)
+            if again is not Put.WON or self.store.read(path) != content:
+                self.wrong[f"sent again after a cut, the same bytes came to {again.value}"] += 1
+            if rival is not Put.LOST:
+                self.wrong[f"other bytes after a cut came to {rival.value}"] += 1
+
+    def compare_listing(self, paths: Sequence[str]) -> None:
+        """Hold a listing against what was written."""
+        asked, shown = set(paths), []
+        for stat in self.store.list_from(_FOLDER, self.prefix):
+            if not stat.path.startswith(joined(_FOLDER, self.prefix)):
+                break
+            shown += [stat.path] if stat.path in asked else []
+        if shown != list(paths):
+            self.wrong["a listing does not show in order what was written"] += 1
+
+    def clear(self, pool: ThreadPoolExecutor) -> None:
+        """Remove what was written; what stays is said."""
+        for done in [pool.submit(self.store.delete, name) for name in self.names]:
+            if isinstance(done.exception(), Unavailable):
+                self.wrong[f"scratch files under {_FOLDER}/{self.prefix} stayed behind"] += 1
+            else:
+                done.result()
 
 
 def _contest(
     store: LogStore, path: str, contestants: ThreadPoolExecutor
-) -> tuple[list[Put], list[str]]:
+) -> tuple[str, list[bytes], list["Future[Put]"]]:
     contents = [secrets.token_bytes(64), secrets.token_bytes(64)]
     together = Barrier(2)
 
     def contend(content: bytes) -> Put:
-        together.wait(_DEADLINE_S)
+        together.wait()
         return store.put_if_absent(path, content, _DEADLINE_S)
 
-    futures = [contestants.submit(contend, content) for content in contents]
-    answers = [future.result() for future in futures]
-    there = store.read(path)
-    return answers, [f"{path}: {wrong}" for wrong in _wrong(answers, contents, there)]
+    # Side by side in the queue: the second one of a pair is always the next to be taken up.
+    return path, contents, [contestants.submit(contend, content) for content in contents]
 
 
-def _wrong(answers: list[Put], contents: list[bytes], there: bytes | None) -> list[str]:
+def _answer(told: "Future[Put]") -> Put:
+    with suppress(Unavailable):
+        return told.result()
+    return Put.UNKNOWN
+
+
+def _wrong(answers: list[Put], contents: Sequence[bytes], there: bytes | None) -> list[str]:
     wrong = []
     if answers.count(Put.WON) > 1:
         wrong.append("both were told that they won")
@@ -104,24 +201,3 @@ def _wrong(answers: list[Put], contents: list[bytes], there: bytes | None) -> li
     if there not in contents and Put.UNKNOWN not in answers:
         wrong.append("neither one's bytes are there")
     return wrong
-
-
-def _cut_short(store: LogStore, path: str) -> list[str]:
-    """What an interrupted PUT leaves: nothing or all of it, and the same bytes win afterwards."""
-    content = secrets.token_bytes(256 * 1024)
-    first = store.put_if_absent(path, content, _CUT_SHORT_S)
-    there = store.read(path)
-    if there is not None and there != content:
-        return [f"{path}: a PUT that was cut short left other bytes than it was given"]
-    if first is Put.LOST:
-        return [f"{path}: a PUT to a fresh name lost"]
-    again = store.put_if_absent(path, content, _DEADLINE_S)
-    if again is Put.WON and store.read(path) == content:
-        return []
-    return [f"{path}: sent again after a cut, the same bytes came to {again.value}"]
-
-
-def _listed(store: LogStore, prefix: str, paths: list[str]) -> list[str]:
-    start = prefix.removeprefix(f"{_FOLDER}/")
-    shown = [stat.path for stat in store.list_from(_FOLDER, start) if stat.path in set(paths)]
-    return [] if shown == paths else ["a listing does not show in order what was written"]

@@ -25,7 +25,7 @@ def open_store(root: str, options: Mapping[str, str] = _NO_OPTIONS) -> LogStore:
     match scheme:
         case "file":
             return LocalStore(canonical)
-        case "s3":
+        case "s3" | "gs" | "abfss":
             return ObjectStore(canonical, options)
         case _:
             raise Misconfigured(f"{canonical} lives in one process's memory and cannot be opened")

@@ -5,6 +5,7 @@ from typing import BinaryIO
 from tidegate.delta.errors import UnsupportedFeature
 from tidegate.delta.paths import canonical_path, decode_path, is_absolute
 from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.store_paths import SCHEMES
 from tidegate.runtime.stores import open_store
 
 
@@ -32,5 +33,5 @@ def _canonical_place(path: str) -> str:
     place = canonical_path(path)
     if place.startswith("/"):
         return f"file://{place}"
-    scheme, _, rest = place.partition("://")
-    return f"s3://{rest}" if scheme in ("s3a", "s3n") else place
+    scheme, separator, rest = place.partition("://")
+    return f"{SCHEMES.get(scheme, scheme)}{separator}{rest}"

@@ -103,11 +103,14 @@ def read_vector(store: LogStore, vector: DeletionVector) -> Bitmap:
             return deletion_vectors.inline_rows(vector)
         return _read_file(store, vector)
     except ValueError as error:
-        raise BrokenLog(
-            f"deletion vector {vector.unique_id!r} of table {store.root} can't be read: {error}; "
-            f"{_REMEDY}",
-            error_class="CorruptDeletionVector",
-        ) from error
+        raise _corrupt(store, f"deletion vector {vector.unique_id!r}", error) from error
+
+
+def _corrupt(store: LogStore, what: str, why: ValueError) -> BrokenLog:
+    return BrokenLog(
+        f"{what} of table {store.root} can't be read: {why}; {_REMEDY}",
+        error_class="CorruptDeletionVector",
+    )
 
 
 def _read_file(store: LogStore, vector: DeletionVector) -> Bitmap:
@@ -117,12 +120,15 @@ def _read_file(store: LogStore, vector: DeletionVector) -> Bitmap:
         with open_table_file(store, path) as file:
             version = file.read(len(FILE_VERSION))
             if version != FILE_VERSION:
-                raise ValueError(f"{path} is of the version {version.hex() or 'of an empty file'}")
+                raise ValueError(f"it is of the version {version.hex() or 'of an empty file'}")
             size = file.seek(0, 2)
             if size < frame.stop:
-                raise ValueError(f"{path} ends at byte {size}, the vector at byte {frame.stop}")
+                raise ValueError(f"it ends at byte {size}, the vector at byte {frame.stop}")
             file.seek(frame.start)
             return deletion_vectors.framed_rows(vector, file.read(len(frame)))
+    except ValueError as error:
+        what = f"{path}, which holds deletion vector {vector.unique_id!r},"
+        raise _corrupt(store, what, error) from error
     except FileNotFoundError as error:
         raise BrokenLog(
             f"{path}, which holds a deletion vector of table {store.root}, is not there, although "

@@ -47,6 +47,7 @@ def written(values: list[Any], kind: pa.DataType) -> list[Any]:
             datetime(2013, 1, 1, 10, tzinfo=UTC).replace(tzinfo=None),
             "2013-01-01T10:00:00.000000",
         ),
+        (pa.timestamp("ns", "UTC"), 1, "1970-01-01T00:00:00.000000001Z"),
         (pa.list_(pa.int32()), [1, None, 3], [1, None, 3]),
         (pa.list_(pa.list_(pa.string())), [["a"], [], None], [["a"], [], None]),
         (pa.struct({"a": pa.int32(), "b": pa.string()}), {"a": 1, "b": None}, {"a": 1, "b": None}),

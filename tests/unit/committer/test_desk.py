@@ -1,15 +1,165 @@
-"""A desk whose machine slept: what was decided on an old view is not sent."""
+"""A desk while a PUT flies: it decides ahead, and forgets what did not come true."""
 
+from dataclasses import dataclass, field
 from unittest import mock
+from uuid import UUID
 
 import pytest
 
 from tests.builders import NOW_MS, ROOT, Gate, add, create, info, proposal, to_bytes
+from tidegate.committer.puts import Landing, Work
 from tidegate.delta.names import Version, commit_name, in_log
+from tidegate.pipeline.read_set import ReadSet
+from tidegate.pipeline.trace import TRACEPARENT, compose
 from tidegate.runtime import failpoints
 from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.open_table import open_snapshot
+
+
+@dataclass
+class Held:
+    """A PUT that flies until the test lets it land."""
+
+    work: Work
+    landing: Landing | None = None
+
+    def done(self) -> bool:
+        """Return whether it was let down."""
+        return self.landing is not None
+
+    def result(self) -> Landing:
+        """Return how it ended."""
+        assert self.landing is not None, "nobody waits for a PUT"
+        return self.landing
+
+
+@dataclass
+class HeldPuts:
+    """PUTs that land when told; `is_holding` says whether they do so at once."""
+
+    flights: list[Held] = field(default_factory=list)
+    is_holding: bool = False
+    lands_in_time: bool = False
+
+    def start(self, work: Work) -> Held:
+        """Send one."""
+        flight = Held(work)
+        self.flights.append(flight)
+        if not self.is_holding:
+            self.land()
+        return flight
+
+    def land(self) -> None:
+        """Let the last one land."""
+        self.flights[-1].landing = self.flights[-1].work()
+
+    def wait(self, timeout_s: float) -> None:
+        """Let time pass."""
+        if self.lands_in_time:
+            self.land()
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@pytest.fixture
+def puts() -> HeldPuts:
+    return HeldPuts()
+
+
+@pytest.fixture
+def gate(puts: HeldPuts) -> Gate:
+    gate = Gate(puts=puts)
+    gate.ask(create())
+    puts.is_holding = True
+    return gate
+
+
+def told(gate: Gate) -> list[tuple[UUID, int | None]]:
+    return [(one.proposal_id, one.version) for one in gate.outcomes()[1:]]
+
+
+def test_proposals_that_come_while_a_put_flies_share_the_next_entry(
+    gate: Gate, puts: HeldPuts
+) -> None:
+    first, second, third = (proposal(add(name)) for name in "abc")
+    gate.send(first)
+    gate.settle()
+    gate.send(second, third)
+    gate.settle()
+    assert len(puts.flights) == 2, "one PUT a table is on its way at most"
+    puts.land()
+    gate.settle()
+    puts.land()
+    gate.settle()
+    assert told(gate) == [
+        (first.proposal_id, 1),
+        (second.proposal_id, 2),
+        (third.proposal_id, 2),
+    ]
+
+
+def test_nobody_is_told_before_the_put_has_landed(gate: Gate, puts: HeldPuts) -> None:
+    gate.send(proposal(add("a")))
+    gate.settle()
+    assert told(gate) == []
+    puts.land()
+    gate.settle()
+    assert len(told(gate)) == 1
+
+
+def test_what_was_decided_ahead_is_decided_anew_when_another_writer_won(
+    gate: Gate, puts: HeldPuts
+) -> None:
+    reads = ReadSet(whole_table=True)
+    appends, reader = proposal(add("a")), proposal(add("b"), reads=reads, read_version=0)
+    gate.send(appends)
+    gate.settle()
+    gate.send(reader)
+    gate.settle()
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("theirs")]))
+    puts.land()
+    for _ in range(3):
+        gate.settle()
+        puts.land()
+    gate.settle()
+    by_id = {one.proposal_id: one for one in gate.outcomes()}
+    assert by_id[appends.proposal_id].version == 2
+    assert by_id[reader.proposal_id].status == "rejected"
+    rejection = by_id[reader.proposal_id].rejection
+    assert rejection is not None
+    assert rejection.winner_version == 1
+
+
+def test_a_clean_stop_waits_for_what_flies(gate: Gate, puts: HeldPuts) -> None:
+    gate.send(proposal(add("a")))
+    gate.loop.step()
+    puts.lands_in_time = True
+    gate.loop.finish()
+    assert [version for _, version in told(gate)] == [1]
+
+
+def test_the_trace_of_a_proposal_goes_on_in_its_outcome_and_its_version(
+    gate: Gate, puts: HeldPuts
+) -> None:
+    puts.is_holding = False
+    trace = (TRACEPARENT, compose(7, 9).encode())
+    gate.send(proposal(add("a")), headers=(trace,))
+    gate.settle()
+    for topic in (gate.topics.outcomes, gate.topics.commits):
+        assert trace in gate.records(topic)[-1].headers
+
+
+def test_versions_of_several_proposals_carry_no_ones_trace(gate: Gate, puts: HeldPuts) -> None:
+    puts.is_holding = False
+    for number in (1, 2):
+        trace = (TRACEPARENT, compose(number, number).encode())
+        gate.send(proposal(add(f"f{number}")), headers=(trace,))
+    gate.settle()
+    names = [name for name, _ in gate.records(gate.topics.commits)[-1].headers]
+    assert TRACEPARENT not in names
+
 
 A_MONTH_S = 30 * 24 * 60 * 60.0
 
@@ -27,9 +177,8 @@ def sleep_and_clean_up(gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("point", ["after_decide", "before_put"])
-def test_a_plan_made_on_an_old_view_is_not_put(point: str) -> None:
-    gate = Gate()
-    gate.ask(create())
+def test_a_plan_made_before_a_long_sleep_is_not_put(gate: Gate, puts: HeldPuts, point: str) -> None:
+    puts.is_holding = False
     slept: list[str] = []
 
     def reach(passed: str) -> None:
@@ -38,9 +187,8 @@ def test_a_plan_made_on_an_old_view_is_not_put(point: str) -> None:
             sleep_and_clean_up(gate)
 
     with mock.patch.object(failpoints, "reach", reach):
-        outcomes = gate.ask(proposal(add("a")))
+        gate.send(proposal(add("a")))
         gate.settle(20)
     assert slept == [point]
-    store = gate.stores[ROOT]
-    assert store.read(in_log(commit_name(1))) is None, "it was cleaned up, and stays so"
-    assert (outcomes or gate.outcomes()[1:])[0].status == "expired"
+    assert gate.stores[ROOT].read(in_log(commit_name(1))) is None, "what was cleaned up stays so"
+    assert gate.outcomes()[1].status == "expired"

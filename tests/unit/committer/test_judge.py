@@ -24,9 +24,9 @@ Case = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def cases(corpus: Path) -> list[Case]:
+def cases(own_corpus: Path) -> list[Case]:
     """Return every case of the conflict vectors."""
-    files = sorted((corpus / "conflicts").glob("*.json"))
+    files = sorted((own_corpus / "conflicts").glob("*.json"))
     return [case for file in files for case in json.loads(file.read_text())["cases"]]
 
 

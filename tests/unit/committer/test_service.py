@@ -23,11 +23,11 @@ from tests.builders import (
     to_bytes,
 )
 from tidegate.committer.settings import CommitterSection
-from tidegate.delta.errors import Unavailable
+from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.outcome import Outcome
 from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.log_store import FileStat, Put
+from tidegate.runtime.log_store import FileStat, LogStore, Put
 from tidegate.runtime.memory import MemoryStore
 
 AT = TopicPartition("tidegate.proposals", 0)
@@ -280,6 +280,39 @@ def test_what_is_no_table_is_not_registered() -> None:
     [outcome] = gate.ask(proposal(kind="register"))
     assert (outcome.status, rule_of(outcome)) == ("denied", "NotADeltaTable")
     assert gate.tables() == {}
+
+
+def unsafe(store: LogStore) -> None:
+    raise Misconfigured(f"{store.root}: both were told that they won", error_class="UnsafeStore")
+
+
+def test_no_table_is_accepted_on_a_store_that_is_not_safe() -> None:
+    root = "memory://tables/found"
+    gate = Gate(stores={root: table_in_memory(creation(), root=root)}, vet=unsafe)
+    [outcome] = gate.ask(create())
+    assert (outcome.status, rule_of(outcome)) == ("denied", "UnsafeStore")
+    found = proposal(kind="register", table=UUID(int=5), table_root=root)
+    [outcome] = gate.ask(found)
+    assert (outcome.status, rule_of(outcome)) == ("denied", "UnsafeStore")
+    assert outcome.rejection is not None
+    assert "both were told that they won" in outcome.rejection.reason
+    assert gate.tables() == {}
+    assert gate.entries() == []
+
+
+def test_a_store_that_does_not_answer_its_vetting_is_tried_again() -> None:
+    answers = iter([Unavailable("the store is down")])
+
+    def down_once(store: LogStore) -> None:
+        for error in answers:
+            raise error
+
+    gate = Gate(vet=down_once)
+    [outcome] = gate.ask(create())
+    assert (outcome.status, rule_of(outcome)) == ("denied", "Unavailable")
+    assert outcome.rejection is not None
+    assert outcome.rejection.advice == "retry"
+    assert statuses(gate.ask(create())) == ["committed"]
 
 
 def test_a_table_that_exists_is_not_created_over() -> None:

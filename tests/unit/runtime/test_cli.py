@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.delta.errors import Misconfigured
+from tidegate.delta.features.page import features_page
 from tidegate.runtime import cli, cli_found, cli_service, cli_settings
 from tidegate.runtime.cli import command_for
 from tidegate.runtime.cli_service import overrides, service_app
@@ -79,6 +80,11 @@ def test_wrong_settings_end_a_service_before_it_runs(capsys: pytest.CaptureFixtu
     assert call("echo", "--set", "committer.words=x") == 2
     assert "did you mean 'word'" in capsys.readouterr().err
     assert HEARD == []
+
+
+def test_the_features_are_told_as_the_page_tells_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("features") == 0
+    assert capsys.readouterr().out == features_page()
 
 
 def test_the_version_tells_on_demand_what_is_missing_and_why(

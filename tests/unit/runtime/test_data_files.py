@@ -320,8 +320,8 @@ def test_files_out_of_reach_are_not_opened_and_rows_are_filtered() -> None:
 
 
 @pytest.fixture
-def spark_table(corpus: Path) -> Path:
-    return corpus / "tables" / "spark44" / "dates-and-timestamps-early"
+def spark_table(own_corpus: Path) -> Path:
+    return own_corpus / "tables" / "spark44" / "dates-and-timestamps-early"
 
 
 def test_int96_of_the_years_1_to_9999_is_read(spark_table: Path) -> None:

@@ -2,6 +2,7 @@ import errno
 import multiprocessing
 import os
 import re
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,6 +190,114 @@ def test_what_no_retry_cures_is_unavailable_and_says_what_to_do(
     assert store.root in str(raised.value)
     assert store.read(PATH) is None
     assert hidden_files(tmp_path / "_delta_log") == []
+
+
+def test_an_error_of_the_device_before_the_file_has_its_name_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(str(tmp_path))
+    monkeypatch.setattr(os, "fsync", failing(errno.EIO))
+    with pytest.raises(Unavailable, match="the device reports an error"):
+        store.put_if_absent(PATH, b"x", 30.0)
+    assert not (tmp_path / PATH).exists()
+    assert hidden_files(tmp_path / "_delta_log") == []
+
+
+def test_what_is_named_and_not_yet_durable_is_read_by_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("_delta_log/other", b"")
+    fsync = os.fsync
+
+    def failing_for_folders(descriptor: int) -> None:
+        if os.path.isdir(os.readlink(f"/proc/self/fd/{descriptor}")):
+            raise OSError(errno.EIO, "I/O error")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", failing_for_folders)
+    assert store.put_if_absent(PATH, b"x", 30.0) is Put.UNKNOWN
+    assert (tmp_path / PATH).exists()
+    with pytest.raises(Unavailable, match="the device reports an error"):
+        store.read(PATH)
+    with pytest.raises(Unavailable):
+        list(store.list_from("_delta_log", ""))
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert store.read(PATH) == b"x"
+    assert store.put_if_absent(PATH, b"x", 30.0) is Put.WON
+
+
+def test_the_first_listing_makes_durable_what_a_dead_writer_named_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LocalStore(str(tmp_path)).put(PATH, b"x")
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda number: synced.append(os.readlink(f"/proc/self/fd/{number}"))
+    )
+    heir = LocalStore(str(tmp_path))
+    assert len(list(heir.list_from("_delta_log", ""))) == 1
+    assert len(list(heir.list_from("_delta_log", ""))) == 1
+    assert synced == [str(tmp_path / "_delta_log")]
+
+
+def test_hidden_files_of_long_dead_writers_are_dropped(tmp_path: Path) -> None:
+    folder = tmp_path / "_delta_log"
+    folder.mkdir()
+    old, young = (folder / f".0.json.{digit * 16}.tmp" for digit in "ab")
+    other = folder / ".0.json.crc"
+    for file in (old, young, other):
+        file.write_bytes(b"")
+    for file in (old, other):
+        os.utime(file, ns=(0, 0))
+    LocalStore(str(tmp_path)).put(PATH, b"x")
+    assert sorted(hidden_files(folder)) == sorted([young.name, other.name])
+
+
+def in_a_child(attempt: Callable[[], object]) -> str:
+    """Return what a child process says of an attempt: what it came to, or how it failed."""
+    told: multiprocessing.Queue[str] = multiprocessing.get_context("fork").Queue()
+
+    def tell() -> None:
+        try:
+            told.put(str(attempt()))
+        except Unavailable as error:
+            told.put(f"{error.error_class}: {error}")
+
+    child = multiprocessing.get_context("fork").Process(target=tell)
+    child.start()
+    said = told.get(timeout=30)
+    child.join(timeout=10)
+    return said
+
+
+def test_a_write_that_the_kernel_stops_midway_leaves_nothing(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("_delta_log/_last_checkpoint", b"whole")
+
+    def write_too_much() -> Put:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))
+        return store.put_if_absent(PATH, bytes(1_000_000), 30.0)
+
+    assert "larger than may be written here" in in_a_child(write_too_much)
+    assert store.read(PATH) is None
+    assert os.listdir(tmp_path / "_delta_log") == ["_last_checkpoint"]
+
+
+def test_a_folder_that_this_user_may_not_write_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "_delta_log"
+    folder.mkdir()
+    folder.chmod(0o555)
+
+    def write_as_nobody() -> Put:
+        if os.geteuid() == 0:
+            os.seteuid(65_534)
+        return LocalStore(str(tmp_path)).put_if_absent(PATH, b"x", 30.0)
+
+    said = in_a_child(write_as_nobody)
+    assert said.startswith("Unavailable: cannot write")
+    assert "this user may not: grant the rights" in said
+    assert os.listdir(folder) == []
 
 
 def test_a_full_disk_leaves_no_torn_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,9 @@ from tidegate.delta.schema.types import (
     DOUBLE,
     INTEGER,
     LONG,
+    NANOS,
     STRING,
+    TIMESTAMP,
     TIMESTAMP_NTZ,
     VOID,
     ArrayType,
@@ -54,6 +56,16 @@ def test_numbers_widen() -> None:
     assert conform(narrow, LONG).to_pylist() == [1, None]
     assert conform(narrow, DOUBLE).to_pylist() == [1.0, None]
     assert str(conform(narrow, DecimalType(5, 1))[0].as_py()) == "1.0"
+
+
+def test_nanoseconds_are_kept_or_cut_as_the_table_says() -> None:
+    fine = pa.array([1_999], pa.timestamp("ns", "UTC"))
+    assert conform(fine, NANOS[0]) == fine
+    assert conform(fine, TIMESTAMP).cast(pa.int64()).to_pylist() == [1]
+    coarse = pa.array([1], pa.timestamp("us"))
+    assert conform(coarse, NANOS[1]).cast(pa.int64()).to_pylist() == [1_000]
+    with pytest.raises(WrongType):
+        conform(pa.array([1 << 62], pa.timestamp("us")), NANOS[1])
 
 
 def test_void_is_null_whatever_the_file_holds() -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.runtime.object_answers import Verdict, is_missing, judge
+from tidegate.runtime.object_answers import Refusal, Verdict, is_missing, judge
 
 botocore = pytest.importorskip("botocore.exceptions")
 
@@ -55,6 +55,55 @@ def test_an_answer_suggests(answer: Any, verdict: Verdict) -> None:
     assert judge(answer) is verdict
     if isinstance(answer, botocore.ClientError):
         assert judge(as_s3fs_raises(answer)) is verdict
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "verdict"),
+    [
+        (412, "conditionNotMet", Verdict.REFUSED),
+        (408, "", Verdict.UNKNOWN),
+        (409, "conflict", Verdict.UNKNOWN),
+        (429, "rateLimitExceeded", Verdict.UNKNOWN),
+        (500, "backendError", Verdict.UNKNOWN),
+        (504, "", Verdict.UNKNOWN),
+        (0, "", Verdict.UNKNOWN),
+        (400, "invalid", Verdict.FATAL),
+        (401, "authError", Verdict.FATAL),
+        (404, "NoSuchBucket", Verdict.FATAL),
+        (501, "", Verdict.FATAL),
+    ],
+)
+def test_a_bare_refusal_suggests(status: int, code: str, verdict: Verdict) -> None:
+    assert judge(Refusal(status, code, "said so")) is verdict
+    assert is_missing(Refusal(404, "notFound", ""))
+    assert not is_missing(Refusal(404, "NoSuchBucket", ""))
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "verdict"),
+    [
+        (409, "BlobAlreadyExists", Verdict.REFUSED),
+        (412, "ConditionNotMet", Verdict.REFUSED),
+        (409, "ContainerBeingDeleted", Verdict.UNKNOWN),
+        (500, "OperationTimedOut", Verdict.UNKNOWN),
+        (503, "ServerBusy", Verdict.UNKNOWN),
+        (403, "AuthenticationFailed", Verdict.FATAL),
+        (404, "ContainerNotFound", Verdict.FATAL),
+    ],
+)
+def test_an_answer_of_azure_suggests(status: int, code: str, verdict: Verdict) -> None:
+    azure = pytest.importorskip("azure.core.exceptions")
+    error = azure.HttpResponseError(message=code)
+    error.status_code, error.error_code = status, code
+    assert judge(error) is verdict
+    assert is_missing(error) is False
+
+
+def test_what_azures_client_lost_on_the_way_is_unknown() -> None:
+    azure = pytest.importorskip("azure.core.exceptions")
+    for kind in (azure.ServiceRequestError, azure.ServiceResponseError, azure.IncompleteReadError):
+        assert judge(kind(message="lost")) is Verdict.UNKNOWN
+    assert judge(azure.ClientAuthenticationError(message="no credential")) is Verdict.FATAL
 
 
 def test_a_mistake_of_ours_is_no_answer() -> None:

@@ -20,6 +20,11 @@ from tidegate.runtime.store_paths import canonical_root, checked, checked_folder
         ("s3://bucket/key/t/", "s3://bucket/key/t"),
         ("s3a://bucket/t", "s3://bucket/t"),
         ("s3n://bucket", "s3://bucket"),
+        ("gcs://bucket/t/", "gs://bucket/t"),
+        (
+            "abfs://files@account.dfs.core.windows.net/t/",
+            "abfss://files@account.dfs.core.windows.net/t",
+        ),
         ("memory://t", "memory://t"),
     ],
 )
@@ -40,7 +45,13 @@ def test_a_relative_path_begins_at_the_working_folder(
     [
         *["", "  ", "/", "file:///", "/a\0b", "/a\nb"],
         *["s3://", "s3:///t", "s3://b//t", "s3://b/../c", "s3://b/./t"],
-        *["gs://bucket/t", "hdfs://host/t"],
+        *[
+            "gs://",
+            "abfss://files/t",
+            "abfss://files@account/t",
+            "abfss://@a.dfs.core.windows.net/t",
+        ],
+        *["az://files/t", "wasbs://files@account.blob.core.windows.net/t", "hdfs://host/t"],
     ],
 )
 def test_what_is_no_place_of_its_own_is_refused(given: str) -> None:

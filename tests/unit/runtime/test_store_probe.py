@@ -1,8 +1,11 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from tidegate.runtime.log_store import Put
+from tidegate.delta.errors import Unavailable
+from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.log_store import FileStat, Put
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.store_probe import probe
 
@@ -28,6 +31,37 @@ class Forgetful(MemoryStore):
 
     def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
         return Put.UNKNOWN
+
+
+class Unconditional(MemoryStore):
+    """Takes a plain PUT only, and says so."""
+
+    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+        raise Unavailable("501 NotImplemented")
+
+
+class Tearing(MemoryStore):
+    """What is cut off stands there as far as it came, and is taken for whole afterwards."""
+
+    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+        if deadline_s < 1:
+            self.put(path, content[:100])
+            return Put.UNKNOWN
+        return super().put_if_absent(path, content, deadline_s)
+
+
+class Hiding(MemoryStore):
+    """Lists nothing."""
+
+    def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
+        yield from ()
+
+
+class Keeping(MemoryStore):
+    """Removes nothing."""
+
+    def delete(self, path: str) -> None:
+        raise Unavailable("403 Forbidden")
 
 
 class Refusing(MemoryStore):
@@ -56,6 +90,9 @@ def test_a_store_that_keeps_the_contract_passes_and_is_left_clean() -> None:
         (TornOnce, "the winner's bytes are not there"),
         (Forgetful, "unknown"),
         (Refusing, "both were told that they lost"),
+        (Unconditional, "refuses a conditional one: 501"),
+        (Tearing, "cut short left other bytes"),
+        (Hiding, "a listing does not show"),
     ],
 )
 def test_a_store_that_breaks_the_contract_is_caught(
@@ -66,3 +103,27 @@ def test_a_store_that_breaks_the_contract_is_caught(
     assert not report.passed
     assert any(said in failure for failure in report.failures)
     assert store.files == {}
+
+
+def test_what_is_wrong_each_time_is_said_once_with_how_often() -> None:
+    report = probe(Overwriting(), 20)
+    assert "both were told that they won (20 times)" in report.failures
+    assert len(report.failures) < 10
+
+
+def test_contests_may_be_held_at_the_same_time(tmp_path: Path) -> None:
+    report = probe(LocalStore(str(tmp_path)), 40, at_once=8)
+    assert report.failures == ()
+    assert (report.won, report.lost, report.unknown) == (40, 40, 0)
+    assert list(tmp_path.rglob("*.*")) == []
+
+
+def test_scratch_files_that_stay_are_said() -> None:
+    report = probe(Keeping(), 3)
+    assert any("stayed behind" in failure for failure in report.failures)
+
+
+def test_a_store_that_cannot_be_written_at_all_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "_tidegate").write_text("a file")
+    with pytest.raises(Unavailable, match="another place"):
+        probe(LocalStore(str(tmp_path)), 3)

@@ -20,6 +20,13 @@ def test_an_s3_uri_opens_the_object_store() -> None:
     assert store.root == "s3://bucket/t"
 
 
+@pytest.mark.parametrize("root", ["gs://bucket/t", "abfss://files@account.dfs.core.windows.net/t"])
+def test_the_other_clouds_open_the_object_store_and_pass_over_words_for_s3(root: str) -> None:
+    store = open_store(root, {"AWS_REGION": "eu-central-1", "google_anonymous": "true"})
+    assert isinstance(store, ObjectStore)
+    assert store.root == root
+
+
 def test_opening_touches_nothing(tmp_path: Path) -> None:
     open_store(str(tmp_path / "t"))
     assert not (tmp_path / "t").exists()

@@ -1,6 +1,7 @@
 """Spark's schema and Delta's: one JSON, so the text is the bridge."""
 
 import json
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -10,6 +11,8 @@ from pyspark.sql.types import StructType as SparkSchema
 from tidegate.delta.errors import UnsupportedFeature
 from tidegate.delta.schema.mapping import FIELD_ID, NESTED_IDS, PHYSICAL_NAME
 from tidegate.delta.schema.types import (
+    NANOS,
+    DataType,
     StructType,
     format_schema,
     holds,
@@ -20,6 +23,12 @@ from tidegate.delta.schema.widening import TYPE_CHANGES
 
 _OF_THE_TABLE: Final = frozenset({PHYSICAL_NAME, FIELD_ID, NESTED_IDS, TYPE_CHANGES})
 """What a field's metadata says of the table's own files, and not of the rows."""
+
+_FOREIGN: Final[Mapping[str, Callable[[DataType], bool]]] = {
+    "geospatial": is_geospatial,
+    "timestampNanos": lambda kind: kind in NANOS,
+}
+"""Types that Spark has no rows for, by the feature that brings them."""
 
 
 def from_spark(schema: SparkSchema) -> StructType:
@@ -33,12 +42,13 @@ def to_spark(schema: StructType) -> SparkSchema:
     Raises: UnsupportedFeature for a column whose rows Spark would not take from us.
     """
     for one in schema:
-        if holds(one.kind, is_geospatial):
-            raise UnsupportedFeature(
-                f"column {one.name!r} is of type {one.kind}, which this release does not hand to "
-                "Spark: read the table with format('delta')",
-                feature="geospatial",
-            )
+        for feature, is_foreign in _FOREIGN.items():
+            if holds(one.kind, is_foreign):
+                raise UnsupportedFeature(
+                    f"column {one.name!r} is of type {one.kind}, which this release does not hand "
+                    "to Spark: read the table with another engine",
+                    feature=feature,
+                )
     plain: dict[str, Any] = json.loads(format_schema(schema), object_hook=_of_rows)
     return SparkSchema.fromJson(plain)
 

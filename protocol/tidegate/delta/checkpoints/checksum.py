@@ -124,18 +124,19 @@ def decode(content: bytes) -> VersionChecksum:
         protocol = Protocol.model_validate(body["protocol"])
         stated = deletions.of_body(body)
         if stated is None and not _has_vectors(protocol):
-            stated = deletions.none_in(int(body["numFiles"]))
+            stated = deletions.none_in(deletions.count(body["numFiles"]))
+        stamp, txn_id = body.get("inCommitTimestampOpt"), body.get("txnId")
         return VersionChecksum(
-            int(body["tableSizeBytes"]),
-            int(body["numFiles"]),
+            deletions.count(body["tableSizeBytes"]),
+            deletions.count(body["numFiles"]),
             protocol,
             Metadata.model_validate(body["metadata"]),
             None if txns is None else {one["appId"]: Txn.model_validate(one) for one in txns},
             None
             if domains is None
             else {one["domain"]: DomainMetadata.model_validate(one) for one in domains},
-            body.get("inCommitTimestampOpt"),
-            body.get("txnId"),
+            None if stamp is None else deletions.count(stamp),
+            None if txn_id is None else str(txn_id),
             stated,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:

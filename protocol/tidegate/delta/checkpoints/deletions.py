@@ -81,17 +81,28 @@ def to_body(deletions: Deletions | None) -> dict[str, Any]:
 def of_body(body: Mapping[str, Any]) -> Deletions | None:
     """Return what the fields of a version checksum file say; None unless all of them are there.
 
-    Raises: ValueError, for a histogram of other bins.
+    Raises: ValueError, for a histogram of other bins or what is no count.
     Spec: "Deleted Record Counts Histogram Schema"
     """
     records, vectors = body.get("numDeletedRecordsOpt"), body.get("numDeletionVectorsOpt")
     histogram = body.get("deletedRecordCountsHistogramOpt")
     if records is None or vectors is None or histogram is None:
         return None
-    counts = tuple(map(int, histogram["deletedRecordCounts"]))
+    counts = tuple(map(count, histogram["deletedRecordCounts"]))
     if len(counts) != len(BINS):
         raise ValueError(f"a histogram of {len(counts)} bins")
-    return Deletions(int(records), int(vectors), counts)
+    return Deletions(count(records), count(vectors), counts)
+
+
+def count(value: Any) -> int:
+    """Return a number of a version checksum file.
+
+    Raises: ValueError, for what is no whole number from 0 to 2^63 - 1.
+    Spec: "Version Checksum File Schema"
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r} is no count")
+    return value
 
 
 def _of_actions(files: Sequence[FileAction]) -> Deletions:

@@ -56,7 +56,7 @@ def decode(content: bytes) -> LastCheckpoint | None:
     """
     try:
         text = content.decode()
-        found = json.loads(text, object_pairs_hook=_object)
+        found = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
         plain = _checked(found, text)
         fields: dict[str, Any] = {name: plain.get(wire) for wire, name in _WIRE}
         return LastCheckpoint(**fields)
@@ -67,7 +67,7 @@ def decode(content: bytes) -> LastCheckpoint | None:
 def checksum(text: str) -> str:
     """Return the MD5 of the canonical form of a JSON object, its own `checksum` left out.
 
-    Raises: ValueError for no JSON object, or one with the same key twice.
+    Raises: as `canonical`.
     Spec: "JSON checksum"
     """
     return hashlib.md5(canonical(text).encode(), usedforsecurity=False).hexdigest()
@@ -76,14 +76,23 @@ def checksum(text: str) -> str:
 def canonical(text: str) -> str:
     """Return the canonical form of a JSON object.
 
-    Raises: ValueError for no JSON object, or one with the same key twice.
+    Raises: ValueError for no JSON object, one with the same key twice, or nested too deeply.
     Spec: "JSON checksum"
     """
-    found = json.loads(text, object_pairs_hook=_object, parse_int=_Spelled, parse_float=_Spelled)
-    if not isinstance(found, dict):
-        raise ValueError("no JSON object")
-    body = {name: value for name, value in found.items() if name != CHECKSUM}
-    pairs = sorted(_leaves(body, ()), key=lambda pair: pair[0].encode())
+    try:
+        found = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_int=_Spelled,
+            parse_float=_Spelled,
+            parse_constant=_refuse,
+        )
+        if not isinstance(found, dict):
+            raise ValueError("no JSON object")
+        body = {name: value for name, value in found.items() if name != CHECKSUM}
+        pairs = sorted(_leaves(body, ()), key=lambda pair: pair[0].encode())
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     return ",".join(f"{path}={value}" for path, value in pairs)
 
 
@@ -98,6 +107,10 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("the same key twice")
     return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,7 @@ from tidegate.delta.schema.mapping import mode_of, to_physical
 from tidegate.delta.schema.types import (
     BINARY,
     BOOLEAN,
+    NANOS,
     VARIANT,
     VOID,
     DataType,
@@ -37,7 +38,7 @@ Path = tuple[str, ...]
 Build = Callable[[Path, DataType], pa.Array]
 
 _DECIMALS: Final = Context(prec=76)
-_UNBOUNDED: Final = (BOOLEAN, BINARY, VARIANT, VOID)
+_UNBOUNDED: Final = (BOOLEAN, BINARY, VARIANT, VOID, *NANOS)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from typing import Final
 
 from tidegate.delta.actions import Metadata
 from tidegate.delta.schema.types import (
+    NANOS,
     TIMESTAMP_NTZ,
     VARIANT,
     StructType,
@@ -45,17 +46,16 @@ def check_constraints(metadata: Metadata, schema: StructType) -> bool:
 
     Spec: "CHECK Constraints"
     """
-    return any(key.startswith("delta.constraints.") for key in metadata.configuration)
+    return any(key.lower().startswith("delta.constraints.") for key in metadata.configuration)
 
 
 def change_data_feed(metadata: Metadata, schema: StructType) -> bool:
-    """Return whether writers must write change data files.
+    """Return whether writers must write change data files; an old name counts without the new one.
 
     Spec: "Writer Requirements for AddCDCFile"
     """
-    return _is_true(metadata, "delta.enableChangeDataFeed") or _is_true(
-        metadata, "delta.enableChangeDataCapture"
-    )
+    new, old = "delta.enableChangeDataFeed", "delta.enableChangeDataCapture"
+    return _is_true(metadata, new if new in metadata.configuration else old)
 
 
 def generated_columns(metadata: Metadata, schema: StructType) -> bool:
@@ -128,6 +128,14 @@ def timestamp_ntz(metadata: Metadata, schema: StructType) -> bool:
     return holds(schema, lambda kind: kind == TIMESTAMP_NTZ)
 
 
+def timestamp_nanos(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether a column is a timestamp in nanoseconds.
+
+    Spec: "Primitive Types", except that the specification does not list these yet.
+    """
+    return holds(schema, lambda kind: kind in NANOS)
+
+
 def variant_type(metadata: Metadata, schema: StructType) -> bool:
     """Return whether a column holds variants.
 
@@ -158,6 +166,34 @@ def type_changes(metadata: Metadata, schema: StructType) -> bool:
     Spec: "Type Change Metadata"
     """
     return _any_field_has(schema, "delta.typeChanges")
+
+
+def type_widening(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether writers may widen the types of columns.
+
+    Spec: "Type Widening"
+    """
+    return _is_true(metadata, "delta.enableTypeWidening")
+
+
+def partitions_in_files(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether data files must hold the partition columns too.
+
+    Spec: "Data Files", except that the feature is proposed and not part of the specification yet.
+    """
+    return _is_true(metadata, "delta.enableMaterializePartitionColumnsFeature")
+
+
+def redirected(feature: str) -> Callable[[Metadata, StructType], bool]:
+    """Return the predicate of a table that is being moved, or has been.
+
+    Spec: "Table Features", except that redirected tables are no part of the specification.
+    """
+
+    def active(metadata: Metadata, schema: StructType) -> bool:
+        return f"delta.{feature}" in metadata.configuration
+
+    return active
 
 
 def deletion_vectors(metadata: Metadata, schema: StructType) -> bool:

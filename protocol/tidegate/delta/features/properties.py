@@ -1,59 +1,234 @@
-"""Table properties: typed, validated, with Delta's defaults."""
+"""Every table property of the specification and of delta-spark, with Delta's defaults."""
 
 import difflib
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
-from tidegate.delta.actions import Metadata
 from tidegate.delta.errors import InvalidRequest
-
-T = TypeVar("T")
-
-_UNITS_MS: Final = {
-    "millisecond": 1,
-    "second": 1_000,
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": 86_400_000,
-    "week": 604_800_000,
-}
-_TERM: Final = re.compile(r"(-?\d+)\s+([a-z]+?)s?(?:\s+|$)")
-_PAGE_VERSION: Final = re.compile(r"^(1\.0\.0|2\.\d+\.\d+)$")
-_BACKTICKED: Final = re.compile(r"`((?:[^`]|``)+)`|([^.,`\s]+)")
+from tidegate.delta.features.intervals import interval_ms
+from tidegate.delta.features.property import Property
+from tidegate.delta.features.texts import (
+    LONG_BITS,
+    any_case,
+    boolean,
+    column_list,
+    formats,
+    page_format,
+    string_map,
+    whole,
+    word,
+)
 
 CODECS: Final = frozenset({"uncompressed", "none", "snappy", "gzip", "lz4", "lz4_raw", "zstd"})
 
+_INTERVAL: Final = "an interval such as '30 days', without months and years"
+_POSITIVE: Final = "a positive whole number"
+_NUMBER: Final = "a whole number"
+_TEXT: Final = "a text"
+_LONG_MIN: Final = -(2**63)
 
-@dataclass(frozen=True)
-class Property(Generic[T]):
-    """A property of a table: its key, what it is when absent, how its text is read.
 
-    Spec: "Table Properties"
-    """
+def _flag(key: str, *, default: bool = False, enables: str = "") -> Property[bool]:
+    return Property(f"delta.{key}", default, boolean, "true or false", enables=enables)
 
-    key: str
-    default: T
-    read: Callable[[str], T]
-    expected: str
 
-    def __call__(self, metadata: Metadata) -> T:
-        """Return the property's value. Raises: InvalidRequest for text that is none."""
-        return self.of(metadata.configuration)
+def _choice(key: str, enables: str = "") -> Property[bool | None]:
+    return Property(f"delta.{key}", None, boolean, "true or false", enables=enables)
 
-    def of(self, configuration: Mapping[str, str]) -> T:
-        """Return the property's value. Raises: InvalidRequest for text that is none."""
-        text = configuration.get(self.key)
-        if text is None:
-            return self.default
-        try:
-            return self.read(text)
-        except ValueError as error:
-            raise InvalidRequest(
-                f"table property {self.key!r} is {text!r}; expected {self.expected}: set it anew",
-                error_class="InvalidTableProperty",
-            ) from error
+
+def _interval(key: str, default: str) -> Property[int]:
+    return Property(f"delta.{key}", interval_ms(default), interval_ms, _INTERVAL, "ms")
+
+
+def _text(key: str, enables: str = "") -> Property[str | None]:
+    return Property(f"delta.{key}", None, str, _TEXT, enables=enables)
+
+
+def _number(key: str, default: int, least: int, expected: str, unit: str) -> Property[int]:
+    return Property(f"delta.{key}", default, whole(least), expected, unit)
+
+
+def _known(key: str, read: Callable[[str], int], expected: str, unit: str) -> Property[int | None]:
+    return Property(f"delta.{key}", None, read, expected, unit)
+
+
+def _map(key: str) -> Property[Mapping[str, str]]:
+    return Property(f"delta.{key}", {}, string_map, "a JSON object of strings")
+
+
+append_only: Final = _flag("appendOnly", enables="appendOnly")
+change_feed_enabled: Final = Property(
+    "delta.enableChangeDataFeed",
+    default=False,
+    read=boolean,
+    expected="true or false",
+    enables="changeDataFeed",
+    older=("delta.enableChangeDataCapture",),
+)
+deletion_vectors_enabled: Final = _flag("enableDeletionVectors", enables="deletionVectors")
+in_commit_timestamps_enabled: Final = _flag("enableInCommitTimestamps", enables="inCommitTimestamp")
+row_tracking_enabled: Final = _flag("enableRowTracking", enables="rowTracking")
+row_tracking_suspended: Final = _flag("rowTrackingSuspended")
+type_widening_enabled: Final = _flag("enableTypeWidening", enables="typeWidening")
+variant_shredding_enabled: Final = _flag("enableVariantShredding", enables="variantShredding")
+iceberg_compat_v1_enabled: Final = _choice("enableIcebergCompatV1", "icebergCompatV1")
+iceberg_compat_v2_enabled: Final = _choice("enableIcebergCompatV2", "icebergCompatV2")
+iceberg_compat_v3_enabled: Final = _choice("enableIcebergCompatV3", "icebergCompatV3")
+partitions_in_files_enabled: Final = _choice(
+    "enableMaterializePartitionColumnsFeature", "materializePartitionColumns"
+)
+symlink_manifests_enabled: Final = _flag("compatibility.symlinkFormatManifest.enabled")
+log_cleanup_enabled: Final = _flag("enableExpiredLogCleanup", default=True)
+checkpoint_stats_as_json: Final = _flag("checkpoint.writeStatsAsJson", default=True)
+checkpoint_stats_as_struct: Final = _flag("checkpoint.writeStatsAsStruct", default=True)
+random_prefixes: Final = _flag("randomizeFilePrefixes")
+partitions_in_files: Final = _choice("writePartitionColumnsToParquet")
+
+log_retention_ms: Final = _interval("logRetentionDuration", "interval 30 days")
+tombstone_retention_ms: Final = _interval("deletedFileRetentionDuration", "interval 1 week")
+checkpoint_retention_ms: Final = _interval("checkpointRetentionDuration", "interval 2 days")
+truncated_retention_ms: Final = _interval(
+    "dropFeatureTruncateHistory.retentionDuration", "interval 24 hours"
+)
+txn_retention_ms: Final = _known("setTransactionRetentionDuration", interval_ms, _INTERVAL, "ms")
+
+checkpoint_interval: Final = _number("checkpointInterval", 10, 1, _POSITIVE, "commits")
+random_prefix_length: Final = _number("randomPrefixLength", 2, 1, _POSITIVE, "characters")
+num_indexed_columns: Final = _number(
+    "dataSkippingNumIndexedCols", 32, -1, "a whole number from -1", "columns"
+)
+string_prefix_length: Final = _number(
+    "dataSkippingStringPrefixLength", 32, 0, "a whole number from 0", "characters"
+)
+checkpoint_protection_version: Final = Property(
+    "delta.requireCheckpointProtectionBeforeVersion",
+    0,
+    whole(0, LONG_BITS),
+    "a version",
+    "version",
+)
+ict_enablement_version: Final = _known(
+    "inCommitTimestampEnablementVersion", whole(0, LONG_BITS), "a version", "version"
+)
+ict_enablement_timestamp_ms: Final = _known(
+    "inCommitTimestampEnablementTimestamp", whole(_LONG_MIN, LONG_BITS), "a time in ms", "ms"
+)
+max_column_id: Final = Property(
+    "delta.columnMapping.maxColumnId", 0, whole(_LONG_MIN, LONG_BITS), _NUMBER, settable=False
+)
+
+stats_columns: Final[Property[tuple[tuple[str, ...], ...] | None]] = Property(
+    "delta.dataSkippingStatsColumns", None, column_list, "a list of columns such as 'a, b.c'"
+)
+isolation_level: Final = Property(
+    "delta.isolationLevel",
+    "Serializable",
+    any_case(("Serializable", "WriteSerializable")),
+    "Serializable or WriteSerializable",
+)
+checkpoint_policy: Final = Property(
+    "delta.checkpointPolicy",
+    "classic",
+    word(("classic", "v2")),
+    "classic or v2",
+    enables="v2Checkpoint",
+)
+column_mapping_mode: Final = Property(
+    "delta.columnMapping.mode",
+    "none",
+    any_case(("none", "name", "id")),
+    "none, name or id",
+    enables="columnMapping",
+)
+compression_codec: Final = Property(
+    "delta.parquet.compression.codec",
+    "zstd",
+    any_case(CODECS),
+    f"one of {', '.join(sorted(CODECS))}",
+)
+page_version: Final = Property(
+    "delta.parquet.format.version", "1.0.0", page_format, "1.0.0 or 2.MINOR.PATCH"
+)
+universal_formats: Final[Property[tuple[str, ...]]] = Property(
+    "delta.universalFormat.enabledFormats", (), formats, "iceberg, hudi or both"
+)
+row_id_column: Final = _text("rowTracking.materializedRowIdColumnName")
+row_commit_version_column: Final = _text("rowTracking.materializedRowCommitVersionColumnName")
+commit_coordinator: Final = _text(
+    "coordinatedCommits.commitCoordinator-preview", "coordinatedCommits-preview"
+)
+
+ALL: Final[tuple[Property[Any], ...]] = (
+    append_only,
+    change_feed_enabled,
+    deletion_vectors_enabled,
+    in_commit_timestamps_enabled,
+    row_tracking_enabled,
+    row_tracking_suspended,
+    type_widening_enabled,
+    variant_shredding_enabled,
+    iceberg_compat_v1_enabled,
+    iceberg_compat_v2_enabled,
+    iceberg_compat_v3_enabled,
+    partitions_in_files_enabled,
+    symlink_manifests_enabled,
+    log_cleanup_enabled,
+    checkpoint_stats_as_json,
+    checkpoint_stats_as_struct,
+    random_prefixes,
+    partitions_in_files,
+    log_retention_ms,
+    tombstone_retention_ms,
+    checkpoint_retention_ms,
+    truncated_retention_ms,
+    txn_retention_ms,
+    checkpoint_interval,
+    random_prefix_length,
+    num_indexed_columns,
+    string_prefix_length,
+    checkpoint_protection_version,
+    ict_enablement_version,
+    ict_enablement_timestamp_ms,
+    max_column_id,
+    stats_columns,
+    isolation_level,
+    checkpoint_policy,
+    column_mapping_mode,
+    compression_codec,
+    page_version,
+    universal_formats,
+    row_id_column,
+    row_commit_version_column,
+    commit_coordinator,
+    _flag("enableFullRetentionRollback", default=True),
+    _flag("universalFormat.iceberg.atomicConversion.supported"),
+    _flag("castIcebergTimeType"),
+    _flag("ignoreIcebergBucketPartition"),
+    _choice("autoOptimize"),
+    _choice("autoOptimize.autoCompact"),
+    _choice("autoOptimize.optimizeWrite"),
+    _interval("sampleRetentionDuration", "interval 7 days"),
+    _map("coordinatedCommits.commitCoordinatorConf-preview"),
+    _map("coordinatedCommits.tableConf-preview"),
+    _text("redirectReaderWriter-preview", "redirectReaderWriter-preview"),
+    _text("redirectWriterOnly-preview", "redirectWriterOnly-preview"),
+)
+"""Every property with a meaning in the specification or in delta-spark; last what we only keep."""
+
+OLDER: Final[Mapping[str, Property[Any]]] = {key: one for one in ALL for key in one.older}
+"""Keys that stand in for a property where its own is absent."""
+
+INSTRUCTIONS: Final = (
+    "delta.minReaderVersion",
+    "delta.minWriterVersion",
+    "delta.ignoreProtocolDefaults",
+)
+FEATURE_PREFIX: Final = "delta.feature."
+CONSTRAINT_PREFIX: Final = "delta.constraints."
+UNIVERSAL_PREFIX: Final = "delta.universalformat.config."
+
+OF_OTHERS: Final = frozenset({"delta.targetFileSize", "delta.tuneFileSizesForRewrites"})
+"""Properties that other engines obey: any text is kept."""
 
 
 def validate(configuration: Mapping[str, str]) -> None:
@@ -62,8 +237,22 @@ def validate(configuration: Mapping[str, str]) -> None:
     Raises: InvalidRequest, naming the first property with a value it can't have.
     Spec: "Table Properties"
     """
+    for _, error in wrong_values(configuration):
+        raise error
+
+
+def wrong_values(configuration: Mapping[str, str]) -> Iterator[tuple[str, InvalidRequest]]:
+    """Yield each property with a value that it can't have, and what is to be said of it.
+
+    Spec: "Table Properties"
+    """
     for one in ALL:
-        one.of(configuration)
+        for key in (one.key, *one.older):
+            if key in configuration:
+                try:
+                    one.of({key: configuration[key]})
+                except InvalidRequest as error:
+                    yield key, error
 
 
 def check_names(configuration: Mapping[str, str]) -> None:
@@ -73,15 +262,15 @@ def check_names(configuration: Mapping[str, str]) -> None:
     Raises: InvalidRequest (`DELTA_UNKNOWN_CONFIGURATION`), with the nearest name.
     Spec: "Table Properties"
     """
-    known = {key.lower(): key for key in (*(one.key for one in ALL), *READ_ELSEWHERE)}
+    known = {key.lower(): key for key in (*(one.key for one in ALL), *OLDER, *OF_OTHERS)}
     for key in configuration:
         name = key.lower()
         if not name.startswith("delta.") or known.get(name) == key:
             continue
-        if key.startswith(_FEATURES):
+        if key.startswith((CONSTRAINT_PREFIX, FEATURE_PREFIX, UNIVERSAL_PREFIX)):
             continue
         remedy = "leave it out"
-        if name.startswith(_PROTOCOL):
+        if name in map(str.lower, INSTRUCTIONS):
             remedy = "leave it out: a table's protocol follows from its features"
         elif near := difflib.get_close_matches(name, known, 1, 0.7):
             remedy = f"did you mean {known[near[0]]!r}?"
@@ -89,200 +278,3 @@ def check_names(configuration: Mapping[str, str]) -> None:
             f"{key!r} is no table property that this release knows; {remedy}",
             error_class="DELTA_UNKNOWN_CONFIGURATION",
         )
-
-
-def interval_ms(text: str) -> int:
-    """Return how long an interval such as `interval 1 week` is, in ms.
-
-    Raises: ValueError for months, years, negative intervals and what is no interval.
-    Spec: "Table Properties"
-    """
-    rest = text.strip().lower().removeprefix("interval").strip()
-    total, end = 0, 0
-    for term in _TERM.finditer(rest):
-        if term.start() != end or term[2] not in _UNITS_MS:
-            raise ValueError(f"{text!r} is no interval of days or shorter units")
-        total, end = total + int(term[1]) * _UNITS_MS[term[2]], term.end()
-    if not rest or end != len(rest) or total < 0:
-        raise ValueError(f"{text!r} is no interval of days or shorter units")
-    return total
-
-
-def column_list(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return the column paths of a list such as ``a, b.c, `d.e` ``.
-
-    Raises: ValueError for what is no list of columns.
-    Spec: "Table Properties"
-    """
-    columns: list[tuple[str, ...]] = []
-    position = 0
-    while position <= len(text) and text.strip():
-        path, position = _column(text, position)
-        columns.append(path)
-    return tuple(columns)
-
-
-def _column(text: str, start: int) -> tuple[tuple[str, ...], int]:
-    path: list[str] = []
-    position = start
-    while True:
-        position += len(text[position:]) - len(text[position:].lstrip())
-        match = _BACKTICKED.match(text, position)
-        if match is None:
-            raise ValueError(f"{text!r} is no list of columns")
-        path.append(match[1].replace("``", "`") if match[1] else match[2])
-        rest = text[match.end() :].lstrip()
-        position = len(text) - len(rest)
-        if not rest or rest[0] == ",":
-            return tuple(path), position + 1
-        if rest[0] != ".":
-            raise ValueError(f"{text!r} is no list of columns")
-        position += 1
-
-
-def _boolean(text: str) -> bool:
-    word = text.strip().lower()
-    if word not in ("true", "false"):
-        raise ValueError(f"{text!r} is neither true nor false")
-    return word == "true"
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        number = int(text)
-        if number < least:
-            raise ValueError(f"{number} is less than {least}")
-        return number
-
-    return read
-
-
-def _word(words: Mapping[str, str]) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text.strip().lower() not in words:
-            raise ValueError(f"{text!r} is none of {sorted(words.values())}")
-        return words[text.strip().lower()]
-
-    return read
-
-
-def _page_version(text: str) -> str:
-    if not _PAGE_VERSION.match(text):
-        raise ValueError(f"{text!r} is no page format version")
-    return text
-
-
-def _flag(key: str, *, default: bool) -> Property[bool]:
-    return Property(key, default, _boolean, "true or false")
-
-
-def _interval(key: str, default: str) -> Property[int]:
-    return Property(key, interval_ms(default), interval_ms, "an interval such as '30 days'")
-
-
-_LEVELS: Final = {"serializable": "Serializable", "writeserializable": "WriteSerializable"}
-
-append_only: Final = _flag("delta.appendOnly", default=False)
-change_feed_enabled: Final = _flag("delta.enableChangeDataFeed", default=False)
-in_commit_timestamps_enabled: Final = _flag("delta.enableInCommitTimestamps", default=False)
-checkpoint_stats_as_json: Final = _flag("delta.checkpoint.writeStatsAsJson", default=True)
-checkpoint_stats_as_struct: Final = _flag("delta.checkpoint.writeStatsAsStruct", default=True)
-log_cleanup_enabled: Final = _flag("delta.enableExpiredLogCleanup", default=True)
-random_prefixes: Final = _flag("delta.randomizeFilePrefixes", default=False)
-log_retention_ms: Final = _interval("delta.logRetentionDuration", "interval 30 days")
-tombstone_retention_ms: Final = _interval("delta.deletedFileRetentionDuration", "interval 1 week")
-
-txn_retention_ms: Final[Property[int | None]] = Property(
-    "delta.setTransactionRetentionDuration", None, interval_ms, "an interval such as '30 days'"
-)
-checkpoint_interval: Final = Property(
-    "delta.checkpointInterval", 10, _at_least(1), "a positive whole number"
-)
-isolation_level: Final = Property(
-    "delta.isolationLevel", "Serializable", _word(_LEVELS), "Serializable or WriteSerializable"
-)
-checkpoint_policy: Final = Property(
-    "delta.checkpointPolicy", "classic", _word({"classic": "classic", "v2": "v2"}), "classic or v2"
-)
-num_indexed_columns: Final = Property(
-    "delta.dataSkippingNumIndexedCols", 32, _at_least(-1), "a whole number from -1"
-)
-stats_columns: Final[Property[tuple[tuple[str, ...], ...] | None]] = Property(
-    "delta.dataSkippingStatsColumns", None, column_list, "a list of columns such as 'a, b.c'"
-)
-string_prefix_length: Final = Property(
-    "delta.dataSkippingStringPrefixLength", 32, _at_least(0), "a whole number from 0"
-)
-column_mapping_mode: Final = Property(
-    "delta.columnMapping.mode",
-    "none",
-    _word({"none": "none", "name": "name", "id": "id"}),
-    "none, name or id",
-)
-compression_codec: Final = Property(
-    "delta.parquet.compression.codec",
-    "zstd",
-    _word({name: name for name in CODECS}),
-    f"one of {', '.join(sorted(CODECS))}",
-)
-page_version: Final = Property(
-    "delta.parquet.format.version", "1.0.0", _page_version, "1.0.0 or 2.MINOR.PATCH"
-)
-ict_enablement_version: Final[Property[int | None]] = Property(
-    "delta.inCommitTimestampEnablementVersion", None, _at_least(0), "a version"
-)
-ict_enablement_timestamp_ms: Final[Property[int | None]] = Property(
-    "delta.inCommitTimestampEnablementTimestamp", None, int, "a time in ms"
-)
-
-ALL: Final[tuple[Property[Any], ...]] = (
-    append_only,
-    change_feed_enabled,
-    in_commit_timestamps_enabled,
-    checkpoint_stats_as_json,
-    checkpoint_stats_as_struct,
-    log_cleanup_enabled,
-    random_prefixes,
-    log_retention_ms,
-    tombstone_retention_ms,
-    txn_retention_ms,
-    checkpoint_interval,
-    isolation_level,
-    checkpoint_policy,
-    num_indexed_columns,
-    stats_columns,
-    string_prefix_length,
-    column_mapping_mode,
-    compression_codec,
-    page_version,
-    ict_enablement_version,
-    ict_enablement_timestamp_ms,
-)
-
-READ_ELSEWHERE: Final = frozenset(
-    {
-        "delta.autoOptimize",
-        "delta.autoOptimize.autoCompact",
-        "delta.autoOptimize.optimizeWrite",
-        "delta.checkpointRetentionDuration",
-        "delta.columnMapping.maxColumnId",
-        "delta.columnMapping.mode",
-        "delta.coordinatedCommits.commitCoordinator-preview",
-        "delta.enableChangeDataCapture",
-        "delta.enableDeletionVectors",
-        "delta.enableFullRetentionRollback",
-        "delta.enableIcebergCompatV1",
-        "delta.enableIcebergCompatV2",
-        "delta.enableIcebergCompatV3",
-        "delta.enableRowTracking",
-        "delta.enableTypeWidening",
-        "delta.enableVariantShredding",
-        "delta.randomPrefixLength",
-        "delta.sampleRetentionDuration",
-        "delta.targetFileSize",
-        "delta.tuneFileSizesForRewrites",
-    }
-)
-"""Properties that turn features on, which are judged as features, or that other engines obey."""
-_FEATURES: Final = ("delta.constraints.", "delta.feature.")
-_PROTOCOL: Final = ("delta.minreaderversion", "delta.minwriterversion")

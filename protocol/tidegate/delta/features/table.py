@@ -1,121 +1,176 @@
-"""The one table of features: what we read, what we write, what we refuse by name.
+"""The one table of features: what we read, write and refuse by name, and what Delta says of each.
 
-A feature is *supported* by a table when its protocol lists or implies it, and *active* when its
-metadata uses it. `INACTIVE` means that nothing is asked of us until the metadata uses the feature.
+A row says when a table uses the feature, what happens when it is listed or dropped, and which other
+features it needs; `arithmetic.LEGACY` says which versions imply it. `docs/features.md` is made of
+it.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tidegate.delta.actions import Metadata, Protocol
-from tidegate.delta.errors import UnsupportedFeature
+from tidegate.delta.errors import BrokenLog, UnsupportedFeature
 from tidegate.delta.features import activity
 from tidegate.delta.features.arithmetic import (
-    READER_FEATURES_VERSION,
     WRITER_FEATURES_VERSION,
     check_shape,
     reader_features,
     writer_features,
 )
+from tidegate.delta.features.feature import PREVIEWS, Feature, Kind, Support, Trait
 from tidegate.delta.schema.mapping import check_mapped
 from tidegate.delta.schema.types import StructType, parse_schema
 from tidegate.delta.schema.widening import check_widened
 
-
-class Support(Enum):
-    """How far we go with a feature.
-
-    Spec: "Supported Features"
-    """
-
-    YES = "yes"
-    INACTIVE = "while inactive"
-    NO = "no"
-
-
-Active = Callable[[Metadata, StructType], bool]
-
-
-@dataclass(frozen=True)
-class Feature:
-    """A row of the table: `capability` says in words what a release must learn to support it.
-
-    Spec: "Valid Feature Names in Table Features"
-    """
-
-    name: str
-    capability: str
-    reads: Support
-    writes: Support
-    active: Active = activity.never
-    reader_writer: bool = False
-
-
-def _writer(name: str, capability: str, writes: Support, active: Active) -> Feature:
-    return Feature(name, capability, Support.YES, writes, active)
-
-
-def _both(
-    name: str,
-    capability: str,
-    reads: Support = Support.NO,
-    writes: Support = Support.NO,
-    active: Active = activity.never,
-) -> Feature:
-    return Feature(name, capability, reads, writes, active, reader_writer=True)
-
+__all__ = (
+    "FEATURES",
+    "Feature",
+    "Support",
+    "check_readable",
+    "check_writable",
+    "closure",
+    "unlisted_features",
+)
 
 _YES, _INACTIVE, _NO = Support.YES, Support.INACTIVE, Support.NO
+_WRITERS, _BOTH = Kind.WRITER, Kind.READER_WRITER
+_BY_HAND, _ITSELF, _NEW = Trait.NOTHING, Trait.ENABLES_ITSELF, Trait.ENABLES_NEW
+_DROPS, _TRACES, _FAILS = Trait.REMOVABLE, Trait.LEAVES_TRACES, Trait.FAILS_CONCURRENT
 
+# Name, what it is, who must know it, whether we read and write it; how a table uses it; what
+# happens when it is listed or dropped, and what it needs.
+# fmt: off
 _ROWS: Final = (
-    _writer("appendOnly", "append-only tables", _YES, activity.append_only),
-    _writer("invariants", "column invariants", _INACTIVE, activity.invariants),
-    _writer("checkConstraints", "CHECK constraints", _INACTIVE, activity.check_constraints),
-    _writer("changeDataFeed", "writing change data files", _INACTIVE, activity.change_data_feed),
-    _writer("generatedColumns", "generated columns", _INACTIVE, activity.generated_columns),
-    _writer("identityColumns", "identity columns", _INACTIVE, activity.identity_columns),
-    _writer("allowColumnDefaults", "column defaults", _INACTIVE, activity.column_defaults),
-    _writer("inCommitTimestamp", "in-commit timestamps", _INACTIVE, activity.in_commit_timestamps),
-    _writer("rowTracking", "row tracking", _NO, activity.row_tracking),
-    _writer("domainMetadata", "domain metadata", _NO, activity.never),
-    _writer("clustering", "clustered tables", _NO, activity.never),
-    _writer("checkpointProtection", "checkpoint protection", _NO, activity.never),
-    _writer("materializePartitionColumns", "partition columns in files", _NO, activity.never),
-    _writer("icebergCompatV1", "Iceberg compatibility", _INACTIVE, activity.iceberg_compat("V1")),
-    _writer("icebergCompatV2", "Iceberg compatibility", _INACTIVE, activity.iceberg_compat("V2")),
-    _writer("icebergCompatV3", "Iceberg compatibility", _INACTIVE, activity.iceberg_compat("V3")),
-    _writer("icebergWriterCompatV1", "Iceberg compatibility", _NO, activity.never),
-    _writer("icebergWriterCompatV3", "Iceberg compatibility", _NO, activity.never),
-    _writer("collations", "collations", _NO, activity.never),
-    _writer("collations-preview", "collations", _NO, activity.never),
-    _writer("redirectWriterOnly-preview", "redirected tables", _NO, activity.never),
-    Feature(
-        "coordinatedCommits-preview",
-        "commits through a coordinator",
-        _INACTIVE,
-        _NO,
-        activity.coordinated_commits,
-    ),
-    _both("timestampNtz", "timestamps without a zone", _YES, _YES, activity.timestamp_ntz),
-    _both("vacuumProtocolCheck", "the protocol check of VACUUM", _YES, _YES),
-    _both("columnMapping", "column mapping", _YES, _INACTIVE, activity.column_mapping),
-    _both("typeWidening", "widened column types", _YES, _INACTIVE, activity.type_changes),
-    _both("typeWidening-preview", "widened column types", _YES, _NO, activity.type_changes),
-    _both("deletionVectors", "deletion vectors", _YES, _YES, activity.deletion_vectors),
-    _both("v2Checkpoint", "V2 checkpoints", _YES, active=activity.v2_checkpoints),
-    _both("variantType", "the variant type", _YES, _NO, activity.variant_type),
-    _both("variantType-preview", "the variant type", _YES),
-    _both("variantShredding", "shredded variants", _YES, _NO, activity.variant_shredding),
-    _both("variantShredding-preview", "shredded variants", _YES),
-    _both("catalogManaged", "catalog-managed tables"),
-    _both("catalogOwned-preview", "catalog-managed tables"),
-    _both("geospatial", "geometry and geography types", _YES, _NO, activity.geospatial),
-    _both("timestampNanos", "timestamps in nanoseconds"),
-    _both("redirectReaderWriter-preview", "redirected tables"),
-    _both("adaptiveMetadata-preview", "adaptive metadata"),
+    Feature("appendOnly", "append-only tables", _WRITERS, _YES, _YES,
+            activity.append_only, "`delta.appendOnly` is true",
+            _ITSELF),
+    Feature("invariants", "column invariants", _WRITERS, _YES, _INACTIVE,
+            activity.invariants, "a column has `delta.invariants`",
+            _ITSELF | _FAILS),
+    Feature("checkConstraints", "CHECK constraints", _WRITERS, _YES, _INACTIVE,
+            activity.check_constraints, "there is a `delta.constraints.NAME`",
+            _ITSELF | _DROPS | _FAILS),
+    Feature("changeDataFeed", "writing change data files", _WRITERS, _YES, _INACTIVE,
+            activity.change_data_feed, "`delta.enableChangeDataFeed` is true",
+            _ITSELF),
+    Feature("generatedColumns", "generated columns", _WRITERS, _YES, _INACTIVE,
+            activity.generated_columns, "a column has `delta.generationExpression`",
+            _ITSELF | _FAILS),
+    Feature("identityColumns", "identity columns", _WRITERS, _YES, _INACTIVE,
+            activity.identity_columns, "a column has `delta.identity.start`",
+            _ITSELF | _FAILS),
+    Feature("allowColumnDefaults", "column defaults", _WRITERS, _YES, _INACTIVE,
+            activity.column_defaults, "a column has `CURRENT_DEFAULT`",
+            _FAILS),
+    Feature("inCommitTimestamp", "in-commit timestamps", _WRITERS, _YES, _INACTIVE,
+            activity.in_commit_timestamps, "`delta.enableInCommitTimestamps` is true",
+            _ITSELF | _DROPS),
+    Feature("rowTracking", "row tracking", _WRITERS, _YES, _NO,
+            activity.row_tracking, "`delta.enableRowTracking` is true",
+            _ITSELF | _DROPS, ("domainMetadata",)),
+    Feature("domainMetadata", "domain metadata", _WRITERS, _YES, _NO,
+            activity.never, "the log has a live domain",
+            _DROPS),
+    Feature("clustering", "clustered tables", _WRITERS, _YES, _NO,
+            activity.never, "the log has the domain `delta.clustering`",
+            _FAILS, ("domainMetadata",)),
+    Feature("checkpointProtection", "checkpoint protection", _WRITERS, _YES, _NO,
+            activity.never, "`delta.requireCheckpointProtectionBeforeVersion` is above 0",
+            _DROPS | _FAILS),
+    Feature("materializePartitionColumns", "partition columns in files", _WRITERS, _YES, _NO,
+            activity.partitions_in_files,
+            "`delta.enableMaterializePartitionColumnsFeature` is true",
+            _ITSELF | _DROPS | _FAILS),
+    Feature("icebergCompatV1", "Iceberg compatibility", _WRITERS, _YES, _INACTIVE,
+            activity.iceberg_compat("V1"), "`delta.enableIcebergCompatV1` is true",
+            _ITSELF, ("columnMapping",)),
+    Feature("icebergCompatV2", "Iceberg compatibility", _WRITERS, _YES, _INACTIVE,
+            activity.iceberg_compat("V2"), "`delta.enableIcebergCompatV2` is true",
+            _ITSELF, ("columnMapping",)),
+    Feature("icebergCompatV3", "Iceberg compatibility", _WRITERS, _YES, _INACTIVE,
+            activity.iceberg_compat("V3"), "`delta.enableIcebergCompatV3` is true",
+            _ITSELF, ("columnMapping", "rowTracking")),
+    Feature("icebergWriterCompatV1", "Iceberg compatibility", _WRITERS, _YES, _NO,
+            activity.never, "`delta.enableIcebergWriterCompatV1` is true",
+            _FAILS, ("icebergCompatV2",)),
+    Feature("icebergWriterCompatV3", "Iceberg compatibility", _WRITERS, _YES, _NO,
+            activity.never, "`delta.enableIcebergWriterCompatV3` is true",
+            _FAILS, ("icebergCompatV3",)),
+    Feature("collations", "collations", _WRITERS, _YES, _NO,
+            activity.never, "a column has `__COLLATIONS`",
+            _FAILS, ("domainMetadata",)),
+    Feature("collations-preview", "collations", _WRITERS, _YES, _NO,
+            activity.never, "a column has `__COLLATIONS`",
+            _FAILS, ("domainMetadata",)),
+    Feature("columnMappingUsageTracking", "the record of column mapping", _WRITERS, _YES, _NO,
+            activity.never, "its protocol lists it",
+            _FAILS, ("columnMapping",)),
+    Feature("redirectWriterOnly-preview", "redirected tables", _WRITERS, _YES, _NO,
+            activity.redirected("redirectWriterOnly-preview"),
+            "`delta.redirectWriterOnly-preview` is set",
+            _ITSELF | _DROPS | _FAILS),
+    Feature("coordinatedCommits-preview", "commits through a coordinator", _WRITERS, _INACTIVE, _NO,
+            activity.coordinated_commits,
+            "`delta.coordinatedCommits.commitCoordinator-preview` is set",
+            _ITSELF | _DROPS | _FAILS, ("inCommitTimestamp", "vacuumProtocolCheck")),
+    Feature("timestampNtz", "timestamps without a zone", _BOTH, _YES, _YES,
+            activity.timestamp_ntz, "a column holds `timestamp_ntz`",
+            _NEW),
+    Feature("vacuumProtocolCheck", "the protocol check of VACUUM", _BOTH, _YES, _YES,
+            activity.never, "its protocol lists it",
+            _DROPS | _TRACES),
+    Feature("columnMapping", "column mapping", _BOTH, _YES, _INACTIVE,
+            activity.column_mapping, "`delta.columnMapping.mode` is name or id",
+            _ITSELF | _DROPS | _TRACES),
+    Feature("typeWidening", "widened column types", _BOTH, _YES, _INACTIVE,
+            activity.type_changes, "`delta.enableTypeWidening` is true",
+            _ITSELF | _DROPS | _TRACES, (), activity.type_widening),
+    Feature("typeWidening-preview", "widened column types", _BOTH, _YES, _NO,
+            activity.type_changes, "a column has `delta.typeChanges`",
+            _DROPS | _TRACES),
+    Feature("deletionVectors", "deletion vectors", _BOTH, _YES, _YES,
+            activity.deletion_vectors, "`delta.enableDeletionVectors` is true",
+            _ITSELF | _DROPS | _TRACES),
+    Feature("v2Checkpoint", "V2 checkpoints", _BOTH, _YES, _NO,
+            activity.v2_checkpoints, "`delta.checkpointPolicy` is v2",
+            _ITSELF | _DROPS | _TRACES),
+    Feature("variantType", "the variant type", _BOTH, _YES, _NO,
+            activity.variant_type, "a column holds `variant`",
+            _ITSELF | _FAILS),
+    Feature("variantType-preview", "the variant type", _BOTH, _YES, _NO,
+            activity.never, "a column holds `variant`",
+            _FAILS),
+    Feature("variantShredding", "shredded variants", _BOTH, _YES, _NO,
+            activity.variant_shredding, "`delta.enableVariantShredding` is true",
+            _ITSELF | _FAILS, ("variantType",)),
+    Feature("variantShredding-preview", "shredded variants", _BOTH, _YES, _NO,
+            activity.never, "`delta.enableVariantShredding` is true",
+            _FAILS, ("variantType",)),
+    Feature("catalogManaged", "catalog-managed tables", _BOTH, _NO, _NO,
+            activity.never, "its protocol lists it",
+            _BY_HAND, ("inCommitTimestamp", "vacuumProtocolCheck")),
+    Feature("catalogOwned-preview", "catalog-managed tables", _BOTH, _NO, _NO,
+            activity.never, "its protocol lists it",
+            _FAILS, ("inCommitTimestamp", "vacuumProtocolCheck")),
+    Feature("geospatial", "geometry and geography types", _BOTH, _YES, _NO,
+            activity.geospatial, "a column holds `geometry` or `geography`",
+            _ITSELF | _DROPS | _TRACES | _FAILS),
+    Feature("geospatial-dev", "geometry and geography types", _BOTH, _NO, _NO,
+            activity.never, "a column holds `geometry` or `geography`",
+            _DROPS | _TRACES | _FAILS),
+    Feature("timestampNanos", "timestamps in nanoseconds", _BOTH, _YES, _NO,
+            activity.timestamp_nanos, "a column holds `timestamp_nanos`",
+            _FAILS),
+    Feature("redirectReaderWriter-preview", "redirected tables", _BOTH, _NO, _NO,
+            activity.redirected("redirectReaderWriter-preview"),
+            "`delta.redirectReaderWriter-preview` is set",
+            _ITSELF | _DROPS | _FAILS),
+    Feature("adaptiveMetadata-preview", "adaptive metadata", _BOTH, _NO, _NO,
+            activity.never, "its protocol lists it",
+            _FAILS, ("catalogManaged", "rowTracking", "domainMetadata", "deletionVectors",
+                     "columnMapping")),
 )
+# fmt: on
 
 FEATURES: Final[Mapping[str, Feature]] = {row.name: row for row in _ROWS}
 """Every feature we have heard of, by its exact name."""
@@ -141,8 +196,6 @@ _INSTEAD: Final[Mapping[str, str]] = {
     for name in names
 }
 """What a refused feature means, where more is to be said than that we lack it."""
-
-NEW_TABLE: Final = Protocol(min_reader_version=1, min_writer_version=2)
 
 
 def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
@@ -183,36 +236,29 @@ def check_writable(protocol: Protocol, metadata: Metadata, table: str) -> None:
 def unlisted_features(protocol: Protocol, metadata: Metadata) -> tuple[str, ...]:
     """Return the features that the metadata uses and the protocol neither lists nor implies.
 
+    One that stands under the name of its preview is not missed.
     Spec: "Table Features for New and Existing Tables"
     """
     supported = writer_features(protocol)
     schema = parse_schema(metadata.schema_string)
-    used = (row.name for row in FEATURES.values() if row.active(metadata, schema))
-    return tuple(name for name in used if name not in supported)
+    listed = supported | {PREVIEWS[name] for name in supported if name in PREVIEWS}
+    used = (row.name for row in FEATURES.values() if row.is_asked(metadata, schema))
+    return tuple(name for name in used if name not in listed and name not in PREVIEWS)
 
 
-def protocol_for_new_table(metadata: Metadata) -> Protocol:
-    """Return the least protocol under which a table with this metadata may be created.
+def closure(names: Iterable[str]) -> frozenset[str]:
+    """Return some features and all that they need, directly or not.
 
-    Raises: UnsupportedFeature for metadata that uses a feature we don't write.
-    Spec: "Table Features for New and Existing Tables"
+    Law: closure(closure(n)) == closure(n)
+    Spec: "Supported Features"
     """
-    asked = sorted(key for key in metadata.configuration if key.startswith("delta.feature."))
-    if asked:
-        raise UnsupportedFeature(
-            f"a new table asks for features by property ({', '.join(asked)}), which this release "
-            "does not do: leave these properties out",
-            feature=asked[0].removeprefix("delta.feature."),
-        )
-    schema = parse_schema(metadata.schema_string)
-    active = [row for row in FEATURES.values() if row.active(metadata, schema)]
-    implied = writer_features(NEW_TABLE)
-    if all(row.name in implied for row in active):
-        protocol = NEW_TABLE
-    else:
-        protocol = _with_lists(active, implied)
-    check_writable(protocol, metadata, "that is to be created")
-    return protocol
+    found, waiting = set[str](), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += FEATURES[name].needs if name in FEATURES else ()
+    return frozenset(found)
 
 
 def _check_known(protocol: Protocol, metadata: Metadata, table: str) -> StructType:
@@ -223,10 +269,29 @@ def _check_known(protocol: Protocol, metadata: Metadata, table: str) -> StructTy
             raise _refusal(name, table, "read")
     if metadata.format.provider != "parquet":
         raise _refusal(f"format {metadata.format.provider}", table, "read")
-    schema = parse_schema(metadata.schema_string)
+    schema = _schema(metadata, table)
     for row in FEATURES.values():
         if row.reads is not Support.YES and row.active(metadata, schema):
             raise _refusal(row.name, table, "read")
+    return schema
+
+
+def _schema(metadata: Metadata, table: str) -> StructType:
+    """Return the schema of a table, whose partition columns are among its columns."""
+    try:
+        schema = parse_schema(metadata.schema_string)
+    except UnsupportedFeature as error:
+        raise UnsupportedFeature(f"table {table}: {error}", feature=error.feature) from error
+    except BrokenLog as error:
+        raise BrokenLog(f"table {table}: {error}", error_class=error.error_class) from error
+    known = {name.lower() for name in schema.names}
+    for name in metadata.partition_columns:
+        if name.lower() not in known:
+            raise BrokenLog(
+                f"table {table} is partitioned by {name!r}, which its schema does not have: "
+                "restore it to a version before the commit that set its metaData",
+                error_class="CorruptCommit",
+            )
     return schema
 
 
@@ -241,17 +306,6 @@ def _check_columns(protocol: Protocol, metadata: Metadata, schema: StructType, t
         )
     check_mapped(metadata, schema, table)
     check_widened(schema, table)
-
-
-def _with_lists(active: list[Feature], implied: frozenset[str]) -> Protocol:
-    reads = tuple(sorted(row.name for row in active if row.reader_writer))
-    writes = tuple(sorted(implied | {row.name for row in active}))
-    return Protocol(
-        min_reader_version=READER_FEATURES_VERSION if reads else 1,
-        min_writer_version=WRITER_FEATURES_VERSION,
-        reader_features=reads or None,
-        writer_features=writes,
-    )
 
 
 def _refusal(name: str, table: str, verb: str) -> UnsupportedFeature:

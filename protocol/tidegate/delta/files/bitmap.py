@@ -28,6 +28,8 @@ _OFFSETS_FROM: Final = 4
 """Containers from which a bucket with runs says where each of them begins."""
 
 _BLOCKS_A_BUCKET: Final = 1 << 16
+_BUCKETS_MAX: Final = 1 << 16
+"""Buckets that are written: rows past 2^48 are in no file, and each bucket before them costs."""
 _KEY_MAX: Final = 2**31 - 1
 
 
@@ -97,7 +99,7 @@ def encode(bitmap: Bitmap) -> bytes:
 
     Buckets without rows below the last one are written, as delta-spark does.
     Law: decode(encode(b)) == b
-    Raises: ValueError, where they would be more than a descriptor can say.
+    Raises: ValueError, where they would be more than a descriptor can say, or rows past 2^48.
     Spec: "Deletion Vector Format"
     """
     buckets: dict[int, dict[int, Container]] = {}
@@ -105,6 +107,8 @@ def encode(bitmap: Bitmap) -> bytes:
         key, low = divmod(block, _BLOCKS_A_BUCKET)
         buckets.setdefault(key, {})[low] = container
     count = max(buckets, default=-1) + 1
+    if count > _BUCKETS_MAX:
+        raise ValueError(f"a deletion vector of {count} buckets can't be written")
     least = 12 + 12 * count + sum(len(one.content) for one in bitmap.blocks.values())
     if least > SIZE_MAX:
         raise ValueError(f"a deletion vector of {least} bytes can't be written")

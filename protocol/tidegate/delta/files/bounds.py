@@ -5,10 +5,11 @@ missing, of another type or possibly rounded becomes a wider bound or none.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from math import isfinite
 from typing import Any, Final
 
 import orjson
@@ -25,6 +26,9 @@ PREFIX_UNITS: Final = 32
 UNICODE_MAX: Final = "\U0010ffff"
 _REPLACEMENT: Final = "\ufffd"
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_EXACT: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=lambda _: None)
+_DIGITS_MAX: Final = 76
+"""Digits before or after the point past which a number is no decimal of any type."""
 _DECIMAL_SLACK: Final = Decimal("1e-15")
 """How far, relatively, a decimal may be off that its writer passed through a double."""
 
@@ -126,8 +130,8 @@ def _parsed(text: str | None, exact_numbers: bool) -> Mapping[str, Any]:
     if not text:
         return {}
     try:
-        found = json.loads(text, parse_float=Decimal) if exact_numbers else orjson.loads(text)
-    except ValueError:
+        found = _EXACT.decode(text) if exact_numbers else orjson.loads(text)
+    except (ValueError, ArithmeticError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -191,16 +195,16 @@ def typed(value: Any, kind: DataType) -> Any:
     if kind == STRING:
         return value if isinstance(value, str) else None
     if isinstance(kind, DecimalType):
-        return Decimal(value) if _is_number(value) else None
+        return _decimal(value) if _is_number(value) else None
     if not isinstance(kind, PrimitiveType):
         return None
     match kind.name:
         case "byte" | "short" | "integer" | "long":
             return value if isinstance(value, int) and not isinstance(value, bool) else None
         case "float":
-            return as_single(float(value)) if _is_number(value) else None
+            return _finite(value, as_single) if _is_number(value) else None
         case "double":
-            return float(value) if _is_number(value) else None
+            return _finite(value, float) if _is_number(value) else None
         case "date":
             return _date(value)
         case "timestamp":
@@ -214,6 +218,20 @@ def typed(value: Any, kind: DataType) -> Any:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _decimal(value: Any) -> Decimal | None:
+    found = Decimal(value)
+    return found if found.is_finite() and abs(found.adjusted()) <= _DIGITS_MAX else None
+
+
+def _finite(value: Any, of: Callable[[float], float]) -> float | None:
+    """Return a number as a double or a single holds it, or None for one past their range."""
+    try:
+        found = of(float(value))
+    except OverflowError:
+        return None
+    return found if isfinite(found) else None
 
 
 def _date(value: Any) -> date | None:

@@ -24,7 +24,7 @@ from decimal import Decimal
 from typing import Any, Final, cast
 
 from tidegate.delta.schema import partitions
-from tidegate.delta.schema.types import PRIMITIVES, DataType, DecimalType, PrimitiveType
+from tidegate.delta.schema.types import PRIMITIVES, DataType, DecimalType, PrimitiveType, parse_type
 
 Predicate = Mapping[str, Any]
 """A node with `op`; see the table above."""
@@ -32,7 +32,7 @@ Predicate = Mapping[str, Any]
 COMPARISONS: Final = frozenset({"=", "!=", "<", "<=", ">", ">=", "<=>"})
 LEAVES: Final = COMPARISONS | {"in", "is_null", "is_not_null"}
 
-_DECIMAL: Final = re.compile(r"^decimal\((\d+),\s*(\d+)\)$")
+_DECIMAL: Final = re.compile(r"decimal\(\d+,\s*\d+\)")
 _BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _FLOATING: Final = frozenset({"float", "double"})
 _TEMPORAL: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
@@ -107,8 +107,8 @@ def kind_of(leaf: Predicate) -> DataType:
     Spec: "Primitive Types"
     """
     name = leaf["type"]
-    if match := _DECIMAL.match(name):
-        return DecimalType(int(match[1]), int(match[2]))
+    if _DECIMAL.fullmatch(name):
+        return parse_type(name)
     if name not in PRIMITIVES:
         raise ValueError(f"a predicate compares values of type {name!r}, which the grammar lacks")
     return PrimitiveType(name)
@@ -185,7 +185,9 @@ def _utc(value: date) -> datetime:
 
 def _literal(value: Any, kind: DataType) -> Any:
     if isinstance(kind, DecimalType):
-        return _finite(Decimal(value if isinstance(value, int | str) else repr(value)))
+        return partitions.fitted(
+            Decimal(value if isinstance(value, int | str) else repr(value)), kind
+        )
     name = cast(PrimitiveType, kind).name
     if name in _BITS:
         return _whole(value, 1 << (_BITS[name] - 1))
@@ -206,12 +208,6 @@ def _whole(value: Any, limit: int) -> int:
     if isinstance(value, bool) or int(value) != value or not -limit <= value < limit:
         raise TypeError("no whole number of the type")
     return int(value)
-
-
-def _finite(value: Decimal) -> Decimal:
-    if not value.is_finite():
-        raise TypeError("no number")
-    return value
 
 
 def _checked(value: Any, wanted: type) -> Any:

@@ -19,7 +19,7 @@ from tidegate.delta.files.grammar import (
     literal,
     path_of,
 )
-from tidegate.delta.schema.arrow import arrow_type
+from tidegate.delta.schema.arrow import arrow_type, is_nanos
 
 Columns = Any
 """A chunked array. Arrow ships no types."""
@@ -150,7 +150,7 @@ def _alike(column: Columns, value: pa.Scalar) -> tuple[Columns, pa.Scalar]:
         if is_.is_decimal(mine) or is_.is_decimal(other):
             return _decimals(column, value)
         return pc.cast(column, pa.int64()), pc.cast(value, pa.int64())
-    if is_.is_temporal(mine) and is_.is_temporal(other):
+    if is_.is_temporal(mine) and is_.is_temporal(other) and not is_nanos(mine) | is_nanos(other):
         utc = pa.timestamp("us", tz="UTC")
         return pc.cast(column, utc, safe=False), pc.cast(value, utc, safe=False)
     if is_.is_binary(other) or is_.is_large_binary(mine):

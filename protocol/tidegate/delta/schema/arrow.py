@@ -28,12 +28,17 @@ _PLAIN: Final = {
     types.DATE: pa.date32(),
     types.TIMESTAMP: pa.timestamp("us", tz="UTC"),
     types.TIMESTAMP_NTZ: pa.timestamp("us"),
+    types.NANOS[0]: pa.timestamp("ns", tz="UTC"),
+    types.NANOS[1]: pa.timestamp("ns"),
     types.VOID: pa.null(),
     types.VARIANT: pa.struct([pa.field("metadata", pa.binary()), pa.field("value", pa.binary())]),
 }
 
+_ONE_WAY: Final = (types.VARIANT, *types.NANOS)
+"""Types that rows from elsewhere are not given by themselves."""
+
 _BACK: Final = {
-    **{arrow: delta for delta, arrow in _PLAIN.items() if delta != types.VARIANT},
+    **{arrow: delta for delta, arrow in _PLAIN.items() if delta not in _ONE_WAY},
     pa.large_string(): types.STRING,
     pa.string_view(): types.STRING,
     pa.large_binary(): types.BINARY,
@@ -45,8 +50,9 @@ _BACK: Final = {
 def to_arrow(schema: StructType) -> pa.Schema:
     """Return the Arrow schema of a table's rows.
 
-    Shape: timestamps in microseconds, UTC or without a zone; decimals of 128 bits; a variant as a
-    struct of its `metadata` and its `value`, both binary; shapes on earth as Well-Known Binary.
+    Shape: timestamps in microseconds, or nanoseconds where their type says so, in UTC or without a
+    zone; decimals of 128 bits; a variant as a struct of its `metadata` and its `value`, both
+    binary; shapes on earth as Well-Known Binary.
     Spec: "Delta Data Type to Parquet Type Mappings"
     """
     return pa.schema([_field(one.name, one.kind, nullable=one.nullable) for one in schema.fields])
@@ -71,6 +77,14 @@ def arrow_type(kind: DataType) -> pa.DataType:
             return pa.struct(
                 [_field(one.name, one.kind, nullable=one.nullable) for one in kind.fields]
             )
+
+
+def is_nanos(arrow: pa.DataType) -> bool:
+    """Return whether an Arrow type is a timestamp in nanoseconds.
+
+    Spec: "Delta Data Type to Parquet Type Mappings", except that it does not list these yet.
+    """
+    return bool(pa.types.is_timestamp(arrow) and arrow.unit == "ns")
 
 
 def from_arrow(schema: pa.Schema) -> StructType:

@@ -5,12 +5,14 @@ Without column mapping both are the same.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from tidegate.delta.actions import Metadata
 from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
 from tidegate.delta.features import properties
+from tidegate.delta.schema.columns import Path, field_paths, structs_inside
 from tidegate.delta.schema.types import (
     ArrayType,
     DataType,
@@ -23,9 +25,6 @@ from tidegate.delta.schema.types import (
 PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 FIELD_ID: Final = "delta.columnMapping.id"
 NESTED_IDS: Final = "delta.columnMapping.nested.ids"
-
-Path = tuple[str, ...]
-"""A field path: names of fields; `element`, `key` and `value` inside arrays and maps."""
 
 
 class Mode(Enum):
@@ -132,6 +131,42 @@ def logical_names(schema: StructType, mode: Mode) -> Mapping[Path, str]:
     return {physical: logical[-1] for physical, logical in _paths(schema, mode)}
 
 
+@dataclass(frozen=True)
+class Rename:
+    """A field that has another name than before, with its logical paths before and after.
+
+    Spec: "Column Mapping"
+    """
+
+    before: Path
+    after: Path
+
+
+def renamed(before: StructType, after: StructType, mode: Mode) -> tuple[Rename, ...]:
+    """Return the fields that were renamed from one schema to another, nested ones too.
+
+    A field inside of a renamed one is not renamed itself.
+    Law: renamed(s, s, m) == ()
+    Spec: "Column Mapping"
+    """
+    names = dict(_paths(after, mode))
+    return tuple(
+        Rename(logical, names[physical])
+        for physical, logical in _paths(before, mode)
+        if physical in names and names[physical][-1] != logical[-1]
+    )
+
+
+def dropped(before: StructType, after: StructType, mode: Mode) -> tuple[Path, ...]:
+    """Return the logical paths of the fields of one schema that another lacks, nested ones too.
+
+    Law: dropped(s, s, m) == ()
+    Spec: "Column Mapping"
+    """
+    kept = {physical for physical, _ in _paths(after, mode)}
+    return tuple(logical for physical, logical in _paths(before, mode) if physical not in kept)
+
+
 def physical_partition_columns(metadata: Metadata) -> Mapping[str, str]:
     """Return, for each partition column, the key of its value in `partitionValues`.
 
@@ -160,7 +195,7 @@ def check_mapped(metadata: Metadata, schema: StructType, table: str) -> None:
         raise UnsupportedFeature(f"table {table}: {error}", feature="columnMapping") from error
     if mode is Mode.NONE:
         return
-    for path, one in _fields(schema, ()):
+    for path, one in field_paths(schema):
         named = isinstance(one.metadata.get(PHYSICAL_NAME), str)
         if not named or (mode is Mode.ID and field_id(one) is None):
             raise BrokenLog(
@@ -202,28 +237,6 @@ def _paths(schema: StructType, mode: Mode) -> Iterator[tuple[Path, Path]]:
     for one in schema.fields:
         physical, logical = (physical_name(one, mode),), (one.name,)
         yield physical, logical
-        for step, inner in _structs(one.kind):
+        for step, inner in structs_inside(one.kind):
             for below, called in _paths(inner, mode):
                 yield (*physical, *step, *below), (*logical, *step, *called)
-
-
-def _fields(schema: StructType, above: Path) -> Iterator[tuple[Path, StructField]]:
-    for one in schema.fields:
-        path = (*above, one.name)
-        yield path, one
-        for step, inner in _structs(one.kind):
-            yield from _fields(inner, (*path, *step))
-
-
-def _structs(kind: DataType) -> Iterator[tuple[Path, StructType]]:
-    """Yield the structs next inside a type, with the steps of arrays and maps on the way."""
-    match kind:
-        case StructType():
-            yield (), kind
-        case ArrayType():
-            yield from ((("element", *step), found) for step, found in _structs(kind.element))
-        case MapType():
-            yield from ((("key", *step), found) for step, found in _structs(kind.key))
-            yield from ((("value", *step), found) for step, found in _structs(kind.value))
-        case _:
-            return

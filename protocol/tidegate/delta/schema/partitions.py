@@ -3,7 +3,7 @@
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, Final, TypeVar
 
@@ -25,6 +25,8 @@ _TIMESTAMP: Final = re.compile(
 _DATE: Final = re.compile(r"^(\d{4})-(\d{1,2})-(\d{1,2})$")
 _WHOLE: Final = re.compile(r"^[+-]?\d+$")
 _BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - it is added to times without a zone
+_NANOS: Final = 10**9
 _CONTEXT: Final = Context(prec=DECIMAL_PRECISION_MAX * 2)
 _SINGLE: Final = struct.Struct("<f")
 _SINGLE_DIGITS_MAX: Final = 9
@@ -50,7 +52,7 @@ def serialize(value: object, kind: DataType) -> str | None:
 def parse(text: str | None, kind: DataType) -> Any:
     """Return the value that a text spells, as Python knows it; None for null and empty text.
 
-    A timestamp without a zone is taken as UTC.
+    A timestamp without a zone is taken as UTC; one in nanoseconds is their number since 1970.
     Raises: ValueError, which names the text.
     Spec: "Partition Value Serialization"
     """
@@ -116,6 +118,8 @@ def _text(value: Any, kind: DataType) -> str:
             return _instant(_checked(value, datetime))
         case PrimitiveType("timestamp_ntz"):
             return _checked(value, datetime).replace(tzinfo=None).isoformat(sep=" ")
+        case PrimitiveType("timestamp_nanos" | "timestamp_nanos_ntz"):
+            return _nanos_text(_whole(_checked(value, int), "long"), kind.name)
         case PrimitiveType("binary"):
             return bytes(value).decode("utf-8")
     raise TypeError(f"{kind} can't partition a table")
@@ -133,14 +137,20 @@ def _instant(value: datetime) -> str:
 
 
 def _decimal_text(value: Decimal, kind: DecimalType) -> str:
-    return f"{_fitted(value, kind):f}"
+    return f"{fitted(value, kind):f}"
 
 
-def _fitted(value: Decimal, kind: DecimalType) -> Decimal:
-    fitted = value.quantize(Decimal(1).scaleb(-kind.scale), context=_CONTEXT)
-    if fitted != value or (fitted and fitted.adjusted() >= kind.precision - kind.scale):
+def fitted(value: Decimal, kind: DecimalType) -> Decimal:
+    """Return a number in the scale of a type.
+
+    Raises: ValueError for one that is not exactly of the type; InvalidOperation for one so large
+    that it is of none.
+    Spec: "Primitive Types"
+    """
+    exact = value.quantize(Decimal(1).scaleb(-kind.scale), context=_CONTEXT)
+    if exact != value or (exact and exact.adjusted() >= kind.precision - kind.scale):
         raise ValueError(f"{value} does not fit {kind}")
-    return fitted
+    return exact
 
 
 def _whole(value: int, name: str) -> int:
@@ -168,7 +178,7 @@ def _shortest_single(value: float) -> str:
 
 def _value(text: str, kind: DataType) -> Any:
     if isinstance(kind, DecimalType):
-        return _fitted(Decimal(text.strip()), kind)
+        return fitted(Decimal(text.strip()), kind)
     match kind:
         case PrimitiveType("string"):
             return text
@@ -186,6 +196,8 @@ def _value(text: str, kind: DataType) -> Any:
             return _moment(text.strip())
         case PrimitiveType("timestamp_ntz"):
             return _moment(text.strip()).replace(tzinfo=None)
+        case PrimitiveType("timestamp_nanos" | "timestamp_nanos_ntz"):
+            return _whole(_nanos(text.strip()), "long")
         case PrimitiveType("binary"):
             return text.encode("utf-8")
     raise ValueError(f"{kind} can't partition a table")
@@ -208,6 +220,19 @@ def _date(text: str) -> date:
     if match is None:
         return _moment(text).date()
     return date(int(match[1]), int(match[2]), int(match[3]))
+
+
+def _nanos_text(value: int, name: str) -> str:
+    seconds, nanos = divmod(value, _NANOS)
+    spelled = f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S}.{nanos:09d}"
+    return spelled if name.endswith("ntz") else spelled.replace(" ", "T") + "Z"
+
+
+def _nanos(text: str) -> int:
+    match = _TIMESTAMP.match(text)
+    digits = ((match and match[7]) or "").ljust(9, "0")
+    seconds = (_moment(text).replace(microsecond=0, tzinfo=None) - _EPOCH) // timedelta(seconds=1)
+    return seconds * _NANOS + int(digits)
 
 
 def _moment(text: str) -> datetime:

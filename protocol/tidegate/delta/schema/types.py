@@ -23,24 +23,21 @@ PRIMITIVES: Final = frozenset(
         "date",
         "timestamp",
         "timestamp_ntz",
+        "timestamp_nanos",
+        "timestamp_nanos_ntz",
         "void",
         "variant",
     }
 )
 """The types without parameters that we read."""
 
-REFUSED: Final[Mapping[str, str]] = {
-    "interval": "intervalType",
-    "timestamp_nanos": "timestampNanos",
-    "timestamp_ns": "timestampNanos",
-    "timestamp_ntz_ns": "timestampNanos",
-}
-"""Types by the first word of their name -> the feature that a refusal names."""
-
 GEOSPATIAL: Final = ("geometry", "geography")
 """Types by the first word of their name; the rest of it is a reference system, of any spelling."""
 
 DECIMAL_PRECISION_MAX: Final = 38
+
+DEPTH_MAX: Final = 100
+"""Types within types past which a schema is not read: what goes through it goes down as far."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +152,7 @@ BINARY: Final = PrimitiveType("binary")
 DATE: Final = PrimitiveType("date")
 TIMESTAMP: Final = PrimitiveType("timestamp")
 TIMESTAMP_NTZ: Final = PrimitiveType("timestamp_ntz")
+NANOS: Final = (PrimitiveType("timestamp_nanos"), PrimitiveType("timestamp_nanos_ntz"))
 VOID: Final = PrimitiveType("void")
 VARIANT: Final = PrimitiveType("variant")
 
@@ -176,7 +174,8 @@ def parse_schema(text: str) -> StructType:
         ) from error
     if not isinstance(kind, StructType):
         raise BrokenLog(
-            f"a schemaString spells {kind} where a struct is needed", error_class="CorruptCommit"
+            f"a schemaString spells {kind}, no struct: restore the table to a version before it",
+            error_class="CorruptCommit",
         )
     return kind
 
@@ -258,25 +257,33 @@ def _inside(kind: DataType) -> Iterator[StructField]:
             return
 
 
-def _kind(plain: Any) -> DataType:
+def _kind(plain: Any, left: int = DEPTH_MAX) -> DataType:
     if isinstance(plain, str):
         return _primitive(plain)
+    if not left:
+        raise ValueError(f"types are nested deeper than {DEPTH_MAX} levels")
     match plain["type"]:
         case "struct":
-            return StructType(tuple(_field(one) for one in plain["fields"]))
+            return _struct([_field(one, left - 1) for one in plain["fields"]])
         case "array":
-            return ArrayType(_kind(plain["elementType"]), bool(plain["containsNull"]))
+            return ArrayType(_kind(plain["elementType"], left - 1), bool(plain["containsNull"]))
         case "map":
-            key, value = _kind(plain["keyType"]), _kind(plain["valueType"])
+            key, value = _kind(plain["keyType"], left - 1), _kind(plain["valueType"], left - 1)
             return MapType(key, value, bool(plain["valueContainsNull"]))
         case other:
             raise _unknown(str(other))
 
 
-def _field(plain: Any) -> StructField:
+def _struct(fields: list[StructField]) -> StructType:
+    if len({one.name for one in fields}) < len(fields):
+        raise ValueError(f"two of {[one.name for one in fields]} have one name")
+    return StructType(tuple(fields))
+
+
+def _field(plain: Any, left: int) -> StructField:
     return StructField(
         str(plain["name"]),
-        _kind(plain["type"]),
+        _kind(plain["type"], left),
         bool(plain.get("nullable", True)),
         dict(plain.get("metadata") or {}),
     )
@@ -305,7 +312,7 @@ def _decimal(precision: int, scale: int) -> DecimalType:
 
 def _unknown(name: str) -> UnsupportedFeature:
     first = name.split("(")[0].split(" ")[0]
-    feature = REFUSED.get(first, first)
+    feature = "intervalType" if first == "interval" else first
     return UnsupportedFeature(
         f"the schema holds the type {name!r} (feature {feature!r}), which this release neither "
         "reads nor writes: use a release that does, or another reader",

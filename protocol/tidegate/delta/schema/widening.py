@@ -5,6 +5,7 @@ Files keep the type they were written with, so a reader must know every change o
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final
 
 from tidegate.delta.errors import UnsupportedFeature
@@ -61,6 +62,38 @@ def widens(before: DataType, after: DataType) -> bool:
     if after == DOUBLE:
         return before == FLOAT or before in _SMALL
     return (before, after) == (DATE, TIMESTAMP_NTZ)
+
+
+def widens_for_iceberg(before: DataType, after: DataType) -> bool:
+    """Return whether Iceberg, too, reads files of one type as another.
+
+    Law: what widens for Iceberg widens
+    Spec: "Writer Requirements for Type Widening"
+    """
+    if not widens(before, after):
+        return False
+    if isinstance(before, DecimalType) and isinstance(after, DecimalType):
+        return before.scale == after.scale
+    return before in (after, FLOAT) or (before in _INTEGERS and after in _INTEGERS)
+
+
+class Automatic(Enum):
+    """Which types the schema of what is written may widen of itself, where widening is enabled.
+
+    `SAME_FAMILY` leaves out those from whole numbers to decimals and floating point.
+    Spec: "Writer Requirements for Type Widening"
+    """
+
+    NEVER = "never"
+    SAME_FAMILY = "same_family_type"
+    ALWAYS = "always"
+
+    def allows(self, before: DataType, after: DataType) -> bool:
+        """Return whether a column of one type becomes one of the other of itself."""
+        if self is Automatic.NEVER or not widens(before, after):
+            return False
+        crosses = before in _INTEGERS and after not in _INTEGERS
+        return self is Automatic.ALWAYS or not crosses
 
 
 def changes(field: StructField) -> tuple[TypeChange, ...]:

@@ -1,9 +1,13 @@
+from typing import Any
+
 import pytest
 
 from tidegate.delta.actions import Metadata
 from tidegate.delta.errors import InvalidRequest
 from tidegate.delta.features import properties
-from tidegate.delta.features.properties import check_names, column_list, interval_ms, validate
+from tidegate.delta.features.properties import check_names, validate
+from tidegate.delta.features.property import Property
+from tidegate.delta.features.table import FEATURES
 
 DAY_MS = 86_400_000
 
@@ -67,31 +71,6 @@ def test_unknown_properties_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "ms"),
-    [
-        ("interval 1 week", 7 * DAY_MS),
-        ("INTERVAL 2 DAYS 3 hours", 2 * DAY_MS + 3 * 3_600_000),
-        ("90 minutes", 5_400_000),
-        ("interval 0 seconds", 0),
-    ],
-)
-def test_an_interval_adds_up(text: str, ms: int) -> None:
-    assert interval_ms(text) == ms
-
-
-@pytest.mark.parametrize("text", ["", "interval", "1 month", "2 years", "-1 days", "7", "days 7"])
-def test_what_is_no_fixed_length_is_no_interval(text: str) -> None:
-    with pytest.raises(ValueError, match="no interval"):
-        interval_ms(text)
-
-
-@pytest.mark.parametrize("text", ["a,", "a..b", "a b", "`a", ",a"])
-def test_what_is_no_list_of_columns_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no list of columns"):
-        column_list(text)
-
-
-@pytest.mark.parametrize(
     ("key", "remedy"),
     [
         ("delta.checkpointIntervall", "did you mean 'delta.checkpointInterval'"),
@@ -112,3 +91,144 @@ def test_what_is_judged_as_a_feature_is_let_through() -> None:
     check_names({one.key: "" for one in properties.ALL})
     check_names({"owner": "me", "tidegate.cdc.keyColumns": "k", "delta.constraints.c": "k > 0"})
     check_names({"delta.enableDeletionVectors": "true", "delta.feature.x": "supported"})
+
+
+DELTA_SPARK = [
+    "logRetentionDuration",
+    "sampleRetentionDuration",
+    "checkpointRetentionDuration",
+    "checkpointInterval",
+    "redirectReaderWriter-preview",
+    "redirectWriterOnly-preview",
+    "autoOptimize.autoCompact",
+    "enableExpiredLogCleanup",
+    "enableFullRetentionRollback",
+    "deletedFileRetentionDuration",
+    "dropFeatureTruncateHistory.retentionDuration",
+    "randomizeFilePrefixes",
+    "randomPrefixLength",
+    "appendOnly",
+    "enableDeletionVectors",
+    "parquet.format.version",
+    "enableVariantShredding",
+    "autoOptimize",
+    "dataSkippingNumIndexedCols",
+    "dataSkippingStatsColumns",
+    "dataSkippingStringPrefixLength",
+    "compatibility.symlinkFormatManifest.enabled",
+    "checkpoint.writeStatsAsJson",
+    "checkpoint.writeStatsAsStruct",
+    "enableChangeDataFeed",
+    "columnMapping.mode",
+    "columnMapping.maxColumnId",
+    "setTransactionRetentionDuration",
+    "isolationLevel",
+    "checkpointPolicy",
+    "enableRowTracking",
+    "rowTrackingSuspended",
+    "universalFormat.enabledFormats",
+    "enableIcebergCompatV1",
+    "enableIcebergCompatV2",
+    "enableIcebergCompatV3",
+    "autoOptimize.optimizeWrite",
+    "enableTypeWidening",
+    "universalFormat.iceberg.atomicConversion.supported",
+    "castIcebergTimeType",
+    "ignoreIcebergBucketPartition",
+    "coordinatedCommits.commitCoordinator-preview",
+    "coordinatedCommits.commitCoordinatorConf-preview",
+    "coordinatedCommits.tableConf-preview",
+    "enableInCommitTimestamps",
+    "inCommitTimestampEnablementVersion",
+    "inCommitTimestampEnablementTimestamp",
+    "requireCheckpointProtectionBeforeVersion",
+    "enableMaterializePartitionColumnsFeature",
+    "writePartitionColumnsToParquet",
+]
+"""The keys of delta-spark 4.4.0's table configuration, instructions apart."""
+
+OF_THE_SPECIFICATION = (
+    "parquet.compression.codec",
+    "rowTracking.materializedRowIdColumnName",
+    "rowTracking.materializedRowCommitVersionColumnName",
+)
+
+
+def test_every_property_of_delta_spark_and_the_specification_is_known() -> None:
+    keys = [one.key for one in properties.ALL]
+    assert sorted(keys) == sorted(f"delta.{key}" for key in (*DELTA_SPARK, *OF_THE_SPECIFICATION))
+    assert {"delta.enableChangeDataCapture": properties.change_feed_enabled} == properties.OLDER
+
+
+def test_a_property_enables_a_feature_that_there_is() -> None:
+    assert [one.key for one in properties.ALL if one.enables not in {"", *FEATURES}] == []
+    assert properties.checkpoint_policy.enables == "v2Checkpoint"
+
+
+def test_an_old_name_stands_in_for_a_property_that_is_absent() -> None:
+    assert properties.change_feed_enabled(metadata(enableChangeDataCapture="true"))
+    both = metadata(enableChangeDataCapture="true", enableChangeDataFeed="false")
+    assert not properties.change_feed_enabled(both)
+
+
+def test_a_wrong_value_under_an_old_name_is_named_by_it() -> None:
+    with pytest.raises(InvalidRequest, match=r"delta\.enableChangeDataCapture' is 'no'"):
+        validate({"delta.enableChangeDataCapture": "no", "delta.enableChangeDataFeed": "true"})
+
+
+def test_all_that_is_wrong_is_told() -> None:
+    text = {"delta.appendOnly": "1", "delta.checkpointInterval": "-1", "delta.autoOptimize": "x"}
+    assert [key for key, _ in properties.wrong_values(text)] == list(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("checkpointPolicy", "V2"),
+        ("appendOnly", " true"),
+        ("checkpointInterval", "1_0"),
+        ("checkpointInterval", "2147483648"),
+        ("autoOptimize.autoCompact", "auto"),
+        ("universalFormat.enabledFormats", "iceberg, hudi"),
+        ("universalFormat.enabledFormats", "hudi,hudi"),
+        ("coordinatedCommits.tableConf-preview", "[]"),
+        ("coordinatedCommits.tableConf-preview", "{"),
+        ("requireCheckpointProtectionBeforeVersion", "-1"),
+        ("parquet.format.version", "2.1"),
+        ("isolationLevel", "SnapshotIsolation"),
+        ("columnMapping.mode", "position"),
+        ("inCommitTimestampEnablementTimestamp", "9223372036854775808"),
+    ],
+)
+def test_what_delta_spark_would_not_read_is_refused(key: str, text: str) -> None:
+    with pytest.raises(InvalidRequest, match=key):
+        validate({f"delta.{key}": text})
+
+
+@pytest.mark.parametrize(
+    ("one", "text", "value"),
+    [
+        (properties.column_mapping_mode, "NAME", "name"),
+        (properties.compression_codec, "SNAPPY", "snappy"),
+        (properties.universal_formats, "hudi,iceberg", ("hudi", "iceberg")),
+        (properties.universal_formats, "", ()),
+        (properties.max_column_id, "+7", 7),
+        (properties.iceberg_compat_v2_enabled, "False", False),
+        (properties.checkpoint_protection_version, "9223372036854775807", 2**63 - 1),
+        (properties.truncated_retention_ms, "1.5 seconds", 1500),
+        (properties.page_version, "2.12.0", "2.12.0"),
+    ],
+)
+def test_each_kind_of_text_is_read(one: Property[Any], text: str, value: Any) -> None:
+    assert one.of({one.key: text}) == value
+
+
+def test_what_is_not_said_is_none_where_delta_tells_it_from_false() -> None:
+    assert properties.iceberg_compat_v2_enabled(metadata()) is None
+    assert properties.ict_enablement_version(metadata()) is None
+    assert properties.max_column_id(metadata()) == 0
+
+
+def test_what_engines_write_alone_is_marked() -> None:
+    unsettable = [one.key for one in properties.ALL if not one.settable]
+    assert unsettable == ["delta.columnMapping.maxColumnId"]

@@ -10,7 +10,6 @@ from tidegate.delta.features.table import (
     Support,
     check_readable,
     check_writable,
-    protocol_for_new_table,
     unlisted_features,
 )
 
@@ -73,7 +72,7 @@ def test_what_writers_alone_must_know_is_read_and_not_written(
 
 @pytest.mark.parametrize(
     "feature",
-    ["timestampNanos", "catalogManaged", "fromMars"],
+    ["adaptiveMetadata-preview", "catalogManaged", "fromMars"],
 )
 def test_a_reader_feature_we_lack_is_refused_by_name(feature: str) -> None:
     protocol = features(feature, reader=(feature,))
@@ -169,8 +168,17 @@ def test_variants_are_read_and_not_written(listed: tuple[str, ...]) -> None:
 
 
 def test_a_type_we_do_not_know_is_refused() -> None:
-    with pytest.raises(UnsupportedFeature, match="timestampNanos"):
-        check_readable(LEGACY, metadata(a_field("timestamp_nanos")), "here")
+    with pytest.raises(UnsupportedFeature, match="intervalType"):
+        check_readable(LEGACY, metadata(a_field("interval day")), "here")
+
+
+@pytest.mark.parametrize("kind", ["timestamp_nanos", "timestamp_nanos_ntz"])
+def test_timestamps_in_nanoseconds_are_read_and_not_written(kind: str) -> None:
+    protocol = features("timestampNanos", reader=("timestampNanos",))
+    used = metadata(a_field(kind))
+    check_readable(protocol, used, "here")
+    assert refused(check_writable, protocol, used) == "timestampNanos"
+    assert refused(check_writable, LEGACY, used) == "timestampNanos"
 
 
 @pytest.mark.parametrize(
@@ -196,37 +204,6 @@ def test_a_writer_version_out_of_range_is_read_and_not_written(writer: int) -> N
     with pytest.raises(UnsupportedFeature) as caught:
         check_writable(protocol, metadata(), "here")
     assert caught.value.error_class == "UnsupportedProtocol"
-
-
-def test_a_new_plain_table_is_of_the_oldest_kind() -> None:
-    assert protocol_for_new_table(metadata(appendOnly="true")) == LEGACY
-
-
-def test_a_new_table_with_timestamps_without_zone_lists_the_feature_and_all_implied() -> None:
-    protocol = protocol_for_new_table(
-        metadata(a_field({"type": "array", "elementType": "timestamp_ntz", "containsNull": True}))
-    )
-    assert protocol.reader_features == ("timestampNtz",)
-    assert protocol.writer_features == ("appendOnly", "invariants", "timestampNtz")
-    assert (protocol.min_reader_version, protocol.min_writer_version) == (3, 7)
-
-
-@pytest.mark.parametrize(
-    "about",
-    [
-        metadata(enableChangeDataFeed="true"),
-        metadata(feature_deletionVectors="supported"),
-    ],
-)
-def test_a_new_table_that_asks_for_more_is_refused(about: Metadata) -> None:
-    with pytest.raises(UnsupportedFeature):
-        protocol_for_new_table(about)
-
-
-def test_a_new_table_with_deletion_vectors_lists_the_feature_for_readers_and_writers() -> None:
-    protocol = protocol_for_new_table(metadata(enableDeletionVectors="true"))
-    assert protocol.reader_features == ("deletionVectors",)
-    assert protocol.writer_features == ("appendOnly", "deletionVectors", "invariants")
 
 
 def test_what_the_metadata_uses_the_protocol_must_list() -> None:

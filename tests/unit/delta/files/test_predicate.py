@@ -137,10 +137,10 @@ def test_values_of_another_family_are_widened_rather_than_guessed() -> None:
     assert matches(is_("=", "1", "p", "string"), "2")
 
 
-def test_the_corpus_agrees(corpus: Path) -> None:
+def test_the_corpus_agrees(own_corpus: Path) -> None:
     wrong = []
     for group in ("append_read", "partition_types"):
-        for case in json.loads((corpus / "conflicts" / f"{group}.json").read_text())["cases"]:
+        for case in json.loads((own_corpus / "conflicts" / f"{group}.json").read_text())["cases"]:
             if case["reads"]["predicates"] and not case.get("stricter_allowed"):
                 verdict = _verdict(case)
                 if verdict != case["expected"]["verdict"]:

@@ -101,6 +101,15 @@ def test_types_that_do_not_compare_are_named() -> None:
         compare("=", ["1"], 1, "integer")
 
 
+def test_nanoseconds_compare_with_nanoseconds_alone() -> None:
+    moments = pa.table({"c": pa.array([0, 1, 2], pa.timestamp("ns", "UTC"))})
+    leaf = {"op": ">", "column": ["c"], "type": "timestamp_nanos"}
+    after = evaluate({**leaf, "value": "1970-01-01T00:00:00.000000001Z"}, moments)
+    assert after.to_pylist() == [False, False, True]
+    with pytest.raises(InvalidRequest, match=r"timestamp\[ns"):
+        evaluate({**leaf, "type": "timestamp", "value": "1970-01-01T00:00:00Z"}, moments)
+
+
 def test_what_is_opaque_is_refused() -> None:
     with pytest.raises(UnsupportedFeature, match="udf"):
         evaluate({"op": "opaque", "columns": [], "text": "udf(x)"}, pa.table({"c": [1]}))

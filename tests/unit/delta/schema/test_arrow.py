@@ -13,12 +13,10 @@ from tidegate.delta.schema.types import (
     parse_type,
 )
 
+ONE_WAY = {"variant", *(kind.name for kind in types.NANOS)}
 EVERY = StructType(
     (
-        *(
-            StructField(name, PrimitiveType(name))
-            for name in sorted(types.PRIMITIVES - {"variant"})
-        ),
+        *(StructField(name, PrimitiveType(name)) for name in sorted(types.PRIMITIVES - ONE_WAY)),
         StructField("amount", DecimalType(12, 2), nullable=False),
         StructField("list", ArrayType(types.INTEGER, contains_null=False)),
         StructField("map", MapType(types.STRING, types.DOUBLE, value_contains_null=False)),
@@ -46,6 +44,13 @@ def test_timestamps_are_in_microseconds() -> None:
     schema = to_arrow(EVERY)
     assert schema.field("timestamp").type == pa.timestamp("us", tz="UTC")
     assert schema.field("timestamp_ntz").type == pa.timestamp("us")
+
+
+def test_nanoseconds_are_kept_where_the_type_says_so_and_not_taken_for_it() -> None:
+    fields = [StructField(kind.name, kind) for kind in types.NANOS]
+    arrow = to_arrow(StructType(tuple(fields)))
+    assert arrow.types == [pa.timestamp("ns", tz="UTC"), pa.timestamp("ns")]
+    assert [one.kind for one in from_arrow(arrow)] == [types.TIMESTAMP, types.TIMESTAMP_NTZ]
 
 
 @pytest.mark.parametrize(

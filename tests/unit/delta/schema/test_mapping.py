@@ -8,7 +8,9 @@ from tidegate.delta.actions import Metadata
 from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
 from tidegate.delta.schema.mapping import (
     Mode,
+    Rename,
     check_mapped,
+    dropped,
     field_id,
     logical_names,
     logical_path,
@@ -16,6 +18,7 @@ from tidegate.delta.schema.mapping import (
     physical_name,
     physical_partition_columns,
     physical_path,
+    renamed,
     to_logical,
     to_physical,
 )
@@ -143,3 +146,17 @@ def test_a_field_that_could_not_be_found_breaks_the_log(
     assert broken.value.error_class == "CorruptCommit"
     assert "l.element.x" in str(broken.value)
     check_mapped(metadata(schema, None), schema, "here")
+
+
+def test_what_was_renamed_and_dropped_is_told_by_physical_names() -> None:
+    inner = StructType((mapped("new", LONG, 3), mapped("other", STRING, 99)))
+    after = StructType((mapped("p", STRING, 1), mapped("t", inner, 2), mapped("a", LONG, 98)))
+    assert renamed(SCHEMA, after, Mode.NAME) == (
+        Rename(("s",), ("t",)),
+        Rename(("s", "a"), ("t", "new")),
+    )
+    assert dropped(SCHEMA, after, Mode.NAME) == (
+        ("s", "b"), ("l",), ("l", "element", "x"), ("m",), ("m", "value", "y"),
+    )  # fmt: skip
+    assert renamed(SCHEMA, after, Mode.NONE) == ()
+    assert ("s",) in dropped(SCHEMA, after, Mode.NONE)

@@ -34,6 +34,8 @@ LOCAL_NOON = NOON.replace(tzinfo=None)
         ),
         (LOCAL_NOON, types.TIMESTAMP_NTZ, "2024-06-15 12:30:45"),
         (LOCAL_NOON.replace(microsecond=1), types.TIMESTAMP_NTZ, "2024-06-15 12:30:45.000001"),
+        (123, types.NANOS[0], "1970-01-01T00:00:00.000000123Z"),
+        (-1, types.NANOS[1], "1969-12-31 23:59:59.999999999"),
         (b"\x01\x02", types.BINARY, "\x01\x02"),
     ],
 )

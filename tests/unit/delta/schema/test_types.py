@@ -57,7 +57,6 @@ def test_the_text_is_as_delta_spells_it() -> None:
     ("name", "feature"),
     [
         ("interval day to second", "intervalType"),
-        ("timestamp_nanos", "timestampNanos"),
         ("money", "money"),
     ],
 )

@@ -7,7 +7,13 @@ import pytest
 
 from tidegate.delta.errors import UnsupportedFeature
 from tidegate.delta.schema.types import StructField, StructType, parse_schema, parse_type
-from tidegate.delta.schema.widening import changes, check_widened, widens
+from tidegate.delta.schema.widening import (
+    Automatic,
+    changes,
+    check_widened,
+    widens,
+    widens_for_iceberg,
+)
 
 WIDENINGS = [
     ("byte", "short"),
@@ -113,3 +119,38 @@ def test_limits_of_strings_are_none_of_our_business() -> None:
 def test_a_record_that_cannot_be_read_is_refused(recorded: Any) -> None:
     with pytest.raises(UnsupportedFeature, match="given another type"):
         check_widened(StructType((field("long", recorded),)), "here")
+
+
+def test_iceberg_knows_some_of_the_changes() -> None:
+    known = [pair for pair in WIDENINGS if widens_for_iceberg(*map(parse_type, pair))]
+    assert known == [
+        ("byte", "short"),
+        ("byte", "integer"),
+        ("short", "long"),
+        ("integer", "long"),
+        ("float", "double"),
+        ("decimal(6,2)", "decimal(6,2)"),
+        ("decimal(6,2)", "decimal(10,2)"),
+    ]
+    assert not any(widens_for_iceberg(*map(parse_type, pair)) for pair in OTHERS)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same_family"),
+    [
+        ("byte", "long", True),
+        ("float", "double", True),
+        ("date", "timestamp_ntz", True),
+        ("decimal(5,2)", "decimal(9,3)", True),
+        ("integer", "double", False),
+        ("long", "decimal(20,0)", False),
+    ],
+)
+def test_rows_widen_types_of_themselves_as_far_as_they_may(
+    before: str, after: str, same_family: bool
+) -> None:
+    pair = parse_type(before), parse_type(after)
+    assert Automatic.ALWAYS.allows(*pair)
+    assert Automatic.SAME_FAMILY.allows(*pair) is same_family
+    assert not Automatic.NEVER.allows(*pair)
+    assert not Automatic.ALWAYS.allows(pair[1], pair[0])

@@ -38,3 +38,9 @@ def test_shapes_on_earth_are_not_handed_to_spark() -> None:
     with pytest.raises(UnsupportedFeature, match="'a'") as refused:
         to_spark(StructType((StructField("a", shapes),)))
     assert refused.value.feature == "geospatial"
+
+
+def test_nanoseconds_are_not_handed_to_spark() -> None:
+    with pytest.raises(UnsupportedFeature, match="timestamp_nanos") as refused:
+        to_spark(StructType((StructField("a", parse_type("timestamp_nanos")),)))
+    assert refused.value.feature == "timestampNanos"

@@ -1,0 +1,88 @@
+"""The line before a desk: in the order of arrival, and fair where there are too many for one entry.
+
+Who sends a flood waits behind himself. The producer's name is a claim, so it orders the line and
+gives no rights.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from tidegate.committer.candidate import Candidate
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A candidate in the line, and when it came. Units: `since_s` by `Clock.boot_s`."""
+
+    candidate: Candidate
+    since_s: float
+
+
+@dataclass
+class Line:
+    """Who waits, first come first."""
+
+    waiting: deque[Waiting] = field(default_factory=deque)
+
+    def __len__(self) -> int:
+        return len(self.waiting)
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting)
+
+    def __getitem__(self, place: int) -> Waiting:
+        return self.waiting[place]
+
+    def join(self, candidate: Candidate, now_s: float) -> None:
+        """Stand at the end."""
+        self.waiting.append(Waiting(candidate, now_s))
+
+    def replace(self, place: int, candidate: Candidate) -> None:
+        """Let a candidate take the place of an earlier form of itself."""
+        self.waiting[place] = Waiting(candidate, self.waiting[place].since_s)
+
+    def head(self, start: int, count: int) -> Iterator[Candidate]:
+        """Yield up to `count` candidates from place `start` on."""
+        return (one.candidate for one in islice(self.waiting, start, start + count))
+
+    def served(self, count: int) -> None:
+        """Let the first ones go."""
+        for _ in range(count):
+            self.waiting.popleft()
+
+    def everybody(self) -> list[Waiting]:
+        """Return all, and leave the line empty."""
+        all_of_them, self.waiting = list(self.waiting), deque()
+        return all_of_them
+
+    def share_out(self, start: int, count: int) -> None:
+        """Bring a fair choice of `count` to place `start`: each producer in turn, oldest first.
+
+        Law: nobody is lost, the order of each producer's own is kept, and where all fit nothing
+        moves. The chosen stand in the order of arrival.
+        """
+        if len(self.waiting) - start <= count:
+            return
+        everybody = list(self.waiting)
+        chosen = _in_turn(everybody[start:], count)
+        rest = [one for place, one in enumerate(everybody[start:]) if place not in chosen]
+        first = [everybody[start + place] for place in sorted(chosen)]
+        self.waiting = deque((*everybody[:start], *first, *rest))
+
+
+def _in_turn(waiting: list[Waiting], count: int) -> set[int]:
+    """Return the places of those who are served when each producer has his turn."""
+    queues: dict[str, deque[int]] = {}
+    for place, one in enumerate(waiting):
+        queues.setdefault(one.candidate.producer, deque()).append(place)
+    chosen: set[int] = set()
+    while len(chosen) < count:
+        for producer in list(queues):
+            chosen.add(queues[producer].popleft())
+            if not queues[producer]:
+                del queues[producer]
+            if len(chosen) == count:
+                break
+    return chosen

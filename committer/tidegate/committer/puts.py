@@ -1,0 +1,122 @@
+"""PUTs in flight: one a table at most, many tables at once, while the loop goes on.
+
+What flies is one entry's put-if-absent until its answer is certain. The loop never waits for one
+while it could read, decode or decide; a test or a simulation lets each land before `start` returns.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final, Protocol
+
+from tidegate.runtime.log_store import Put
+
+REMEMBERED: Final = 16
+"""PUTs whose durations say how long one takes just now."""
+
+TOGETHER_MAX: Final = 32
+"""PUTs in flight at once, over all tables of a process."""
+
+
+@dataclass(frozen=True)
+class Landing:
+    """How a PUT ended: WON or LOST, for certain. Units: `took_s` in seconds."""
+
+    put: Put
+    took_s: float
+
+
+Work = Callable[[], Landing]
+
+
+class Flight(Protocol):
+    """A PUT on its way."""
+
+    def done(self) -> bool:
+        """Return whether it has ended."""
+
+    def result(self) -> Landing:
+        """Return how it ended. Raises: OutcomeUnknown past its deadline; Unavailable."""
+
+
+class Puts(Protocol):
+    """Where PUTs are sent from."""
+
+    def start(self, work: Work) -> Flight:
+        """Send one."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until a PUT ends, no longer than so long."""
+
+    def close(self) -> None:
+        """Start no more; what flies goes on by itself."""
+
+
+@dataclass
+class AtOnce:
+    """PUTs that end before `start` returns: no thread, so that a seed replays every step."""
+
+    def start(self, work: Work) -> Flight:
+        """Send one and wait for its end."""
+        landed: Future[Landing] = Future()
+        landed.set_result(work())
+        return landed
+
+    def wait(self, timeout_s: float) -> None:
+        """Return: nothing flies."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class InThreads:
+    """PUTs in threads of their own; the interpreter is free while they wait for the store."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(TOGETHER_MAX, thread_name_prefix="put")
+        self._landed = threading.Event()
+
+    def start(self, work: Work) -> Flight:
+        """Send one; past TOGETHER_MAX it waits for its turn."""
+        flight = self._threads.submit(work)
+        flight.add_done_callback(lambda _: self._landed.set())
+        return flight
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until one has ended since the last call, no longer than so long."""
+        self._landed.wait(timeout_s)
+        self._landed.clear()
+
+    def close(self) -> None:
+        """Start no more. What was sent may still land: the next owner finds it in the log."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass
+class Pace:
+    """How long PUTs take and how many proposals they hold: how long company is waited for.
+
+    Units: seconds.
+    """
+
+    took_s: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    groups: deque[int] = field(default_factory=lambda: deque((0, 0), maxlen=2))
+
+    def landed(self, took_s: float, members: int) -> None:
+        """Note an entry."""
+        self.took_s.append(took_s)
+        self.groups.append(members)
+
+    def linger_s(self, waiting: int, share: float) -> float:
+        """Return how long to wait for company, given how many wait already.
+
+        A lone writer waits for nobody; otherwise those who were told a moment ago may come back,
+        and they do while a PUT would keep the others waiting far longer.
+        """
+        expected = sum(self.groups)
+        if not self.took_s or waiting >= expected or max(waiting, *self.groups) <= 1:
+            return 0.0
+        return share * median(self.took_s)

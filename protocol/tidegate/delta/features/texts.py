@@ -1,0 +1,139 @@
+"""What the text of a property says: a truth, a number, a word, a list; or that it says nothing."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import orjson
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_PAGE_VERSION: Final = re.compile(r"1\.0\.0|2\.[0-9]+\.[0-9]+")
+_NAME: Final = re.compile(r"`((?:[^`]|``)+)`|([^.,`\s]+)")
+
+INT_BITS: Final = 32
+LONG_BITS: Final = 64
+
+
+def boolean(text: str) -> bool:
+    """Return the truth of a text, without regard to case.
+
+    Raises: ValueError for what is neither true nor false; blanks around it count.
+    Spec: "Table Properties"
+    """
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def whole(least: int, bits: int = INT_BITS) -> Callable[[str], int]:
+    """Return what reads a whole number from `least` on that fits in some bits.
+
+    Spec: "Table Properties"
+    """
+
+    def read(text: str) -> int:
+        if not _INTEGER.fullmatch(text):
+            raise ValueError(f"{text!r} is no whole number")
+        number = int(text)
+        if not max(least, -(2 ** (bits - 1))) <= number < 2 ** (bits - 1):
+            raise ValueError(f"{number} is less than {least} or too large")
+        return number
+
+    return read
+
+
+def word(words: Iterable[str]) -> Callable[[str], str]:
+    """Return what reads one of some words, spelt as they are.
+
+    Spec: "Table Properties"
+    """
+    known = frozenset(words)
+
+    def read(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"{text!r} is none of {sorted(known)}")
+        return text
+
+    return read
+
+
+def any_case(words: Iterable[str]) -> Callable[[str], str]:
+    """Return what reads one of some words without regard to case, and gives it as it is spelt.
+
+    Spec: "Table Properties"
+    """
+    known = {one.lower(): one for one in words}
+
+    def read(text: str) -> str:
+        if text.lower() not in known:
+            raise ValueError(f"{text!r} is none of {sorted(known.values())}")
+        return known[text.lower()]
+
+    return read
+
+
+def page_format(text: str) -> str:
+    """Return the version of a Parquet page format.
+
+    Raises: ValueError for what is neither 1.0.0 nor 2.MINOR.PATCH.
+    Spec: "Table Properties"
+    """
+    if not _PAGE_VERSION.fullmatch(text):
+        raise ValueError(f"{text!r} is no page format version")
+    return text
+
+
+def formats(text: str) -> tuple[str, ...]:
+    """Return the formats that a table is to be read as besides, each once.
+
+    Raises: ValueError for one that there is not, or one named twice.
+    Spec: "Iceberg Compatibility V1"
+    """
+    named = tuple(text.split(",")) if text else ()
+    if len(set(named)) < len(named) or not set(named) <= {"iceberg", "hudi"}:
+        raise ValueError(f"{text!r} is no list of formats")
+    return named
+
+
+def string_map(text: str) -> Mapping[str, str]:
+    """Return a JSON object of strings.
+
+    Raises: ValueError for what is none.
+    Spec: "Table Properties"
+    """
+    plain = orjson.loads(text or "{}")
+    if not isinstance(plain, dict) or not all(isinstance(one, str) for one in plain.values()):
+        raise ValueError(f"{text!r} is no JSON object of strings")
+    return plain
+
+
+def column_list(text: str) -> tuple[tuple[str, ...], ...]:
+    """Return the column paths of a list such as ``a, b.c, `d.e` ``.
+
+    Raises: ValueError for what is no list of columns.
+    Spec: "Table Properties"
+    """
+    columns: list[tuple[str, ...]] = []
+    position = 0
+    while position <= len(text) and text.strip():
+        path, position = _column(text, position)
+        columns.append(path)
+    return tuple(columns)
+
+
+def _column(text: str, start: int) -> tuple[tuple[str, ...], int]:
+    path: list[str] = []
+    position = start
+    while True:
+        position += len(text[position:]) - len(text[position:].lstrip())
+        match = _NAME.match(text, position)
+        if match is None:
+            raise ValueError(f"{text!r} is no list of columns")
+        path.append(match[1].replace("``", "`") if match[1] else match[2])
+        rest = text[match.end() :].lstrip()
+        position = len(text) - len(rest)
+        if not rest or rest[0] == ",":
+            return tuple(path), position + 1
+        if rest[0] != ".":
+            raise ValueError(f"{text!r} is no list of columns")
+        position += 1

@@ -1,0 +1,129 @@
+"""A container of Azure's storage, by the Blob protocol. Its condition is `If-None-Match: *`.
+
+Accounts with a hierarchical namespace (ADLS Gen2) answer the same protocol; their folders show up
+as blobs of their own and are passed over. adlfs brings the credentials and the client.
+"""
+
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final, TypeVar
+
+from tidegate.runtime.log_store import FileStat
+from tidegate.runtime.object_answers import Refusal
+from tidegate.runtime.object_bucket import (
+    SINGLE_PUT_BYTES_MAX,
+    Head,
+    Page,
+    file_system,
+    send_once,
+)
+
+OPTIONS: Final = (
+    "azure_account_key",
+    "azure_sas_token",
+    "azure_client_id",
+    "azure_client_secret",
+    "azure_tenant_id",
+    "azure_endpoint_url",
+    "azure_anonymous",
+)
+"""What Azure's store may be told. Without a key the platform's own chain is used."""
+
+T = TypeVar("T")
+
+_PAGE: Final = 5000
+_ONCE: Final = {"retry_total": 0}
+
+
+class AdlsBucket:
+    """A container of an account: `container@account.dfs.core.windows.net`."""
+
+    def __init__(self, name: str, told: Mapping[str, str]) -> None:
+        container, _, host = name.partition("@")
+        self._system = file_system("abfss", "adls", _arguments(host, told))
+        client = self._system.service_client
+        # Larger ones it would cut into blocks: several requests, of which the last one decides.
+        client._config.max_single_put_size = SINGLE_PUT_BYTES_MAX
+        self._container = client.get_container_client(container)
+
+    async def page(self, prefix: str, start: str, token: str | None) -> Page:
+        """Return objects right under `prefix`, from the first on: the store knows no start."""
+        return await self._sent(self._page(prefix, token))
+
+    async def head(self, key: str) -> Head:
+        """Return what an object is; its ETag is its version."""
+        told = await self._sent(self._blob(key).get_blob_properties(**_ONCE))
+        return Head(told.size, told.etag)
+
+    async def read(self, key: str) -> bytes:
+        """Return an object whole."""
+        return await self._sent(self._download(key))
+
+    async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
+        """Return bytes of that version, and fail where the object is another by now."""
+        part = self._download(key, offset=start, length=end - start, if_match=version)
+        return await self._sent(part)
+
+    async def create(self, key: str, content: bytes) -> None:
+        """Write an object whole by one request, which the store refuses where there is one."""
+        await self._sent(self._blob(key).upload_blob(content, overwrite=False, **_ONCE))
+
+    async def put(self, key: str, content: bytes) -> None:
+        """Write an object whole, over what is there."""
+        await self._sent(self._blob(key).upload_blob(content, overwrite=True, **_ONCE))
+
+    async def delete(self, key: str) -> None:
+        """Remove an object; a missing one is an error."""
+        await self._sent(self._blob(key).delete_blob(**_ONCE))
+
+    def _blob(self, key: str) -> Any:
+        return self._container.get_blob_client(key)
+
+    async def _page(self, prefix: str, token: str | None) -> Page:
+        pages = self._container.walk_blobs(
+            prefix, include=["metadata"], delimiter="/", results_per_page=_PAGE, **_ONCE
+        ).by_page(token)
+        blobs = [one async for one in await anext(pages)]
+        entries = tuple(
+            FileStat(one.name, one.size, int(one.last_modified.timestamp() * 1000))
+            for one in blobs
+            if "size" in one and (one.metadata or {}).get("hdi_isfolder") != "true"
+        )
+        return Page(entries, pages.continuation_token or None)
+
+    async def _download(self, key: str, **part: Any) -> bytes:
+        stream = await self._blob(key).download_blob(**part, **_ONCE)
+        content: bytes = await stream.readall()
+        return content
+
+    async def _sent(self, request: Awaitable[T]) -> T:
+        """Return the answer. Raises: as azure.core does; Refusal for an answer it cannot read."""
+        transport = self._system.service_client._pipeline._transport
+        await transport.open()
+        send_once(transport.session)
+        try:
+            return await request
+        except (TypeError, AttributeError, ValueError) as error:
+            # The client trips over errors without a code or a message, as gateways send them.
+            raise Refusal(0, "", f"the answer cannot be read: {error}") from error
+
+
+def _arguments(host: str, told: Mapping[str, str]) -> dict[str, Any]:
+    account = host.partition(".")[0]
+    key = told.get("azure_account_key")
+    endpoint = told.get("azure_endpoint_url")
+    if endpoint is not None:
+        parts = {"AccountName": account, "AccountKey": key, "BlobEndpoint": endpoint}
+        given = [f"{name}={value}" for name, value in parts.items() if value is not None]
+        sas = told.get("azure_sas_token")
+        given += [f"SharedAccessSignature={sas.removeprefix('?')}"] if sas else []
+        return {"account_name": account, "connection_string": ";".join(given)}
+    return {
+        "account_name": account,
+        "account_host": host.replace(".dfs.", ".blob.", 1),
+        "account_key": key,
+        "sas_token": told.get("azure_sas_token"),
+        "client_id": told.get("azure_client_id"),
+        "client_secret": told.get("azure_client_secret"),
+        "tenant_id": told.get("azure_tenant_id"),
+        "anon": told.get("azure_anonymous", "").lower() == "true",
+    }

@@ -1,0 +1,127 @@
+"""A bucket of Google Cloud Storage, by its JSON protocol. Its condition is `ifGenerationMatch=0`.
+
+gcsfs brings the credentials, the endpoint and the connections. Its own requests are not used: they
+are repeated five times whatever they ask, and an answer's status is lost in an exception's text.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+import orjson
+
+from tidegate.runtime.log_store import FileStat
+from tidegate.runtime.object_answers import Refusal
+from tidegate.runtime.object_bucket import Head, Page, file_system
+
+OPTIONS: Final = ("google_application_credentials", "google_endpoint_url", "google_anonymous")
+"""What Google's store may be told. Without credentials the platform's own chain is used."""
+
+_PAGE: Final = 1000
+
+
+class GcsBucket:
+    """A bucket, by its name."""
+
+    def __init__(self, name: str, told: Mapping[str, str]) -> None:
+        self._bucket = f"b/{quote(name, safe='')}/o"
+        is_anonymous = told.get("google_anonymous", "").lower() == "true"
+        arguments = {
+            "token": "anon" if is_anonymous else told.get("google_application_credentials"),
+            "endpoint_url": told.get("google_endpoint_url"),
+        }
+        self._system = file_system("gs", "gcs", arguments)
+
+    async def page(self, prefix: str, start: str, token: str | None) -> Page:
+        """Return objects right under `prefix`; the store begins at `start` by itself."""
+        place = {"pageToken": token} if token else {}
+        asked = {
+            "prefix": prefix,
+            "delimiter": "/",
+            "startOffset": prefix + start,
+            "maxResults": str(_PAGE),
+            "fields": "items(name,size,updated),nextPageToken",
+        }
+        page = orjson.loads(await self._send("GET", self._bucket, {**asked, **place}))
+        entries = tuple(
+            FileStat(one["name"], int(one.get("size", 0)), _ms(one["updated"]))
+            for one in page.get("items", ())
+        )
+        return Page(entries, page.get("nextPageToken"))
+
+    async def head(self, key: str) -> Head:
+        """Return what an object is; its generation is its version."""
+        told = orjson.loads(await self._send("GET", self._object(key), {}))
+        return Head(int(told.get("size", 0)), str(told["generation"]))
+
+    async def read(self, key: str) -> bytes:
+        """Return an object whole."""
+        return await self._send("GET", self._object(key), {"alt": "media"})
+
+    async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
+        """Return bytes of that version, and fail where the object is another by now."""
+        asked = {"alt": "media", "ifGenerationMatch": version}
+        part = {"Range": f"bytes={start}-{end - 1}"}
+        return await self._send("GET", self._object(key), asked, headers=part)
+
+    async def create(self, key: str, content: bytes) -> None:
+        """Write an object whole by one request, which the store refuses where there is one."""
+        await self._upload(key, content, {"ifGenerationMatch": "0"})
+
+    async def put(self, key: str, content: bytes) -> None:
+        """Write an object whole, over what is there."""
+        await self._upload(key, content, {})
+
+    async def delete(self, key: str) -> None:
+        """Remove an object; a missing one is an error."""
+        await self._send("DELETE", self._object(key), {})
+
+    def _object(self, key: str) -> str:
+        return f"{self._bucket}/{quote(key, safe='')}"
+
+    async def _upload(self, key: str, content: bytes, condition: Mapping[str, str]) -> None:
+        place = f"{self._system._location}/upload/storage/v1/{self._bucket}"
+        asked = {"uploadType": "media", "name": key, **condition}
+        kind = {"Content-Type": "application/octet-stream"}
+        await self._send("POST", place, asked, headers=kind, content=content)
+
+    async def _send(
+        self,
+        method: str,
+        place: str,
+        asked: Mapping[str, str],
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+    ) -> bytes:
+        """Return the content of the answer to one request. Raises: Refusal, or as aiohttp does."""
+        system = self._system
+        session = await system._set_session()
+        url = place if place.startswith("http") else system.base + place
+        async with session.request(
+            method, url, params=asked, headers=system._get_headers(headers), data=content
+        ) as answer:
+            told: bytes = await answer.read()
+            if answer.status >= 300:
+                raise Refusal(answer.status, *_reason(told))
+            return told
+
+
+def _reason(told: bytes) -> tuple[str, str]:
+    """Return the store's code and words, which may be JSON or bare text."""
+    text = told.decode("utf-8", errors="replace")
+    try:
+        error: Any = orjson.loads(told)["error"]
+        if isinstance(error, str):
+            return "", error
+        reasons = [one.get("reason", "") for one in error.get("errors", ())]
+        message = str(error.get("message", ""))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return "", text
+    if "bucket does not exist" in message:
+        return "NoSuchBucket", message
+    return next(iter(reasons), ""), message
+
+
+def _ms(time: str) -> int:
+    return int(datetime.fromisoformat(time).timestamp() * 1000)

@@ -1,0 +1,184 @@
+"""Every metaData and protocol that other writers left, by the rules for definitions and changes."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tidegate.delta.actions import Metadata, Protocol
+from tidegate.delta.commit import Commit
+from tidegate.delta.errors import BrokenLog
+from tidegate.delta.features.arithmetic import canonical
+from tidegate.delta.features.changes import check_change
+from tidegate.delta.features.definition import Definition
+from tidegate.delta.features.dropping import Drop, dropped
+from tidegate.delta.features.settling import settle
+from tidegate.delta.names import Version
+
+JUDGED_MIN = 390
+"""Definitions that were judged when these rules were first held against the corpus."""
+
+FLAWED = {
+    # Instructions for a feature that was never final, kept by whoever wrote them.
+    "delta-rs/err-table_d": {"instruction_kept"},
+    "delta-rs/err-table_e": {"instruction_kept"},
+    "delta-rs/err-table_f": {"instruction_kept"},
+    "delta-rs/err-table_i": {"instruction_kept"},
+    # Made up to be refused.
+    "delta-rs/simple_table_features": {"malformed_protocol", "listed_for_readers_alone"},
+    # The Java kernel asks a catalog's tables for less than delta-spark does.
+    "kernel-java/catalog-owned-preview": {"needed_feature_missing"},
+    # Older than identity columns: delta-spark takes them out with the next change.
+    "spark/identity_test_written_by_version_5": {"feature_not_listed"},
+}
+"""Tables that break rules, and which."""
+
+
+class Change(NamedTuple):
+    """A commit that writes metaData or protocol, with the definition before it."""
+
+    table: str
+    version: int
+    before: Definition | None
+    metadata: Metadata | None
+    protocol: Protocol | None
+    operation: str
+    parameters: dict[str, str]
+
+    @property
+    def after(self) -> Definition:
+        """The definition that the commit leaves."""
+        metadata = self.metadata or (self.before and self.before.metadata)
+        protocol = self.protocol or (self.before and self.before.protocol)
+        assert metadata is not None
+        assert protocol is not None
+        return Definition(metadata, protocol)
+
+    @property
+    def dropping(self) -> str | None:
+        """The feature that the commit drops."""
+        return self.parameters.get("featureName") if self.operation == "DROP FEATURE" else None
+
+
+def read(path: Path) -> Commit | None:
+    """Return a commit without its files, or None for what is no commit."""
+    told = (b'"metaData"', b'"protocol"', b'"commitInfo"')
+    lines = [line for line in path.read_bytes().splitlines() if any(key in line for key in told)]
+    try:
+        return Commit.decode(Version(int(path.stem)), b"\n".join(lines))
+    except BrokenLog:
+        return None
+
+
+def changes(corpus: Path) -> Iterator[Change]:
+    """Yield each change of a definition in each table of the corpus, in order."""
+    for log in sorted((corpus / "tables").rglob("_delta_log")):
+        table = str(log.parent.relative_to(corpus / "tables"))
+        last: Definition | None = None
+        for path in sorted(log.glob("[0-9]" * 20 + ".json")):
+            found = read(path)
+            if found is None or not (found.metadata or found.protocol):
+                continue
+            if last is None and not (found.metadata and found.protocol):
+                continue
+            row: Any = found.info.to_row()["commitInfo"] if found.info else {}
+            one = Change(
+                table,
+                int(path.stem),
+                last,
+                found.metadata,
+                found.protocol,
+                row.get("operation", ""),
+                row.get("operationParameters") or {},
+            )
+            last = one.after
+            yield one
+
+
+def in_order(protocol: Protocol) -> Protocol:
+    """Return a protocol with its lists in order: what they say does not depend on it."""
+    return protocol.with_(
+        reader_features=protocol.reader_features and tuple(sorted(protocol.reader_features)),
+        writer_features=protocol.writer_features and tuple(sorted(protocol.writer_features)),
+    )
+
+
+def test_what_others_wrote_is_sound_but_for_what_is_known(corpus: Path) -> None:
+    judged, flawed = 0, dict[str, set[str]]()
+    for one in changes(corpus):
+        judged += 1
+        for flaw in check_change(one.before, one.after, dropping=one.dropping):
+            flawed.setdefault(one.table, set()).add(flaw.rule)
+    assert flawed == FLAWED
+    assert judged >= JUDGED_MIN
+
+
+def test_the_protocols_of_delta_spark_are_canonical(corpus: Path) -> None:
+    seen = 0
+    for one in changes(corpus):
+        if one.table.startswith("spark44/") and one.protocol is not None:
+            assert in_order(one.protocol) == canonical(one.protocol), one
+            seen += 1
+    assert seen > 50
+
+
+def test_a_change_of_metadata_brings_the_protocol_that_delta_spark_wrote(corpus: Path) -> None:
+    seen = 0
+    for one in changes(corpus):
+        if not one.table.startswith("spark44/") or one.metadata is None or one.dropping:
+            continue
+        if one.before is None or one.protocol is None:
+            continue
+        told = json.loads(one.parameters.get("properties", "{}"))
+        asked = one.metadata.with_(configuration={**one.metadata.configuration, **told})
+        settled = settle(one.before, asked)
+        assert settled.flaws == (), one
+        assert canonical(settled.definition.protocol) == canonical(one.protocol), one
+        seen += 1
+    assert seen >= 15
+
+
+def test_dropping_a_feature_writes_what_delta_spark_wrote(corpus: Path) -> None:
+    seen = 0
+    for one in changes(corpus):
+        if one.dropping is None or one.protocol is None or one.before is None:
+            continue
+        truncates = one.parameters.get("truncateHistory") == "true"
+        made = dropped(Drop(one.dropping, truncates_history=truncates), one.before, one.version)
+        assert made.protocol == in_order(one.protocol), one
+        assert made.metadata.configuration == one.after.metadata.configuration, one
+        seen += 1
+    assert seen >= 4
+
+
+def test_what_delta_spark_refuses_in_a_change_is_refused_with_its_class(corpus: Path) -> None:
+    verdicts = []
+    for path in sorted((corpus / "conflicts").glob("*.json")):
+        for case in json.loads(path.read_text(encoding="utf-8"))["cases"]:
+            table = case["table"]
+            before = Definition(
+                Metadata.model_validate(table["metaData"]),
+                Protocol.model_validate(table["protocol"]),
+            )
+            wanted = [a["metaData"] for a in case["actions"] if "metaData" in a]
+            given = [a["protocol"] for a in case["actions"] if "protocol" in a]
+            if len(wanted) > 1 or len(given) > 1 or not (wanted or given):
+                continue
+            operation = case["operation"]
+            dropping = (
+                operation["name"] == "DROP FEATURE" and operation["parameters"]["featureName"]
+            )
+            settled = settle(
+                before,
+                Metadata.model_validate(wanted[0]) if wanted else before.metadata,
+                Protocol.model_validate(given[0]) if given else None,
+            )
+            flaws = check_change(before, settled.definition, dropping=dropping or None)
+            invalid = case["expected"]["verdict"] == "invalid"
+            classes = [flaw.error_class for flaw in (*settled.flaws, *flaws)]
+            assert classes[:1] == ([case["expected"]["error_class"]] if invalid else []), case[
+                "name"
+            ]
+            verdicts.append(invalid)
+    assert sum(verdicts) >= 1
+    assert len(verdicts) >= 40

@@ -1,0 +1,223 @@
+"""Changes that delta-spark made to schemas, made again: the metadata must come out the same."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tidegate.delta.actions import Metadata, Protocol
+from tidegate.delta.features import constraints, defaults, identity
+from tidegate.delta.features.identity import identity_columns as identities
+from tidegate.delta.schema import alteration, evolution
+from tidegate.delta.schema.alteration import FIRST, LAST, Place
+from tidegate.delta.schema.assignment import map_columns, unmapped, without_mapping
+from tidegate.delta.schema.column_ids import MAX_COLUMN_ID
+from tidegate.delta.schema.columns import field_at, kind_at
+from tidegate.delta.schema.lengths import TYPE_STRING
+from tidegate.delta.schema.mapping import PHYSICAL_NAME, Mode, mode_of
+from tidegate.delta.schema.replacement import replace_columns
+from tidegate.delta.schema.types import StructField, StructType, format_schema, parse_schema, walk
+
+SEEN_MIN = 60
+"""Changes of the corpus that are made again; fewer would mean that the corpus was not found."""
+
+MAPPED_MIN = 6
+"""Tables of the corpus that were created with mapped columns."""
+
+DIGESTS_MIN = 12
+"""Sets of requirements in the corpus that differ."""
+
+
+class Step(NamedTuple):
+    """A commit of delta-spark with metadata, and what stood before it, if anything."""
+
+    name: str
+    operation: str
+    parameters: dict[str, str]
+    first: Metadata | None
+    after: Metadata
+    protocol: Protocol
+
+    @property
+    def before(self) -> Metadata:
+        assert self.first is not None, "a change changes something"
+        return self.first
+
+
+def steps(corpus: Path) -> Iterator[Step]:
+    for table in sorted((corpus / "tables" / "spark44").iterdir()):
+        before: Metadata | None = None
+        protocol = Protocol(min_reader_version=1, min_writer_version=2)
+        for path in sorted((table / "_delta_log").glob("[0-9]*[0-9].json")):
+            rows = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
+            one = {key: value for row in rows for key, value in row.items()}
+            if "protocol" in one:
+                protocol = Protocol.model_validate(one["protocol"])
+            if "metaData" not in one:
+                continue
+            after = Metadata.model_validate(one["metaData"])
+            info = one.get("commitInfo", {})
+            name, operation = f"{table.name}/{path.name}", info.get("operation", "")
+            yield Step(
+                name, operation, info.get("operationParameters", {}), before, after, protocol
+            )
+            before = after
+
+
+def path_of(text: str) -> tuple[str, ...]:
+    """Return the path that an operation names, where only dots and backticks are quoted."""
+    parts = re.findall(r"`((?:[^`]|``)+)`|([^.`]+)", text)
+    return tuple(quoted.replace("``", "`") or plain for quoted, plain in parts)
+
+
+def place_of(text: str | None) -> Place:
+    if text is None:
+        return LAST
+    return FIRST if text == "FIRST" else Place(after=path_of(text.removeprefix("AFTER "))[-1])
+
+
+def field_of(plain: dict[str, Any]) -> StructField:
+    """Return a field as an operation spells it: CHAR and VARCHAR by their own names."""
+    kind, metadata = plain["type"], plain["metadata"]
+    if isinstance(kind, str) and kind.startswith(("char(", "varchar(")):
+        kind, metadata = "string", {**metadata, TYPE_STRING: kind}
+    name = path_of(plain["name"])[-1]
+    one = {**plain, "name": name, "type": kind, "metadata": metadata}
+    return parse_schema(json.dumps({"type": "struct", "fields": [one]})).fields[0]
+
+
+def renamed(step: Step) -> Metadata:
+    old, new = step.parameters["oldColumnPath"], step.parameters["newColumnPath"]
+    return alteration.rename_column(step.before, path_of(old), path_of(new)[-1])
+
+
+def dropped(step: Step) -> Metadata:
+    metadata = step.before
+    for text in json.loads(step.parameters["columns"]):
+        metadata = alteration.drop_column(metadata, (text,))
+    return metadata
+
+
+def added(step: Step) -> Metadata:
+    metadata = step.before
+    for one in json.loads(step.parameters["columns"]):
+        place = place_of(one.get("position"))
+        path = path_of(one["column"]["name"])
+        metadata = alteration.add_column(metadata, field_of(one["column"]), path[:-1], place)
+    return metadata
+
+
+def changed(step: Step) -> Metadata:
+    wanted = json.loads(step.parameters["column"])
+    path, one = path_of(wanted["name"]), field_of(wanted)
+    metadata = step.before
+    kind = kind_at(parse_schema(metadata.schema_string), path)
+    if one.kind != kind:
+        metadata = alteration.change_type(metadata, step.protocol, path, one.kind)
+    if path[-1] in ("element", "key", "value"):
+        return metadata
+    was = field_at(parse_schema(metadata.schema_string), path)
+    if one.metadata.get(TYPE_STRING) != was.metadata.get(TYPE_STRING):
+        limit = one.metadata.get(TYPE_STRING, "string")
+        metadata = alteration.change_limit(metadata, path, limit)
+    if one.metadata.get("comment") != was.metadata.get("comment"):
+        metadata = alteration.comment_on(metadata, path, one.metadata.get("comment"))
+    if one.metadata.get(defaults.CURRENT) != was.metadata.get(defaults.CURRENT):
+        text = one.metadata.get(defaults.CURRENT)
+        metadata = defaults.set_default(metadata, step.protocol, path[0], text)
+    if "position" in step.parameters:
+        place = place_of(step.parameters["position"])
+        metadata = alteration.move_column(metadata, path, place)
+    return metadata
+
+
+def mapped(step: Step) -> Metadata:
+    own = json.loads(step.parameters["properties"])
+    wanted = {key: text for key, text in own.items() if not key.startswith("delta.min")}
+    return step.before.with_(configuration={**step.before.configuration, **wanted})
+
+
+def merged(step: Step) -> Metadata:
+    return evolution.evolved(step.before, step.protocol, parse_schema(step.after.schema_string))
+
+
+MADE_AGAIN: dict[str, Callable[[Step], Metadata]] = {
+    "RENAME COLUMN": renamed,
+    "DROP COLUMNS": dropped,
+    "ADD COLUMNS": added,
+    "CHANGE COLUMN": changed,
+    "REPLACE COLUMNS": lambda step: replace_columns(
+        step.before, step.protocol, parse_schema(step.after.schema_string)
+    ),
+    "ADD CONSTRAINT": lambda step: constraints.add_check(
+        step.before, step.parameters["name"], step.parameters["expr"]
+    ),
+    "DROP CONSTRAINT": lambda step: constraints.drop_check(step.before, step.parameters["name"]),
+    "REMOVE COLUMN MAPPING": lambda step: without_mapping(step.before),
+    "MERGE": merged,
+}
+
+
+def again(step: Step) -> Metadata | None:
+    """Return what we make of a change, or None for one that is not of the schema."""
+    if step.operation in MADE_AGAIN:
+        return MADE_AGAIN[step.operation](step)
+    if "delta.columnMapping.mode" in step.parameters.get("properties", ""):
+        return mapped(step)
+    if step.operation != "WRITE":
+        return None
+    if step.parameters.get("canMergeSchema"):
+        return merged(step)
+    if step.parameters.get("canOverwriteSchema"):
+        data = parse_schema(step.after.schema_string)
+        return evolution.overwritten(step.before, data, step.after.partition_columns)
+    values = {one.physical: (one.mark or 0,) for one in identities(step.after, step.protocol)}
+    return identity.with_marks(step.before, values)
+
+
+def names_of(step: Step) -> Iterator[str]:
+    """Yield the physical names that delta-spark made for the columns of a change."""
+    before = parse_schema(step.first.schema_string) if step.first else StructType()
+    known = {one.metadata.get(PHYSICAL_NAME) for one in walk(before)}
+    for one in walk(parse_schema(step.after.schema_string)):
+        name = one.metadata.get(PHYSICAL_NAME)
+        if name is not None and name not in known:
+            yield name
+
+
+def test_what_delta_spark_made_of_a_schema_is_made_again(corpus: Path) -> None:
+    count = 0
+    for step in steps(corpus):
+        found = again(step) if step.first else None
+        if found is None:
+            continue
+        count += 1
+        after = parse_schema(step.after.schema_string)
+        rewrites = step.operation == "REMOVE COLUMN MAPPING"
+        found = map_columns(step.before, found, names_of(step), overwrites=rewrites)
+        assert parse_schema(found.schema_string) == after, step.name
+        assert found == step.after.with_(schema_string=found.schema_string), step.name
+    assert count >= SEEN_MIN
+
+
+def test_ids_are_given_to_a_new_table_as_delta_spark_gives_them(corpus: Path) -> None:
+    mapped_tables = 0
+    for step in steps(corpus):
+        if step.first is not None or mode_of(step.after) is Mode.NONE:
+            continue
+        mapped_tables += 1
+        bare = unmapped(parse_schema(step.after.schema_string))
+        own = {k: v for k, v in step.after.configuration.items() if k != MAX_COLUMN_ID}
+        asked = step.after.with_(schema_string=format_schema(bare), configuration=own)
+        found = map_columns(None, asked, names_of(step))
+        assert parse_schema(found.schema_string) == parse_schema(step.after.schema_string)
+        assert found.configuration == step.after.configuration
+    assert mapped_tables >= MAPPED_MIN
+
+
+def test_what_tables_ask_of_their_writers_can_be_read(corpus: Path) -> None:
+    asked = [constraints.requirements(step.after, step.protocol) for step in steps(corpus)]
+    for what in ("not_null", "checks", "lengths", "generated", "identities", "defaults"):
+        assert any(getattr(one, what) for one in asked), what
+    assert len({constraints.digest(one) for one in asked}) >= DIGESTS_MIN

@@ -1,0 +1,36 @@
+"""Small tables for tests of protocols and properties: metadata in a line, protocols in a word."""
+
+import json
+from typing import Any
+
+from tidegate.delta.actions import Metadata, Protocol
+
+
+def a_field(name: str, kind: Any = "long", **about: Any) -> dict[str, Any]:
+    """Return a field of a schema, as a schemaString spells it; `about` is its metadata."""
+    return {"name": name, "type": kind, "nullable": True, "metadata": about}
+
+
+def metadata(*fields: dict[str, Any], **text: str) -> Metadata:
+    """Return the metadata of a table with some columns and some properties."""
+    columns = list(fields) or [a_field("a")]
+    return Metadata(
+        id="t",
+        schema_string=json.dumps({"type": "struct", "fields": columns}),
+        configuration=text,
+    )
+
+
+def versions(reader: int, writer: int) -> Protocol:
+    """Return a protocol without lists."""
+    return Protocol(min_reader_version=reader, min_writer_version=writer)
+
+
+def listing(*names: str, readers: tuple[str, ...] = ()) -> Protocol:
+    """Return a protocol that lists features for writers, and some of them for readers."""
+    return Protocol(
+        min_reader_version=3 if readers else 1,
+        min_writer_version=7,
+        reader_features=readers or None,
+        writer_features=tuple(sorted(names)),
+    )

@@ -1,0 +1,179 @@
+"""A small table in memory that has a file of every kind, and what a user does with a table."""
+
+import io
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests import builders
+from tests.builders import add, info, metadata, protocol, remove, to_bytes
+from tests.v2_checkpoints import Form, put_v2
+from tidegate.delta.checkpoints import checksum, compaction
+from tidegate.delta.errors import TidegateError
+from tidegate.delta.files import bitmap, deletion_vectors
+from tidegate.delta.names import (
+    LAST_CHECKPOINT,
+    checkpoint_name,
+    checksum_name,
+    commit_name,
+    compacted_name,
+    in_log,
+)
+from tidegate.runtime.change_rows import read_changes
+from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
+from tidegate.runtime.data_files import read_table
+from tidegate.runtime.integrity import check_stated
+from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.open_table import (
+    head_version,
+    open_keys,
+    open_snapshot,
+    read_commit,
+    refresh,
+    version_at,
+)
+
+Files = dict[str, bytes]
+
+HEAD: Final = 3
+DATA: Final = "p=1/a.parquet"
+VECTOR_ID: Final = UUID(int=7)
+VECTOR: Final = f"deletion_vector_{VECTOR_ID}.bin"
+FEATURES: Final = ("deletionVectors", "v2Checkpoint")
+WRITER_FEATURES: Final = (*FEATURES, "changeDataFeed", "inCommitTimestamp")
+
+KINDS: Final = (
+    "string",
+    "byte",
+    "short",
+    "integer",
+    "long",
+    "float",
+    "double",
+    "boolean",
+    "binary",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "timestamp_nanos",
+    "decimal(38,2)",
+)
+"""The types whose values are text in the log."""
+
+
+@cache
+def template() -> Files:
+    """Return the files of the table: four commits, and each kind of summary of them."""
+    store = MemoryStore(builders.ROOT)
+    content, vectors = deletion_vectors.in_file([bitmap.of_rows([0, 2])], VECTOR_ID)
+    store.files[VECTOR] = content
+    store.files[DATA] = to_parquet(pa.table({"x": [1, 2, 3, 4], "s": ["a", "b", None, "d"]}))
+    vector = vectors[0].model_dump(by_alias=True)
+    stats = json.dumps({"numRecords": 4, "minValues": {"x": 1}, "maxValues": {"x": 4}})
+    settled = metadata(
+        ["p"],
+        enableDeletionVectors="true",
+        enableChangeDataFeed="true",
+        enableInCommitTimestamps="true",
+    )
+    commits = (
+        (protocol(3, 7, readerFeatures=FEATURES, writerFeatures=WRITER_FEATURES), settled),
+        (add(DATA, stats=stats),),
+        (remove(DATA), add(DATA, stats=stats, deletionVector=vector)),
+        (
+            {"txn": {"appId": "app", "version": 7}},
+            {"domainMetadata": {"domain": "d", "configuration": "{}", "removed": False}},
+        ),
+    )
+    for version, rows in enumerate(commits):
+        told = info("WRITE", inCommitTimestamp=builders.NOW_MS + version)
+        store.files[in_log(commit_name(version))] = to_bytes((told, *rows))
+    return store.files
+
+
+@cache
+def summarised() -> Files:
+    """Return the files of the table with a checkpoint of each kind, a checksum and a compaction."""
+    store = MemoryStore(builders.ROOT)
+    store.files.update(template())
+    snapshot = open_snapshot(store)
+    move_hint_forward(store, write_classic(store, snapshot, builders.NOW_MS))
+    store.put(in_log(checksum_name(HEAD)), checksum.encode(checksum.of(snapshot)))
+    read = [read_commit(store, version) for version in range(HEAD + 1)]
+    compacted = compaction.compact([found[0] for found in read if found is not None])
+    store.put(in_log(compacted_name(0, HEAD)), compacted)
+    return store.files
+
+
+@cache
+def with_v2(form: Form) -> tuple[Files, str]:
+    """Return the files of the table with a V2 checkpoint alone, and the checkpoint's path."""
+    store = MemoryStore(builders.ROOT)
+    store.files.update(template())
+    name = put_v2(store, open_snapshot(store), form, builders.NOW_MS)
+    return without_commits(store.files), in_log(name)
+
+
+def without_commits(files: Files) -> Files:
+    """Return the files of a log that was cleaned up: only summaries and the newest commit."""
+    old = {in_log(commit_name(version)) for version in range(HEAD)}
+    return {path: content for path, content in files.items() if path not in old}
+
+
+def holding(files: Files, path: str, content: bytes) -> MemoryStore:
+    """Return a store with some files, one of which holds what it is given."""
+    store = MemoryStore(builders.ROOT)
+    store.files.update({**files, path: content})
+    return store
+
+
+def to_parquet(rows: pa.Table) -> bytes:
+    """Return rows as a Parquet file."""
+    buffer = io.BytesIO()
+    pq.write_table(rows, buffer)
+    return buffer.getvalue()
+
+
+def allowed(call: Callable[..., Any], *args: Any) -> Any:
+    """Return what a call gives, or None where it refuses with an error of ours."""
+    try:
+        return call(*args)
+    except TidegateError as error:
+        return silent(error)
+
+
+def silent(error: Exception) -> None:
+    """Let an error go that says what happened; one that says nothing is as bad as another's."""
+    assert str(error).strip(), f"{type(error).__name__} says nothing"
+
+
+def use(store: MemoryStore) -> None:
+    """Do with a table what users and services do: read it, follow it, build on it."""
+    head = allowed(open_snapshot, store)
+    allowed(open_keys, store)
+    allowed(head_version, store)
+    allowed(version_at, store, builders.NOW_MS)
+    allowed(read_changes, store, 0)
+    allowed(read_commit, store, HEAD - 1)
+    first = allowed(open_snapshot, store, 0)
+    if first is not None:
+        allowed(refresh, store, first)
+    if head is not None:
+        allowed(check_stated, store, head)
+        allowed(read_table, store, head)
+        checksum.encode(checksum.of(head))
+        allowed(write_classic, MemoryStore(), head, builders.NOW_MS)
+
+
+SUMMARIES: Final = {
+    "classic checkpoint": in_log(checkpoint_name(HEAD)),
+    "log compaction": in_log(compacted_name(0, HEAD)),
+    "version checksum": in_log(checksum_name(HEAD)),
+    "hint": in_log(LAST_CHECKPOINT),
+}
+"""Files that only sum up what the commits say, by what they are."""

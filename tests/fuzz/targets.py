@@ -1,0 +1,375 @@
+"""What is fuzzed: each parser of bytes that others wrote, with inputs that are right.
+
+A target is fed bytes. It returns, whatever they are, or lets out an error that may not be: all but
+ours, and the ValueError that pure words of the log promise (z85, bitmaps, partition values).
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+
+from tests import builders
+from tests.builders import add, metadata, protocol, schema, to_bytes
+from tests.fuzz import tables
+from tests.fuzz.tables import DATA, HEAD, KINDS, VECTOR, allowed, holding, silent, use
+from tests.v2_checkpoints import Form
+from tidegate.cdc_publisher import position
+from tidegate.committer.intake import read_record
+from tidegate.committer.policy import Policy
+from tidegate.committer.predicates import wrong_with
+from tidegate.delta import paths
+from tidegate.delta.actions import DeletionVector, Metadata
+from tidegate.delta.changes.plan import plan
+from tidegate.delta.checkpoints import checksum, hint
+from tidegate.delta.commit import Commit
+from tidegate.delta.errors import TidegateError
+from tidegate.delta.features.table import check_readable, check_writable
+from tidegate.delta.files import bitmap, deletion_vectors, z85
+from tidegate.delta.files.predicate import evaluate, may_match_partition, prune
+from tidegate.delta.names import commit_name, compacted_name, in_log, parse
+from tidegate.delta.replay import is_reconciled, read_part
+from tidegate.delta.schema import partitions
+from tidegate.delta.schema.arrow import to_arrow
+from tidegate.delta.schema.types import format_schema, parse_schema, parse_type
+from tidegate.pipeline import codec, provenance, trace
+from tidegate.runtime.checkpoint_writing import write_classic
+from tidegate.runtime.data_files import read_table
+from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.table_files import open_table_file
+
+Feed = Callable[[bytes], object]
+
+
+@dataclass(frozen=True)
+class Target:
+    """`feed` takes any bytes; `samples` makes some that are right."""
+
+    feed: Feed
+    samples: Callable[[], tuple[bytes, ...]]
+
+
+def promised(call: Callable[..., Any], *args: Any) -> Any:
+    """Return what a pure word of the log gives, or None where it refuses as it promises."""
+    try:
+        return allowed(call, *args)
+    except ValueError as error:
+        return silent(error)
+
+
+def text_of(data: bytes) -> str:
+    """Return bytes as the text that JSON or a file name could hold."""
+    return data.decode("utf-8", "replace")
+
+
+def commits(data: bytes) -> None:
+    """A commit as an object, as columns and as a plan of changes."""
+    commit = allowed(Commit.decode, 1, data)
+    if commit is not None:
+        allowed(Commit.decode, 1, commit.encode())
+        allowed(plan, commit, 0)
+        provenance.of(commit)
+        commit.is_blind_append, commit.removed, commit.txns  # noqa: B018 - reading is what is tried
+    part = allowed(read_part, commit_name(1), data)
+    if part is not None:
+        is_reconciled(part)
+
+
+def in_table(files: Callable[[], tables.Files], path: str) -> Feed:
+    """One file of a table holds what is fed; the table is used."""
+    return lambda data: use(holding(files(), path, data))
+
+
+def in_v2(form: Form, *, is_sidecar: bool) -> Feed:
+    """The checkpoint of a cleaned-up log, or its first sidecar, holds what is fed."""
+
+    def feed(data: bytes) -> None:
+        files, name = tables.with_v2(form)
+        sidecar = min(path for path in files if "_sidecars/" in path)
+        use(holding(files, sidecar if is_sidecar else name, data))
+
+    return feed
+
+
+def v2_sample(form: Form, *, is_sidecar: bool) -> tuple[bytes, ...]:
+    files, name = tables.with_v2(form)
+    sidecar = min(path for path in files if "_sidecars/" in path)
+    return (files[sidecar if is_sidecar else name],)
+
+
+def names(data: bytes) -> None:
+    """A file of the log is called what is fed."""
+    name = text_of(data).replace("/", "").strip(".")
+    parse(name)
+    if name:
+        use(holding(tables.template(), in_log(name), tables.template()[in_log(commit_name(1))]))
+
+
+def schemas(data: bytes) -> None:
+    """A schemaString, in a table and by itself."""
+    text = text_of(data)
+    found = allowed(parse_schema, text)
+    about = Metadata.model_validate({**metadata()["metaData"], "schemaString": text})
+    for check in (check_readable, check_writable):
+        allowed(check, open_snapshot(holding(tables.template(), "x", b"")).protocol, about, "here")
+    if found is not None:
+        to_arrow(found)
+        allowed(parse_schema, format_schema(found))
+    row = metadata()
+    row["metaData"]["schemaString"] = text
+    use(holding(tables.template(), in_log(commit_name(2)), to_bytes([row])))
+
+
+def values(data: bytes) -> None:
+    """A partition value of each type, in a table and by itself."""
+    text = text_of(data)
+    for name in KINDS:
+        kind = parse_type(name)
+        value = promised(partitions.parse, text, kind)
+        promised(partitions.serialize, value, kind)
+        promised(partitions.column, [text, None], kind)
+    columns = {name.partition("(")[0]: name for name in KINDS}
+    about = metadata()["metaData"]
+    about |= {"schemaString": schema(x="long", **columns), "partitionColumns": list(columns)}
+    row = add(DATA, partitionValues=dict.fromkeys(columns, text))
+    rows = [protocol(), {"metaData": about}, row]
+    store = holding({DATA: tables.template()[DATA]}, in_log(commit_name(0)), to_bytes(rows))
+    head = open_snapshot(store)
+    for column, name in columns.items():
+        allowed(read_table, store, head, [column])
+        leaf = {"op": "<", "column": [column], "type": name, "value": LITERALS[column]}
+        allowed(prune, leaf, head.files, head.metadata)
+    allowed(write_classic, store, head, 0)
+
+
+def statistics(data: bytes) -> None:
+    """Statistics of a file, asked for by predicates over columns of each type."""
+    about = metadata()
+    columns = {name.partition("(")[0]: name for name in KINDS}
+    about["metaData"]["schemaString"] = schema(**columns)
+    row = add("a.parquet", stats=text_of(data))
+    store = builders.table_in_memory([protocol(), about, row])
+    snapshot = open_snapshot(store)
+    for column, kind in columns.items():
+        for op in ("=", "!=", "<", ">="):
+            leaf = {"op": op, "column": [column], "type": kind, "value": LITERALS[column]}
+            allowed(prune, leaf, snapshot.files, snapshot.metadata)
+        asked = {"op": "is_null", "column": [column]}
+        allowed(prune, asked, snapshot.files, snapshot.metadata)
+    use(store)
+
+
+def predicates(data: bytes) -> None:
+    """A predicate that the committer lets through is judged without a stumble."""
+    try:
+        tree = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return
+    if wrong_with([tree], 1_000) is not None:
+        return
+    about = Metadata.model_validate(metadata(["p"])["metaData"])
+    found = parse_schema(about.schema_string)
+    for value in ("1", "x", None, ""):
+        promised(may_match_partition, tree, {"p": value}, found, ["p"])
+    files = open_snapshot(holding(tables.template(), "x", b"")).files
+    allowed(prune, tree, files, about)
+    rows = pa.table({"x": pa.array([1, None]), "s": ["a", None], "p": pa.array([1, 2], pa.int32())})
+    allowed(evaluate, tree, rows)
+
+
+def vectors(data: bytes) -> None:
+    """The bytes of a deletion vector, framed, inline and bare."""
+    found = promised(bitmap.decode, data)
+    if found is not None and len(found.blocks) < 64:
+        assert bitmap.decode(bitmap.encode(found)) == found
+    text = text_of(data)
+    promised(z85.decode, text)
+    for kind in ("i", "u", "p", text[:1] or "x"):
+        vector = DeletionVector(
+            storage_type=kind, path_or_inline_dv=text, size_in_bytes=len(data), cardinality=1
+        )
+        promised(deletion_vectors.inline_rows, vector)
+        promised(deletion_vectors.path_of, vector)
+        promised(deletion_vectors.framed_rows, vector, data)
+
+
+def inline_vectors(data: bytes) -> None:
+    """The descriptor of a file's deletion vector is what is fed."""
+    try:
+        body = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return
+    use(
+        holding(
+            tables.template(),
+            in_log(commit_name(2)),
+            to_bytes([add(DATA, deletionVector=body)]),
+        )
+    )
+
+
+def table_paths(data: bytes) -> None:
+    """The path of a data file is what is fed."""
+    text = text_of(data)
+    paths.decode_path(text)
+    paths.canonical_path(text)
+    paths.canonical_paths(pa.chunked_array([[text, "a"]]))
+    store = holding(tables.template(), in_log(commit_name(2)), to_bytes([add(text or "a")]))
+    use(store)
+    try:
+        allowed(open_table_file, store, text)
+    except FileNotFoundError:
+        return
+
+
+def hints(data: bytes) -> None:
+    """`_last_checkpoint` by itself."""
+    hint.decode(data)
+    promised(hint.checksum, text_of(data))
+
+
+def checksums(data: bytes) -> None:
+    """A version checksum by itself."""
+    found = allowed(checksum.decode, data)
+    if found is not None:
+        allowed(checksum.decode, checksum.encode(found))
+
+
+def records(data: bytes) -> None:
+    """A record of each topic."""
+    for kind in codec.FORMATS:
+        found = allowed(codec.decode, kind, data)
+        if found is not None:
+            again = codec.encode(found)
+            assert codec.encode(codec.decode(kind, again)) == again
+            codec.headers(found)
+    allowed(position.decode, data)
+    trace.passed_on([(trace.TRACEPARENT, data), (text_of(data), data)])
+    read_record(data, 0, Policy())
+
+
+LITERALS: Final[Mapping[str, Any]] = {
+    "string": "m",
+    **dict.fromkeys(("byte", "short", "integer", "long", "float", "double"), 1),
+    "boolean": True,
+    "binary": "AA==",
+    "date": "2024-01-01",
+    **dict.fromkeys(("timestamp", "timestamp_ntz", "timestamp_nanos"), "2024-01-01 00:00:00"),
+    "decimal": "1.5",
+}
+
+
+def _json(*samples: Any) -> Callable[[], tuple[bytes, ...]]:
+    return lambda: tuple(json.dumps(sample).encode() for sample in samples)
+
+
+def _texts(*samples: str) -> Callable[[], tuple[bytes, ...]]:
+    return lambda: tuple(sample.encode() for sample in samples)
+
+
+def _file(files: Callable[[], tables.Files], path: str) -> Callable[[], tuple[bytes, ...]]:
+    return lambda: (files()[path],)
+
+
+def _summary(name: str) -> Target:
+    path = tables.SUMMARIES[name]
+
+    def cleaned() -> tables.Files:
+        return tables.without_commits(tables.summarised())
+
+    return Target(in_table(cleaned, path), _file(cleaned, path))
+
+
+def _v2(form: Form, *, is_sidecar: bool) -> Target:
+    sample = partial(v2_sample, form, is_sidecar=is_sidecar)
+    return Target(in_v2(form, is_sidecar=is_sidecar), sample)
+
+
+_LEAF: Final = {"op": "=", "column": ["p"], "value": 1, "type": "integer"}
+_PREDICATE: Final = {
+    "op": "or",
+    "args": [
+        {"op": "not", "arg": _LEAF},
+        {"op": "in", "column": ["x"], "values": [1, None, 3], "type": "long"},
+        {"op": "and", "args": [{"op": "is_null", "column": "s"}, {**_LEAF, "op": "<=>"}]},
+        {"op": "<", "column": ["x"], "value": "1.5", "type": "decimal(38,2)"},
+        {"op": "opaque", "columns": [["x"]], "text": "udf(x)"},
+    ],
+}
+_NESTED: Final = {
+    "type": "struct",
+    "fields": [
+        {
+            "name": "a",
+            "type": {"type": "array", "elementType": "decimal(38,2)", "containsNull": True},
+            "nullable": True,
+            "metadata": {"delta.typeChanges": [{"fromType": "byte", "toType": "short"}]},
+        },
+        {
+            "name": "m",
+            "type": {
+                "type": "map",
+                "keyType": "string",
+                "valueType": {"type": "struct", "fields": []},
+                "valueContainsNull": True,
+            },
+            "nullable": False,
+            "metadata": {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "c"},
+        },
+    ],
+}
+_STATISTICS: Final = {
+    "numRecords": 3,
+    "tightBounds": True,
+    "minValues": {**LITERALS, "decimal": 1.5},
+    "maxValues": {**LITERALS, "decimal": 1e3},
+    "nullCount": dict.fromkeys(LITERALS, 0),
+}
+_INLINE: Final = {
+    "storageType": "i",
+    "pathOrInlineDv": deletion_vectors.inline(bitmap.of_rows([1])).path_or_inline_dv,
+    "sizeInBytes": deletion_vectors.inline(bitmap.of_rows([1])).size_in_bytes,
+    "cardinality": 1,
+}
+
+
+def _commits() -> tuple[bytes, ...]:
+    return tuple(tables.template()[in_log(commit_name(version))] for version in range(HEAD + 1))
+
+
+def _records() -> tuple[bytes, ...]:
+    known = builders.proposal(add("a"), reads={"predicates": [_PREDICATE], "files": ["a"]})
+    return (codec.encode(known), codec.encode(builders.create()))
+
+
+TARGETS: Final[Mapping[str, Target]] = {
+    "commit": Target(commits, _commits),
+    "commit in a table": Target(in_table(tables.template, in_log(commit_name(2))), _commits),
+    **{f"{name} in a table": _summary(name) for name in tables.SUMMARIES},
+    "partial compaction in a table": Target(
+        in_table(tables.template, in_log(compacted_name(1, 2))), _commits
+    ),
+    "V2 checkpoint in JSON": _v2(Form.JSON, is_sidecar=False),
+    "V2 checkpoint in Parquet": _v2(Form.PARQUET, is_sidecar=False),
+    "sidecar": _v2(Form.JSON, is_sidecar=True),
+    "file name": Target(names, _texts(*tables.SUMMARIES.values(), commit_name(1))),
+    "hint": Target(hints, _file(tables.summarised, tables.SUMMARIES["hint"])),
+    "checksum": Target(checksums, _file(tables.summarised, tables.SUMMARIES["version checksum"])),
+    "data file": Target(in_table(tables.template, DATA), _file(tables.template, DATA)),
+    "vector file": Target(in_table(tables.template, VECTOR), _file(tables.template, VECTOR)),
+    "vector": Target(vectors, _file(tables.template, VECTOR)),
+    "vector in the log": Target(inline_vectors, _json(_INLINE)),
+    "schema": Target(schemas, _json(_NESTED)),
+    "partition value": Target(values, _texts("1", "-1.5", "2024-02-29 12:00:00.5", "a/b", "NaN")),
+    "statistics": Target(statistics, _json(_STATISTICS)),
+    "predicate": Target(predicates, _json(_PREDICATE)),
+    "path": Target(table_paths, _texts("p=1/a%20b", "s3://b/c", "file:/a/../b", "/a", "a//b%")),
+    "record": Target(records, _records),
+}
+"""Every target, by what is fed to it."""
+
+__all__ = ["TARGETS", "Target", "TidegateError"]

@@ -1,0 +1,69 @@
+"""PUTs in flight, and how long company is waited for."""
+
+import threading
+
+import pytest
+
+from tidegate.committer.puts import AtOnce, InThreads, Landing, Pace
+from tidegate.delta.errors import OutcomeUnknown
+from tidegate.runtime.log_store import Put
+
+WON = Landing(Put.WON, 0.03)
+
+
+def test_a_put_at_once_has_landed_when_it_is_returned() -> None:
+    flight = AtOnce().start(lambda: WON)
+    assert flight.done()
+    assert flight.result() == WON
+
+
+def test_a_put_in_a_thread_flies_until_its_store_answers() -> None:
+    puts, answers = InThreads(), threading.Event()
+
+    def work() -> Landing:
+        answers.wait()
+        return WON
+
+    flight = puts.start(work)
+    assert not flight.done()
+    answers.set()
+    puts.wait(30.0)
+    assert flight.result() == WON
+    puts.close()
+
+
+def test_what_a_put_raises_is_raised_where_it_is_asked_for() -> None:
+    puts = InThreads()
+
+    def work() -> Landing:
+        raise OutcomeUnknown("no answer")
+
+    flight = puts.start(work)
+    with pytest.raises(OutcomeUnknown):
+        flight.result()
+    puts.close()
+
+
+def test_a_lone_writer_waits_for_nobody() -> None:
+    pace = Pace()
+    for _ in range(3):
+        pace.landed(0.03, 1)
+    assert pace.linger_s(1, 0.2) == 0.0
+
+
+def test_those_who_were_told_a_moment_ago_are_waited_for() -> None:
+    pace = Pace()
+    pace.landed(0.03, 32)
+    pace.landed(0.05, 32)
+    assert pace.linger_s(40, 0.2) == pytest.approx(0.2 * 0.04)
+
+
+def test_nobody_is_waited_for_once_all_are_back() -> None:
+    pace = Pace()
+    pace.landed(0.03, 32)
+    pace.landed(0.03, 32)
+    assert pace.linger_s(64, 0.2) == 0.0
+
+
+def test_a_table_without_a_put_so_far_keeps_nobody_waiting() -> None:
+    assert Pace().linger_s(5, 0.2) == 0.0
