@@ -59,7 +59,7 @@ class Character:
             outage=chance(0.04),
             pause=chance(0.06),
             slow=chance(0.9),
-            suspension=chance(0.02),
+            suspension=chance(0.01),
             disk_full=chance(0.1),
             broker_loss=chance(0.03),
         )
@@ -70,6 +70,9 @@ CALM = Character(**dict.fromkeys((one.name for one in fields(Character)), 0.0))
 LIFE_S: Final = 60.0
 """How long a request to a store travels at most: what comes later is refused, as S3 refuses what
 was signed too long ago."""
+
+WORST_TO_SLEEP: Final = ("after_decide", "before_put", "before_resolve")
+"""Points between a look at the log and what is done about it."""
 
 SPELL_S: Final = 2.0
 """How long a disk stays full, or a broker away."""
@@ -116,9 +119,9 @@ class Weather:
         if self.happens("crash", 1 / 4):
             raise Crash
 
-    def suspend(self) -> None:
+    def suspend(self, point: str) -> None:
         """The machine sleeps, with everything that the process holds; others do not."""
-        if self.happens("suspension"):
+        if self.happens("suspension", 8 if point in WORST_TO_SLEEP else 1):
             self.sleep()
 
     def outage(self, what: str) -> None:

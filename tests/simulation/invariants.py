@@ -151,7 +151,7 @@ def referential(history: History) -> str | None:
 def tables_apart(history: History) -> str | None:
     """I12: an entry of a table holds proposals for that table only, and names files inside it."""
     for root, version, _, one in history.accepted():
-        meant = history.sent[f"{one['id']}/{one['sha256']}"].body["table_root"]
+        meant = history.sent[f"{one['id']}/{one['sha256']}"].body.get("table_root")
         if meant != root:
             return f"version {version} of {root} holds {one['id']}, for {meant}"
     for root, log in history.logs.items():

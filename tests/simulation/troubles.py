@@ -5,7 +5,7 @@ from typing import Final
 from tests import builders
 from tests.simulation.stage import Stage
 from tests.simulation.tables import TABLES, Table
-from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.bus import Offset, TopicPartition
 
 DAY_S: Final = 24 * 60 * 60.0
 SKEW_MS_MAX: Final = 4 * 3_600_000
@@ -22,6 +22,14 @@ def kill(stage: Stage) -> None:
 def drop_offsets(stage: Stage) -> None:
     """The group's offsets expire."""
     stage.bus.drop_offsets(f"{stage.topics.prefix}committer")
+
+
+def rewind_offsets(stage: Stage) -> None:
+    """The group's offsets are brought back from a copy."""
+    for number in range(stage.bus.partitions(stage.topics.proposals)):
+        at = TopicPartition(stage.topics.proposals, number)
+        back = Offset(stage.dice.randint(0, len(stage.bus.logs[at])))
+        stage.bus.rewind(f"{stage.topics.prefix}committer", at, back)
 
 
 def rewind_registry(stage: Stage) -> None:

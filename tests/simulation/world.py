@@ -40,6 +40,7 @@ SOMETIMES: Final[dict[Event, int]] = {
     engines.clean_up: 6,
     engines.vacuum: 4,
     troubles.drop_offsets: 2,
+    troubles.rewind_offsets: 2,
     troubles.rewind_registry: 2,
     troubles.lose_registry: 1,
     troubles.lose_outcomes: 1,
@@ -50,14 +51,15 @@ SOMETIMES: Final[dict[Event, int]] = {
 
 
 WHILE_ASLEEP: Final[tuple[Event, ...]] = (
-    Stage.let_one_work,
-    Stage.let_one_work,
-    Stage.let_one_work,
-    Stage.expire,
-    proposers.write,
+    *(Stage.let_one_work,) * 10,
+    *(proposers.write,) * 2,
     engines.append,
+    Stage.expire,
 )
 """What goes on while a machine sleeps."""
+
+ASLEEP_STEPS: Final = 24
+"""Enough for another committer to take over, to commit and to tell."""
 
 
 class Broken(AssertionError):
@@ -110,9 +112,10 @@ class World:
             return
         stage.depth += 1
         seconds = stage.dice.choice((5.0, 70.0, 1_000.0))
-        for event in (*stage.dice.choices(WHILE_ASLEEP, k=6), engines.clean_up_everywhere):
-            stage.clock.boot += seconds / 7
-            event(stage)
+        for _ in range(ASLEEP_STEPS):
+            stage.clock.boot += seconds / ASLEEP_STEPS
+            stage.dice.choice(WHILE_ASLEEP)(stage)
+        engines.clean_up_everywhere(stage)
         stage.depth -= 1
 
     def _check(self) -> bool:
