@@ -2,14 +2,15 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help env demo test check unit simulation sim fuzz conformance integration emulators \
-	contests bench docs lock clean
+.PHONY: help env demo test check unit model simulation sim fuzz conformance integration emulators \
+	contests nightly bench docs lock clean
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Unit and property tests are short and many: one process a core, four at most.
 MANY := -n auto --maxprocesses 4 -q
-SEEDS ?= 200
+SEEDS ?= 500
+NIGHTLY_SEEDS ?= 5000
 SECONDS ?= 600
 CONTESTS ?= 1000
 SERVICES := committer checkpointer cdc-publisher producers
@@ -27,7 +28,7 @@ env: ## the environment in .venv and Kafka's jars in a cache; every other verb c
 demo: env ## the whole line on real input: Kafka, Spark, committer, checkpointer, change stream; UP=1 leaves it running
 	@$(BIN)/tidegate demo $(if $(UP),--up)
 
-test: check unit simulation conformance integration ## everything that CI runs: check, unit, property, house, simulation, conformance, integration
+test: check unit model simulation conformance integration ## everything that CI runs: check, unit, property, house, model, simulation, conformance, integration
 
 check: env ## format, lint, types, layers
 	$(call heading,check: format)
@@ -41,7 +42,11 @@ check: env ## format, lint, types, layers
 
 unit: env ## unit, property and house tests: no network, no JVM
 	$(call heading,unit: unit + property + house tests)
-	@$(PYTEST) $(MANY) tests/unit tests/property tests/house
+	@$(PYTEST) $(MANY) tests/unit tests/property tests/house tests/linearizability
+
+model: env ## the protocol's models: every state, every rule taken away (docs/proof.md)
+	$(call heading,model: every state of the protocol)
+	@$(PYTEST) $(MANY) tests/model $(if $(FULL),--full -rs)
 
 simulation: env
 	$(call heading,simulation: $(SEEDS) seeds of the real committer over doors that fail)
@@ -68,6 +73,12 @@ emulators: env ## fake-gcs-server and Azurite from their registries, for `make c
 contests: emulators ## a thousand contests a store, over a road that loses answers; CONTESTS=n
 	$(call heading,contests: $(CONTESTS) names a store, two writers each)
 	@$(PYTEST) -q tests/integration/test_store_laws.py tests/integration/test_store_contests.py --contests $(CONTESTS)
+
+nightly: env ## longer: 5,000 seeds, the large models, TLC as second opinion, more examples
+	@$(MAKE) --no-print-directory model FULL=1
+	@$(MAKE) --no-print-directory simulation SEEDS=$(NIGHTLY_SEEDS)
+	$(call heading,nightly: properties on more examples)
+	@$(PYTEST) $(MANY) tests/property --hypothesis-profile explore
 
 bench: env ## the figures, each beside its peer
 	@$(BIN)/python -m bench

@@ -15,13 +15,16 @@ settings.load_profile("steady")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--seed n` (one seed, loudly) and `--seeds n` (that many, from 0), `--contests n`."""
+    """Add `--seed n` (one, loudly), `--seeds n` (that many, from 0), `--contests n`, `--full`."""
     group = parser.getgroup("simulation")
     group.addoption("--seed", type=int, default=None, help="run this seed of the simulation only")
-    group.addoption("--seeds", type=int, default=200, help="run this many seeds, from 0 (200)")
+    group.addoption("--seeds", type=int, default=500, help="run this many seeds, from 0 (500)")
     stores = parser.getgroup("stores")
     stores.addoption(
         "--contests", type=int, default=200, help="names that two writers contest at once (200)"
+    )
+    parser.addoption(
+        "--full", action="store_true", help="the night's length: large models, long walks"
     )
 
 

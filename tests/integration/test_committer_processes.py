@@ -1,5 +1,6 @@
 """Real committers on a real broker: killed at every point, two at once, beside a foreign writer."""
 
+import json
 import os
 import signal
 import threading
@@ -25,6 +26,8 @@ from tests.integration.proposers import (
     told,
     values,
 )
+from tests.linearizability.account import Account, Table, Told, proposals
+from tests.linearizability.checker import explain
 from tidegate.committer.doors import FAILPOINTS
 from tidegate.pipeline.published import TableRecord
 
@@ -61,12 +64,34 @@ def check_offsets_are_safe(line: Line) -> None:
         assert record.offset >= passed or one in answered, f"{one} was passed without an outcome"
 
 
+def account_of(line: Line, table: TableRecord) -> Account:
+    """Return what was sent, told and written of a table, with the broker's times."""
+    topics = line.kafka.topics
+    sent = proposals(_stamped(line, topics.proposals))
+    told = [
+        Told(json.loads(value), moment_ms) for value, moment_ms in _stamped(line, topics.outcomes)
+    ]
+    files = sorted((folder_of(table) / "_delta_log").glob("0*.json"))
+    log = Table.of([path.read_bytes() for path in files if path.name[:-5].isdigit()])
+    root, own = table.table_root, str(table.table)
+    return Account(
+        {key: one for key, one in sent.items() if one.root == root},
+        [one for one in told if one.body["table"] == own],
+        {root: log},
+    )
+
+
+def _stamped(line: Line, topic: str) -> list[tuple[bytes, float]]:
+    return [(one.value or b"", one.timestamp_ms) for one in read_topic(line.kafka, topic)]
+
+
 def check_all(line: Line, table: TableRecord, proposers: Sequence[Proposer]) -> None:
-    """Versions dense, ids once, outcomes as the log says, commits told in order, rows all there."""
+    """Versions dense, ids once, a serial order, commits told in order, rows all there."""
     kafka = line.kafka
     log = ledger.entries(folder_of(table))
     ledger.live_paths(log)
     ledger.check_outcomes(log, _of(table, values(kafka, kafka.topics.outcomes)))
+    explain(account_of(line, table))
     records = _of(table, values(kafka, kafka.topics.commits))
     assert ledger.check_commit_records(folder_of(table), records) == list(range(len(log)))
     assert all(outcome.status == "committed" for outcome in told(proposers))

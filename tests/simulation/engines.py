@@ -55,17 +55,14 @@ def set_property(stage: Stage) -> None:
 def clean_up(stage: Stage) -> None:
     """Another engine writes a checkpoint, and deletes old versions before it that were told."""
     stage.look()
-    table = stage.dice.choice(TABLES)
-    log, store = stage.log(table), stage.stores[table.root]
-    old = [at for at in log.appeared_s if at < stage.clock.boot - RETENTION_S]
-    kept = min(len(old), log.head, stage.history.told_through(table.root) + 1)
-    if kept <= log.floor:
-        return
-    snapshot = open_snapshot(store, Version(kept))
-    move_hint_forward(store, write_classic(store, snapshot, stage.clock.now_ms()))
-    for version in range(log.floor, kept):
-        store.delete(commit_path(version))
-    log.floor = kept
+    _clean_up(stage, stage.dice.choice(TABLES))
+
+
+def clean_up_everywhere(stage: Stage) -> None:
+    """The same, for every table."""
+    stage.look()
+    for table in TABLES:
+        _clean_up(stage, table)
 
 
 def vacuum(stage: Stage) -> None:
@@ -81,6 +78,19 @@ def vacuum(stage: Stage) -> None:
         if path not in log.live and path not in recent:
             stage.stores[root].delete(path)
             del stage.born_s[root, path]
+
+
+def _clean_up(stage: Stage, table: Table) -> None:
+    log, store = stage.log(table), stage.stores[table.root]
+    old = [at for at in log.appeared_s if at < stage.clock.boot - RETENTION_S]
+    kept = min(len(old), log.head, stage.history.told_through(table.root) + 1)
+    if kept <= log.floor:
+        return
+    snapshot = open_snapshot(store, Version(kept))
+    move_hint_forward(store, write_classic(store, snapshot, stage.clock.now_ms()))
+    for version in range(log.floor, kept):
+        store.delete(commit_path(version))
+    log.floor = kept
 
 
 def _commit(stage: Stage, table: Table, rows: list[dict[str, Any]], **info: Any) -> None:

@@ -60,8 +60,8 @@ class Character:
             pause=chance(0.06),
             slow=chance(0.9),
             suspension=chance(0.01),
-            disk_full=chance(0.04),
-            broker_loss=chance(0.01),
+            disk_full=chance(0.1),
+            broker_loss=chance(0.03),
         )
 
 
@@ -71,6 +71,9 @@ LIFE_S: Final = 60.0
 """How long a request to a store travels at most: what comes later is refused, as S3 refuses what
 was signed too long ago."""
 
+WORST_TO_SLEEP: Final = ("after_decide", "before_put", "before_resolve")
+"""Points between a look at the log and what is done about it."""
+
 SPELL_S: Final = 2.0
 """How long a disk stays full, or a broker away."""
 
@@ -79,13 +82,15 @@ SPELL_S: Final = 2.0
 class Weather:
     """What rolls the faults. `pause` lets the rest of the world go on in the midst of a call.
 
-    `travelling` are PUTs that were sent and have not arrived, and until when they may.
+    `sleep` lets it go on for long; `travelling` are PUTs that were sent and have not arrived, each
+    with the time until which it may.
     """
 
     dice: random.Random
     clock: Clock
     character: Character
     pause: Callable[[], None] = lambda: None
+    sleep: Callable[[], None] = lambda: None
     travelling: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
     struck: Counter[str] = field(default_factory=Counter)
     """How often each fault was rolled."""
@@ -114,11 +119,10 @@ class Weather:
         if self.happens("crash", 1 / 4):
             raise Crash
 
-    def suspend(self) -> None:
-        """The machine sleeps, with everything that the process holds."""
-        if self.happens("suspension"):
-            self.pause()
-            self.clock.sleep(self.dice.choice((5.0, 70.0, 1_000.0)))
+    def suspend(self, point: str) -> None:
+        """The machine sleeps, with everything that the process holds; others do not."""
+        if self.happens("suspension", 8 if point in WORST_TO_SLEEP else 1):
+            self.sleep()
 
     def outage(self, what: str) -> None:
         """Raise Unavailable now and then."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.linearizability import account
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Record, TopicPartition
 from tidegate.runtime.memory import MemoryStore
@@ -17,6 +18,9 @@ from tidegate.runtime.memory_bus import MemoryBus
 Rows = list[dict[str, Any]]
 Spot = tuple[str, int]
 """A partition of a topic, in one of the lives of the topic: its id, the number."""
+
+ANSWER = ("proposal_id", "status", "version", "sub_index", "repeat", "offset")
+"""What of an outcome belongs to what happened."""
 
 
 @dataclass
@@ -165,11 +169,40 @@ class History:
             for number in numbers
         }
 
+    def account(self) -> account.Account:
+        """Return the run as a checker that knows nothing of it is told it."""
+        sent = {
+            (one.id, one.sha256): account.Sent((one.id, one.sha256), one.body, one.moment)
+            for one in self.sent.values()
+        }
+        tables = {
+            root: account.Table(log.entries, log.floor, dict(enumerate(log.appeared)))
+            for root, log in self.logs.items()
+        }
+        claims = {
+            path: content
+            for log in self.logs.values()
+            for path, content in log.store.files.items()
+            if path.startswith("_tidegate/")
+        }
+        told = [account.Told(one.body, one.moment) for one in self.told]
+        # What lay on a topic that was made again was perhaps never seen by anybody.
+        lives = {life for life, _ in self.deliveries}
+        return account.Account(sent, told, tables, claims, is_over=len(lives) == 1)
+
     def digest(self) -> str:
-        """Return a hash of everything that was seen: equal histories have equal ones."""
-        told = [one.body for one in self.told]
-        seen = [told, self.commits, [log.entries for log in self.logs.values()]]
-        return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
+        """Return a hash of what happened: equal histories have equal ones, however it is worded."""
+        told = [(*map(one.body.get, ANSWER), rule_of(one.body), one.moment) for one in self.told]
+        events = [(number, one["table_root"], one["version"]) for number, one in self.commits]
+        logs = [
+            [
+                [paths_of(rows, kind) for kind in ("add", "remove", "cdc")]
+                + [[one["id"] for one in log.provenance(version).get("accepted", ())]]
+                for version, rows in enumerate(log.entries)
+            ]
+            for log in self.logs.values()
+        ]
+        return hashlib.sha256(json.dumps([told, events, logs]).encode()).hexdigest()
 
     def _life(self, topic: str) -> str:
         """Return the id of a topic, which is another one once it is made anew."""
@@ -192,6 +225,11 @@ class History:
     def _registered(self, spot: Spot, record: Record) -> None:
         body = json.loads(record.value or b"")
         self.registry[body["table_root"]] = body
+
+
+def rule_of(outcome: dict[str, Any]) -> str:
+    """Return the rule that refused a proposal, "" for none."""
+    return str((outcome.get("rejection") or {}).get("rule", ""))
 
 
 def commit_path(version: int) -> str:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from tests.linearizability.checker import Unexplained, explain
 from tests.simulation.history import History, Log, Rows, Sent, Told, commit_path, info_of, paths_of
 from tests.simulation.row_writers import rows_of
 
@@ -155,7 +156,7 @@ def referential(history: History) -> str | None:
 def tables_apart(history: History) -> str | None:
     """I12: an entry of a table holds proposals for that table only, and names files inside it."""
     for root, version, _, one in history.accepted():
-        meant = history.sent[f"{one['id']}/{one['sha256']}"].body["table_root"]
+        meant = history.sent[f"{one['id']}/{one['sha256']}"].body.get("table_root")
         if meant != root:
             return f"version {version} of {root} holds {one['id']}, for {meant}"
     for root, log in history.logs.items():
@@ -167,12 +168,14 @@ def tables_apart(history: History) -> str | None:
 
 
 def legal_entry(history: History) -> str | None:
-    """An entry says nothing twice, and change files stand for all of its changes or for none."""
+    """An entry says nothing twice, and nothing of all its members that is so of some only."""
     for root, log in history.logs.items():
         for version, rows in enumerate(log.entries):
             wrong = _illegal(rows)
             if wrong is None and log.provenance(version):
-                wrong = _hidden(history, log.provenance(version).get("accepted", []))
+                accepted = log.provenance(version).get("accepted", [])
+                sent = [history.sent[f"{one['id']}/{one['sha256']}"] for one in accepted]
+                wrong = _unlike(rows, [_member(one) for one in sent])
             if wrong is not None:
                 return f"version {version} of {root} {wrong}"
     return None
@@ -241,7 +244,16 @@ def progress(history: History) -> str | None:
     return None
 
 
-AT_REST: tuple[Predicate, ...] = (progress,)
+def linearizable(history: History) -> str | None:
+    """One serial order explains all that was told: see `tests/linearizability`."""
+    try:
+        explain(history.account())
+    except Unexplained as error:
+        return str(error)
+    return None
+
+
+AT_REST: tuple[Predicate, ...] = (progress, linearizable)
 """What holds after the faults have stopped and everything had its time."""
 
 
@@ -299,15 +311,23 @@ def _illegal(rows: Rows) -> str | None:
     return None
 
 
-def _hidden(history: History, accepted: list[dict[str, Any]]) -> str | None:
-    members = [_member(history.sent[f"{one['id']}/{one['sha256']}"]) for one in accepted]
-    with_files = [rows for rows in members if paths_of(rows, "add") or paths_of(rows, "remove")]
-    if len({bool(paths_of(rows, "cdc")) for rows in with_files}) > 1:
-        return "hides the changes of a member without change files"
-    alone = any("metaData" in row or "protocol" in row for rows in members for row in rows)
+def _unlike(rows: Rows, members: list[Rows]) -> str | None:
+    """What a reader would misread of members that share an entry."""
+    with_files = [one for one in members if paths_of(one, "add") or paths_of(one, "remove")]
+    for kind, what in (("cdc", "change files"), ("remove", "removals")):
+        if len({bool(paths_of(one, kind)) for one in with_files}) > 1:
+            return f"has members with {what} and without"
+    flags = {row[kind]["dataChange"] for row in rows for kind in ("add", "remove") if kind in row}
+    if len(with_files) > 1 and len(flags) > 1:
+        return "moves rows and changes them"
+    if info_of(rows).get("isBlindAppend") and paths_of(rows, "remove"):
+        return "calls itself a blind append and removes files"
+    alone = any("metaData" in row or "protocol" in row for one in members for row in one)
     return "changes the table and is not alone" if alone and len(members) > 1 else None
 
 
 def _member(sent: Sent) -> Rows:
+    """What a proposal brought; rows that leave a file are a removal to whoever reads the version."""
     rows: Rows = sent.body.get("actions", [])
-    return rows
+    files = [one["path"] for one in sent.body.get("dv_intents") or ()]
+    return [*rows, *({"remove": {"path": path, "dataChange": True}} for path in files)]

@@ -190,6 +190,11 @@ def cancel(sight: Sight) -> Proposal:
     )
 
 
+def ghost(sight: Sight) -> Proposal:
+    """A file is removed that is not there, by a writer that does not say that it read it."""
+    return sight.propose(builders.remove(f"ghost{sight.stage.next()}"))
+
+
 def bad(sight: Sight) -> Proposal:
     """A file outside the table: refused, whatever the table is."""
     return sight.propose(builders.add("../outside"))
@@ -207,6 +212,7 @@ KINDS: dict[Proposer, int] = {
     comment: 1,
     claimed: 1,
     cancel: 2,
+    ghost: 1,
     bad: 2,
 }
 """Each kind of proposer, and how often it comes, among the others."""

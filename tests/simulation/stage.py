@@ -143,7 +143,7 @@ class Stage:
 
     def reach(self, point: str) -> None:
         """A committer passes one of its points of failure."""
-        self.weather.suspend()
+        self.weather.suspend(point)
         if self.weather.happens("crash", 1 / 8):
             raise Crash(point)
 

@@ -4,8 +4,8 @@ from typing import Final
 
 from tests import builders
 from tests.simulation.stage import Stage
-from tests.simulation.tables import TABLES
-from tidegate.runtime.bus import TopicPartition
+from tests.simulation.tables import TABLES, Table
+from tidegate.runtime.bus import Offset, TopicPartition
 
 DAY_S: Final = 24 * 60 * 60.0
 SKEW_MS_MAX: Final = 4 * 3_600_000
@@ -22,6 +22,14 @@ def kill(stage: Stage) -> None:
 def drop_offsets(stage: Stage) -> None:
     """The group's offsets expire."""
     stage.bus.drop_offsets(f"{stage.topics.prefix}committer")
+
+
+def rewind_offsets(stage: Stage) -> None:
+    """The group's offsets are brought back from a copy."""
+    for number in range(stage.bus.partitions(stage.topics.proposals)):
+        at = TopicPartition(stage.topics.proposals, number)
+        back = Offset(stage.dice.randint(0, len(stage.bus.logs[at])))
+        stage.bus.rewind(f"{stage.topics.prefix}committer", at, back)
 
 
 def rewind_registry(stage: Stage) -> None:
@@ -78,11 +86,25 @@ def _make_again(stage: Stage, topic: str) -> None:
     stage.bus.create_topic(topic, stage.bus.partitions(topic))
 
 
-def _register_all(stage: Stage) -> None:
-    stage.look()
+def register_missing(stage: Stage) -> None:
+    """The operator asks once more for what is not in the registry: an answer may have been no."""
+    numbers = range(stage.bus.partitions(stage.topics.table_state))
+    parts = (stage.bus.logs[TopicPartition(stage.topics.table_state, number)] for number in numbers)
+    known = {record.key for records in parts for record in records}
     for table in TABLES:
-        if stage.log(table).head < 0:
-            stage.send(table, table.opening(stage.new_id()))
-            continue
-        told = {"proposal_id": stage.new_id(), "table": table.id, "table_root": table.root}
-        stage.send(table, builders.proposal(kind="register", read_version=0, **told))
+        if str(table.id).encode() not in known:
+            _register(stage, table)
+
+
+def _register_all(stage: Stage) -> None:
+    for table in TABLES:
+        _register(stage, table)
+
+
+def _register(stage: Stage, table: Table) -> None:
+    stage.look()
+    if stage.log(table).head < 0:
+        stage.send(table, table.opening(stage.new_id()))
+        return
+    told = {"proposal_id": stage.new_id(), "table": table.id, "table_root": table.root}
+    stage.send(table, builders.proposal(kind="register", read_version=0, **told))

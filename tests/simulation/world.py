@@ -18,7 +18,7 @@ from tests.simulation.stage import Event, Stage
 from tidegate.runtime import failpoints
 
 HEALING_STEPS: Final = 80
-QUIET_STEPS: Final = 3
+QUIET_STEPS: Final = 5
 """How often in a row everything must stand still before it is at rest."""
 
 USUAL: Final[dict[Event, int]] = {
@@ -43,6 +43,7 @@ SOMETIMES: Final[dict[Event, int]] = {
     engines.clean_up: 6,
     engines.vacuum: 4,
     troubles.drop_offsets: 2,
+    troubles.rewind_offsets: 2,
     troubles.rewind_registry: 2,
     troubles.lose_registry: 1,
     troubles.lose_outcomes: 1,
@@ -53,6 +54,17 @@ SOMETIMES: Final[dict[Event, int]] = {
 
 
 T = TypeVar("T")
+
+WHILE_ASLEEP: Final[tuple[Event, ...]] = (
+    *(Stage.let_one_work,) * 10,
+    *(proposers.write,) * 2,
+    engines.append,
+    Stage.expire,
+)
+"""What goes on while a machine sleeps."""
+
+ASLEEP_STEPS: Final = 24
+"""Enough for another committer to take over, to commit and to tell."""
 
 
 class Broken(AssertionError):
@@ -74,6 +86,7 @@ class World:
         self.stage = Stage(dice)
         rare = {event: often for event, often in SOMETIMES.items() if dice.random() < 0.35}
         self.events = {**USUAL, **rare}
+        self.stage.weather.sleep = self._sleep
 
     @property
     def history(self) -> History:
@@ -98,6 +111,19 @@ class World:
         [event] = dice.choices(list(self.events), list(self.events.values()))
         event(self.stage)
 
+    def _sleep(self) -> None:
+        """One machine sleeps; whoever does not goes on for a while, and others clean up."""
+        stage = self.stage
+        if stage.depth >= 2:
+            return
+        stage.depth += 1
+        seconds = stage.dice.choice((5.0, 70.0, 1_000.0))
+        for _ in range(ASLEEP_STEPS):
+            stage.clock.boot += seconds / ASLEEP_STEPS
+            stage.dice.choice(WHILE_ASLEEP)(stage)
+        engines.clean_up_everywhere(stage)
+        stage.depth -= 1
+
     def _check(self) -> bool:
         self.step += 1
         is_new = self.stage.look()
@@ -120,13 +146,19 @@ class World:
         self.stage.weather.clear()
         for member in list(self.stage.members):
             self.stage.expel(member)
+        self._rest()
+        troubles.register_missing(self.stage)
+        self._rest()
+        for invariant in AT_REST:
+            self._hold(invariant, self.history)
+
+    def _rest(self) -> None:
+        """Let everybody work until nothing happens any more."""
         quiet = 0
         for _ in range(HEALING_STEPS):
             self.stage.clock.boot += 31.0
             for process in self.stage.processes:
                 self.stage.work(process)
             quiet = 0 if self._check() else quiet + 1
-            if quiet >= QUIET_STEPS and not any(broken(self.history) for broken in AT_REST):
+            if quiet == QUIET_STEPS:
                 break
-        for invariant in AT_REST:
-            self._hold(invariant, self.history)

@@ -302,8 +302,11 @@ class Desk:
         assert self.state is not None, "what is written was decided on a state"
         encoded = self._encode(self.state, plan)
         put = EntryPut(self.store, self.label, encoded)
-        clock, deadline_s = self.doors.clock, self.doors.settings.put_deadline_s
-        flight = self.doors.puts.start(lambda: put.land(clock, deadline_s))
+        clock, section = self.doors.clock, self.doors.settings
+        # Whoever slept since he looked at the log may not send: it may have been cleaned up since.
+        young_s = min(clock.boot_s(), self.viewed_s + section.view_age_max_s)
+        until_s = young_s + section.put_deadline_s
+        flight = self.doors.puts.start(lambda: put.land(clock, until_s))
         self.flying = InFlight(plan, encoded, flight)
 
     def _encode(self, state: TableState, plan: Plan) -> Encoded:

@@ -27,28 +27,28 @@ class EntryPut:
     label: str
     encoded: Encoded
 
-    def land(self, clock: Clock, deadline_s: float) -> Landing:
-        """Return WON or LOST for certain.
+    def land(self, clock: Clock, until_s: float) -> Landing:
+        """Return WON or LOST for certain; nothing is sent once `until_s` has passed.
 
+        Units: `until_s` by `Clock.boot_s`.
         Raises: OutcomeUnknown past the deadline; Unavailable.
         """
         began_s = clock.boot_s()
-        ends_s = began_s + deadline_s
         written = self.encoded.merged.written
-        if written is not None and self._put(*written, clock, ends_s) is Put.LOST:
+        if written is not None and self._put(*written, clock, until_s) is Put.LOST:
             raise Unavailable(
                 f"{written[0]} of {self.store.root} holds other bytes than were written under this "
                 "new name: the entry is decided anew under another one"
             )
         with COMMIT_WRITE.labels(self.label).time():
             path = in_log(commit_name(self.encoded.entry.version))
-            answer = self._put(path, self.encoded.content, clock, ends_s)
+            answer = self._put(path, self.encoded.content, clock, until_s)
         return Landing(answer, clock.boot_s() - began_s)
 
-    def _put(self, path: str, content: bytes, clock: Clock, ends_s: float) -> Put:
+    def _put(self, path: str, content: bytes, clock: Clock, until_s: float) -> Put:
         """Return WON or LOST for certain. Raises: as `land`."""
         reach("before_put")
-        while (left_s := ends_s - clock.boot_s()) > 0:
+        while (left_s := until_s - clock.boot_s()) > 0:
             answer = self.store.put_if_absent(path, content, left_s)
             reach("after_put")
             if answer is Put.UNKNOWN:

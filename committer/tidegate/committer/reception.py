@@ -102,6 +102,9 @@ class Reception:
         known = self.open()
         proposal = candidate.proposal
         assert proposal is not None, "a request to register is a proposal"
+        if self._is_under_way(proposal.table_root):
+            self.answer(registration.under_way(candidate), _nobody(candidate))
+            return
         there = known.under(proposal.table_root)
         if there is not None:
             if there.table in self.desks:
@@ -157,6 +160,9 @@ class Reception:
         if candidate.table in self.desks:
             self.bring(candidate)
             return
+        if candidate.proposal and self._is_under_way(candidate.proposal.table_root):
+            self.answer(registration.under_way(candidate), _nobody(candidate))
+            return
         record = registration.new_record(candidate, known, self.at.topic, self.at.partition)
         wrong = registration.objection(candidate, known)
         if wrong is not None:
@@ -192,6 +198,11 @@ class Reception:
         desk = Desk(record, store, self.doors, self.origin)
         self.desks[record.table] = desk
         return desk
+
+    def _is_under_way(self, root: str) -> bool:
+        """Whether a table is being created there: nobody knows yet what will come of it."""
+        desks = self.desks.values()
+        return any(not desk.is_registered and desk.record.table_root == root for desk in desks)
 
     def _is_stale(self) -> bool:
         """Whether another committer may have registered tables that we have not heard of."""

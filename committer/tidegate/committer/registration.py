@@ -86,6 +86,15 @@ def unknown_table(candidate: Candidate) -> Verdict:
     )
 
 
+def under_way(candidate: Candidate) -> Verdict:
+    """Return the answer to a request about a root where a table is just being created."""
+    reason = (
+        f"table_root: a table is being created at {_proposal(candidate).table_root}; ask again "
+        "when that is settled"
+    )
+    return denied(candidate, "being_created", reason, "retry")
+
+
 def _exists(candidate: Candidate, other: TableRecord) -> Verdict:
     rejection = Rejection(
         rule="table_exists",

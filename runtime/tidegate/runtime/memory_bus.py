@@ -100,6 +100,12 @@ class MemoryBus:
         if group in self._groups:
             self._groups[group].offsets.clear()
 
+    def rewind(self, group: str, at: TopicPartition, offset: Offset) -> None:
+        """Set a group's offset back, as a restore from a copy does. Members read on unmoved."""
+        offsets = self._groups[group].offsets if group in self._groups else {}
+        if offset < offsets.get(at, Offset(0)):
+            offsets[at] = offset
+
     def append(
         self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> Offset:

@@ -99,3 +99,15 @@ def test_a_bus_that_fails_while_a_table_is_registered_ends_the_lane_and_not_the_
     gate.settle(10)
     assert [one.status for one in gate.outcomes()] == ["committed"]
     assert gate.tables()[TABLE].published_through == 0
+
+
+def test_a_table_that_is_just_being_created_is_not_registered_on_the_way() -> None:
+    """The creation is refused after all, for another engine was there first."""
+    gate = Gate(stores={ROOT: table_in_memory(creation())})
+    other = create(table=UUID(int=9))
+    outcomes = gate.ask(create(), register(), other)
+    rules = {one.proposal_id: one.rejection.rule for one in outcomes if one.rejection}
+    assert list(rules.values()).count("being_created") == 2
+    assert "table_exists" in rules.values()
+    assert gate.tables() == {}
+    assert gate.ask(register())[0].status == "committed"

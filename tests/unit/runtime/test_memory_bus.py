@@ -173,6 +173,21 @@ def test_offsets_that_expire_send_the_group_to_the_beginning(bus: MemoryBus) -> 
     assert values(two.poll(10, 0.0)) == [b"0"]
 
 
+def test_offsets_that_are_set_back_are_read_again_by_the_next_owner(bus: MemoryBus) -> None:
+    fill(bus, P0, 3)
+    one = member(bus)
+    one.poll(10, 0.0)
+    one.commit({P0: Offset(3)})
+    bus.rewind("g", P0, Offset(1))
+    bus.rewind("g", P0, Offset(2))
+    bus.rewind("nobody", P0, Offset(0))
+    assert one.committed(P0) == 1
+    one.close()
+    two = member(bus)
+    two.poll(10, 0.0)
+    assert values(two.poll(10, 0.0)) == [b"1", b"2"]
+
+
 def test_a_reader_reads_from_anywhere_without_a_group(bus: MemoryBus) -> None:
     fill(bus, P0, 3)
     reader = bus.reader()

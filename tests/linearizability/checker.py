@@ -1,0 +1,254 @@
+"""Is there a serial order that explains every outcome? The log names one: here it is tested.
+
+Proposals that were committed stand in the order of their versions and of their places in them. The
+order explains the run if each proposal does in it, once, what it was told; if each finds the table
+as it had read it; if nobody who was told before another began comes after him; and if who was
+rejected lost to somebody before him. It shares no code with the committer.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, takewhile
+
+from tests.linearizability.account import FILES, Account, Key, Rows, Sent, Table, Told, paths
+from tests.linearizability.justice import injustice
+
+
+class Unexplained(AssertionError):
+    """No serial order explains the run."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A proposal in the serial order of its table."""
+
+    root: str
+    version: int
+    place: int
+    key: Key
+
+
+def explain(account: Account) -> tuple[Step, ...]:
+    """Return the serial order that explains a run.
+
+    Raises: Unexplained, with everything that it does not explain.
+    """
+    order = tuple(Step(*member) for member in account.members())
+    wrong = [
+        *_doubled(order),
+        *_from_nowhere(account, order),
+        *_torn(account),
+        *_misplaced(account, order),
+        *_unjust(account),
+        *_out_of_time(account, order),
+        *_lost(account, order),
+    ]
+    if not wrong:
+        wrong = list(_replayed(account, order))
+    if wrong:
+        raise Unexplained("\n".join(wrong))
+    return order
+
+
+def _doubled(order: tuple[Step, ...]) -> Iterator[str]:
+    """A proposal stands in the order at most once, whatever its bytes."""
+    seen: dict[str, Step] = {}
+    for step in order:
+        identity = step.key[0]
+        if identity in seen:
+            first = seen[identity]
+            yield f"{identity} is in version {first.version} and again in {step.version}"
+        seen[identity] = step
+
+
+def _from_nowhere(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
+    """What the log holds, and what was answered, was sent, and for that table."""
+    for step in order:
+        sent = account.sent.get(step.key)
+        if sent is None:
+            yield f"version {step.version} holds {step.key[0]}, which nobody sent"
+        elif sent.root != step.root:
+            yield f"version {step.version} of {step.root} holds {step.key[0]}, for {sent.root}"
+    for told in account.told:
+        if told.key not in account.sent:
+            yield f"{told.key[0]} was answered, and nobody sent it"
+
+
+def _torn(account: Account) -> Iterator[str]:
+    """A proposal is not told two different promises."""
+    promised: dict[Key, tuple[str, int | None]] = {}
+    for told in account.told:
+        if told.status not in ("committed", "rejected"):
+            continue
+        version = told.body.get("version") if told.status == "committed" else None
+        promise = (told.status, version)
+        if _kind(account, told) != "register" and promised.setdefault(told.key, promise) != promise:
+            yield f"{told.key[0]} was told {promised[told.key]} and {promise}"
+
+
+def _misplaced(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
+    """Who was told committed stands where he was told; who was told rejected stands nowhere."""
+    places = {step.key: step for step in order}
+    by_id = {step.key[0]: step for step in order}
+    for told in account.told:
+        sent = account.sent.get(told.key)
+        if sent is None or sent.kind == "register":
+            continue
+        is_cancel = sent.kind == "cancel"
+        step = by_id.get(str(sent.body["cancels"])) if is_cancel else places.get(told.key)
+        if told.status == "committed":
+            if step is None:
+                yield f"{told.key[0]} was told version {told.body['version']} and is in none"
+            elif not _is_at(told, step, is_cancel=is_cancel):
+                yield f"{told.key[0]} was told {told.body['version']} and is in {step.version}"
+        if told.status == "rejected" and step is not None:
+            yield f"{told.key[0]} was told rejected ({told.rule}) and is in {step.version}"
+
+
+def _unjust(account: Account) -> Iterator[str]:
+    """Who was refused lost to somebody; who came too early or too late did."""
+    for told in account.told:
+        sent = account.sent.get(told.key)
+        if sent is None or sent.kind != "commit" or sent.root not in account.tables:
+            continue
+        table = account.tables[sent.root]
+        if told.status == "rejected":
+            why = injustice(account, sent, told)
+            if why is not None:
+                yield f"{sent.key[0]} {why}"
+        elif told.status == "expired" and table.floor == 0:
+            yield f"{sent.key[0]} was told that it came too late for a log that is whole"
+        elif told.rule == "read_version_ahead" and _was_there(table, sent, told):
+            yield f"{sent.key[0]} was told that version {sent.read_version} is not there"
+
+
+def _out_of_time(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
+    """Who was told before another was sent stands before him."""
+    told = {one.key: one.moment for one in reversed(account.told) if one.status == "committed"}
+    by_table: dict[str, list[Step]] = {}
+    for step in order:
+        by_table.setdefault(step.root, []).append(step)
+    for steps in by_table.values():
+        # From the last to the first: when was the earliest of those behind told?
+        behind, who = float("inf"), ""
+        for step in reversed(steps):
+            sent = account.sent.get(step.key)
+            if sent is not None and behind < sent.moment:
+                yield f"{who} was told before {step.key[0]} was sent and comes after it"
+            if told.get(step.key, behind) < behind:
+                behind, who = told[step.key], step.key[0]
+    places = {(step.root, step.version): step for step in order}
+    for one in account.told:
+        sent = account.sent.get(one.key)
+        if sent is None or one.status != "rejected" or one.winner is None:
+            continue
+        winner = places.get((sent.root, one.winner))
+        later = account.sent.get(winner.key) if winner else None
+        if later is not None and later.moment > one.moment:
+            yield f"{one.key[0]} lost to {later.key[0]}, which was sent after it was told"
+
+
+def _lost(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
+    """When the run is over everybody was answered."""
+    if not account.is_over:
+        return
+    answered = {told.key for told in account.told}
+    for key in account.sent:
+        if key not in answered:
+            yield f"{key[0]} was never answered"
+
+
+@dataclass(frozen=True)
+class _Deed:
+    """What one proposal, or a version of others, did to the files of a table.
+
+    `revised` are files that lost or regained rows and stay.
+    """
+
+    version: int
+    gone: frozenset[str]
+    came: frozenset[str]
+    revised: frozenset[str]
+
+
+def _deed(version: int, rows: Rows, intents: frozenset[str] = frozenset()) -> _Deed:
+    gone = frozenset(path for _, path in paths(rows, "remove"))
+    came = frozenset(path for _, path in paths(rows, "add"))
+    both = gone & came
+    return _Deed(version, gone - both, came - both, both | intents)
+
+
+def _replayed(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
+    """One after the other, each finds what it read, and leaves what its version says."""
+    for root, table in account.tables.items():
+        live: set[str] = set()
+        since: list[_Deed] = []
+        for version, rows in enumerate(table.entries):
+            where = f"{version} of {root}"
+            members = [account.sent[key] for key in table.accepted(version)]
+            brought = [account.actions(member) for member in members] or [rows]
+            deeds = [_deed(version, rows)]
+            if members:
+                both = zip(members, brought, strict=True)
+                deeds = [_deed(version, own, member.intents) for member, own in both]
+            if not _is_sum(version, rows, deeds, brought):
+                yield f"version {where} is not what its members brought"
+            for place, deed in enumerate(deeds):
+                if members:
+                    yield from _stale(members[place], since, where)
+                yield from _applied(live, deed, where)
+                since.append(deed)
+            # A file that lost its last row to several members leaves with all of them.
+            live -= _deed(version, rows).gone
+
+
+def _is_sum(version: int, rows: Rows, deeds: list[_Deed], brought: list[Rows]) -> bool:
+    """Whether a version holds the files of its members, and revises those that they revise.
+
+    A file without a row left is gone.
+    """
+    whole = _deed(version, rows)
+    revised = frozenset().union(*(deed.revised for deed in deeds))
+    if not whole.revised <= revised <= whole.revised | whole.gone:
+        return False
+    kept = [one for one in paths(rows, *FILES) if one[1] not in revised]
+    own = [one for one in paths([*chain(*brought)], *FILES) if one[1] not in revised]
+    return Counter(kept) == Counter(own)
+
+
+def _stale(sent: Sent, since: list[_Deed], where: str) -> Iterator[str]:
+    """Nothing that a proposal had read was changed before its turn."""
+    read, whole = set(sent.reads.get("files", ())), bool(sent.reads.get("whole_table"))
+    if not read and not whole:
+        return
+    for deed in takewhile(lambda one: one.version > sent.read_version, reversed(since)):
+        gone = deed.gone | (deed.revised - sent.intents if sent.minds_lost_rows else frozenset())
+        came = deed.came if sent.is_serializable else frozenset()
+        if gone & read or (whole and (gone or came)):
+            yield f"{sent.key[0]} in version {where} had read what {deed.version} changed"
+            return
+
+
+def _applied(live: set[str], deed: _Deed, where: str) -> Iterator[str]:
+    missing = (deed.gone | deed.revised) - live
+    if missing:
+        yield f"version {where} removes {min(missing)!r}, which is not there"
+    live -= deed.gone
+    if deed.came & live:
+        yield f"version {where} adds {min(deed.came & live)!r}, which is there"
+    live |= deed.came
+
+
+def _was_there(table: Table, sent: Sent, told: Told) -> bool:
+    return table.appeared.get(sent.read_version, told.moment) < sent.moment
+
+
+def _is_at(told: Told, step: Step, *, is_cancel: bool) -> bool:
+    same = told.body.get("sub_index") == step.place
+    return told.body["version"] == step.version and (same or is_cancel)
+
+
+def _kind(account: Account, told: Told) -> str:
+    sent = account.sent.get(told.key)
+    return sent.kind if sent else "commit"

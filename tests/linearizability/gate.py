@@ -1,0 +1,16 @@
+"""The account of a gate in this process: its bus stamps records with its clock."""
+
+import json
+
+from tests.builders import ROOT, Gate
+from tests.linearizability.account import Account, Table, Told, proposals
+
+
+def account_of(gate: Gate, root: str = ROOT) -> Account:
+    """Return what a gate was sent, told and wrote, of one table."""
+    sent = [(one.value or b"", one.timestamp_ms) for one in gate.records(gate.topics.proposals)]
+    told = [
+        Told(json.loads(one.value or b""), one.timestamp_ms)
+        for one in gate.records(gate.topics.outcomes)
+    ]
+    return Account(proposals(sent), told, {root: Table(gate.entries(root))})

@@ -1,0 +1,102 @@
+"""Whether a refusal was just: what each rule claims, looked up in the winner's own rows."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tests.linearizability.account import Account, Rows, Sent, Table, Told, paths
+
+Claim = Callable[[Account, Sent, Rows], bool]
+"""Says whether a winner's rows are what the rule says they are."""
+
+
+def added_what_was_read(account: Account, sent: Sent, winner: Rows) -> bool:
+    """The winner added files, and the proposal is no blind append: it depends on what there is."""
+    has_read = any(sent.reads.get(what) for what in ("whole_table", "predicates", "files"))
+    has_removed = bool(paths(account.actions(sent), "remove") or sent.intents)
+    return bool(paths(winner, "add")) and (has_read or has_removed)
+
+
+def removed_what_was_read(account: Account, sent: Sent, winner: Rows) -> bool:
+    """The winner removed a file that the proposal had read."""
+    gone = {path for _, path in paths(winner, "remove")}
+    own = {path for _, path in paths(account.actions(sent), "remove")}
+    read = own | sent.intents | set(sent.reads.get("files", ()))
+    return bool(gone & read or (gone and sent.reads.get("whole_table")))
+
+
+def removed_the_same(account: Account, sent: Sent, winner: Rows) -> bool:
+    """Both removed a file."""
+    gone = {path for _, path in paths(winner, "remove")}
+    own = {path for _, path in paths(account.actions(sent), "remove")}
+    return bool(gone & (own | sent.intents))
+
+
+def changed_the_table(account: Account, sent: Sent, winner: Rows) -> bool:
+    """The winner wrote metaData or a protocol."""
+    return any("metaData" in row or "protocol" in row for row in winner)
+
+
+def moved_an_application(account: Account, sent: Sent, winner: Rows) -> bool:
+    """The winner moved an application that the proposal asked for."""
+    moved = {row["txn"]["appId"] for row in winner if "txn" in row}
+    return bool(moved & set(sent.reads.get("app_ids", ())))
+
+
+def wrote_a_domain(account: Account, sent: Sent, winner: Rows) -> bool:
+    """Both wrote a metadata domain, or the winner wrote one that was read."""
+    wrote = _domains(winner)
+    return bool(wrote & (_domains(account.actions(sent)) | set(sent.reads.get("domains", ()))))
+
+
+LOST_TO: Final[Mapping[str, Claim]] = {
+    "protocol_unsupported": changed_the_table,
+    "protocol_changed": changed_the_table,
+    "metadata_changed": changed_the_table,
+    "domain_metadata_changed": wrote_a_domain,
+    "concurrent_transaction": moved_an_application,
+    "concurrent_append": added_what_was_read,
+    "concurrent_delete_read": removed_what_was_read,
+    "concurrent_delete_delete": removed_the_same,
+    "concurrent_row_delete": removed_the_same,
+}
+"""The rules that name a winner, and what each says of it."""
+
+
+def injustice(account: Account, sent: Sent, told: Told) -> str | None:
+    """Return why a rejection does not follow from the log, or None where it does."""
+    table = account.tables[sent.root]
+    identity, digest = sent.key
+    if {(identity, None), (identity, digest)} & table.refused():
+        return None
+    if told.rule == "table_exists":
+        return None if table.entries else "says that there is a table, and there is none"
+    if told.rule == "app_txn_seen":
+        return None if _has_seen(table, sent) else "names an application that the log has not seen"
+    claim = LOST_TO.get(told.rule)
+    if claim is None or told.winner is None:
+        return f"was rejected by {told.rule!r}, which does not stand in the log"
+    return _lost(account, sent, told, claim)
+
+
+def _lost(account: Account, sent: Sent, told: Told, claim: Claim) -> str | None:
+    table, winner = account.tables[sent.root], told.winner
+    assert winner is not None, "only a rule with a winner is looked up in it"
+    if not sent.read_version < winner < len(table.entries):
+        return f"lost to version {winner}, which does not come after {sent.read_version}"
+    if table.appeared.get(winner, told.moment) > told.moment:
+        return f"lost to version {winner}, which was not there when it was told"
+    if not claim(account, sent, table.entries[winner]):
+        return f"lost to version {winner} by {told.rule!r}, which is not so"
+    return None
+
+
+def _has_seen(table: Table, sent: Sent) -> bool:
+    asked: dict[str, Any] = sent.body["app_txn"]
+    rows = (row["txn"] for entry in table.entries for row in entry if "txn" in row)
+    return any(
+        txn["appId"] == asked["app_id"] and txn["version"] >= asked["version"] for txn in rows
+    )
+
+
+def _domains(rows: Rows) -> set[str]:
+    return {row["domainMetadata"]["domain"] for row in rows if "domainMetadata" in row}

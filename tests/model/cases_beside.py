@@ -1,0 +1,124 @@
+"""What stands beside the protocol: the right of way for ever, and stores without put-if-absent."""
+
+from typing import Any, Final
+
+from tests.model.cases import Case
+from tests.model.ratify import Ratify, RatifySetting
+from tests.model.right_of_way import RightOfWay, WaySetting
+
+
+def way(**setting: Any) -> RightOfWay:
+    """Return the model of the right of way."""
+    return RightOfWay(WaySetting(**setting))
+
+
+def ratify(**setting: Any) -> Ratify:
+    """Return the model of stores without put-if-absent."""
+    return Ratify(RatifySetting(**setting))
+
+
+WAY: Final = (
+    Case(
+        "row.one",
+        "a hold as long as a retry: one refusal, never two",
+        way(retry=4, grace=4, refusals_max=1),
+        waits=True,
+    ),
+    Case(
+        "row.takeovers",
+        "one more for each takeover",
+        way(retry=3, grace=3, takeovers=3, refusals_max=4),
+        waits=True,
+    ),
+    Case(
+        "row.native",
+        "one foreign writer cannot starve native groups",
+        way(waits="native", endless=True, retry=4, grace=4, hold_max=4),
+        waits=True,
+    ),
+    Case(
+        "row.native.turn",
+        "nor can three, if a native group is committed between two holds",
+        way(waits="native", endless=True, writers=3, retry=3, grace=3, begins="turn", hold_max=3),
+        waits=True,
+    ),
+    Case(
+        "row.native.lost-to-native",
+        "nor if only losing to a native group begins a hold; they may wait longer than one",
+        way(waits="native", endless=True, writers=3, retry=3, grace=3, begins="native", hold_max=5),
+        waits=True,
+    ),
+    Case(
+        "bad.row-none",
+        "refused for ever while native groups are committed",
+        way(retry=1),
+        "Starvation",
+        waits=True,
+    ),
+    Case(
+        "bad.row-short",
+        "a hold shorter than a retry is no right of way",
+        way(retry=4, grace=3),
+        "Starvation",
+        waits=True,
+    ),
+    Case(
+        "bad.row-takeover-is-free",
+        "a takeover loses the hold",
+        way(retry=3, grace=3, takeovers=1, refusals_max=1),
+        "RightOfWay",
+        waits=True,
+    ),
+    Case(
+        "bad.row-native-starves",
+        "two foreign writers refuse each other, and every refusal holds native groups",
+        way(waits="native", endless=True, writers=2, retry=2, grace=2),
+        "Starvation",
+        waits=True,
+    ),
+    Case(
+        "bad.row-foreign-among-themselves",
+        "not cured: one foreign writer can lose to another for ever, as without a gate",
+        way(writers=2, retry=2, grace=2, begins="turn"),
+        "Starvation",
+        waits=True,
+    ),
+)
+"""The right of way with work that never ends."""
+
+RATIFY: Final = (
+    Case(
+        "ratify.fold",
+        "the partition decides, without any fencing",
+        ratify(repeats=0),
+        asks_progress=True,
+    ),
+    Case("ratify.fold.dups", "the same with repeats", ratify(), asks_progress=True, is_large=True),
+    Case(
+        "ratify.fold.leak",
+        "fencing that leaks does no harm",
+        ratify(is_fenced=True, leaks=1, repeats=0),
+    ),
+    Case(
+        "ratify.fence-only", "perfect fencing alone", ratify(folds=False, is_fenced=True, repeats=0)
+    ),
+    Case(
+        "ratify.fence-only.leak",
+        "one record slips past the fence",
+        ratify(folds=False, is_fenced=True, leaks=1, repeats=0, timeouts=0),
+        "StoreFollowsLog",
+    ),
+    Case(
+        "ratify.unordered",
+        "published out of order",
+        ratify(publishing="unordered", rebalances=0, repeats=0, timeouts=0),
+        "NoGap",
+    ),
+    Case(
+        "ratify.early",
+        "published before the record was read back",
+        ratify(publishing="early", repeats=0, timeouts=0),
+        "StoreFollowsLog",
+    ),
+)
+"""Stores without put-if-absent."""

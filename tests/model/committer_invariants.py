@@ -1,0 +1,77 @@
+"""What must hold in every state of the committer's model; the names are those of docs/proof.md."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tests.model.checker import Invariant
+from tests.model.committer_state import State, misread
+
+
+def exactly_once(state: State) -> str | None:
+    """I1: a proposal is in at most one version."""
+    seen: dict[str, int] = {}
+    for version, entry in enumerate(state.log):
+        for one in entry.operations if entry else ():
+            if one.id in seen:
+                return f"p{one.id} is in version {seen[one.id]} and in {version}"
+            seen[one.id] = version
+    return None
+
+
+def no_overwrite(state: State) -> str | None:
+    """I2: a version that is there does not change, and none comes back after cleanup."""
+    return state.broken or None
+
+
+def no_gap(state: State) -> str | None:
+    """I3: versions are contiguous."""
+    if None not in state.log:
+        return None
+    return f"version {state.log.index(None)} is missing below a later one"
+
+
+def consistent_read(state: State) -> str | None:
+    """I4, and through it I8: each version holds what was committed up to it."""
+    return misread(state.log)
+
+
+def outcome_agreement(state: State) -> str | None:
+    """I5: committed at a version that holds it, rejected and in none."""
+    if not state.outcomes:
+        return None
+    places = {
+        one.id: version
+        for version, entry in enumerate(state.log)
+        if entry is not None
+        for one in entry.operations
+    }
+    return disagreement(state, places)
+
+
+def disagreement(state: State, places: Mapping[str, int]) -> str | None:
+    """Return which outcome is not what the log says."""
+    for told in state.outcomes:
+        if told.status == "C" and places.get(told.id) != told.reason:
+            return f"p{told.id} was told {told.reason}, the log has {places.get(told.id)}"
+        if told.status == "R" and told.id in places:
+            return f"p{told.id} was told rejected ({told.reason}) and is in {places[told.id]}"
+    return None
+
+
+def offset_safe(state: State) -> str | None:
+    """I6: the offset passes nothing that has no outcome."""
+    told = {one.id for one in state.outcomes}
+    for record in state.topic[: state.group.offset]:
+        if record.id not in told:
+            return f"offset {state.group.offset} was recorded, p{record.id} has no outcome"
+    return None
+
+
+INVARIANTS: Final[Mapping[str, Invariant[Any]]] = {
+    "NoOverwrite": no_overwrite,
+    "NoGap": no_gap,
+    "ExactlyOnce": exactly_once,
+    "OutcomeAgreement": outcome_agreement,
+    "ConsistentRead": consistent_read,
+    "OffsetSafe": offset_safe,
+}

@@ -1,0 +1,178 @@
+"""The right of way, with work that never ends: who can be refused, or held, for ever?
+
+`verbatim.py` counts refusals under budgets. Here native groups and foreign writers go on for ever,
+and the log shrinks to what matters of it: whether the version that a writer has staged bytes for is
+still the next one or taken. The states are few, and `checker.lasso` looks for a run in which
+somebody waits for ever.
+
+Time is in ticks, one for each native group that could be committed. In a tick the writers whose
+proposals have arrived are decided, in any order; then, unless a hold is on, a native group is
+committed. A writer reads the head when it begins, and its proposal arrives 1 to `retry` ticks
+later: any version committed in between makes it stale. A hold begins with a refusal and ends when
+the same writer proposes again, or after `grace` ticks.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal, NamedTuple, TypeVar
+
+from tests.model.checker import Invariant
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class WaySetting:
+    """How many foreign writers there are, and the rule of the hold.
+
+    `begins`: every refusal begins a hold, or only one that a native group caused, or only when a
+    native group was committed since the last hold began. `endless`: every writer begins new work
+    when it is committed, not just the others. `waits`: who is looked at, writer 0 or the native
+    groups. `refusals_max`, `hold_max`: bounds to check; 0 for none. Units: `retry`, `grace` and
+    `hold_max` in ticks; a `grace` of 0 is no right of way.
+    """
+
+    writers: int = 1
+    retry: int = 2
+    grace: int = 0
+    begins: Literal["always", "native", "turn"] = "always"
+    takeovers: int = 0
+    endless: bool = False
+    waits: Literal["foreign", "native"] = "foreign"
+    refusals_max: int = 0
+    hold_max: int = 0
+
+
+class Proposing(NamedTuple):
+    """A writer: ticks until its proposal arrives, and who took its version."""
+
+    ticks: int
+    taken_by: Literal["", "native", "foreign"] = ""
+
+
+class WayState(NamedTuple):
+    """The writers, the ticks left of the hold for each, and what is counted for the bounds."""
+
+    writers: tuple[Proposing, ...]
+    holds: tuple[int, ...]
+    may_begin: bool
+    takeovers: int
+    refused: int = 0
+    waited: int = 0
+    is_over: bool = False
+
+
+@dataclass(frozen=True)
+class RightOfWay:
+    """The model, under a setting."""
+
+    setting: WaySetting
+
+    @property
+    def invariants(self) -> Mapping[str, Invariant[WayState]]:
+        """The bounds that are checked."""
+        known: dict[str, Invariant[WayState]] = {}
+        if self.setting.refusals_max:
+            known["RightOfWay"] = self._refusals
+        if self.setting.hold_max:
+            known["NativeWait"] = self._waits
+        return known
+
+    def starts(self) -> Iterable[WayState]:
+        """Return where a run may begin: proposals are on their way."""
+        setting = self.setting
+        for ticks in product(range(1, setting.retry + 2), repeat=setting.writers):
+            writers = tuple(Proposing(one) for one in ticks)
+            yield WayState(writers, (0,) * setting.writers, True, setting.takeovers)
+
+    def is_done(self, state: WayState) -> bool:
+        """Whether writer 0 has ended."""
+        return state.is_over
+
+    def serves(self, label: str) -> bool:
+        """Whether a step serves the one who waits."""
+        return ("commits v0" if self.setting.waits == "foreign" else "native group") in label
+
+    def steps(self, state: WayState) -> Iterator[tuple[str, WayState]]:
+        """Yield what a tick may bring, or a takeover, which loses the holds."""
+        if state.is_over:
+            return
+        if state.takeovers:
+            lost = state._replace(holds=(0,) * len(state.holds), takeovers=state.takeovers - 1)
+            yield "takeover", lost
+        due = frozenset(at for at, one in enumerate(state.writers) if one.ticks == 1)
+        waiting = tuple(
+            one._replace(ticks=one.ticks - 1) if one.ticks > 1 else one for one in state.writers
+        )
+        for labels, decided in self._arrivals(state._replace(writers=waiting), due):
+            yield self._ends(state, labels, decided)
+
+    def _ends(
+        self, before: WayState, labels: tuple[str, ...], state: WayState
+    ) -> tuple[str, WayState]:
+        """The tick ends with a native group, or with a hold."""
+        setting = self.setting
+        if any(state.holds):
+            most = setting.hold_max and setting.hold_max + 1
+            after = state._replace(
+                holds=tuple(max(0, left - 1) for left in state.holds),
+                may_begin=before.may_begin and setting.grace not in state.holds,
+                waited=min(most, before.waited + 1),
+            )
+            return ", ".join((*labels, "holds")), after
+        stale = tuple(one._replace(taken_by=one.taken_by or "native") for one in state.writers)
+        after = state._replace(writers=stale, may_begin=True, waited=0)
+        return ", ".join((*labels, "native group")), after
+
+    def _arrivals(
+        self, state: WayState, due: frozenset[int]
+    ) -> Iterator[tuple[tuple[str, ...], WayState]]:
+        """Yield every order in which the proposals that have arrived can be decided."""
+        if not due:
+            yield (), state
+        for number in due:
+            label, decided = self._decided(state, number)
+            is_served = number == 0 and not state.writers[number].taken_by
+            is_over = is_served and not self.setting.endless
+            again = (0,) if is_over else range(1, self.setting.retry + 1)
+            for ticks in again:
+                begun = _at(decided.writers, number, Proposing(ticks))
+                after = decided._replace(writers=begun, is_over=state.is_over or is_over)
+                for labels, last in self._arrivals(after, due - {number}):
+                    yield (label, *labels), last
+
+    def _decided(self, state: WayState, number: int) -> tuple[str, WayState]:
+        """Commit a proposal, which makes all others stale; or refuse it, which may begin a hold."""
+        setting = self.setting
+        taken_by = state.writers[number].taken_by
+        if not taken_by:
+            stale = tuple(
+                one if at == number else one._replace(taken_by="foreign")
+                for at, one in enumerate(state.writers)
+            )
+            after = state._replace(writers=stale, holds=_at(state.holds, number, 0))
+            refused = 0 if number == 0 else state.refused
+            return f"commits v{number}", after._replace(refused=refused)
+        begins = {
+            "always": True,
+            "native": taken_by == "native",
+            "turn": state.may_begin,
+        }[setting.begins]
+        joins = max(state.holds) if setting.begins == "turn" else 0
+        holds = _at(state.holds, number, setting.grace if begins else joins)
+        most = setting.refusals_max and setting.refusals_max + 1
+        refused = min(most, state.refused + 1) if number == 0 else state.refused
+        return f"refuses v{number}", state._replace(holds=holds, refused=refused)
+
+    def _refusals(self, state: WayState) -> str | None:
+        told = f"v0 was refused {state.refused} times"
+        return told if state.refused > self.setting.refusals_max else None
+
+    def _waits(self, state: WayState) -> str | None:
+        told = f"native groups waited {state.waited} ticks"
+        return told if state.waited > self.setting.hold_max else None
+
+
+def _at(values: tuple[T, ...], number: int, value: T) -> tuple[T, ...]:
+    return (*values[:number], value, *values[number + 1 :])

