@@ -188,10 +188,12 @@ def _replayed(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
             where = f"{version} of {root}"
             members = [account.sent[key] for key in table.accepted(version)]
             brought = [account.actions(member) for member in members] or [rows]
-            deeds = [_deed(version, rows)]
+            whole = _deed(version, rows)
+            deeds = [whole]
             if members:
-                both = zip(members, brought, strict=True)
-                deeds = [_deed(version, own, member.intents) for member, own in both]
+                # Rows that were gone already change nothing.
+                changed, both = whole.revised | whole.gone, zip(members, brought, strict=True)
+                deeds = [_deed(version, own, member.intents & changed) for member, own in both]
             if not _is_sum(version, rows, deeds, brought):
                 yield f"version {where} is not what its members brought"
             for place, deed in enumerate(deeds):
@@ -200,17 +202,18 @@ def _replayed(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
                 yield from _applied(live, deed, where)
                 since.append(deed)
             # A file that lost its last row to several members leaves with all of them.
-            live -= _deed(version, rows).gone
+            live -= whole.gone
 
 
 def _is_sum(version: int, rows: Rows, deeds: list[_Deed], brought: list[Rows]) -> bool:
     """Whether a version holds the files of its members, and revises those that they revise.
 
-    A file without a row left is gone.
+    A file without a row left is gone; one whose rows were gone already stays as it is. Which rows
+    left is not looked at here.
     """
     whole = _deed(version, rows)
     revised = frozenset().union(*(deed.revised for deed in deeds))
-    if not whole.revised <= revised <= whole.revised | whole.gone:
+    if not whole.revised <= revised:
         return False
     kept = [one for one in paths(rows, *FILES) if one[1] not in revised]
     own = [one for one in paths([*chain(*brought)], *FILES) if one[1] not in revised]

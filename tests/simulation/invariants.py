@@ -327,7 +327,7 @@ def _unlike(rows: Rows, members: list[Rows]) -> str | None:
 
 
 def _member(sent: Sent) -> Rows:
-    """What a proposal brought; rows that leave a file are a removal to whoever reads the version."""
+    """What a proposal brought; rows that leave a file are a removal to who reads the version."""
     rows: Rows = sent.body.get("actions", [])
     files = [one["path"] for one in sent.body.get("dv_intents") or ()]
     return [*rows, *({"remove": {"path": path, "dataChange": True}} for path in files)]
