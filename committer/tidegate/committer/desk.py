@@ -18,20 +18,21 @@ from tidegate.committer import intake, machine, recovery
 from tidegate.committer.bucket import Bucket
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.doors import Doors, reach
+from tidegate.committer.drafts import Draft, InFlight
 from tidegate.committer.entries import Entry
 from tidegate.committer.entry_put import PAUSE_S, EntryPut
 from tidegate.committer.line import Line
 from tidegate.committer.machine import Landed, Plan, Planning, Terms
-from tidegate.committer.puts import Flight, Landing, Pace
+from tidegate.committer.puts import Landing, Pace
 from tidegate.committer.rebase import Attempt, Encoded, Origin, encode
 from tidegate.committer.state import TableState, is_ours
 from tidegate.committer.verdicts import Verdict
 from tidegate.delta.errors import BrokenLog, Contended
 from tidegate.pipeline.published import TableRecord
+from tidegate.runtime import metrics
 from tidegate.runtime.bus import Headers
 from tidegate.runtime.log_store import LogStore, Put
 from tidegate.runtime.logs import log_event
-from tidegate.runtime.metrics import GROUP_SIZE, TABLE_VERSION
 
 RACES_MAX: Final = 100
 """Versions lost in a row after which somebody else keeps winning, and the table rests."""
@@ -45,24 +46,6 @@ RETOLD_MAX: Final = 10_000
 AHEAD_MS: Final = 5 * 60 * 1000
 """How far a commit's time may lie ahead of our clock before we say so."""
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class Draft:
-    """What the next entry will hold, as far as is decided. Units: `since_s` by `Clock.boot_s`."""
-
-    planning: Planning
-    since_s: float
-
-
-@dataclass
-class InFlight:
-    """An entry on its way, and what is decided on top of it."""
-
-    plan: Plan
-    encoded: Encoded
-    flight: Flight
-    ahead: Draft | None = None
 
 
 @dataclass
@@ -164,6 +147,7 @@ class Desk:
             self._landed(flying, landing)
             return self._done(flying.plan)
         self.races += 1
+        metrics.RACES_LOST.labels(self.label).inc()
         self.look()
         if self.races < RACES_MAX:
             return ()
@@ -227,8 +211,11 @@ class Desk:
         reach("after_decide")
         assert planning.verdicts, "the first record fits into an empty group"
         if self._lingers(planning):
+            draft.lingers_since_s = draft.lingers_since_s or now_s
             return None
         self.draft = None
+        lingered_s = now_s - (draft.lingers_since_s or now_s)
+        metrics.decided(self.label, now_s - self.line[0].since_s, lingered_s)
         return planning.plan()
 
     def _ready(self) -> TableState:
@@ -329,8 +316,7 @@ class Desk:
         self.pace.landed(landing.took_s, len(group.members))
         self.rest_s, self.races = PAUSE_S, 0
         self.bucket.tokens -= len(group.refused)
-        GROUP_SIZE.labels(self.label).observe(len(group.members))
-        TABLE_VERSION.labels(self.label).set(entry.version)
+        metrics.landed(self.label, entry.version, len(group.members), entry.size)
 
     def _done(self, plan: Plan) -> tuple[Verdict, ...]:
         self.line.served(len(plan.verdicts))

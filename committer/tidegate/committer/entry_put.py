@@ -9,7 +9,7 @@ from tidegate.delta.errors import OutcomeUnknown
 from tidegate.delta.names import commit_name, in_log
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.log_store import LogStore, Put
-from tidegate.runtime.metrics import COMMIT_WRITE, STORAGE_AMBIGUOUS
+from tidegate.runtime.metrics import COMMIT_WRITE, PUTS_IN_FLIGHT, STORAGE_AMBIGUOUS
 
 PAUSE_S: Final = 0.05
 """How long a PUT without an answer rests before its bytes are sent again."""
@@ -33,7 +33,7 @@ class EntryPut:
         began_s = clock.boot_s()
         ends_s = began_s + deadline_s
         reach("before_put")
-        with COMMIT_WRITE.labels(self.label).time():
+        with PUTS_IN_FLIGHT.track_inprogress(), COMMIT_WRITE.labels(self.label).time():
             while (left_s := ends_s - clock.boot_s()) > 0:
                 answer = self.store.put_if_absent(path, self.content, left_s)
                 reach("after_put")
