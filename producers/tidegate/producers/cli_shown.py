@@ -68,7 +68,8 @@ def show_explanation(told: Explanation) -> None:
 def _winner(winner: Winner | None) -> str | None:
     if winner is None:
         return None
-    told = [f"version {winner.version}", winner.operation, instant(winner.timestamp_ms)]
+    at = f"{instant(winner.timestamp_ms)} UTC" if winner.timestamp_ms is not None else None
+    told = [f"version {winner.version}", winner.operation, at]
     if winner.engine_info:
         told.append(f"by {winner.engine_info}")
     if winner.proposal_ids:
