@@ -9,7 +9,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import changes, delta_rs_writers, gate_writers, limits, open_table, spark_append
+from bench import (
+    changes,
+    delta_rs_writers,
+    gate_writers,
+    limits,
+    open_table,
+    read_table,
+    row_deletes,
+    spark_append,
+)
 from bench.figures import Figure, median, show
 from tidegate.runtime.local_stack import LocalStack, StackSettings
 
@@ -69,24 +78,31 @@ def one_writer(stack: LocalStack, folder: Path, rounds: int, seconds: float) -> 
 @app.command()
 def bench(
     only: Annotated[
-        list[str] | None, typer.Option(help="writers, one, spark, changes, open")
+        list[str] | None,
+        typer.Option(help="writers, deletes, one, spark, changes, open, read"),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,
     seconds: Annotated[float, typer.Option(help="length of a round of writers")] = 8.0,
     files: Annotated[int, typer.Option(help="live files of the tables that are opened")] = 10**6,
+    rows: Annotated[int, typer.Option(help="rows of the table whose changes are read")] = 5_000_000,
 ) -> None:
     """Measure, and print one table: measure, ours, peer or limit, ratio, goal."""
     parts: dict[str, Callable[[LocalStack, Path], Sequence[Figure]]] = {
         "writers": lambda stack, folder: many_writers(stack, folder, rounds, seconds),
+        "deletes": lambda stack, folder: row_deletes.figures(stack.kafka, folder, rounds, seconds),
         "one": lambda stack, folder: one_writer(stack, folder, rounds, seconds / 2),
         "spark": lambda stack, folder: spark_append.figures(stack, folder, rounds),
         "changes": lambda stack, folder: changes.figures(stack, folder, rounds),
     }
+    alone: dict[str, Callable[[Path], Sequence[Figure]]] = {
+        "open": lambda folder: open_table.figures(folder, rounds, files),
+        "read": lambda folder: read_table.figures(folder, rounds, files, rows),
+    }
     figures: list[Figure] = []
-    for name in only or [*parts, "open"]:
-        if name == "open":
+    for name in only or [*parts, *alone]:
+        if name in alone:
             with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
-                figures += open_table.figures(Path(scratch), rounds, files)
+                figures += alone[name](Path(scratch))
             continue
         with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
             folder = Path(scratch)

@@ -40,4 +40,4 @@ def show(figures: Sequence[Figure]) -> None:
         table.add_column(name, overflow="fold")
     for one in figures:
         table.add_row(one.measure, one.ours, one.peer, f"{one.ratio:.2f}", one.goal, one.note)
-    Console().print(table)
+    Console(width=150).print(table)

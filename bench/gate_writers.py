@@ -9,15 +9,19 @@ import multiprocessing as mp
 import queue
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import orjson
 
 from bench.delta_rs_writers import SCHEMA_STRING, STATS, Rate, rate_of
-from tidegate.delta.actions import Add, Metadata, Protocol
+from tidegate.delta.actions import Add, Metadata
+from tidegate.delta.features.settling import define_new
 from tidegate.pipeline.codec import encode, headers
+from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
 from tidegate.producers import draft
 from tidegate.producers.client import Client, Rejected
@@ -28,34 +32,105 @@ from tidegate.runtime.kafka_settings import KafkaSettings
 
 PROCESSES_MAX = 4
 PATIENCE_S = 30.0
+NO_PROPERTIES: Final[Mapping[str, str]] = {}
 CLOCK = SystemClock()
 
 
-def create(settings: KafkaSettings, folder: Path) -> TableRecord:
-    """Create an empty table through the gate and return its registration."""
+class Work(Protocol):
+    """What one writer proposes, again and again."""
+
+    def proposal(self) -> Proposal:
+        """Return the next proposal."""
+
+    def committed(self, outcome: Mapping[str, Any]) -> None:
+        """Take note of what was committed."""
+
+
+Workshop = Callable[[TableRecord, int], Work]
+"""Makes the work of a writer of a table, given the writer's number."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """The writers of one process, and what they do."""
+
+    workshop: Workshop
+    writers: Sequence[int]
+
+
+class Appending:
+    """Blind appends of a file each."""
+
+    def __init__(self, table: TableRecord, writer: int) -> None:
+        self._table = table
+        self._version = 0
+
+    def proposal(self) -> Proposal:
+        """Return an append that read the version of the last one."""
+        add = Add(
+            path=f"month=1/part-{new_id(CLOCK)}.parquet",
+            partition_values={"month": "1"},
+            size=1000,
+            modification_time=CLOCK.now_ms(),
+            data_change=True,
+            stats=STATS,
+        )
+        stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
+        return draft.append(target_of(self._table, self._version), stamp, [add])
+
+    def committed(self, outcome: Mapping[str, Any]) -> None:
+        """Take note of the version."""
+        self._version = outcome["version"]
+
+
+def target_of(table: TableRecord, version: int) -> draft.Target:
+    """Return a table as somebody saw it who read a version."""
+    return draft.Target(table.table, table.table_root, version, table.table_id)
+
+
+def create(
+    settings: KafkaSettings,
+    folder: Path,
+    properties: Mapping[str, str] = NO_PROPERTIES,
+    adds: Sequence[Add] | None = None,
+) -> TableRecord:
+    """Create a table through the gate, with its first files, and return its registration."""
     with Client(KafkaBus(settings, "bench"), settings.topics) as client:
         target = draft.Target(new_id(CLOCK), f"file://{folder}", name=folder.name)
         metadata = Metadata(
-            id=str(new_id(CLOCK)), schema_string=SCHEMA_STRING, partition_columns=("month",)
+            id=str(new_id(CLOCK)),
+            schema_string=SCHEMA_STRING,
+            partition_columns=("month",),
+            configuration=properties,
         )
-        protocol = Protocol(min_reader_version=1, min_writer_version=2)
+        protocol = define_new(metadata).protocol
         stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
-        outcome = client.propose(draft.create(target, stamp, protocol, metadata))
+        outcome = client.propose(draft.create(target, stamp, protocol, metadata, adds))
         if outcome.status != "committed":
             raise Rejected(outcome)
         return client.require(target.root)
 
 
-def run(settings: KafkaSettings, table: TableRecord, writers: int, seconds: float) -> Rate:
-    """Let so many writers append to the table for some seconds."""
+def run(
+    settings: KafkaSettings,
+    table: TableRecord,
+    writers: int,
+    seconds: float,
+    workshop: Workshop = Appending,
+) -> Rate:
+    """Let so many writers append to the table for some seconds, or do what a workshop gives."""
     processes = min(writers, PROCESSES_MAX)
     context = mp.get_context("spawn")
     barrier, results = context.Barrier(processes), context.Queue()
-    shares = [writers // processes + (n < writers % processes) for n in range(processes)]
+    shares = [range(n, writers, processes) for n in range(processes)]
     started = [
         context.Process(
             target=_process,
-            args=(settings.model_dump(mode="json"), table.model_dump(mode="json"), share),
+            args=(
+                settings.model_dump(mode="json"),
+                table.model_dump(mode="json"),
+                Share(workshop, share),
+            ),
             kwargs={"seconds": seconds, "barrier": barrier, "results": results},
         )
         for share in shares
@@ -85,20 +160,9 @@ class _Desk:
         self._pump = threading.Thread(target=self._hand_out)
         self._pump.start()
 
-    def propose(self, version: int, path: str) -> dict[str, Any]:
-        """Send an append that read a version, and return its outcome."""
-        one = new_id(CLOCK)
-        target = draft.Target(self.table.table, self.table.table_root, version, self.table.table_id)
-        add = Add(
-            path=path,
-            partition_values={"month": "1"},
-            size=1000,
-            modification_time=CLOCK.now_ms(),
-            data_change=True,
-            stats=STATS,
-        )
-        proposal = draft.append(target, draft.Stamp(one, CLOCK.now_ms()), [add])
-        box = self._boxes[str(one).encode()] = queue.SimpleQueue()
+    def propose(self, proposal: Proposal) -> dict[str, Any]:
+        """Send a proposal, and return its outcome."""
+        box = self._boxes[str(proposal.proposal_id).encode()] = queue.SimpleQueue()
         self._producer.publish(
             self._proposals, table_key(self.table.table), encode(proposal), headers(proposal)
         )
@@ -129,7 +193,7 @@ def table_key(table: UUID) -> bytes:
 def _process(
     settings: dict[str, Any],
     table: dict[str, Any],
-    writers: int,
+    share: Share,
     *,
     seconds: float,
     barrier: Any,
@@ -141,18 +205,18 @@ def _process(
     barrier.wait()
     start = time.perf_counter()
 
-    def write() -> None:
-        version = 0
+    def write(work: Work) -> None:
         while time.perf_counter() < start + seconds:
             began = time.perf_counter()
-            outcome = desk.propose(version, f"month=1/part-{new_id(CLOCK)}.parquet")
+            outcome = desk.propose(work.proposal())
             if outcome["status"] == "committed":
                 latencies.append(time.perf_counter() - began)
-                version = outcome["version"]
+                work.committed(outcome)
             else:
                 gave_up.append(outcome["status"])
 
-    threads = [threading.Thread(target=write) for _ in range(writers)]
+    works = [share.workshop(desk.table, writer) for writer in share.writers]
+    threads = [threading.Thread(target=write, args=(work,)) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -7,13 +7,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+Counted = int | tuple[int, float]
+"""How many there were, and perhaps one more figure of the way's own."""
 
-def measure(work: Callable[[], int]) -> None:
+
+def measure(work: Callable[[], Counted]) -> None:
     """Do some work; print its seconds, its CPU seconds and the process's highest memory."""
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
-    counted = work()
+    found = work()
     took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
-    told = {"s": took_s, "cpu_s": cpu_s, "mib": _highest_mib(), "counted": counted}
+    counted, extra = found if isinstance(found, tuple) else (found, 0.0)
+    told = {"s": took_s, "cpu_s": cpu_s, "mib": highest_mib(), "counted": counted, "extra": extra}
     sys.stdout.write(json.dumps(told))
 
 
@@ -23,7 +27,16 @@ def add_commits(more: str, folder: str) -> None:
         shutil.copy(path, Path(folder, "_delta_log", path.name))
 
 
-def _highest_mib() -> float:
+def highest_mib() -> float:
     """Return the most memory the process ever held: its own mark, not its parent's."""
+    return _held_mib("VmHWM")
+
+
+def held_mib() -> float:
+    """Return the memory that the process holds now."""
+    return _held_mib("VmRSS")
+
+
+def _held_mib(name: str) -> float:
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024

@@ -6,7 +6,7 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -17,12 +17,15 @@ from tidegate.committer.puts import AtOnce, Puts
 from tidegate.committer.service import CommitterLoop
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.commit import Commit
+from tidegate.delta.files.bitmap import of_rows
+from tidegate.delta.files.deletion_vectors import inline
 from tidegate.delta.names import Version, commit_name, in_log
 from tidegate.pipeline.codec import decode, encode
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import AppTxn, Operation, Proposal
 from tidegate.pipeline.published import CommitRecord, TableRecord
 from tidegate.pipeline.read_set import ReadSet
+from tidegate.pipeline.row_intent import RowIntent
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Headers, Record, TopicPartition
 from tidegate.runtime.log_store import LogStore
@@ -163,6 +166,19 @@ def delete(*paths: str, read_version: int = 0, **fields: Any) -> Proposal:
     reads = ReadSet(files=paths)
     told = {"reads": reads, "operation": Operation(name="DELETE"), **fields}
     return proposal(*map(remove, paths), read_version=read_version, **told)
+
+
+def rows_of(path: str, which: Iterable[int], **changed: Any) -> RowIntent:
+    """Return the intent to delete rows of a file that `add` adds, which has no vector yet."""
+    vector = inline(of_rows(which)).model_dump(by_alias=True, exclude_none=True)
+    return RowIntent.model_validate({"path": path, "rows": vector, "num_records": 10, **changed})
+
+
+def row_delete(*intents: RowIntent, read_version: int = 0, **fields: Any) -> Proposal:
+    """Return a proposal that deletes rows of files, having read these and minding no lost rows."""
+    reads = ReadSet(files=tuple(one.path for one in intents), delete_insensitive=True)
+    told = {"reads": reads, "operation": Operation(name="DELETE"), "dv_intents": intents, **fields}
+    return proposal(read_version=read_version, **told)
 
 
 def batch_of(app_id: str, version: int, *rows: Row, read_version: int = 0) -> Proposal:

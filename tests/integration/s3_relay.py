@@ -17,11 +17,15 @@ _KEPT = ("content-type", "etag", "last-modified", "content-range", "x-ms-error-c
 
 @dataclass
 class Relay:
-    """Forwards to `port`; the next writes go by `script`, one a request. `puts` are their paths."""
+    """Forwards to `port`; the next writes go by `script`, one a request. `puts` are their paths.
+
+    One that `forgets` passes no condition on, as stores do that have never heard of it.
+    """
 
     port: int
     script: list[Step] = field(default_factory=list)
     puts: list[str] = field(default_factory=list)
+    forgets: bool = False
     ended: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Self:
@@ -85,13 +89,17 @@ class _Request(BaseHTTPRequestHandler):
 
     def _ask(self, body: bytes) -> tuple[int, bytes, dict[str, str]]:
         upstream = HTTPConnection("127.0.0.1", self.told.port)
-        upstream.request(self.command, self.path, body, dict(self.headers.items()))
+        headers, path = dict(self.headers.items()), self.path
+        if self.told.forgets:
+            headers = {n: one for n, one in headers.items() if n.lower() != "if-none-match"}
+            path = path.replace("ifGenerationMatch=0", "")
+        upstream.request(self.command, path, body, headers)
         reply = upstream.getresponse()
         content = reply.read()
-        headers = {name.lower(): value for name, value in reply.getheaders()}
+        answered = {name.lower(): value for name, value in reply.getheaders()}
         upstream.close()
-        size = headers["content-length"] if self.command == "HEAD" else str(len(content))
-        kept = {name: headers[name] for name in _KEPT if name in headers}
+        size = answered["content-length"] if self.command == "HEAD" else str(len(content))
+        kept = {name: answered[name] for name in _KEPT if name in answered}
         return reply.status, content, {**kept, "content-length": size}
 
     def _forward(self, body: bytes) -> None:

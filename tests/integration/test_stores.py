@@ -11,6 +11,7 @@ from tests.store_laws import DEADLINE_S
 from tidegate.delta.errors import Unavailable
 from tidegate.runtime.log_store import Put
 from tidegate.runtime.object_store import ObjectStore
+from tidegate.runtime.store_probe import probe
 
 PATH = "_delta_log/00000000000000000000.json"
 
@@ -99,3 +100,20 @@ def test_an_unconditional_put_is_sent_again(relay: Relay, store: ObjectStore) ->
     store.put("_delta_log/_last_checkpoint", b"{}")
     assert len(relay.puts) == 2
     assert store.read("_delta_log/_last_checkpoint") == b"{}"
+
+
+def test_the_probe_finds_a_store_that_never_heard_of_the_condition(
+    relay: Relay, store: ObjectStore
+) -> None:
+    relay.forgets = True
+    report = probe(store, 5)
+    assert any("both were told that they won (5 times)" in said for said in report.failures)
+
+
+def test_the_probe_finds_a_store_that_refuses_the_condition(
+    relay: Relay, store: ObjectStore
+) -> None:
+    relay.script = ["forward", "forward", 501]
+    [failure] = probe(store, 5).failures
+    assert "takes a plain PUT and refuses a conditional one" in failure
+    assert list(store.list_from("_tidegate", "")) == []

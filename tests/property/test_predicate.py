@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tidegate.delta.actions import Add, Metadata
 from tidegate.delta.files.columns import adds_to_columns
 from tidegate.delta.files.predicate import evaluate, may_match_partition, prune
+from tidegate.delta.files.pruning import may_hold
 from tidegate.delta.schema import partitions
 from tidegate.delta.schema.arrow import to_arrow
 from tidegate.delta.schema.types import format_schema, parse_schema
@@ -124,6 +125,8 @@ def test_pruning_keeps_every_matching_partition(
     truths = evaluate(tree, pa.Table.from_pylist(found, schema=to_arrow(SCHEMA))).to_pylist()
     kept = prune(tree, adds_to_columns(adds), TABLE).column("path").to_pylist()
     assert {str(place) for place, truth in enumerate(truths) if truth} <= set(kept)
+    marks = may_hold(tree, adds, TABLE)
+    assert [add.path for add, mark in zip(adds, marks, strict=True) if mark] == kept
 
 
 @given(trees, rows)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tidegate.delta.actions import Add, Metadata
 from tidegate.delta.files.columns import adds_to_columns
 from tidegate.delta.files.predicate import evaluate, prune
+from tidegate.delta.files.pruning import may_hold
 from tidegate.delta.files.statistics import compute, truncated_maximum, truncated_minimum
 from tidegate.delta.schema.arrow import to_arrow
 from tidegate.delta.schema.types import format_schema, parse_schema
@@ -181,6 +182,7 @@ def test_a_file_that_holds_a_match_is_never_pruned(data: st.DataObject) -> None:
     kept = prune(predicate, adds_to_columns([add]), TABLE)
     if True in evaluate(predicate, held).to_pylist():
         assert kept.num_rows == 1
+    assert may_hold(predicate, [add], TABLE) == [kept.num_rows == 1]
 
 
 def near(found: list[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:

@@ -6,6 +6,7 @@ from typing import Any, Final
 from tests import builders
 from tests.simulation.faults import LIFE_S
 from tests.simulation.history import Log, commit_path, info_of, paths_of
+from tests.simulation.row_writers import exchange, removal
 from tests.simulation.stage import PUT_DEADLINE_S, VIEW_AGE_S, Stage
 from tests.simulation.tables import TABLES, Table
 from tidegate.delta.names import Version
@@ -31,7 +32,16 @@ def delete(stage: Stage) -> None:
     table = stage.dice.choice(TABLES)
     live = list(stage.log(table).live)
     if live:
-        _commit(stage, table, [builders.remove(stage.dice.choice(live))], operation="DELETE")
+        gone = removal(stage.log(table).live, stage.dice.choice(live))
+        _commit(stage, table, [gone], operation="DELETE")
+
+
+def delete_rows(stage: Stage) -> None:
+    """Another engine deletes rows of a file by a vector, or takes some back."""
+    table = stage.dice.choice(TABLES)
+    rows = exchange(stage.dice, stage.stores[table.root], stage.log(table).live)
+    if rows:
+        _commit(stage, table, rows, operation="DELETE")
 
 
 def set_property(stage: Stage) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.simulation.history import History, Log, Rows, Sent, Told, commit_path, info_of, paths_of
+from tests.simulation.row_writers import rows_of
 
 
 def exactly_once(history: History) -> str | None:
@@ -22,7 +23,11 @@ def exactly_once(history: History) -> str | None:
     for root, log in history.logs.items():
         joined: dict[str, int] = {}
         for version, rows in enumerate(log.entries):
+            gone = paths_of(rows, "remove")
             for path in paths_of(rows, "add"):
+                # A file with another vector leaves and comes back: that is no second joining.
+                if path in gone:
+                    continue
                 if path in joined:
                     return f"{path} joined {root} in {joined[path]} and in {version}"
                 joined[path] = version
@@ -102,7 +107,7 @@ def no_conflict(history: History) -> str | None:
         earlier = [history.sent[f"{mate['id']}/{mate['sha256']}"].body["actions"] for mate in mates]
         since = range(body["read_version"] + 1, version)
         for rows in (*(log.entries[other] for other in since), *earlier):
-            if _changes_what_was_read(rows, body.get("reads", {})):
+            if _changes_what_was_read(log, rows, body.get("reads", {})):
                 return f"{one['id']} in {version} of {root} read what changed after it looked"
     return None
 
@@ -255,8 +260,10 @@ def _disagreement(told: Told, version: int | None) -> str | None:
     return None
 
 
-def _changes_what_was_read(rows: Rows, reads: dict[str, Any]) -> bool:
+def _changes_what_was_read(log: Log, rows: Rows, reads: dict[str, Any]) -> bool:
     gone = set(paths_of(rows, "remove"))
+    if reads.get("delete_insensitive"):
+        gone -= _only_lost_rows(log, rows)
     came = [row["add"]["partitionValues"] for row in rows if "add" in row]
     if gone & set(reads.get("files", ())):
         return True
@@ -264,6 +271,18 @@ def _changes_what_was_read(rows: Rows, reads: dict[str, Any]) -> bool:
         return True
     asked = [str(one["value"]) for one in reads.get("predicates", ())]
     return any(values.get("p") in asked for values in came)
+
+
+def _only_lost_rows(log: Log, rows: Rows) -> set[str]:
+    """Return the files that came back with a vector that holds all of the one before."""
+    before = {row["remove"]["path"]: row["remove"] for row in rows if "remove" in row}
+    after = {row["add"]["path"]: row["add"] for row in rows if "add" in row}
+    return {
+        path
+        for path in before.keys() & after.keys()
+        if rows_of(log.store, before[path].get("deletionVector"))
+        <= rows_of(log.store, after[path].get("deletionVector"))
+    }
 
 
 def _illegal(rows: Rows) -> str | None:

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 from tests import builders
+from tests.simulation.row_writers import added, intent, live_file, removal, with_rows
 from tests.simulation.stage import Stage
 from tests.simulation.tables import TABLES, Table
 from tidegate.pipeline.proposal import Operation, Proposal
@@ -60,7 +61,24 @@ Proposer = Callable[[Sight], Proposal | None]
 
 def append(sight: Sight) -> Proposal:
     """Rows are added, nothing was read."""
-    return sight.propose(builders.add(sight.new_file()))
+    return sight.propose(added(sight.dice, sight.new_file()))
+
+
+def change_rows(sight: Sight) -> Proposal | None:
+    """Rows of files that stay are deleted, or replaced by an image of each."""
+    there = with_rows(sight.live)
+    chosen = sight.dice.sample(there, min(len(there), sight.dice.choice((1, 1, 1, 2))))
+    if not chosen:
+        return None
+    store, number = sight.stage.stores[sight.table.root], sight.stage.next()
+    op = "update" if sight.dice.random() < 0.4 else "delete"
+    intents = tuple(
+        intent(sight.dice, path, live_file(store, sight.live[path]), op, number) for path in chosen
+    )
+    reads = ReadSet(files=tuple(chosen), delete_insensitive=sight.dice.random() < 0.8)
+    rows = [added(sight.dice, sight.new_file("image"))] if op == "update" else []
+    operation = Operation(name=op.upper())
+    return sight.propose(*rows, reads=reads, operation=operation, dv_intents=intents)
 
 
 def rewrite(sight: Sight) -> Proposal | None:
@@ -68,7 +86,11 @@ def rewrite(sight: Sight) -> Proposal | None:
     read = sight.some(3)
     if not read:
         return None
-    rows = [*map(builders.remove, read[:2]), *_changes(sight), builders.add(sight.new_file())]
+    rows = [
+        *(removal(sight.live, path) for path in read[:2]),
+        *_changes(sight),
+        builders.add(sight.new_file()),
+    ]
     operation = Operation(name="DELETE")
     return sight.propose(*rows, reads=ReadSet(files=tuple(read)), operation=operation)
 
@@ -78,7 +100,7 @@ def crossing(sight: Sight) -> Proposal | None:
     read = sorted(sight.live)[:2]
     if not read:
         return None
-    rows = [builders.remove(sight.dice.choice(read)), *_changes(sight)]
+    rows = [removal(sight.live, sight.dice.choice(read)), *_changes(sight)]
     reads = ReadSet(files=tuple(read))
     return sight.propose(*rows, builders.add(sight.new_file()), reads=reads)
 
@@ -87,7 +109,11 @@ def overwrite(sight: Sight) -> Proposal | None:
     """The whole table is read and replaced."""
     if not sight.live:
         return None
-    rows = [*map(builders.remove, sight.live), *_changes(sight), builders.add(sight.new_file())]
+    rows = [
+        *(removal(sight.live, path) for path in sight.live),
+        *_changes(sight),
+        builders.add(sight.new_file()),
+    ]
     return sight.propose(*rows, reads=ReadSet(whole_table=True))
 
 
@@ -101,7 +127,11 @@ def rewrite_partition(sight: Sight) -> Proposal | None:
     reads = ReadSet(files=tuple(read), predicates=(asked,))
     path = f"p={value}/n{sight.stage.next()}"
     sight.stage.write_file(sight.table, path)
-    rows = [*map(builders.remove, read), *(_changes(sight) if read else ()), builders.add(path)]
+    rows = [
+        *(removal(sight.live, path) for path in read),
+        *(_changes(sight) if read else ()),
+        builders.add(path),
+    ]
     return sight.propose(*rows, reads=reads, operation=Operation(name="UPDATE"))
 
 
@@ -110,7 +140,7 @@ def compact(sight: Sight) -> Proposal | None:
     read = sight.some(2)
     if not read:
         return None
-    rows = [builders.remove(path, dataChange=False) for path in read]
+    rows = [removal(sight.live, path, dataChange=False) for path in read]
     folder = read[0].rpartition("/")[0]
     if any(path.rpartition("/")[0] != folder for path in read):
         return None
@@ -167,6 +197,7 @@ def bad(sight: Sight) -> Proposal:
 
 KINDS: dict[Proposer, int] = {
     append: 4,
+    change_rows: 6,
     rewrite: 4,
     crossing: 2,
     overwrite: 1,

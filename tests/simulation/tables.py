@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from tests import builders
@@ -55,9 +55,13 @@ class Table:
         return builders.proposal(*self.rows, read_version=-1, operation=operation, **told)
 
 
+VECTORS: Final = ("deletionVectors",)
+PROTOCOL: Final = builders.protocol(3, 7, readerFeatures=VECTORS, writerFeatures=VECTORS)
 TABLES = (
-    Table(0, "made", 0, (builders.protocol(), builders.metadata())),
-    Table(1, "found", 0, (builders.protocol(), builders.metadata()), is_found=True),
-    Table(2, "split", 1, (builders.protocol(), builders.metadata(("p",)))),
+    Table(0, "made", 0, (PROTOCOL, builders.metadata(enableDeletionVectors="true"))),
+    Table(
+        1, "found", 0, (PROTOCOL, builders.metadata(enableDeletionVectors="true")), is_found=True
+    ),
+    Table(2, "split", 1, (PROTOCOL, builders.metadata(("p",), enableDeletionVectors="true"))),
 )
 """One is made through the gate, one is found, one has partitions and another topic partition."""

@@ -8,16 +8,23 @@ from unittest import mock
 import pytest
 
 from tests.simulation.world import Broken, World
-from tidegate.committer import machine, recovery, steps
+from tidegate.committer import conflicts, machine, recovery, steps
+from tidegate.committer.candidate import Candidate
 from tidegate.committer.desk import Desk
 from tidegate.committer.entries import Entry
 from tidegate.committer.entry_put import EntryPut
+from tidegate.committer.known import Known
 from tidegate.committer.lane import Lane
 from tidegate.committer.machine import Landed
+from tidegate.committer.merging import Tally
+from tidegate.committer.shelf import Shelf
+from tidegate.committer.standing import Found, Standing
 from tidegate.committer.state import TableState
 from tidegate.committer.verdicts import Consider, Verdict, View
+from tidegate.delta.files.bitmap import Bitmap
 from tidegate.pipeline.outcome import Rejection
 from tidegate.runtime.bus import Offset
+from tidegate.runtime.clock import Clock
 from tidegate.runtime.log_store import LogStore, Put
 
 SEEDS_MAX = 200
@@ -35,7 +42,7 @@ def with_the_id_after_the_conflict() -> AbstractContextManager[object]:
 
 
 def without_comparing_on_doubt() -> AbstractContextManager[object]:
-    def believe(put: EntryPut, path: str) -> Put:
+    def believe(put: EntryPut, path: str, content: bytes) -> Put:
         return Put.UNKNOWN if put.store.read(path) is None else Put.WON
 
     return mock.patch.object(EntryPut, "_resolve", believe)
@@ -83,8 +90,8 @@ def without_waiting_for_the_answers() -> Iterator[None]:
 
 
 def without_checking_against_the_group() -> AbstractContextManager[object]:
-    def alone(view: View, command: Consider) -> Verdict | None:
-        with mock.patch.object(view.group, "winners", []):
+    def alone(view: View, command: Consider) -> Verdict | Consider | None:
+        with mock.patch.object(view.group, "rivals", return_value=[]):
             return steps.conflicting(view, command)
 
     changed = tuple(alone if step is steps.conflicting else step for step in steps.STEPS)
@@ -103,6 +110,43 @@ def without_telling_what_others_wrote() -> Iterator[None]:
         yield
 
 
+def without_comparing_rows() -> AbstractContextManager[object]:
+    def overlook(standing: Standing, winner: Entry) -> Found | None:
+        return None
+
+    kept = tuple(one for one in conflicts.RULES if one is not conflicts.concurrent_row_delete)
+    return mock.patch.object(conflicts, "RULES", (*kept, overlook))
+
+
+def without_asking_who_minds_lost_rows() -> AbstractContextManager[object]:
+    return mock.patch.object(Candidate, "settles_for_less", True)
+
+
+def without_asking_whether_rows_came_back() -> AbstractContextManager[object]:
+    return mock.patch.object(Shelf, "_grew", return_value=True)
+
+
+def without_the_rows_of_the_vector_before() -> AbstractContextManager[object]:
+    return mock.patch.object(Known, "rows_of", return_value=Bitmap())
+
+
+def without_the_rows_of_other_members() -> AbstractContextManager[object]:
+    def take(tally: Tally, rows: Bitmap) -> int:
+        tally._touched.clear()
+        return kept(tally, rows)
+
+    kept = Tally.take
+    return mock.patch.object(Tally, "take", take)
+
+
+def without_writing_the_vectors() -> AbstractContextManager[object]:
+    def put_the_entry(put: EntryPut, path: str, content: bytes, clock: Clock, ends_s: float) -> Put:
+        return kept(put, path, content, clock, ends_s) if path.endswith(".json") else Put.WON
+
+    kept = EntryPut._put
+    return mock.patch.object(EntryPut, "_put", put_the_entry)
+
+
 @pytest.mark.parametrize(
     ("mutant", "broken"),
     [
@@ -111,10 +155,25 @@ def without_telling_what_others_wrote() -> Iterator[None]:
         (without_comparing_on_doubt, {"outcome_agreement", "dense_events"}),
         (without_reading_on_doubt, {"outcome_agreement", "dense_events", "no_gap"}),
         (without_writing_refusals, {"outcome_agreement"}),
-        (without_rebase, {"exactly_once", "consistent_read", "no_conflict", "outcome_agreement"}),
+        (
+            without_rebase,
+            {
+                *("exactly_once", "consistent_read", "no_conflict", "outcome_agreement"),
+                "vectors_are_unions",
+            },
+        ),
         (without_waiting_for_the_answers, {"offset_safe", "everybody_is_answered"}),
-        (without_checking_against_the_group, {"no_conflict", "consistent_read"}),
+        (
+            without_checking_against_the_group,
+            {"no_conflict", "consistent_read", "lost_rows_are_minded", "rows_are_updated_once"},
+        ),
         (without_telling_what_others_wrote, {"dense_events", "everybody_is_answered"}),
+        (without_comparing_rows, {"rows_are_updated_once", "vectors_are_unions"}),
+        (without_asking_who_minds_lost_rows, {"no_conflict", "lost_rows_are_minded"}),
+        (without_asking_whether_rows_came_back, {"no_conflict", "vectors_are_unions"}),
+        (without_the_rows_of_the_vector_before, {"vectors_are_unions"}),
+        (without_the_rows_of_other_members, {"vectors_are_unions"}),
+        (without_writing_the_vectors, {"every_vector_is_there"}),
     ],
 )
 def test_a_missing_rule_is_noticed(mutant: Mutant, broken: set[str]) -> None:

@@ -16,6 +16,7 @@ SOMETIMES = (
     *("bad_path", "deadline_passed", "cancelled", "id_reused", "too_many_refusals"),
     *("malformed", "files_too_old", "unknown_table"),
     *("external", "group", "refusals only", "mixed entry", "cleaned"),
+    *("rows deleted", "rows merged", "vector in a file", "concurrent_row_delete"),
 )
 """What must happen at least now and then, or the seeds prove little."""
 
@@ -56,6 +57,14 @@ def told(world: World) -> Counter[str]:
             seen["group"] += len(accepted) > 1
             seen["refusals only"] += bool(refused and not accepted)
             seen["mixed entry"] += bool(refused and accepted)
+            deletes = sum("rows_deleted" in one for one in accepted)
+            seen["rows deleted"] += deletes
+            seen["rows merged"] += deletes > 1
+            rows = [row["add"] for row in log.entries[version] if "add" in row]
+            kinds = [
+                one["deletionVector"]["storageType"] for one in rows if "deletionVector" in one
+            ]
+            seen["vector in a file"] += "u" in kinds
     return seen
 
 

@@ -5,13 +5,15 @@ of dice. A step is one event anywhere: a committer's step, a proposal, a crash, 
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 from unittest import mock
 
 from tests.simulation import engines, proposers, troubles
 from tests.simulation.history import History
-from tests.simulation.invariants import ALWAYS, AT_REST, Predicate
+from tests.simulation.invariants import ALWAYS, AT_REST
+from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
 from tests.simulation.stage import Event, Stage
 from tidegate.runtime import failpoints
 
@@ -26,6 +28,7 @@ USUAL: Final[dict[Event, int]] = {
     proposers.write_late: 2,
     engines.append: 4,
     engines.delete: 2,
+    engines.delete_rows: 2,
     Stage.land: 6,
     troubles.kill: 3,
     Stage.expire: 3,
@@ -49,6 +52,9 @@ SOMETIMES: Final[dict[Event, int]] = {
 """What happens in about one world in three: seeds differ in character."""
 
 
+T = TypeVar("T")
+
+
 class Broken(AssertionError):
     """An invariant does not hold."""
 
@@ -60,6 +66,7 @@ class World:
     seed: int
     steps: int = 160
     step: int = 0
+    row_steps: Steps = field(default_factory=Steps)
     stage: Stage = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,12 +102,15 @@ class World:
         self.step += 1
         is_new = self.stage.look()
         if is_new:
+            for step in self.row_steps.look(self.history):
+                for rule in ROW_INVARIANTS:
+                    self._hold(rule, step)
             for invariant in ALWAYS:
-                self._hold(invariant)
+                self._hold(invariant, self.history)
         return is_new
 
-    def _hold(self, invariant: Predicate) -> None:
-        broken = invariant(self.history)
+    def _hold(self, invariant: Callable[[T], str | None], seen: T) -> None:
+        broken = invariant(seen)
         if broken:
             name = getattr(invariant, "__name__", "?")
             raise Broken(f"seed {self.seed} broke {name} at step {self.step}: {broken}")
@@ -119,4 +129,4 @@ class World:
             if quiet >= QUIET_STEPS and not any(broken(self.history) for broken in AT_REST):
                 break
         for invariant in AT_REST:
-            self._hold(invariant)
+            self._hold(invariant, self.history)

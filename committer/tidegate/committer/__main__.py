@@ -10,6 +10,7 @@ from tidegate.committer.settings import CommitterSettings
 from tidegate.runtime.cli_service import service_app
 from tidegate.runtime.clock import new_id
 from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.ratified_store import RatifyLog, ratifying
 from tidegate.runtime.release import ENGINE
 from tidegate.runtime.service import Running
 from tidegate.runtime.store_vetting import Vetting
@@ -23,10 +24,16 @@ GENERATIONS: Final = (10_000, 20, 20)
 def main(settings: CommitterSettings, running: Running) -> None:
     """Take proposals in order, decide on them, write the tables' logs, and tell what became."""
     gc.set_threshold(*GENERATIONS)
+    bus, topics = KafkaBus(settings.kafka, "tidegate-committer"), settings.kafka.topics
     doors = Doors(
-        bus=KafkaBus(settings.kafka, "tidegate-committer"),
-        topics=settings.kafka.topics,
-        open_store=lambda root: open_store(root, settings.storage),
+        bus=bus,
+        topics=topics,
+        open_store=ratifying(
+            lambda root: open_store(root, settings.storage),
+            lambda: RatifyLog(bus, topics, running.clock),
+            settings.committer.ratified_roots,
+            lambda: new_id(running.clock),
+        ),
         clock=running.clock,
         new_id=lambda: new_id(running.clock),
         settings=settings.committer,

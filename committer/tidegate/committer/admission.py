@@ -6,21 +6,19 @@ checks are functions in a tuple, in the order in which a writer would want to he
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from tidegate.committer import predicates
+from tidegate.committer import feature_admission, predicates
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.conflicts import Basis
 from tidegate.committer.content import Content
-from tidegate.committer.flaws import NOT_SUPPORTED, PARTITION_VALUES, TOO_LARGE, flaw
-from tidegate.committer.persistent import PersistentMap
+from tidegate.committer.flaws import PARTITION_VALUES, TOO_LARGE, flaw
 from tidegate.committer.policy import STRICTNESS, Level, Policy
 from tidegate.committer.rows import NAME_CHARS_MAX, OUR_APPS
-from tidegate.committer.table_changes import dropped_feature, wrong_table
+from tidegate.committer.standing import Basis
+from tidegate.committer.table_changes import wrong_table
 from tidegate.delta.actions import Add, Cdc, Metadata
-from tidegate.delta.features.properties import append_only
 from tidegate.delta.schema import partitions
-from tidegate.delta.schema.types import STRING, parse_schema
+from tidegate.delta.schema.types import STRING
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Proposal
 
@@ -30,23 +28,19 @@ _LEVELS: Final = {level.lower(): level for level in STRICTNESS}
 
 @dataclass(frozen=True)
 class Place:
-    """Where and when: the table's root, what is in force there (None: no table yet), the time.
-
-    `read_id` is the `metaData.id` that a writer saw who read what the proposal says it read.
-    """
+    """Where and when: the table's root, as it was read (None: no table yet), and the time."""
 
     root: str
-    basis: Basis | None
-    read_id: str | None
+    read: Basis | None
     now_ms: int
 
 
-@dataclass(frozen=True)
-class _Case:
+class _Case(NamedTuple):
     candidate: Candidate
     proposal: Proposal
     place: Place
     policy: Policy
+    after: Basis | None
 
 
 Check = Callable[[_Case], Rejection | None]
@@ -63,12 +57,23 @@ def refusal(candidate: Candidate, place: Place, policy: Policy) -> Rejection | N
     if candidate.flaw is not None:
         return candidate.flaw
     assert candidate.proposal is not None, "what is no proposal has a flaw"
-    case = _Case(candidate, candidate.proposal, place, policy)
+    content, after = candidate.content, place.read
+    if content.metadata is not None or content.protocol is not None:
+        after = _after(content, after)
+    case = _Case(candidate, candidate.proposal, place, policy, after)
     for check in ADMISSION:
         found = check(case)
         if found is not None:
             return found
     return None
+
+
+def _after(content: Content, read: Basis | None) -> Basis | None:
+    """Return the table that was read with what the proposal writes of it, where that is a table."""
+    metadata, protocol = content.metadata, content.protocol
+    if read is not None:
+        return read.after(metadata, protocol)
+    return Basis(metadata, protocol) if metadata and protocol else None
 
 
 def right_table(case: _Case) -> Rejection | None:
@@ -80,13 +85,14 @@ def right_table(case: _Case) -> Rejection | None:
             f"is {case.proposal.table_root[:256]!r}, the table is registered at {case.place.root}",
             "propose with the registered root",
         )
-    if case.proposal.table_id == case.place.read_id:
+    read_id = case.place.read.metadata.id if case.place.read else None
+    if case.proposal.table_id == read_id:
         return None
     told = (case.proposal.table_id or "")[:64]
     return flaw(
         "other_table",
         "table_id",
-        f"is {told!r}, the table at read_version had the id {case.place.read_id!r}",
+        f"is {told!r}, the table at read_version had the id {read_id!r}",
         "read the table that is here and propose again",
     )
 
@@ -103,7 +109,9 @@ def in_time(case: _Case) -> Rejection | None:
             advice="rerun",
         )
     age = 0 if since is None else case.place.now_ms - since
-    if case.candidate.content.adds and age > case.policy.files_age_max_ms:
+    candidate = case.candidate
+    brings_files = candidate.content.adds or any(one.inline is None for one in candidate.intents)
+    if brings_files and age > case.policy.files_age_max_ms:
         return flaw(
             "files_too_old",
             "files_since_ms",
@@ -130,13 +138,6 @@ def allowed_isolation(case: _Case) -> Rejection | None:
 
 def understood(case: _Case) -> Rejection | None:
     """Nothing is asked that this release does not do."""
-    if case.proposal.dv_intents:
-        return flaw(
-            NOT_SUPPORTED,
-            "dv_intents",
-            "deletion vectors are not supported by this release",
-            "rewrite the files instead",
-        )
     wrong = predicates.wrong_with(case.candidate.reads.predicates, case.policy.predicate_nodes_max)
     if wrong is not None:
         return flaw(
@@ -172,9 +173,9 @@ def well_named(case: _Case) -> Rejection | None:
 
 
 def legal_table(case: _Case) -> Rejection | None:
-    """What is written of the table itself is legal, and this release can keep it."""
+    """What is written of the table itself, and what is dropped of it, is legal; we can keep it."""
     content, place = case.candidate.content, case.place
-    if place.basis is None and not (content.metadata and content.protocol):
+    if place.read is None and not (content.metadata and content.protocol):
         return flaw(
             "bad_metadata",
             "actions",
@@ -183,31 +184,50 @@ def legal_table(case: _Case) -> Rejection | None:
         )
     if content.metadata is None and content.protocol is None:
         return None
-    return wrong_table(content, place.basis, place.root, case.policy)
+    wrong = wrong_table(content, place.read, place.root, case.policy)
+    if wrong is not None or place.read is None or case.after is None:
+        return wrong
+    return feature_admission.wrong_drop(case.candidate, place.read, case.after)
+
+
+def legal_by_features(case: _Case) -> Rejection | None:
+    """Vectors, domains and new files are such as the table's features allow."""
+    content, after = case.candidate.content, case.after
+    if after is None or not (content.vectors or content.domains or after.tracks_rows):
+        return None
+    return (
+        feature_admission.wrong_vector(case.candidate, after)
+        or feature_admission.uncounted_rows(case.candidate, after)
+        or feature_admission.wrong_domain(case.candidate, after)
+    )
 
 
 def partitioned_alike(case: _Case) -> Rejection | None:
     """Each file has a value, of the right type, for each partition column and for nothing else."""
-    content, basis = case.candidate.content, case.place.basis
-    metadata = content.metadata or (basis.metadata if basis else None)
-    if metadata is None or not (content.adds or content.changes):
+    content, after = case.candidate.content, case.after
+    if after is None or not (content.adds or content.changes):
         return None
-    columns = metadata.partition_columns
-    kinds = {one.name: one.kind for one in parse_schema(metadata.schema_string)} if columns else {}
+    return unlike_partitioning(content, after)
+
+
+def unlike_partitioning(content: Content, basis: Basis) -> Rejection | None:
+    """Return which file does not go with a table's partitioning, or None."""
+    kinds = basis.partition_kinds
+    columns = kinds.keys()
     files: tuple[Add | Cdc, ...] = (*content.adds, *content.changes)
     for file in files:
         values = file.partition_values
-        if values.keys() != set(columns):
+        if values.keys() != columns:
             return flaw(
                 PARTITION_VALUES,
                 f"{file.wire_name}.partitionValues",
                 f"{file.path[:128]!r} has values for {sorted(values)[:20]}, the table is "
-                f"partitioned by {list(columns)}",
+                f"partitioned by {sorted(columns)}",
                 "give exactly those, by their physical names",
                 path=file.path,
             )
         for name, text in values.items():
-            kind = kinds.get(name, STRING)
+            kind = kinds[name]
             if kind == STRING or not text:
                 continue
             try:
@@ -230,65 +250,6 @@ ADMISSION: Final[tuple[Check, ...]] = (
     understood,
     well_named,
     legal_table,
+    legal_by_features,
     partitioned_alike,
 )
-
-
-def wrong_at_head(
-    candidate: Candidate, basis: Basis, live: PersistentMap[str, str | None]
-) -> Rejection | None:
-    """Return why a proposal does not go with the table as it is at its head, or None.
-
-    Asked after the conflict rules: what a winner did to the table, they tell better.
-    """
-    content = candidate.content
-    if content.protocol is not None:
-        dropped = dropped_feature(content.protocol, basis)
-        if dropped is not None:
-            return dropped
-    for remove in content.removes:
-        if remove.data_change and append_only(basis.metadata):
-            return flaw(
-                "append_only",
-                "actions",
-                f"{remove.path[:128]!r} is removed from a table that only takes appends",
-                "unset delta.appendOnly first",
-                path=remove.path,
-            )
-    return _dead_file(content, live) or _live_file(content, live)
-
-
-def _dead_file(content: Content, live: PersistentMap[str, str | None]) -> Rejection | None:
-    vectors = content.removed_vectors
-    dead = next((path for path in sorted(content.removed) if path not in live), None)
-    if dead is not None:
-        what = f"{dead[:128]!r} is removed, and is no file of the table"
-    else:
-        changed = (path for path in sorted(content.removed) if live[path] != vectors.get(path))
-        dead = next(changed, None)
-        what = f"{(dead or '')[:128]!r} is removed with another deletion vector than it has"
-    if dead is None:
-        return None
-    advice = "read the table and propose again"
-    return flaw("removed_file_not_live", "actions", what, advice, path=dead)
-
-
-def _live_file(content: Content, live: PersistentMap[str, str | None]) -> Rejection | None:
-    for add, (path, _) in zip(content.adds, content.added, strict=True):
-        if path in live and (add.data_change or live[path] is not None):
-            return flaw(
-                "added_file_live",
-                "actions",
-                f"{path[:128]!r} is in the table already",
-                "write new rows under a new name",
-                path=path,
-            )
-        if not (add.data_change or content.removes or path in live):
-            return flaw(
-                "rows_from_nowhere",
-                "actions",
-                f"{path[:128]!r} joins without changing data, and no file leaves",
-                "say dataChange, or remove the files whose rows it holds",
-                path=path,
-            )
-    return None

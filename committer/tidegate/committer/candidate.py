@@ -1,10 +1,12 @@
 """A candidate: a proposal as the machine considers it, with what follows from its bytes alone."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from uuid import UUID
 
 from tidegate.committer.content import EMPTY, Content, canonical
+from tidegate.committer.intents import Intent
 from tidegate.committer.policy import Level
 from tidegate.delta.actions import Txn
 from tidegate.pipeline.codec import Headers
@@ -32,6 +34,14 @@ CHANGES_DATA = frozenset(
 )
 """Operations that change rows by their nature, whatever their actions say."""
 
+BACKFILL = "ROW TRACKING BACKFILL"
+UNBACKFILL = "ROW TRACKING UNBACKFILL"
+ROW_ID_OPERATIONS = frozenset({BACKFILL, UNBACKFILL})
+"""Operations that give files row ids, or take these away, and change nothing else."""
+
+REPLACES_TABLE = frozenset(name for name in CHANGES_DATA if "REPLACE TABLE" in name)
+"""Operations after which the table is another one under the old name."""
+
 _WHOLE_TABLE = ReadSet(whole_table=True)
 
 
@@ -41,7 +51,8 @@ class Candidate:
 
     Its identity is (`id`, `sha256`), the hash being of the record's value. `flaw` says why it can't
     be committed whatever the table holds; `proposal` is absent where the record is no proposal but
-    its id, table and read version could be read. `producer` and `trace` are its headers' claims.
+    its id, table and read version could be read. `producer` and `trace` are its headers' claims;
+    `tags` is what the commit will say of itself.
     Units: `size` in bytes.
     """
 
@@ -54,8 +65,10 @@ class Candidate:
     proposal: Proposal | None = None
     content: Content = EMPTY
     flaw: Rejection | None = None
+    intents: tuple[Intent, ...] = ()
     producer: str = ""
     trace: Headers = ()
+    tags: Mapping[str, str] | None = None
 
     @property
     def is_cancel(self) -> bool:
@@ -73,16 +86,33 @@ class Candidate:
         return frozenset(map(canonical, self.reads.files))
 
     @cached_property
+    def intended(self) -> frozenset[str]:
+        """The canonical paths of the files that lose rows."""
+        return frozenset(intent.path for intent in self.intents)
+
+    @cached_property
+    def only_deletes_rows(self) -> bool:
+        """Whether it does nothing but delete rows of files which stay."""
+        content = self.content
+        more = content.metadata or content.protocol or content.domains or self.txns
+        return bool(self.intents) and not (content.has_files or more)
+
+    @cached_property
+    def settles_for_less(self) -> bool:
+        """Whether rows that others delete make no difference to what it does to its own rows."""
+        return self.reads.delete_insensitive
+
+    @cached_property
     def is_blind_append(self) -> bool:
         """Whether no row was looked at and files are only added."""
         content = self.content
-        return self.reads.is_empty and not (content.removes or content.changes)
+        return self.reads.is_empty and not (content.removes or content.changes or self.intents)
 
     @cached_property
     def is_rearranging(self) -> bool:
         """Whether it holds nothing but files with the same rows as before: no row changes."""
         content = self.content
-        if content.metadata or content.protocol or content.domains or self.txns:
+        if content.metadata or content.protocol or content.domains or self.txns or self.intents:
             return False
         return not any(file.data_change for file in (*content.adds, *content.removes))
 
@@ -94,7 +124,29 @@ class Candidate:
             self.is_blind_append
             and not (content.metadata or content.protocol or content.domains)
             and not (self.reads.app_ids or self.reads.domains)
+            and not (content.has_row_ids or self.operation in ROW_ID_OPERATIONS)
         )
+
+    @cached_property
+    def minds_every_file(self) -> bool:
+        """Whether winners that did no more than write files may change it."""
+        content = self.content
+        return content.has_row_ids or content.protocol is not None or self.only_moves_row_ids
+
+    @property
+    def is_backfill(self) -> bool:
+        """Whether it gives row ids to files that have none."""
+        return self.operation == BACKFILL
+
+    @property
+    def is_unbackfill(self) -> bool:
+        """Whether it takes row ids away."""
+        return self.operation == UNBACKFILL
+
+    @property
+    def only_moves_row_ids(self) -> bool:
+        """Whether files are added again only for their row ids: what winners added is no matter."""
+        return self.operation in ROW_ID_OPERATIONS
 
     @cached_property
     def txns(self) -> tuple[Txn, ...]:

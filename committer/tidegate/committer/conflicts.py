@@ -5,65 +5,46 @@ in the order of versions, the first rule that fires names the conflict. A winner
 out is *adopted*: the proposal goes on as if it had read the table after it.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from tidegate.committer.candidate import Candidate
+from tidegate.committer.adoption import adopt, with_ids
+from tidegate.committer.appended import may_have_been_read
+from tidegate.committer.content import canonical
 from tidegate.committer.entries import Entry
-from tidegate.committer.metadata_changes import conflict_free
-from tidegate.committer.policy import Level
-from tidegate.delta.actions import Metadata, Protocol
-from tidegate.delta.errors import UnsupportedFeature
-from tidegate.delta.features.arithmetic import check_shape, reader_features, writer_features
-from tidegate.delta.features.table import FEATURES
+from tidegate.committer.row_conflicts import gone_for, rows_in_the_way
+from tidegate.committer.standing import Basis, Found, Rule, Standing
+from tidegate.committer.table_rules import (
+    backfill_of_more_than_files,
+    concurrent_transaction,
+    domain_metadata_changed,
+    dropped_feature_in_use,
+    feature_binds_writers,
+    metadata_changed,
+    protocol_changed,
+    protocol_unsupported,
+    row_ids_without_statistics,
+    unbackfill_meets_backfill,
+)
 from tidegate.delta.files.predicate import may_match_partition
-from tidegate.delta.schema.types import StructType, parse_schema
 from tidegate.pipeline.outcome import Rejection
 
-RULES_VERSION: Final = 2
+__all__ = [
+    "CONCURRENT",
+    "DELTA_NAMES",
+    "RULES",
+    "RULES_VERSION",
+    "Basis",
+    "Conflict",
+    "Standing",
+    "check",
+    "follow",
+]
+
+RULES_VERSION: Final = 4
 """Raised with every change that can change a verdict; it stands in every entry."""
-
-
-@dataclass(frozen=True)
-class Basis:
-    """The table as a writer saw it, as far as the rules look at it."""
-
-    metadata: Metadata
-    protocol: Protocol
-
-    @property
-    def schema(self) -> StructType:
-        """The parsed schema."""
-        return parse_schema(self.metadata.schema_string)
-
-
-@dataclass(frozen=True)
-class Standing:
-    """A proposal on its way past the winners: what it read, and the table as adopted so far."""
-
-    candidate: Candidate
-    read: Basis
-    now: Basis
-    level: Level
-
-    def adopt(self, winner: Entry) -> "Standing":
-        """Return the standing after a winner that rules nothing out."""
-        metadata = None if winner.is_identity_only else winner.metadata
-        if metadata is None and winner.protocol is None:
-            return self
-        now = Basis(metadata or self.now.metadata, winner.protocol or self.now.protocol)
-        return replace(self, now=now)
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a rule found: in words, and the file where it is about one."""
-
-    detail: str
-    path: str | None = None
-    error_class: str | None = None
 
 
 @dataclass(frozen=True)
@@ -92,95 +73,33 @@ class Conflict:
         )
 
 
-Rule = Callable[[Standing, Entry], Found | None]
-"""Says why the winner rules the proposal out, or None. A rule's name is the conflict's name."""
-
-
-def protocol_unsupported(standing: Standing, winner: Entry) -> Found | None:
-    """The winner asks for versions or features that this release has never heard of.
-
-    Raises: UnsupportedFeature, for a feature that it has heard of and does not support.
-    """
-    if winner.protocol is None:
-        return None
-    try:
-        check_shape(winner.protocol, "")
-    except UnsupportedFeature as error:
-        return Found(f"wrote a protocol: {error}", error_class="DELTA_INVALID_PROTOCOL_VERSION")
-    if winner.protocol.min_writer_version > 7:
-        return Found(
-            f"asks for writer version {winner.protocol.min_writer_version}",
-            error_class="DELTA_INVALID_PROTOCOL_VERSION",
-        )
-    for features, verb in ((reader_features, "READ"), (writer_features, "WRITE")):
-        for name in sorted(features(winner.protocol) - FEATURES.keys()):
-            error_class = f"DELTA_UNSUPPORTED_FEATURES_FOR_{verb}"
-            return Found(f"asks for the unknown feature {name!r}", error_class=error_class)
-    return None
-
-
-def protocol_changed(standing: Standing, winner: Entry) -> Found | None:
-    """Both wrote a protocol, or the winner dropped a feature that the writer counted on."""
-    if winner.protocol is None:
-        return None
-    if standing.candidate.content.protocol is not None:
-        return Found("changed the protocol, as does the proposal")
-    dropped = writer_features(standing.read.protocol) - writer_features(winner.protocol)
-    return Found(f"dropped the feature {min(dropped)!r}") if dropped else None
-
-
-def metadata_changed(standing: Standing, winner: Entry) -> Found | None:
-    """The winner changed schema, partitioning or properties in a way that the writer must see."""
-    if winner.metadata is None:
-        return None
-    if standing.candidate.content.metadata is not None:
-        return Found("changed the metadata, as does the proposal")
-    if winner.is_identity_only:
-        return None
-    features = writer_features(winner.protocol or standing.now.protocol)
-    what = conflict_free(standing.now.metadata, winner.metadata, features)
-    return Found(f"changed {what}") if what else None
-
-
-def domain_metadata_changed(standing: Standing, winner: Entry) -> Found | None:
-    """Both wrote one domain, or the winner wrote one that was read."""
-    if not winner.domains:
-        return None
-    own = {domain.domain for domain in standing.candidate.content.domains}
-    own.update(standing.candidate.reads.domains)
-    both = own & {domain.domain for domain in winner.domains}
-    return Found(f"wrote the metadata domain {min(both)!r}") if both else None
-
-
-def concurrent_transaction(standing: Standing, winner: Entry) -> Found | None:
-    """The winner moved an application whose version was asked for."""
-    if not winner.txns or not standing.candidate.reads.app_ids:
-        return None
-    both = winner.app_ids.intersection(standing.candidate.reads.app_ids)
-    return Found(f"moved the application {min(both)!r}") if both else None
-
-
 def concurrent_append(standing: Standing, winner: Entry) -> Found | None:
     """The winner added a file that the writer should have read."""
     candidate = standing.candidate
     if not winner.added or candidate.is_blind_append or standing.level == "SnapshotIsolation":
         return None
+    if winner.only_moves_row_ids or candidate.only_moves_row_ids:
+        return None
     may_come_later = winner.is_blind_append and candidate.content.metadata is None
     if standing.level == "WriteSerializable" and may_come_later:
         return None
     columns = standing.read.metadata.partition_columns
-    if candidate.reads.whole_table or not columns:
-        path = winner.added[0][0]
+    read, now = standing.read.metadata, standing.now.metadata
+    bases = [read] if read is now else [read, now]
+    added = may_have_been_read(candidate, winner, bases, standing.known)
+    if added and (candidate.reads.whole_table or not columns):
+        path = added[0][0]
         return Found(f"added {path!r}, and the whole table was read", path)
     asked: set[frozenset[tuple[str, str | None]]] = set()
-    for path, values in winner.added:
+    for path, values in added:
         alike = frozenset(values.items())
         if alike in asked:
             continue
         asked.add(alike)
+        named = standing.read.by_column(values)
         for predicate in candidate.reads.predicates:
             try:
-                if may_match_partition(predicate, values, standing.read.schema, columns):
+                if may_match_partition(predicate, named, standing.read.schema, columns):
                     return Found(f"added {path!r}, which may match what was read", path)
             except ValueError as error:
                 return Found(f"added {path!r}: {error}", path, "CAST_INVALID_INPUT")
@@ -192,11 +111,13 @@ def concurrent_delete_read(standing: Standing, winner: Entry) -> Found | None:
     if not winner.removed:
         return None
     candidate = standing.candidate
-    if not candidate.files_read.isdisjoint(winner.removed):
-        path = min(candidate.files_read & winner.removed)
+    removed = gone_for(candidate, winner, standing.known)
+    forgets = candidate.only_moves_row_ids
+    if not (forgets or candidate.files_read.isdisjoint(removed)):
+        path = min(candidate.files_read & removed)
         return Found(f"removed {path!r}, which was read", path)
-    if candidate.reads.whole_table:
-        path = min(winner.removed)
+    if candidate.reads.whole_table and removed:
+        path = min(removed)
         return Found(f"removed {path!r}, and the whole table was read", path)
     return None
 
@@ -207,32 +128,91 @@ def concurrent_delete_delete(standing: Standing, winner: Entry) -> Found | None:
     return Found(f"removed {min(twice)!r} too", min(twice)) if twice else None
 
 
+def concurrent_row_delete(standing: Standing, winner: Entry) -> Found | None:
+    """The winner took away a file of which the proposal deletes rows, or the same rows of it."""
+    candidate, level = standing.candidate, standing.level
+    found = rows_in_the_way(candidate, level, winner, standing.known)
+    return Found(*found) if found else None
+
+
+def duplicate_actions(standing: Standing, winner: Entry) -> Found | None:
+    """The proposal takes the ids off a file of the winner that it removes, too."""
+    content = standing.candidate.content
+    if not content.removes or not standing.takes_ids_off(winner):
+        return None
+    for add in with_ids(winner):
+        path = canonical(add.path)
+        if path in content.removed and winner.vectors.get(path) == content.removed_vectors.get(
+            path
+        ):
+            return Found(f"added {path!r}, which the proposal adds without ids and removes", path)
+    return None
+
+
 RULES: Final[tuple[Rule, ...]] = (
     protocol_unsupported,
     protocol_changed,
+    feature_binds_writers,
+    dropped_feature_in_use,
     metadata_changed,
     domain_metadata_changed,
     concurrent_transaction,
+    backfill_of_more_than_files,
+    unbackfill_meets_backfill,
+    row_ids_without_statistics,
     concurrent_append,
     concurrent_delete_read,
     concurrent_delete_delete,
+    concurrent_row_delete,
+    duplicate_actions,
 )
 """What touches the whole table first, then files."""
 
-DELTA_NAMES: Final = {
+DELTA_NAMES: Final[Mapping[str, tuple[str | None, str]]] = {
     "protocol_unsupported": ("DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", "DeltaTableFeatureException"),
     "protocol_changed": ("DELTA_PROTOCOL_CHANGED", "ProtocolChangedException"),
+    "feature_binds_writers": ("DELTA_PROTOCOL_CHANGED", "ProtocolChangedException"),
+    "dropped_feature_in_use": (
+        "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL",
+        "DeltaTableFeatureException",
+    ),
     "metadata_changed": ("DELTA_METADATA_CHANGED", "MetadataChangedException"),
     "domain_metadata_changed": ("DELTA_CONCURRENT_TRANSACTION", "ConcurrentTransactionException"),
     "concurrent_transaction": ("DELTA_CONCURRENT_TRANSACTION", "ConcurrentTransactionException"),
+    "backfill_of_more_than_files": (None, "IllegalStateException"),
+    "unbackfill_meets_backfill": (
+        "DELTA_ROW_TRACKING_BACKFILL_RUNNING_CONCURRENTLY_WITH_UNBACKFILL",
+        "DeltaIllegalStateException",
+    ),
+    "row_ids_without_statistics": (
+        "DELTA_ROW_ID_ASSIGNMENT_WITHOUT_STATS",
+        "DeltaIllegalStateException",
+    ),
     "concurrent_append": ("DELTA_CONCURRENT_APPEND", "ConcurrentAppendException"),
     "concurrent_delete_read": ("DELTA_CONCURRENT_DELETE_READ", "ConcurrentDeleteReadException"),
     "concurrent_delete_delete": (
         "DELTA_CONCURRENT_DELETE_DELETE",
         "ConcurrentDeleteDeleteException",
     ),
+    "concurrent_row_delete": (
+        "DELTA_CONCURRENT_DELETE_DELETE",
+        "ConcurrentDeleteDeleteException",
+    ),
+    "duplicate_actions": ("DELTA_DUPLICATE_ACTIONS_FOUND", "DeltaRuntimeException"),
 }
-"""Rule -> delta-spark's error class and exception."""
+"""Rule -> delta-spark's error class, where it has one, and exception."""
+
+CONCURRENT: Final = frozenset(
+    {
+        "ProtocolChangedException",
+        "MetadataChangedException",
+        "ConcurrentTransactionException",
+        "ConcurrentAppendException",
+        "ConcurrentDeleteReadException",
+        "ConcurrentDeleteDeleteException",
+    }
+)
+"""The exceptions that delta-spark counts as conflicts; the others say that a commit is invalid."""
 
 
 def check(standing: Standing, winners: Iterable[Entry]) -> Conflict | None:
@@ -240,6 +220,12 @@ def check(standing: Standing, winners: Iterable[Entry]) -> Conflict | None:
 
     Law: a conflict is for ever. If check(s, ws) is a conflict, check(s, ws + more) is the same one.
     """
+    met = follow(standing, winners)
+    return met if isinstance(met, Conflict) else None
+
+
+def follow(standing: Standing, winners: Iterable[Entry]) -> Standing | Conflict:
+    """Return where a proposal stands after the winners, oldest first, or its first conflict."""
     indifferent = standing.candidate.is_indifferent
     for winner in winners:
         if indifferent and not winner.changes_table:
@@ -248,5 +234,5 @@ def check(standing: Standing, winners: Iterable[Entry]) -> Conflict | None:
             found = rule(standing, winner)
             if found is not None:
                 return Conflict(rule.__name__, winner.version, found, winner.proposal_id)
-        standing = standing.adopt(winner)
-    return None
+        standing = adopt(standing, winner)
+    return standing

@@ -5,13 +5,13 @@ does not know.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from tidegate.committer.flaws import DUPLICATE, TOO_LARGE, refuse
 from tidegate.committer.policy import Policy
-from tidegate.committer.rows import Line, read_row
+from tidegate.committer.rows import Line, add_line, body_of, is_add, read_row
 from tidegate.delta.actions import (
     Action,
     Add,
@@ -24,11 +24,14 @@ from tidegate.delta.actions import (
     Remove,
     Txn,
 )
+from tidegate.delta.commit import sha256
 from tidegate.delta.paths import canonical_path
 
 PartitionValues = Mapping[str, str | None]
 A = TypeVar("A", bound=Action)
 
+_NAME_CHARS_MAX: Final = 80
+_SPELT_LATE: Final = (Metadata, Protocol, Txn)
 _ODD: Final = re.compile(r"%|^[A-Za-z][A-Za-z0-9+.-]*:|^/|//|(^|/)\.{1,2}(/|$)")
 
 
@@ -38,7 +41,8 @@ class Content:
 
     `lines` spell the files and domains, in the proposal's order. `added` holds the canonical path
     and the partition values of each new file, `removed` the canonical paths of those that leave;
-    `removed_vectors` the deletion vectors of those that have one, as `vector_text` spells them.
+    `vectors` and `removed_vectors` the deletion vectors of those that have one, as `vector_text`
+    spells them; `has_row_ids` tells whether a new file brings a row id or a commit version.
     """
 
     lines: tuple[Line, ...] = ()
@@ -51,15 +55,67 @@ class Content:
     protocol: Protocol | None = None
     added: tuple[tuple[str, PartitionValues], ...] = ()
     removed: frozenset[str] = frozenset()
+    vectors: Mapping[str, str] = field(default_factory=dict)
     removed_vectors: Mapping[str, str] = field(default_factory=dict)
+    has_row_ids: bool = False
 
     @property
     def has_files(self) -> bool:
         """Whether any data or change file is named."""
         return bool(self.adds or self.removes or self.changes)
 
+    def with_adds(self, change: Callable[[Add, str], Add | None]) -> "Content":
+        """Return the content with each new file changed, or left out where that gives None.
+
+        `change` is given the file and its canonical path.
+        """
+        after = [change(add, path) for add, (path, _) in zip(self.adds, self.added, strict=True)]
+        if all(one is add for one, add in zip(after, self.adds, strict=True)):
+            return self
+        changed = iter(zip(self.adds, after, strict=True))
+        lines: list[Line] = []
+        for line in self.lines:
+            if not is_add(line):
+                lines.append(line)
+                continue
+            add, one = next(changed)
+            if one is not None:
+                lines.append(line if one is add else add_line(one))
+        kept = _about([one for one in after if one])
+        # What was brought and taken away again is still looked at: it has to be counted.
+        kept["has_row_ids"] = self.has_row_ids or kept["has_row_ids"]
+        return replace(self, lines=tuple(lines), **kept)
+
+    def with_more(self, adds: Sequence[Add]) -> "Content":
+        """Return the content with more files added."""
+        if not adds:
+            return self
+        lines = (*self.lines, *map(add_line, adds))
+        return replace(self, lines=lines, **_about([*self.adds, *adds]))
+
+    def with_removes(self, fields: Mapping[str, Mapping[str, Any]]) -> "Content":
+        """Return the content with some fields of some removals set, by their canonical paths."""
+        removes = tuple(
+            one.with_(**fields[path]) if (path := canonical(one.path)) in fields else one
+            for one in self.removes
+        )
+        changed = iter(removes)
+        lines = tuple(
+            line if isinstance(line, bytes) else body_of(next(changed)) for line in self.lines
+        )
+        return replace(self, lines=lines, removes=removes)
+
 
 EMPTY: Final = Content()
+
+
+def _about(adds: Sequence[Add]) -> dict[str, Any]:
+    """Return the fields of a content that tell of its new files."""
+    fields = {
+        "adds": tuple(adds),
+        "added": tuple((canonical(add.path), add.partition_values) for add in adds),
+    }
+    return {**fields, "vectors": vectors_of(adds), "has_row_ids": any(map(_has_row_ids, adds))}
 
 
 def canonical(path: str) -> str:
@@ -70,9 +126,13 @@ def canonical(path: str) -> str:
 def vector_text(vector: DeletionVector) -> str:
     """Return the text that is equal for vectors that are equal in every field.
 
-    A removal repeats its file's vector whole, or readers of the change feed stumble on it.
+    A removal repeats its file's vector whole, or readers of the change feed stumble on it. What is
+    long, as inline vectors are, is told by its hash: the text is kept for each live file.
     """
-    return f"{vector.unique_id}:{vector.size_in_bytes}:{vector.cardinality}"
+    name = vector.unique_id
+    if len(name) > _NAME_CHARS_MAX:
+        name = f"{vector.storage_type}#{sha256(name.encode())}"
+    return f"{name}:{vector.size_in_bytes}:{vector.cardinality}"
 
 
 def vectors_of(files: Iterable[FileAction]) -> Mapping[str, str]:
@@ -101,10 +161,17 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
             )
         line, action = read_row(row, f"actions[{index}]", policy)
         actions.setdefault(type(action), []).append(action)
-        if not isinstance(action, Metadata | Protocol | Txn):
+        if not isinstance(action, _SPELT_LATE):
             kept.append(line)
     adds = _of(actions, Add)
     removes = _of(actions, Remove)
+    odd = [
+        add
+        for add in adds
+        if add.deletion_vector is not None
+        or add.base_row_id is not None
+        or add.default_row_commit_version is not None
+    ]
     content = Content(
         lines=tuple(kept),
         adds=adds,
@@ -114,11 +181,14 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
         domains=_of(actions, DomainMetadata),
         metadata=_only(_of(actions, Metadata)),
         protocol=_only(_of(actions, Protocol)),
-        added=tuple((canonical(add.path), add.partition_values) for add in adds),
         removed=frozenset(canonical(remove.path) for remove in removes),
-        removed_vectors=vectors_of(removes),
+        added=tuple([(canonical(add.path), add.partition_values) for add in adds]),
+        vectors=vectors_of(odd) if odd else {},
+        removed_vectors=vectors_of(removes) if removes else {},
+        has_row_ids=any(map(_has_row_ids, odd)) if odd else False,
     )
-    _check_duplicates(content)
+    if len(kept) > 1:
+        _check_duplicates(content)
     return content
 
 
@@ -154,9 +224,22 @@ def _check_duplicates(content: Content) -> None:
     if len(content.removed) < len(content.removes):
         _refuse_twice("removed twice", _first_repeated([one.path for one in content.removes]))
     if not content.removed.isdisjoint(added):
-        _refuse_twice("both added and removed", min(content.removed.intersection(added)))
+        _check_pairs(content, content.removed.intersection(added))
     if len(domains) < len(content.domains):
         refuse(DUPLICATE, "actions", "one domain several times", "give each domain once")
+
+
+def _check_pairs(content: Content, paths: frozenset[str]) -> None:
+    """A file may leave and come again only with another deletion vector."""
+    new = {path: add for (path, _), add in zip(content.added, content.adds, strict=True)}
+    for remove in content.removes:
+        path = canonical(remove.path)
+        if path in paths and remove.key.dv_id == new[path].key.dv_id:
+            _refuse_twice("both added and removed, with one deletion vector", path)
+
+
+def _has_row_ids(add: Add) -> bool:
+    return add.base_row_id is not None or add.default_row_commit_version is not None
 
 
 def _refuse_twice(what: str, path: str) -> None:

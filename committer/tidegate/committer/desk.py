@@ -18,13 +18,15 @@ from tidegate.committer import intake, machine, recovery
 from tidegate.committer.bucket import Bucket
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.doors import Doors, reach
-from tidegate.committer.drafts import Draft, InFlight
 from tidegate.committer.entries import Entry
 from tidegate.committer.entry_put import PAUSE_S, EntryPut
+from tidegate.committer.in_flight import Draft, InFlight, plain
+from tidegate.committer.late import follows_untimed
 from tidegate.committer.line import Line
 from tidegate.committer.machine import Landed, Plan, Planning, Terms
 from tidegate.committer.puts import Landing, Pace
 from tidegate.committer.rebase import Attempt, Encoded, Origin, encode
+from tidegate.committer.shelf import Shelf
 from tidegate.committer.state import TableState, is_ours
 from tidegate.committer.verdicts import Verdict
 from tidegate.delta.errors import BrokenLog, Contended
@@ -76,8 +78,10 @@ class Desk:
     rests_until_s: float = 0.0
     rest_s: float = PAUSE_S
     bucket: Bucket = field(init=False)
+    shelf: Shelf = field(init=False)
 
     def __post_init__(self) -> None:
+        self.shelf = Shelf(self.store)
         section = self.doors.settings
         burst, now_s = section.refusals_burst, self.doors.clock.boot_s()
         self.bucket = Bucket(burst, section.refusals_per_s, burst, now_s)
@@ -87,6 +91,7 @@ class Desk:
 
         Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable.
         """
+        self.shelf.forget_files()
         table, through = self.record.table, self.record.published_through
         state = recovery.load(self.store, table, self.doors.policy.window)
         if state.version < 0 and not self.is_registered:
@@ -164,6 +169,7 @@ class Desk:
         """
         assert self.state is not None, "a table is looked at once it is loaded"
         self.state, news = recovery.refresh(self.store, self.state)
+        self.shelf.overtaken(news)
         self.news += news
         self.viewed_s = self.doors.clock.boot_s()
 
@@ -201,13 +207,10 @@ class Desk:
     def _decide(self) -> Plan | None:
         """DECIDE on the first of the line; None while they linger."""
         state = self._ready()
-        draft, clock = self.draft, self.doors.clock
-        now_s = clock.boot_s()
-        if draft is None or draft.planning.state is not state or now_s > draft.since_s + THOUGHT_S:
-            self.line.share_out(0, self.doors.policy.group_members_max)
-            draft = self.draft = Draft(Planning(state, self.doors.policy), now_s)
+        now_s = self.doors.clock.boot_s()
+        draft = self.draft = self.draft or Draft(Planning(state, self.doors.policy), now_s)
         planning = draft.planning
-        planning.extend(self._batch(planning.taken), self._terms())
+        planning.extend(self._batch(planning.taken), self._terms(), self.shelf.known)
         reach("after_decide")
         assert planning.verdicts, "the first record fits into an empty group"
         if self._lingers(planning):
@@ -219,14 +222,18 @@ class Desk:
         return planning.plan()
 
     def _ready(self) -> TableState:
-        """Return a state that is young enough and reaches back to what the batch read."""
+        """Return a state that is young enough, with all at hand that the batch asks for."""
         if self.doors.clock.boot_s() - self.viewed_s > self.doors.settings.view_age_max_s:
             self.forget()
         if self.state is None:
             self.load()
         assert self.state is not None, "the table is loaded"
-        draft = self.draft
-        decided = draft.planning.taken if draft and draft.planning.state is self.state else 0
+        before, draft, now_s = self.state, self.draft, self.doors.clock.boot_s()
+        if draft and (draft.planning.state is not before or now_s > draft.since_s + THOUGHT_S):
+            draft = self.draft = None
+        if draft is None:
+            self.line.share_out(0, self.doors.policy.group_members_max)
+        decided = draft.planning.taken if draft else 0
         batch = list(self._batch(decided))
         if not batch:
             return self.state
@@ -235,9 +242,15 @@ class Desk:
         oldest_read = min(one.read_version for one in batch)
         if oldest_read + 1 < self.state.window_start:
             self.state = recovery.reach_back(self.store, self.state, oldest_read)
-        for place, candidate in enumerate(batch, decided):
+        for place, candidate in enumerate(batch):
             if intake.needs_claim(candidate):
-                self.line.replace(place, self._redeemed(candidate))
+                batch[place] = self._redeemed(candidate)
+                self.line.replace(decided + place, batch[place])
+        self.state = recovery.complete(self.store, self.state, batch)
+        if draft is not None and self.state is not before:
+            # The draft is of no use any more, and what it held has to be looked after, too.
+            return self._ready()
+        self.shelf.learn(self.state, batch, self.doors.policy)
         return self.state
 
     def _batch(self, start: int) -> Iterator[Candidate]:
@@ -271,7 +284,8 @@ class Desk:
         if flying.ahead is None:
             after = machine.evolve(self.state, Landed(flying.encoded.entry))
             planning = Planning(after, self.doors.policy)
-            flying.ahead = Draft(planning, self.doors.clock.boot_s())
+            known = self.shelf.after(flying.encoded)
+            flying.ahead = Draft(planning, self.doors.clock.boot_s(), known)
             self.line.share_out(served, self.doors.policy.group_members_max)
         planning = flying.ahead.planning
         start = served + planning.taken
@@ -279,7 +293,8 @@ class Desk:
             return
         room = self.doors.policy.group_members_max - planning.taken
         terms = self._terms(len(flying.plan.group.refused))
-        planning.extend(_plain(self.line.head(start, room), planning.state), terms)
+        following, known = self.line.head(start, room), flying.ahead.known
+        planning.extend(plain(following, planning.state, known, self.doors.policy), terms, known)
 
     def _lingers(self, planning: Planning) -> bool:
         """Whether company may still come: always for refusals alone, and at a busy table."""
@@ -290,18 +305,18 @@ class Desk:
     def _take_off(self, plan: Plan) -> None:
         assert self.state is not None, "what is written was decided on a state"
         encoded = self._encode(self.state, plan)
-        put = EntryPut(self.store, self.label, encoded.entry.version, encoded.content)
+        put = EntryPut(self.store, self.label, encoded)
         clock, deadline_s = self.doors.clock, self.doors.settings.put_deadline_s
         flight = self.doors.puts.start(lambda: put.land(clock, deadline_s))
         self.flying = InFlight(plan, encoded, flight)
 
     def _encode(self, state: TableState, plan: Plan) -> Encoded:
         now_ms = self.doors.clock.now_ms()
+        if follows_untimed(state, plan.group.members):
+            now_ms = max(now_ms, recovery.written_ms(self.store, state.version) + 1)
         if state.timestamp > now_ms + AHEAD_MS:
-            ahead_ms = state.timestamp - now_ms
-            log_event(
-                _log, "time_ahead", level=logging.WARNING, table=self.label, ahead_ms=ahead_ms
-            )
+            ahead, level = state.timestamp - now_ms, logging.WARNING
+            log_event(_log, "time_ahead", level=level, table=self.label, ahead_ms=ahead)
         return encode(state, plan.group, self.origin, Attempt(self.doors.new_id(), now_ms))
 
     def _landed(self, flying: InFlight, landing: Landing) -> None:
@@ -309,6 +324,7 @@ class Desk:
         entry, ahead, group = flying.encoded.entry, flying.ahead, flying.plan.group
         self.state = ahead.planning.state if ahead else machine.evolve(self.state, Landed(entry))
         self.draft = ahead
+        self.shelf.landed(flying.encoded)
         self.news.append(entry)
         if len(group.members) == 1:
             self.traces[entry.version] = group.members[0].trace
@@ -321,12 +337,3 @@ class Desk:
     def _done(self, plan: Plan) -> tuple[Verdict, ...]:
         self.line.served(len(plan.verdicts))
         return plan.verdicts
-
-
-def _plain(candidates: Iterator[Candidate], state: TableState) -> Iterator[Candidate]:
-    """Yield the first candidates that can be decided on without a look into the store."""
-    for candidate in candidates:
-        is_known = state.window_start - 1 <= candidate.read_version <= state.version
-        if not is_known or intake.needs_claim(candidate):
-            return
-        yield candidate

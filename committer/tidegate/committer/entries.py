@@ -3,16 +3,35 @@
 An entry is made from the commit file alone, so that every committer remembers the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
-from tidegate.committer.candidate import Candidate
+from tidegate.committer.candidate import BACKFILL, ROW_ID_OPERATIONS, Candidate
 from tidegate.committer.content import PartitionValues, canonical, vectors_of
-from tidegate.delta.actions import DomainMetadata, Metadata, Protocol, Txn
+from tidegate.delta.actions import (
+    Add,
+    DeletionVector,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+)
 from tidegate.delta.commit import Commit
+from tidegate.delta.features.row_tracking import DOMAIN as ROW_TRACKING
+from tidegate.delta.features.row_tracking import mark_in
+from tidegate.delta.files.bitmap import Bitmap
 from tidegate.pipeline.provenance import Provenance, of
+
+
+class Revision(NamedTuple):
+    """A file that stays with other rows deleted: its vector before and after a version."""
+
+    before: DeletionVector | None
+    after: DeletionVector | None
+
 
 IDENTITY_ONLY: Final = "delta.identity.schemaUpdate"
 
@@ -22,9 +41,12 @@ class Entry:
     """A version of a table.
 
     `added` holds canonical paths with their partition values, `vectors` the deletion vectors of
-    those that have one; `removed` canonical paths; `author` tells whether the entry has our
-    provenance. `proposal_id` is set on a member of a group that
-    has not landed yet.
+    those that have one; `removed` canonical paths; `revised` the files among them that came back
+    with another vector. `author` tells whether the entry has our provenance; `is_timed` whether it
+    carries its own timestamp; `only_moves_row_ids` whether it added files again only to give them
+    row ids, or to take these away. `proposal_id` and `deletes`, the rows that leave files which
+    stay, are set on a member of a group that has not landed yet. `adds` are the added files in
+    full: of such a member, and where they have been read again, for a proposal that repeats them.
     Units: `size` in bytes; `timestamp` in ms since the Unix epoch.
     """
 
@@ -32,6 +54,7 @@ class Entry:
     added: tuple[tuple[str, PartitionValues], ...] = ()
     vectors: Mapping[str, str] = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
+    revised: Mapping[str, Revision] = field(default_factory=dict)
     is_blind_append: bool = False
     is_identity_only: bool = False
     metadata: Metadata | None = None
@@ -44,6 +67,10 @@ class Entry:
     sha256: str = ""
     size: int = 0
     proposal_id: UUID | None = None
+    only_moves_row_ids: bool = False
+    is_timed: bool = False
+    adds: tuple[Add, ...] | None = None
+    deletes: Mapping[str, Bitmap] = field(default_factory=dict)
 
     @property
     def author(self) -> Literal["tidegate", "external"]:
@@ -56,9 +83,29 @@ class Entry:
         return self.metadata is not None or self.protocol is not None
 
     @property
+    def is_backfill(self) -> bool:
+        """Whether it gave row ids to files that had none, and nothing else."""
+        return self.only_moves_row_ids and self.operation == BACKFILL
+
+    @property
+    def row_mark(self) -> int | None:
+        """The high-water mark of row ids that it set, or None."""
+        if not self.domains:
+            return None
+        marks = [mark_in(one) for one in self.domains if one.domain == ROW_TRACKING]
+        return marks[0] if marks else None
+
+    @property
     def app_ids(self) -> frozenset[str]:
         """The applications whose version it moved."""
         return frozenset(txn.app_id for txn in self.txns)
+
+
+def moves_row_ids(operation: str | None, adds: Iterable[Add], removes: Iterable[Remove]) -> bool:
+    """Return whether a commit by that name adds files again only for their row ids."""
+    if operation not in ROW_ID_OPERATIONS:
+        return False
+    return not any(file.data_change for file in (*adds, *removes))
 
 
 def entry_of(commit: Commit, digest: str, size: int) -> Entry:
@@ -70,12 +117,17 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
         added=tuple((canonical(add.path), add.partition_values) for add in commit.adds),
         vectors=vectors_of(commit.adds),
         removed=frozenset(canonical(remove.path) for remove in commit.removes),
+        revised=revisions(commit.removes, commit.adds),
         is_blind_append=commit.is_blind_append,
         is_identity_only=str(tags.get(IDENTITY_ONLY)).lower() == "true",
         metadata=commit.metadata,
         protocol=commit.protocol,
         txns=tuple(commit.txns),
         domains=tuple(commit.domains),
+        only_moves_row_ids=moves_row_ids(
+            info.operation if info else None, commit.adds, commit.removes
+        ),
+        is_timed=info is not None and info.in_commit_timestamp is not None,
         provenance=of(commit),
         operation=info.operation if info else None,
         timestamp=_timestamp(commit),
@@ -84,21 +136,43 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
     )
 
 
-def member_entry(candidate: Candidate, version: int) -> Entry:
-    """Return a member of a group as if it were a version of its own: a winner for those after."""
+def member_entry(candidate: Candidate, version: int, deletes: Mapping[str, Bitmap]) -> Entry:
+    """Return a member of a group as if it were a version of its own: a winner for those after.
+
+    `deletes` are the rows that it deletes from files which stay.
+    """
     content = candidate.content
     return Entry(
         version=version,
         added=content.added,
-        removed=content.removed,
+        removed=content.removed | deletes.keys(),
+        vectors=content.vectors,
+        revised=revisions(content.removes, content.adds),
         is_blind_append=candidate.is_blind_append,
+        only_moves_row_ids=not (candidate.is_indifferent or candidate.intents)
+        and moves_row_ids(candidate.operation, content.adds, content.removes),
         metadata=content.metadata,
         protocol=content.protocol,
         txns=candidate.txns,
         domains=content.domains,
         operation=candidate.operation,
         proposal_id=candidate.id,
+        adds=content.adds,
+        deletes=deletes,
     )
+
+
+def revisions(removes: Sequence[Remove], adds: Sequence[Add]) -> dict[str, Revision]:
+    """Return the files that leave and come back with another vector."""
+    if not removes or not adds:
+        return {}
+    before = {canonical(remove.path): remove.deletion_vector for remove in removes}
+    after = {canonical(add.path): add.deletion_vector for add in adds}
+    return {
+        path: Revision(before[path], after[path])
+        for path in before.keys() & after.keys()
+        if before[path] != after[path]
+    }
 
 
 def _timestamp(commit: Commit) -> int | None:

@@ -1,11 +1,15 @@
-"""One entry's put-if-absent until its answer is certain: PUT, RESOLVE, the same bytes again."""
+"""One entry's put-if-absent until its answer is certain: PUT, RESOLVE, the same bytes again.
+
+The file of vectors that an entry names is put before it, under a name that nobody else uses.
+"""
 
 from dataclasses import dataclass
 from typing import Final
 
 from tidegate.committer.doors import reach
 from tidegate.committer.puts import Landing
-from tidegate.delta.errors import OutcomeUnknown
+from tidegate.committer.rebase import Encoded
+from tidegate.delta.errors import OutcomeUnknown, Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.log_store import LogStore, Put
@@ -21,40 +25,50 @@ class EntryPut:
 
     store: LogStore
     label: str
-    version: int
-    content: bytes
+    encoded: Encoded
 
     def land(self, clock: Clock, deadline_s: float) -> Landing:
         """Return WON or LOST for certain.
 
         Raises: OutcomeUnknown past the deadline; Unavailable.
         """
-        path = in_log(commit_name(self.version))
         began_s = clock.boot_s()
         ends_s = began_s + deadline_s
-        reach("before_put")
+        written = self.encoded.merged.written
+        if written is not None and self._put(*written, clock, ends_s) is Put.LOST:
+            raise Unavailable(
+                f"{written[0]} of {self.store.root} holds other bytes than were written under this "
+                "new name: the entry is decided anew under another one"
+            )
         with PUTS_IN_FLIGHT.track_inprogress(), COMMIT_WRITE.labels(self.label).time():
-            while (left_s := ends_s - clock.boot_s()) > 0:
-                answer = self.store.put_if_absent(path, self.content, left_s)
-                reach("after_put")
-                if answer is Put.UNKNOWN:
-                    answer = self._resolve(path)
-                if answer is not Put.UNKNOWN:
-                    return Landing(answer, clock.boot_s() - began_s)
-                clock.sleep(PAUSE_S)
+            path = in_log(commit_name(self.encoded.entry.version))
+            answer = self._put(path, self.encoded.content, clock, ends_s)
+        return Landing(answer, clock.boot_s() - began_s)
+
+    def _put(self, path: str, content: bytes, clock: Clock, ends_s: float) -> Put:
+        """Return WON or LOST for certain. Raises: as `land`."""
+        reach("before_put")
+        while (left_s := ends_s - clock.boot_s()) > 0:
+            answer = self.store.put_if_absent(path, content, left_s)
+            reach("after_put")
+            if answer is Put.UNKNOWN:
+                answer = self._resolve(path, content)
+            if answer is not Put.UNKNOWN:
+                return answer
+            clock.sleep(PAUSE_S)
         STORAGE_AMBIGUOUS.labels("deadline").inc()
         raise OutcomeUnknown(
-            f"the PUT of version {self.version} of {self.store.root} stayed without an answer "
-            "until its deadline: the log is read anew before anything is decided"
+            f"the PUT of {path} of {self.store.root} stayed without an answer until its deadline: "
+            "the log is read anew before anything is decided"
         )
 
-    def _resolve(self, path: str) -> Put:
+    def _resolve(self, path: str, content: bytes) -> Put:
         """RESOLVE: what a PUT in doubt came to; UNKNOWN where nothing is there."""
         reach("before_resolve")
         there = self.store.read(path)
         if there is None:
             STORAGE_AMBIGUOUS.labels("absent").inc()
             return Put.UNKNOWN
-        answer = Put.WON if there == self.content else Put.LOST
+        answer = Put.WON if there == content else Put.LOST
         STORAGE_AMBIGUOUS.labels(answer.value).inc()
         return answer

@@ -5,12 +5,14 @@ something that one JSON file cannot say of several proposals, or that a reader w
 does not fit closes the group and opens the next one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 from uuid import UUID
 
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry, member_entry
+from tidegate.committer.known import NOTHING, Known
+from tidegate.committer.merging import Merges
 from tidegate.committer.policy import Policy
 from tidegate.pipeline.outcome import Rejection
 
@@ -24,44 +26,57 @@ def nature(candidate: Candidate) -> Nature:
     a bare one names no files; a mixed one does several of these at once.
     """
     content = candidate.content
-    if not content.has_files:
+    if not (content.has_files or candidate.intents):
         return "bare"
     flags = {file.data_change for file in (*content.adds, *content.removes)}
+    if candidate.intents:
+        flags.add(True)
     if len(flags) > 1 or (content.changes and False in flags):
         return "mixed"
     if flags == {False}:
         return "rearrangement"
-    return "change" if content.removes or content.changes else "append"
+    return "change" if content.removes or content.changes or candidate.intents else "append"
 
 
 class Group:
     """The proposals of one entry while it is being decided; local to one decision.
 
-    `winners` are the members so far, as winners for the next; `settled` is what the entry will say
-    of each id in it.
+    `winners` are the members so far, as winners for the next, `others` those of them that do more
+    than delete rows of files which stay; `settled` is what the entry will say
+    of each id in it; `deleted` how many rows each member is the first to delete by vectors.
     """
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.members: list[Candidate] = []
         self.winners: list[Entry] = []
+        self.others: list[Entry] = []
         self.refused: list[tuple[Candidate, UUID, Rejection]] = []
         self.settled: dict[UUID, tuple[str | None, int | Rejection]] = {}
         self.touched: set[str] = set()
+        self.merges = Merges()
+        self.deleted: list[int | None] = []
         self.app_ids: set[str] = set()
         self.domains: set[str] = set()
         self.nature: Nature = "bare"
         self.has_changes = False
         self.changes_table = False
+        self.moves_row_ids = False
         self.actions = 0
         self.size = 0
 
-    def take(self, candidate: Candidate) -> int:
+    def take(self, candidate: Candidate, known: Known = NOTHING) -> int:
         """Add a member, and return its place in the entry."""
         content = candidate.content
         place = len(self.members)
+        before = len(self.merges.tallies)
+        deletes, count = self.merges.take(candidate, known)
         self.members.append(candidate)
-        self.winners.append(member_entry(candidate, self.version))
+        self.deleted.append(count if candidate.intents else None)
+        self.winners.append(member_entry(candidate, self.version, deletes))
+        if not candidate.only_deletes_rows:
+            self.others.append(self.winners[-1])
+        self.actions += 2 * (len(self.merges.tallies) - before)
         self.settled[candidate.id] = (candidate.sha256, place)
         self.touched.update(path for path, _ in content.added)
         self.touched.update(content.removed)
@@ -72,9 +87,21 @@ class Group:
         self.nature = self.nature if own == "bare" else own
         self.has_changes = self.has_changes or bool(content.changes)
         self.changes_table = self.changes_table or self.winners[-1].changes_table
+        self.moves_row_ids = self.winners[-1].only_moves_row_ids
         self.actions += len(content.lines) + len(candidate.txns)
         self.size += candidate.size
         return place
+
+    def rivals(self, candidate: Candidate, known: Known) -> Sequence[Entry]:
+        """Return the members that may rule a candidate out, or change what it does.
+
+        Who only deletes rows does neither to whom lost rows make no difference, unless some of the
+        rows are the candidate's own. So a thousand deletes need not be compared in pairs.
+        """
+        bears = candidate.settles_for_less and not candidate.content.has_row_ids
+        if bears and self.merges.are_apart_from(candidate, known):
+            return self.others
+        return self.winners
 
     def refuse(self, candidate: Candidate, target: UUID, rejection: Rejection) -> None:
         """Add a refusal: of the candidate itself, or of the proposal that it gives up."""
@@ -99,6 +126,13 @@ def the_table_changes_alone(group: Group, candidate: Candidate) -> bool:
     return not (alone or group.changes_table)
 
 
+def row_ids_move_alone(group: Group, candidate: Candidate) -> bool:
+    """A backfill is known to others by the name of its entry, which then names nothing else."""
+    if group.moves_row_ids:
+        return False
+    return candidate.is_indifferent or not candidate.only_moves_row_ids
+
+
 def like_with_like(group: Group, candidate: Candidate) -> bool:
     """Appends go with appends only: one removal makes streaming readers skip the whole version.
 
@@ -118,10 +152,16 @@ def change_files_for_all_or_none(group: Group, candidate: Candidate) -> bool:
 
 
 def no_path_twice(group: Group, candidate: Candidate) -> bool:
-    """A path stands in an entry once: as an add, a remove or a change file."""
-    content = candidate.content
+    """A path stands in an entry once: as an add, a remove, a change file, or with one vector.
+
+    What members delete of one file goes into that vector together.
+    """
+    content, merged = candidate.content, group.merges.tallies.keys()
     return (
-        group.touched.isdisjoint(path for path, _ in content.added)
+        group.touched.isdisjoint(candidate.intended)
+        and merged.isdisjoint(path for path, _ in content.added)
+        and merged.isdisjoint(content.removed)
+        and group.touched.isdisjoint(path for path, _ in content.added)
         and group.touched.isdisjoint(content.removed)
         and group.touched.isdisjoint(file.path for file in content.changes)
     )
@@ -139,6 +179,7 @@ def one_of_each_domain(group: Group, candidate: Candidate) -> bool:
 
 SHARING: Final[tuple[Sharing, ...]] = (
     the_table_changes_alone,
+    row_ids_move_alone,
     like_with_like,
     change_files_for_all_or_none,
     no_path_twice,

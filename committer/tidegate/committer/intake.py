@@ -9,15 +9,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
+from pydantic import ValidationError
+
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import EMPTY, read_content
 from tidegate.committer.flaws import MALFORMED, TOO_LARGE, Flawed, flaw
+from tidegate.committer.intents import Intent, check_apart, read_intents
 from tidegate.committer.policy import Policy
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import MalformedRecord
 from tidegate.pipeline.codec import Headers, decode, parse_json, producer_of
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import ClaimCheck, Proposal
+from tidegate.pipeline.row_intent import ROW_INTENT, RowIntent
 from tidegate.pipeline.trace import passed_on
 
 CLAIM_FOLDER: Final = "_tidegate/proposals/"
@@ -56,9 +60,13 @@ def read_record(
         return replace(unreadable, producer=producer_of(headers), trace=passed_on(headers))
     size = len(value or b"")
     wrong, content = _wrong(proposal, size, policy), EMPTY
-    if wrong is None and proposal.claim_check is None:
+    intents: tuple[Intent, ...] = ()
+    if wrong is None:
         try:
-            content = read_content(proposal.actions, policy)
+            intents = read_intents(proposal.dv_intents, policy)
+            if proposal.claim_check is None:
+                content = read_content(proposal.actions, policy)
+                check_apart(intents, content)
         except Flawed as error:
             wrong = error.rejection
     return Candidate(
@@ -71,6 +79,7 @@ def read_record(
         proposal,
         content,
         wrong,
+        intents,
         producer_of(headers),
         passed_on(headers),
     )
@@ -107,7 +116,11 @@ def with_claim(candidate: Candidate, content: bytes | None, policy: Policy) -> C
         return replace(candidate, flaw=flaw("claim_check", "claim_check", str(wrong), remedy))
     size = candidate.size + len(content)
     try:
-        return replace(candidate, size=size, content=read_content(_lines(content), policy))
+        rows = _lines(content)
+        claimed = read_content([row for row in rows if ROW_INTENT not in row], policy)
+        intents = read_intents(_intents(rows), policy)
+        check_apart(intents, claimed)
+        return replace(candidate, size=size, content=claimed, intents=intents)
     except Flawed as error:
         return replace(candidate, size=size, flaw=error.rejection)
 
@@ -125,7 +138,7 @@ def full_size(candidate: Candidate) -> int:
     return candidate.size + (claimed.size if claimed else 0)
 
 
-def _lines(content: bytes) -> list[Any]:
+def _lines(content: bytes) -> list[dict[str, Any]]:
     lines = [line for line in content.split(b"\n") if line.strip()]
     try:
         return [parse_json(line) for line in lines]
@@ -134,6 +147,16 @@ def _lines(content: bytes) -> list[Any]:
         raise Flawed(
             flaw(MALFORMED, "claim_check", what, "write newline-delimited JSON, an action a line")
         ) from error
+
+
+def _intents(rows: list[dict[str, Any]]) -> list[RowIntent]:
+    try:
+        return [RowIntent.model_validate(row[ROW_INTENT]) for row in rows if ROW_INTENT in row]
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        what = f"the file holds a row intent that is none: {first['msg']}"
+        remedy = "write it as the schema of proposals says"
+        raise Flawed(flaw(MALFORMED, "claim_check", what, remedy)) from error
 
 
 def _wrong_claim(proposal: Proposal, check: ClaimCheck, policy: Policy) -> Rejection | None:

@@ -10,14 +10,15 @@ from uuid import UUID
 import orjson
 
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.conflicts import Basis
-from tidegate.committer.entries import Entry, entry_of
+from tidegate.committer.conflicts import CONCURRENT
+from tidegate.committer.entries import entry_of
 from tidegate.committer.flaws import NOT_SUPPORTED
 from tidegate.committer.intake import read_record
 from tidegate.committer.machine import Landed, Terms, evolve, plan
 from tidegate.committer.policy import Policy
 from tidegate.committer.rebase import Attempt, Origin, encode
-from tidegate.committer.state import TableState
+from tidegate.committer.standing import Basis
+from tidegate.committer.state import TableState, in_full
 from tidegate.committer.verdicts import Verdict
 from tidegate.delta.commit import Commit, sha256
 from tidegate.delta.errors import UnsupportedFeature
@@ -39,8 +40,11 @@ def judge(case: Mapping[str, Any]) -> dict[str, Any]:
     """
     state = _table(case)
     candidate = _candidate(case, state.basis)
-    for actions in case["winners"]:
-        state = _after(state, actions)
+    written = case.get("winner_mtimes_ms") or ()
+    for place, actions in enumerate(case["winners"]):
+        state = _after(state, actions, written[place] if place < len(written) else None)
+    since = range(candidate.read_version + 1, state.version + 1)
+    state = in_full(state, (_commit(at, case["winners"][at - since.start]) for at in since))
     decided = plan(state, [candidate], _POLICY, Terms(_now_ms(state), refusals_max=1))
     [verdict] = decided.verdicts
     if verdict.status != "committed":
@@ -64,11 +68,21 @@ def _table(case: Mapping[str, Any]) -> TableState:
     return state
 
 
-def _after(state: TableState, actions: Sequence[Mapping[str, Any]]) -> TableState:
-    content = b"".join(orjson.dumps(action) + b"\n" for action in actions)
+def _after(
+    state: TableState, actions: Sequence[Mapping[str, Any]], written_ms: int | None = None
+) -> TableState:
+    content = _content(actions)
     commit = Commit.decode(state.version + 1, content)
-    entry: Entry = entry_of(commit, sha256(content), len(content))
-    return evolve(state, Landed(entry))
+    entry = entry_of(commit, sha256(content), len(content))
+    return evolve(state, Landed(entry, None if entry.is_timed else written_ms))
+
+
+def _commit(version: int, actions: Sequence[Mapping[str, Any]]) -> Commit:
+    return Commit.decode(version, _content(actions))
+
+
+def _content(actions: Sequence[Mapping[str, Any]]) -> bytes:
+    return b"".join(orjson.dumps(action) + b"\n" for action in actions)
 
 
 def _candidate(case: Mapping[str, Any], basis: Basis) -> Candidate:
@@ -100,7 +114,7 @@ def _refused(verdict: Verdict) -> dict[str, Any]:
     if rejection.rule == NOT_SUPPORTED:
         raise UnsupportedFeature(rejection.reason, feature=rejection.field or "")
     return {
-        "verdict": "invalid" if rejection.winner_version is None else "conflict",
+        "verdict": "conflict" if rejection.exception in CONCURRENT else "invalid",
         "error_class": rejection.error_class or rejection.rule,
         "committed": None,
         "winner_version": rejection.winner_version,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry
 from tidegate.committer.grouping import Group
+from tidegate.committer.known import NOTHING, Known
 from tidegate.committer.policy import Policy
 from tidegate.committer.state import TableState, advance
 from tidegate.committer.steps import CANCEL_STEPS, STEPS
@@ -28,9 +29,13 @@ class Terms:
 
 @dataclass(frozen=True)
 class Landed:
-    """A version stands in the log: ours or another's."""
+    """A version stands in the log: ours or another's.
+
+    Units: `written_ms`, when its file was written where that is looked at, since the Unix epoch.
+    """
 
     entry: Entry
+    written_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -45,9 +50,12 @@ def decide(view: View, command: Consider) -> Verdict:
     """Return what becomes of a candidate if the group's entry lands."""
     steps = CANCEL_STEPS if command.candidate.is_cancel else STEPS
     for step in steps:
-        verdict = step(view, command)
-        if verdict is not None:
-            return verdict
+        answer = step(view, command)
+        if answer is None:
+            continue
+        if isinstance(answer, Verdict):
+            return answer
+        command = answer
     place = len(view.group.members)
     return Verdict(command.candidate, "committed", "membership", view.group.version, place)
 
@@ -64,29 +72,31 @@ class Planning:
         self.verdicts: list[Verdict] = []
         self.is_closed = False
         self._policy = policy
-        self._view = View(state, self.group, policy)
 
     @property
     def taken(self) -> int:
         """How many records have a verdict."""
         return len(self.verdicts)
 
-    def extend(self, batch: Iterable[Candidate], terms: Terms) -> None:
-        """Decide on the next records, up to the first that needs another entry."""
+    def extend(self, batch: Iterable[Candidate], terms: Terms, known: Known = NOTHING) -> None:
+        """Decide on the next records, up to the first that needs another entry.
+
+        `known` holds what `asking.wanted` asks for.
+        """
         if self.is_closed:
             return
-        group = self.group
+        group, view = self.group, View(self.state, self.group, self._policy, known)
         for candidate in batch:
             if len(group.members) + len(group.refused) >= self._policy.group_members_max:
                 self.is_closed = True
                 return
             may_refuse = len(group.refused) < terms.refusals_max
-            verdict = decide(self._view, Consider(candidate, terms.now_ms, may_refuse))
+            verdict = decide(view, Consider(candidate, terms.now_ms, may_refuse))
             if verdict.needs == "another entry":
                 self.is_closed = True
                 return
             if verdict.needs == "membership":
-                group.take(candidate)
+                group.take(verdict.candidate, known)
             elif verdict.needs == "refusal":
                 assert verdict.rejection is not None, "a refusal says why"
                 group.refuse(candidate, target_of(candidate), verdict.rejection)
@@ -97,14 +107,20 @@ class Planning:
         return Plan(self.group, tuple(self.verdicts))
 
 
-def plan(state: TableState, batch: Sequence[Candidate], policy: Policy, terms: Terms) -> Plan:
+def plan(
+    state: TableState,
+    batch: Sequence[Candidate],
+    policy: Policy,
+    terms: Terms,
+    known: Known = NOTHING,
+) -> Plan:
     """Decide on a batch in order, up to the first record that needs another entry."""
     planning = Planning(state, policy)
-    planning.extend(batch, terms)
+    planning.extend(batch, terms, known)
     assert planning.verdicts or not batch, "the first record fits into an empty group"
     return planning.plan()
 
 
 def evolve(state: TableState, event: Landed) -> TableState:
     """Return the state after a version that stands in the log, whoever wrote it."""
-    return advance(state, event.entry)
+    return advance(state, event.entry, event.written_ms)

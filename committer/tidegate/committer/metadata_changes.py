@@ -6,11 +6,14 @@ written before. Everything else has to be seen by the writer.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import orjson
 
 from tidegate.delta.actions import Metadata
 from tidegate.delta.schema.types import StructField, parse_schema
 
+_NUMBERED: Final = "delta.identity.highWaterMark"
 _MODE: Final = "delta.columnMapping.mode"
 _MAPPING_KEYS: Final = frozenset(
     {
@@ -40,10 +43,34 @@ class Change:
         )
 
 
-def conflict_free(before: Metadata, after: Metadata, features: frozenset[str]) -> str | None:
-    """Return what changed over which no concurrent proposal can be carried, or None."""
+def conflict_free(
+    before: Metadata, after: Metadata, features: frozenset[str], *, may_number: bool = False
+) -> str | None:
+    """Return what changed over which no concurrent proposal can be carried, or None.
+
+    `may_number` says that the commit calls itself one that only numbers rows.
+    """
+    if may_number and numbers_only(before, after):
+        return None
     change = Change(before, after, features)
     return _changed_field(change) or _changed_property(change) or _changed_schema(change)
+
+
+def numbers_only(before: Metadata, after: Metadata) -> bool:
+    """Return whether nothing changed but how far identity columns have numbered their rows."""
+    same = ("id", "name", "description", "format", "partition_columns", "configuration")
+    if any(getattr(before, name) != getattr(after, name) for name in same):
+        return False
+    if before.schema_string == after.schema_string or _NUMBERED not in after.schema_string:
+        return False
+    return bool(_unnumbered(before.schema_string) == _unnumbered(after.schema_string))
+
+
+def _unnumbered(schema_string: str) -> Any:
+    schema = orjson.loads(schema_string)
+    for field in schema["fields"]:
+        field.get("metadata", {}).pop(_NUMBERED, None)
+    return schema
 
 
 def _turned_on(key: str, feature: str) -> Callable[[Change], bool]:

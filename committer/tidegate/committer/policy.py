@@ -29,6 +29,7 @@ class Policy:
     partition_value_chars_max: int = _KIB
     schema_fields_max: int = 10_000
     predicate_nodes_max: int = 10_000
+    vector_bytes_max: int = 64 * _MIB
     files_age_max_ms: int = 6 * _DAY_MS
     weakest_isolation: Level = "WriteSerializable"
     group_members_max: int = 256

@@ -4,7 +4,7 @@ Nothing here outlives a lost race: the same proposals are encoded anew for the n
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
@@ -14,14 +14,17 @@ from pydantic import JsonValue
 from tidegate.committer.admission import table_level
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import RULES_VERSION
-from tidegate.committer.entries import Entry
+from tidegate.committer.content import EMPTY, Content
+from tidegate.committer.entries import IDENTITY_ONLY, Entry, revisions
 from tidegate.committer.grouping import Group
+from tidegate.committer.late import assigned, dated_lines, draft_of, tags_of
+from tidegate.committer.merging import NO_EFFECTS, Effects, effects
 from tidegate.committer.policy import STRICTNESS, Level
-from tidegate.committer.rows import dated
 from tidegate.committer.state import TableState
-from tidegate.delta.actions import Action, CommitInfo, Metadata, Txn
+from tidegate.delta.actions import Action, Add, CommitInfo, Metadata, Txn
 from tidegate.delta.commit import sha256
 from tidegate.delta.features.properties import in_commit_timestamps_enabled
+from tidegate.delta.features.timestamps import next_timestamp
 from tidegate.pipeline.provenance import Accepted, Provenance, Refused
 
 REFUSALS: Final = "TIDEGATE REFUSALS"
@@ -57,25 +60,33 @@ class Attempt:
 class Encoded:
     """The bytes of an entry, and what is remembered of it once they have landed.
 
+    `adds` are the files that join in it; `merged` its row deletes: a file that has to be written
+    before the entry, perhaps.
+
     Law: encoded.entry == entry_of(Commit.decode(version, content), sha256(content), len(content))
     """
 
     content: bytes
     entry: Entry
+    adds: tuple[Add, ...] = ()
+    merged: Effects = NO_EFFECTS
 
 
 def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) -> Encoded:
     """Return the entry that makes a group's verdicts true."""
     assert not group.is_empty, "an entry says something"
-    now_ms = max(attempt.now_ms, state.timestamp + 1)
-    contents = [member.content for member in group.members]
-    metadata = next((one.metadata for one in contents if one.metadata), None)
-    protocol = next((one.protocol for one in contents if one.protocol), None)
+    now_ms = next_timestamp(attempt.now_ms, state.timestamp)
+    merged = effects(group.merges, attempt.token)
+    bearers = (*group.members, *_bearer(group, merged.content))
+    draft = assigned(draft_of(state, bearers, now_ms))
+    contents = [one.content for one in bearers]
+    metadata = draft.after.metadata if any(one.metadata for one in contents) else None
+    protocol = draft.after.protocol if any(one.protocol for one in contents) else None
     provenance = _provenance(group, origin)
-    in_force = metadata or state.basis.metadata
-    info = _info(state, group, in_force).with_(
+    timed = in_commit_timestamps_enabled(draft.after.metadata)
+    info = _info(state, group, draft.after.metadata).with_(
         timestamp=now_ms,
-        in_commit_timestamp=now_ms if in_commit_timestamps_enabled(in_force) else None,
+        in_commit_timestamp=now_ms if timed else None,
         engine_info=_engine(group, origin),
         txn_id=str(attempt.token),
         tidegate=provenance.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
@@ -88,26 +99,42 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
     content = b"".join(
         (
             *(_line(action) for action in head),
-            *(dated(line, now_ms) for one in contents for line in one.lines),
+            *dated_lines(draft),
+            *(_line(domain) for domain in draft.domains),
             *(_line(txn) for txn in txns),
         )
     )
     entry = Entry(
         version=group.version,
         added=tuple(file for one in contents for file in one.added),
+        vectors={path: vector for one in contents for path, vector in one.vectors.items()},
         removed=frozenset().union(*(one.removed for one in contents)),
+        revised={
+            path: revision
+            for one in contents
+            for path, revision in revisions(one.removes, one.adds).items()
+        },
         is_blind_append=bool(info.is_blind_append),
+        is_identity_only=IDENTITY_ONLY in (info.tags or {}),
         metadata=metadata,
         protocol=protocol,
         txns=txns,
-        domains=tuple(domain for one in contents for domain in one.domains),
+        domains=(*(domain for one in contents for domain in one.domains), *draft.domains),
+        only_moves_row_ids=group.moves_row_ids,
+        is_timed=timed,
         provenance=provenance,
         operation=info.operation,
         timestamp=now_ms,
         sha256=sha256(content),
         size=len(content),
     )
-    return Encoded(content, entry)
+    kept = merged.as_written(line for own in draft.lines[-1:] for line in own)
+    return Encoded(content, entry, tuple(add for one in contents for add in one.adds), kept)
+
+
+def _bearer(group: Group, content: Content) -> Sequence[Candidate]:
+    """Return who brings what the members' row deletes come to together, where they have any."""
+    return [replace(group.members[0], content=content, tags=None)] if content is not EMPTY else []
 
 
 def _info(state: TableState, group: Group, metadata: Metadata) -> CommitInfo:
@@ -123,6 +150,7 @@ def _info(state: TableState, group: Group, metadata: Metadata) -> CommitInfo:
         isolation_level=level,
         read_version=None if read_version < 0 else read_version,
         user_metadata=_only({one.proposal.user_metadata for one in members if one.proposal}),
+        tags=tags_of(members, state) or None,
     )
 
 
@@ -175,7 +203,7 @@ def _provenance(group: Group, origin: Origin) -> Provenance:
         stream=origin.stream,
         offsets=(min(offsets), max(offsets)),
         rules=RULES_VERSION,
-        accepted=tuple(_accepted(member) for member in group.members),
+        accepted=tuple(map(_accepted, group.members, group.deleted)),
         refused=tuple(
             Refused(
                 id=target,
@@ -188,7 +216,7 @@ def _provenance(group: Group, origin: Origin) -> Provenance:
     )
 
 
-def _accepted(member: Candidate) -> Accepted:
+def _accepted(member: Candidate, deleted: int | None) -> Accepted:
     operation = member.proposal.operation if member.proposal else None
     return Accepted(
         id=member.id,
@@ -196,6 +224,7 @@ def _accepted(member: Candidate) -> Accepted:
         sha256=member.sha256,
         operation=member.operation,
         metrics=operation.metrics if operation else {},
+        rows_deleted=deleted,
     )
 
 

@@ -4,21 +4,25 @@ Kafka's offsets and the registry are hints of how much to tell again; what is tr
 table's own entries.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Final
 from uuid import UUID
 
-from tidegate.committer.conflicts import Basis
+from tidegate.committer.adoption import wanted_in_full
+from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import canonical, vector_text
 from tidegate.committer.entries import Entry, entry_of
 from tidegate.committer.machine import Landed, evolve
 from tidegate.committer.persistent import PersistentMap
-from tidegate.committer.state import Bases, Settled, TableState, settled_by
+from tidegate.committer.standing import Basis
+from tidegate.committer.state import Bases, Settled, TableState, in_full, settled_by
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import BrokenLog, InvalidRequest
+from tidegate.delta.features.row_tracking import FEATURE, NO_MARK, high_water_mark
 from tidegate.delta.features.table import check_writable
+from tidegate.delta.names import LOG_FOLDER, commit_name, in_log
 from tidegate.delta.paths import canonical_paths
 from tidegate.delta.snapshot import LiveKeys
 from tidegate.runtime.log_store import LogStore
@@ -93,6 +97,47 @@ def reach_back(store: LogStore, state: TableState, read_version: int) -> TableSt
         oldest=state.oldest if len(found) == len(wanted) else start,
         rules=ours[-1] if state.rules is None and ours else state.rules,
         timestamp=timestamp,
+        mark_before=_mark_before(state, found, start),
+    )
+
+
+def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> TableState:
+    """Return the state with all that some proposals need at hand; only row tracking asks for more.
+
+    Raises: BrokenLog; UnsupportedFeature; Unavailable.
+    """
+    if not state.bases or FEATURE not in state.basis.features:
+        return state
+    for version in _unread(state, batch):
+        read = read_commit(store, version)
+        if read is None:
+            return replace(state, oldest=version + 1)
+        state = in_full(state, [read[0]])
+    if state.mark_before is None and any(one.content.has_row_ids for one in batch):
+        return replace(state, mark_before=_row_mark(store, state.window_start - 1))
+    return state
+
+
+def lacks(state: TableState, candidate: Candidate) -> bool:
+    """Return whether a proposal needs more at hand than the state holds."""
+    if not state.bases or FEATURE not in state.basis.features:
+        return False
+    unknown = state.mark_before is None and candidate.content.has_row_ids
+    return unknown or bool(_unread(state, [candidate]))
+
+
+def written_ms(store: LogStore, version: int) -> int:
+    """Return when the file of a version was written, in ms since the Unix epoch.
+
+    Raises: BrokenLog, where it is gone; Unavailable.
+    """
+    for file in store.list_from(LOG_FOLDER, commit_name(version)):
+        if file.path == in_log(commit_name(version)):
+            return file.modified_ms
+        break
+    raise BrokenLog(
+        f"{commit_name(version)} of {store.root} is gone while the table is written to: restore it",
+        error_class="LogGap",
     )
 
 
@@ -141,6 +186,29 @@ def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -
     return (*bases, *state.bases[1:])
 
 
+def _unread(state: TableState, batch: Sequence[Candidate]) -> list[int]:
+    """Return the versions whose commits must be read again for some proposals."""
+    since = max(min(one.read_version for one in batch) + 1, state.window_start)
+    winners = [state.entries[version] for version in range(since, state.version + 1)]
+    return sorted({at for one in batch for at in wanted_in_full(one, winners)})
+
+
+def _row_mark(store: LogStore, version: int) -> int | None:
+    """Return the mark of row ids in a version, or None where it can't be read any more."""
+    try:
+        return high_water_mark(open_snapshot(store, version).domains)
+    except (BrokenLog, InvalidRequest):
+        return None
+
+
+def _mark_before(state: TableState, found: list[Entry], start: int) -> int | None:
+    """Return the mark of row ids at `start` - 1, or None where it would have to be looked up."""
+    if start == 0:
+        return NO_MARK
+    moved = any(entry.row_mark is not None for entry in found)
+    return None if moved else state.mark_before
+
+
 def _remembered(store: LogStore, state: TableState, snapshot: LiveKeys) -> TableState:
     paths = canonical_paths(snapshot.files["path"]).to_pylist()
     files: dict[str, str | None] = dict.fromkeys(paths)
@@ -154,6 +222,7 @@ def _remembered(store: LogStore, state: TableState, snapshot: LiveKeys) -> Table
         domains=PersistentMap(snapshot.domains),
         window_start=snapshot.version + 1,
         timestamp=snapshot.in_commit_timestamp or 0,
+        mark_before=high_water_mark(snapshot.domains),
     )
 
 

@@ -12,6 +12,7 @@ from tidegate.committer.flaws import (
     MALFORMED,
     NOT_SUPPORTED,
     PARTITION_VALUES,
+    RESERVED_DOMAIN,
     TOO_LARGE,
     refuse,
 )
@@ -20,6 +21,7 @@ from tidegate.delta.actions import (
     Action,
     Add,
     Cdc,
+    DeletionVector,
     DomainMetadata,
     FileAction,
     Metadata,
@@ -27,9 +29,19 @@ from tidegate.delta.actions import (
     Remove,
     Txn,
 )
+from tidegate.delta.files.deletion_vectors import (
+    INLINE,
+    RELATIVE,
+    frame_of,
+    inline_rows,
+    is_inline,
+    path_of,
+)
 
 OUR_APPS: Final = "tidegate/"
 DELTA_DOMAINS: Final = "delta."
+OPEN_DOMAINS: Final = frozenset({"delta.clustering", "delta.rowTracking"})
+"""Domains of table features that a proposal may write, each on terms of its own."""
 INTEGER_MAX: Final = 2**63 - 1
 NAME_CHARS_MAX: Final = 1_024
 KINDS: Final[Mapping[str, type[Action]]] = {
@@ -40,6 +52,7 @@ KINDS: Final[Mapping[str, type[Action]]] = {
 Line = bytes | Mapping[str, Any]
 """A line of the log as it will be written, or the body of a removal, which is dated late."""
 
+_ADD: Final = b'{"add":'
 _SPELLING: Final = "write the action as PROTOCOL.md spells it"
 
 
@@ -68,6 +81,34 @@ def dated(line: Line, now_ms: int) -> bytes:
     if isinstance(line, bytes):
         return line
     return orjson.dumps({"remove": {**line, "deletionTimestamp": now_ms}}) + b"\n"
+
+
+def is_add(line: Line) -> bool:
+    """Return whether a line adds a file."""
+    return isinstance(line, bytes) and line.startswith(_ADD)
+
+
+def add_line(add: Add) -> bytes:
+    """Return the line that adds a file."""
+    return orjson.dumps(add.to_row()) + b"\n"
+
+
+def body_of(remove: Remove) -> Line:
+    """Return the body of a removal, which is dated late."""
+    body = remove.to_row()["remove"]
+    assert isinstance(body, dict), "a row holds an object"
+    return body
+
+
+def domain_line(domain: DomainMetadata) -> bytes:
+    """Return the line that writes a metadata domain."""
+    return orjson.dumps(domain.to_row()) + b"\n"
+
+
+def tracked(line: bytes, base_row_id: int, commit_version: int) -> bytes:
+    """Return a line that adds a file, which says nothing of rows, with their ids and version."""
+    ids = b',"baseRowId":%d,"defaultRowCommitVersion":%d}}\n' % (base_row_id, commit_version)
+    return line.removesuffix(b"}}\n") + ids
 
 
 def _line(name: str, body: dict[str, Any], where: str) -> Line:
@@ -115,12 +156,11 @@ def _check_file(action: FileAction, where: str, policy: Policy) -> None:
     _check_path(action.path, where, is_change_file=False)
     if isinstance(action, Add):
         if action.deletion_vector is not None:
-            refuse(
-                NOT_SUPPORTED,
-                f"{where}.deletionVector",
-                "deletion vectors are not written by this release",
-                "rewrite the file instead",
-            )
+            _check_vector(action.deletion_vector, f"{where}.deletionVector")
+        if action.base_row_id is not None:
+            _check_number(action.base_row_id, f"{where}.baseRowId")
+        if action.default_row_commit_version is not None:
+            _check_number(action.default_row_commit_version, f"{where}.defaultRowCommitVersion")
         _check_number(action.size, f"{where}.size")
         _check_number(action.modification_time, f"{where}.modificationTime")
         _check_partition_values(action.partition_values, where, policy)
@@ -128,6 +168,23 @@ def _check_file(action: FileAction, where: str, policy: Policy) -> None:
             _check_stats(action.stats, f"{where}.stats", policy)
     elif isinstance(action, Remove):
         _check_remove(action, where, policy)
+
+
+def _check_vector(vector: DeletionVector, where: str) -> None:
+    """A new vector stands in the log, or in a file of the table's own, and is what it says."""
+    if vector.storage_type not in (INLINE, RELATIVE):
+        what = f"has the storage type {vector.storage_type[:8]!r}"
+        refuse(BAD_PATH, where, what, "write the vector inline or into a file of the table")
+    try:
+        frame_of(vector)
+        if is_inline(vector):
+            inline_rows(vector)
+        else:
+            path_of(vector)
+    except ValueError as error:
+        refuse(MALFORMED, where, str(error), "write the vector as PROTOCOL.md spells it")
+    if vector.cardinality < 0:
+        refuse(MALFORMED, f"{where}.cardinality", f"is {vector.cardinality}", "count the rows")
 
 
 def _check_remove(action: Remove, where: str, policy: Policy) -> None:
@@ -170,9 +227,9 @@ def _check_domain(action: DomainMetadata, where: str) -> None:
     if len(action.domain) > NAME_CHARS_MAX:
         what = f"is longer than {NAME_CHARS_MAX} characters"
         refuse(TOO_LARGE, f"{where}.domain", what, "shorten it")
-    if action.domain.startswith(DELTA_DOMAINS):
+    if action.domain.startswith(DELTA_DOMAINS) and action.domain not in OPEN_DOMAINS:
         refuse(
-            NOT_SUPPORTED,
+            RESERVED_DOMAIN,
             f"{where}.domain",
             f"domains that begin with {DELTA_DOMAINS!r} belong to table features",
             "use a domain of your own",

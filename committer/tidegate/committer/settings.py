@@ -16,6 +16,8 @@ class CommitterSection(Section):
     """
 
     roots: tuple[str, ...] = ()
+    ratified_roots: tuple[str, ...] = ()
+    """URI prefixes on stores without put-if-absent: there the topic `ratify` decides first."""
     group_members_max: PositiveInt = 256
     group_actions_max: PositiveInt = 100_000
     group_bytes_max: PositiveInt = 64 * 1024 * 1024

@@ -1,13 +1,16 @@
 """What the committer remembers of a table, and how a version that landed moves it on."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from tidegate.committer.conflicts import Basis
 from tidegate.committer.entries import Entry
 from tidegate.committer.persistent import PersistentMap
 from tidegate.committer.rows import OUR_APPS
+from tidegate.committer.standing import Basis
 from tidegate.delta.actions import DomainMetadata, Txn
+from tidegate.delta.commit import Commit
+from tidegate.delta.features.row_tracking import NO_MARK
 from tidegate.pipeline.outcome import Rejection
 
 Bases = tuple[tuple[int, Basis], ...]
@@ -34,7 +37,8 @@ class TableState:
     canonical path of each live file to its deletion vector (`content.vector_text`); `entries` are
     the versions from `window_start` on (`window` of them at least), `settled` the ids in them;
     `oldest` is the first version that the log still holds, as far as known; `rules` are those of
-    the last entry of ours, None where none is known.
+    the last entry of ours, None where none is known; `mark_before` is the high-water mark of row
+    ids at `window_start` - 1, None where it is not known.
     Units: `timestamp` in ms since the Unix epoch, the greatest of any commit seen.
     """
 
@@ -52,6 +56,7 @@ class TableState:
     oldest: int = 0
     rules: int | None = None
     timestamp: int = 0
+    mark_before: int | None = NO_MARK
 
     @property
     def basis(self) -> Basis:
@@ -62,14 +67,25 @@ class TableState:
         """Return the metadata and protocol that a writer saw who read a version."""
         return next(basis for since, basis in reversed(self.bases) if since <= version)
 
+    def row_mark_at(self, version: int) -> int | None:
+        """Return the high-water mark of row ids in a version, or None where it is not known.
+
+        Law: the versions from `window_start` on, and the one before, are asked for
+        """
+        for at in range(version, self.window_start - 1, -1):
+            mark = self.entries[at].row_mark
+            if mark is not None:
+                return mark
+        return self.mark_before
+
 
 def is_ours(state: TableState) -> bool:
     """Return whether a committer has ever written to a table: its watermark says so for ever."""
     return any(app.startswith(OUR_APPS) for app in state.apps)
 
 
-def advance(state: TableState, entry: Entry) -> TableState:
-    """Return the state after the next version.
+def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> TableState:
+    """Return the state after the next version, whose file was written at a time, where known.
 
     Law: advance accepts only version + 1, and costs its changes, not the table.
     """
@@ -91,8 +107,18 @@ def advance(state: TableState, entry: Entry) -> TableState:
         settled=state.settled.changed(settled_by(entry, state.settled), drop=forgotten),
         window_start=start,
         rules=entry.provenance.rules if entry.provenance else state.rules,
-        timestamp=max(state.timestamp, entry.timestamp or 0),
+        timestamp=max(state.timestamp, entry.timestamp or 0, written_ms or 0),
+        mark_before=_mark_before(state, gone),
     )
+
+
+def in_full(state: TableState, commits: Iterable[Commit]) -> TableState:
+    """Return the state with the files that some versions added at hand in full."""
+    read: dict[int, Entry] = {
+        commit.version: replace(state.entries[commit.version], adds=tuple(commit.adds))
+        for commit in commits
+    }
+    return replace(state, entries=state.entries.changed(read)) if read else state
 
 
 def settled_by(
@@ -109,6 +135,12 @@ def settled_by(
     for place, one in enumerate(origin.accepted):
         found[one.id] = Settled(entry.version, place, one.sha256)
     return {target: told for target, told in found.items() if not known or target not in known}
+
+
+def _mark_before(state: TableState, gone: range) -> int | None:
+    """Return the mark before the window, once some versions at its start are out of it."""
+    marks = (state.entries[version].row_mark for version in reversed(gone))
+    return next((mark for mark in marks if mark is not None), state.mark_before)
 
 
 def _ids(entry: Entry) -> list[UUID]:

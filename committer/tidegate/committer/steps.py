@@ -7,16 +7,20 @@ log does not imply by itself is written into it before it is told: a rejection i
 from collections.abc import Callable
 from typing import Final
 
-from tidegate.committer import admission
-from tidegate.committer.conflicts import RULES_VERSION, Standing, check
+from tidegate.committer import admission, head_checks, row_admission
+from tidegate.committer.adoption import with_own_ids_only
+from tidegate.committer.asking import burden, vectors_for
+from tidegate.committer.conflicts import RULES_VERSION, Conflict, follow
 from tidegate.committer.grouping import fits
+from tidegate.committer.row_conflicts import concerned
+from tidegate.committer.standing import begin
 from tidegate.committer.state import Settled
 from tidegate.committer.verdicts import Consider, Verdict, View, denied, target_of
 from tidegate.delta.features.properties import txn_retention_ms
 from tidegate.pipeline.outcome import Rejection
 
-Step = Callable[[View, Consider], Verdict | None]
-"""Settles a candidate, or leaves it to the next step."""
+Step = Callable[[View, Consider], Verdict | Consider | None]
+"""Settles a candidate, or leaves it to the next step: as it is, or as it has become."""
 
 
 def read_ahead(view: View, command: Consider) -> Verdict | None:
@@ -111,16 +115,43 @@ def app_txn_seen(view: View, command: Consider) -> Verdict | None:
 def inadmissible(view: View, command: Consider) -> Verdict | None:
     """Something is wrong with the proposal itself, or the operator does not allow it."""
     candidate, state = command.candidate, view.state
-    basis, read_id = None, None
-    if state.version >= 0:
-        basis, read_id = state.basis, state.basis_at(candidate.read_version).metadata.id
-    place = admission.Place(state.root, basis, read_id, command.now_ms)
+    read = state.basis_at(candidate.read_version) if state.version >= 0 else None
+    place = admission.Place(state.root, read, command.now_ms)
     rejection = admission.refusal(candidate, place, view.policy)
     return _negative(view, command, rejection, is_log_fact=False) if rejection else None
 
 
-def conflicting(view: View, command: Consider) -> Verdict | None:
-    """A version after the one that was read, or an earlier member, rules the proposal out."""
+def unreadable_rows(view: View, command: Consider) -> Verdict | None:
+    """The rows that leave files can't be read, are none of theirs, or are too many to look at.
+
+    Asked before any conflict, for whether a file can be read is no fact of the log.
+    """
+    candidate, state = command.candidate, view.state
+    if not (candidate.intents or candidate.settles_for_less):
+        return None
+    if state.version < 0:
+        rejection: Rejection | None = row_admission.no_table() if candidate.intents else None
+    elif burden(state, candidate, view.known) > view.policy.vector_bytes_max:
+        rejection = row_admission.too_heavy(view.policy)
+    else:
+        needed = vectors_for(state, candidate, view.known)
+        lost = row_admission.unreadable(needed, view.known)
+        rejection = lost or row_admission.wrong_rows(candidate, view.known)
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
+def behind_a_new_vector(view: View, command: Consider) -> Verdict | None:
+    """A member brings a vector of its own making: what became of the rows shows in its entry."""
+    if not any(concerned(command.candidate, member) for member in view.group.others):
+        return None
+    return Verdict(command.candidate, "denied", "another entry")
+
+
+def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
+    """A version after the one that was read, or an earlier member, rules the proposal out.
+
+    What it follows may change the proposal: it goes on as if it had read the table as it is now.
+    """
     candidate, state = command.candidate, view.state
     if state.version < 0:
         return None
@@ -130,11 +161,11 @@ def conflicting(view: View, command: Consider) -> Verdict | None:
     read = state.basis_at(candidate.read_version)
     level = candidate.level(admission.table_level(read.metadata))
     winners = (state.entries[version] for version in range(since, state.version + 1))
-    standing = Standing(candidate, read, read, level)
-    conflict = check(standing, (*winners, *view.group.winners))
-    if conflict is None:
-        return None
-    return _negative(view, command, conflict.rejection, is_log_fact=True)
+    standing = begin(with_own_ids_only(candidate, state), read, level, view.known)
+    met = follow(standing, (*winners, *view.group.rivals(candidate, view.known)))
+    if isinstance(met, Conflict):
+        return _negative(view, command, met.rejection, is_log_fact=True)
+    return None if met.candidate is candidate else command._replace(candidate=met.candidate)
 
 
 def behind_a_table_change(view: View, command: Consider) -> Verdict | None:
@@ -155,7 +186,20 @@ def wrong_at_head(view: View, command: Consider) -> Verdict | None:
     """A file to remove is not live, a file to add is, or the table does not take removals."""
     if view.state.version < 0:
         return None
-    rejection = admission.wrong_at_head(command.candidate, view.state.basis, view.state.files)
+    rejection = head_checks.wrong_at_head(command.candidate, view.state, view.policy)
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
+def rows_wrong_at_head(view: View, command: Consider) -> Verdict | None:
+    """A file that loses rows is not live or not as its writer saw it, or may not lose any."""
+    candidate, state = command.candidate, view.state
+    if not candidate.intents:
+        return None
+    since = range(candidate.read_version + 1, state.version + 1)
+    entries = (state.entries[version] for version in since)
+    rejection = row_admission.may_not_delete(candidate, state.basis) or row_admission.wrong_files(
+        candidate, state.files, entries, view.known
+    )
     return _negative(view, command, rejection, is_log_fact=False) if rejection else None
 
 
@@ -177,9 +221,12 @@ STEPS: Final[tuple[Step, ...]] = (
     created_before,
     app_txn_seen,
     inadmissible,
+    unreadable_rows,
+    behind_a_new_vector,
     conflicting,
     unlike_the_group,
     wrong_at_head,
+    rows_wrong_at_head,
 )
 """A proposal that passes them all is accepted."""
 

@@ -1,16 +1,23 @@
 """Whether a proposal's metaData and protocol are legal, and such that this release keeps them."""
 
 from collections.abc import Sequence
+from typing import Final
 
-from tidegate.committer.conflicts import Basis
 from tidegate.committer.content import Content
-from tidegate.committer.flaws import BAD_METADATA, BAD_PROTOCOL, NOT_SUPPORTED, flaw
+from tidegate.committer.flaws import (
+    BAD_METADATA,
+    FEATURE_NOT_LISTED,
+    NOT_SUPPORTED,
+    UNKNOWN_FEATURE,
+    flaw,
+)
 from tidegate.committer.policy import Policy
-from tidegate.delta.actions import Metadata, Protocol
+from tidegate.committer.standing import Basis
+from tidegate.delta.actions import Metadata
 from tidegate.delta.errors import InvalidRequest, TidegateError, UnsupportedFeature
 from tidegate.delta.features import properties
 from tidegate.delta.features.arithmetic import writer_features
-from tidegate.delta.features.table import check_writable, unlisted_features
+from tidegate.delta.features.table import FEATURES, check_writable, unlisted_features
 from tidegate.delta.schema.types import (
     DecimalType,
     PrimitiveType,
@@ -20,6 +27,7 @@ from tidegate.delta.schema.types import (
 )
 from tidegate.pipeline.outcome import Rejection
 
+PREVIEW: Final = "-preview"
 _METADATA = "actions.metaData"
 _PROTOCOL = "actions.protocol"
 
@@ -39,11 +47,19 @@ def wrong_table(
     try:
         check_writable(protocol, metadata, root)
     except UnsupportedFeature as error:
-        return flaw(NOT_SUPPORTED, _PROTOCOL, str(error), "leave the feature out")
-    unlisted = unlisted_features(protocol, metadata)
+        known = error.feature in FEATURES
+        rule = NOT_SUPPORTED if known else UNKNOWN_FEATURE
+        return flaw(rule, _PROTOCOL, str(error), "leave the feature out")
+    listed = {name.removesuffix(PREVIEW) for name in writer_features(protocol)}
+    # A feature and its preview are read and written alike: either name covers both.
+    unlisted = [
+        name
+        for name in unlisted_features(protocol, metadata)
+        if name.removesuffix(PREVIEW) not in listed
+    ]
     if unlisted:
         what = f"does not list the feature {unlisted[0]!r}, which the metadata uses"
-        return flaw(NOT_SUPPORTED, _PROTOCOL, what, "list it, or leave its use out")
+        return flaw(FEATURE_NOT_LISTED, _PROTOCOL, what, "list it, or leave its use out")
     return None
 
 
@@ -110,16 +126,3 @@ def _wrong_schema(
             "leave at least one column for the data files",
         )
     return None
-
-
-def dropped_feature(protocol: Protocol, basis: Basis) -> Rejection | None:
-    """Return why a protocol drops what the table has, or None."""
-    dropped = writer_features(basis.protocol) - writer_features(protocol)
-    if not dropped:
-        return None
-    return flaw(
-        BAD_PROTOCOL,
-        _PROTOCOL,
-        f"drops the feature {min(dropped)!r}",
-        "keep every feature that the table has",
-    )

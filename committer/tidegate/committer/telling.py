@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
+from pydantic import JsonValue
+
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.doors import reach
 from tidegate.committer.entries import Entry
@@ -70,6 +72,7 @@ class Telling:
             sub_index=verdict.place,
             in_commit_timestamp=entry.timestamp if entry else None,
             rejection=verdict.rejection,
+            assigned=_assigned(verdict, entry),
             decided_ms=self.clock.now_ms(),
         )
         waited_ms = _waited_ms(candidate, outcome)
@@ -214,6 +217,23 @@ def _waited_ms(candidate: Candidate, outcome: Outcome) -> int | None:
     if created_ms is None or outcome.decided_ms is None:
         return None
     return max(0, outcome.decided_ms - created_ms)
+
+
+def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
+    """Return what was assigned late: the vector of each file that lost rows in the entry, null for
+    a file that has none left, and how many rows the proposal was the first to delete."""
+    candidate, place = verdict.candidate, verdict.place
+    origin = entry.provenance if entry else None
+    if entry is None or origin is None or place is None or not candidate.intents:
+        return {}
+    vectors: dict[str, JsonValue] = {}
+    for intent in candidate.intents:
+        if intent.path not in entry.removed:
+            continue
+        revision = entry.revised.get(intent.path)
+        after = revision.after if revision else None
+        vectors[intent.path] = after.model_dump(by_alias=True, exclude_none=True) if after else None
+    return {"deletion_vectors": vectors, "rows_deleted": origin.accepted[place].rows_deleted}
 
 
 def _set_aside(letter: Letter, proposal_id: UUID, table: UUID, record: Record) -> Outcome:

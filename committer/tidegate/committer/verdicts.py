@@ -1,11 +1,12 @@
 """The words of a decision: what is asked, what is looked at, and what is answered."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.grouping import Group
+from tidegate.committer.known import NOTHING, Known
 from tidegate.committer.policy import Policy
 from tidegate.committer.state import TableState
 from tidegate.pipeline.outcome import Advice, Rejection, Status
@@ -14,8 +15,7 @@ Needs = Literal["nothing", "membership", "refusal", "another entry"]
 """What must stand in the log before a verdict may be told."""
 
 
-@dataclass(frozen=True)
-class Consider:
+class Consider(NamedTuple):
     """Decide on a candidate. `may_refuse` is false where no more refusals may be written."""
 
     candidate: Candidate
@@ -25,11 +25,15 @@ class Consider:
 
 @dataclass(frozen=True)
 class View:
-    """What a decision looks at: the table, the group before it, what the operator allows."""
+    """What a decision looks at: the table, the group before it, what the operator allows.
+
+    `known` is what was read for it besides.
+    """
 
     state: TableState
     group: Group
     policy: Policy
+    known: Known = NOTHING
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,12 @@ from uuid import UUID
 import orjson
 from pydantic import JsonValue
 
-from tidegate.delta.actions import Action, Add, Metadata, Protocol, Remove
+from tidegate.delta.actions import Action, Add, DeletionVector, Metadata, Protocol, Remove
 from tidegate.delta.commit import sha256
+from tidegate.delta.files import bitmap
+from tidegate.delta.files.bitmap import Bitmap
+from tidegate.delta.files.deletion_vectors import in_file, inline, path_of
+from tidegate.delta.paths import decode_path
 from tidegate.pipeline.codec import encode
 from tidegate.pipeline.proposal import (
     AppTxn,
@@ -23,9 +27,13 @@ from tidegate.pipeline.proposal import (
     Proposal,
 )
 from tidegate.pipeline.read_set import Predicate, ReadSet
+from tidegate.pipeline.row_intent import ROW_INTENT, RowIntent
 
 INLINE_BYTES_MAX: Final = 512 * 1024
 """Size of a record above which its actions go to the store, and a claim check to the topic."""
+
+INLINE_VECTOR_BYTES_MAX: Final = 1_024
+"""Size of a vector above which its rows go to a file of vectors."""
 
 CLAIM_FOLDER: Final = "_tidegate/proposals"
 EVERYTHING: Final[Predicate] = {"op": "true"}
@@ -76,7 +84,8 @@ class StreamBatch:
 class Deletion:
     """A delete: its predicate, the files it read, those that leave, and what replaces them.
 
-    `text` is the condition as the user wrote it, for the table's history.
+    `text` is the condition as the user wrote it, for the table's history; `marked` are files that
+    stay without some rows.
     """
 
     text: str
@@ -85,6 +94,7 @@ class Deletion:
     removed: Sequence[Add]
     added: Sequence[Add]
     metrics: Mapping[str, int]
+    marked: Sequence[tuple[Add, Bitmap]] = ()
 
 
 def create(
@@ -126,16 +136,45 @@ def overwrite(
     return _proposal("commit", target, stamp, _Body(operation, rows, reads))
 
 
-def delete(target: Target, stamp: Stamp, deletion: Deletion) -> Proposal:
-    """Return the deletion of the rows that match a predicate, with its exact read set."""
+def vectors_of(
+    deletion: Deletion, name: UUID
+) -> tuple[Sequence[DeletionVector], tuple[str, bytes] | None]:
+    """Return where the rows of each marked file are told, and the file to write before, if any.
+
+    Few rows stand in the proposal itself; the others are in a file of vectors that `name`, which
+    is new, gives its name to.
+    """
+    sets = [rows for _, rows in deletion.marked]
+    large = [rows for rows in sets if len(bitmap.encode(rows)) > INLINE_VECTOR_BYTES_MAX]
+    if not large:
+        return [inline(rows) for rows in sets], None
+    content, stored = in_file(large, name)
+    there = dict(zip(map(id, large), stored, strict=True))
+    vectors = [there[id(rows)] if id(rows) in there else inline(rows) for rows in sets]
+    return vectors, (decode_path(path_of(stored[0])), content)
+
+
+def delete(
+    target: Target, stamp: Stamp, deletion: Deletion, vectors: Sequence[DeletionVector] = ()
+) -> Proposal:
+    """Return the deletion of the rows that match a predicate, with its exact read set.
+
+    `vectors` say which rows leave the marked files. Whether a row matches depends on that row
+    alone, so rows that others delete make no difference.
+    """
     operation = Operation(
         name="DELETE",
         parameters={"predicate": _names([deletion.text])},
         metrics={name: str(value) for name, value in deletion.metrics.items()},
     )
     removes = [removal(add, stamp.created_ms) for add in deletion.removed]
-    reads = ReadSet(predicates=(deletion.predicate,), files=tuple(deletion.read))
-    body = _Body(operation, _rows([*removes, *deletion.added]), reads)
+    reads = ReadSet(
+        predicates=(deletion.predicate,), files=tuple(deletion.read), delete_insensitive=True
+    )
+    intents = tuple(
+        _intent(add, vector) for (add, _), vector in zip(deletion.marked, vectors, strict=True)
+    )
+    body = _Body(operation, _rows([*removes, *deletion.added]), reads, intents=intents)
     return _proposal("commit", target, stamp, body)
 
 
@@ -158,10 +197,12 @@ def with_claim_check(proposal: Proposal) -> tuple[Proposal, bytes | None]:
     """
     if len(encode(proposal)) <= INLINE_BYTES_MAX:
         return proposal, None
-    content = b"".join(orjson.dumps(action) + b"\n" for action in proposal.actions)
+    lines = [*proposal.actions, *({ROW_INTENT: _plain(one)} for one in proposal.dv_intents)]
+    content = b"".join(orjson.dumps(line) + b"\n" for line in lines)
     path = f"{CLAIM_FOLDER}/{proposal.proposal_id}.ndjson"
     check = ClaimCheck(path=path, size=len(content), sha256=sha256(content))
-    return _bounded(proposal.model_copy(update={"actions": (), "claim_check": check})), content
+    claimed = {"actions": (), "dv_intents": (), "claim_check": check}
+    return _bounded(proposal.model_copy(update=claimed)), content
 
 
 def removal(add: Add, now_ms: int) -> Remove:
@@ -185,6 +226,7 @@ class _Body:
     actions: tuple[Mapping[str, Any], ...] = ()
     reads: ReadSet | None = None
     cancels: UUID | None = None
+    intents: tuple[RowIntent, ...] = ()
 
 
 def _proposal(kind: Kind, target: Target, stamp: Stamp, body: _Body) -> Proposal:
@@ -199,6 +241,7 @@ def _proposal(kind: Kind, target: Target, stamp: Stamp, body: _Body) -> Proposal
         operation=body.operation,
         actions=body.actions,
         reads=body.reads,
+        dv_intents=body.intents,
         isolation=stamp.isolation,
         app_txn=stamp.app_txn,
         created_ms=stamp.created_ms,
@@ -237,8 +280,23 @@ def _rows(actions: Sequence[Action]) -> tuple[Mapping[str, JsonValue], ...]:
     return tuple(action.to_row() for action in actions)
 
 
+def _intent(add: Add, vector: DeletionVector) -> RowIntent:
+    count = row_count(add)
+    assert count is not None, "rows are marked in files that tell their number"
+    return RowIntent(
+        path=add.path,
+        base=add.deletion_vector.unique_id if add.deletion_vector else None,
+        rows=vector.model_dump(by_alias=True, exclude_none=True),
+        num_records=count,
+    )
+
+
+def _plain(intent: RowIntent) -> dict[str, JsonValue]:
+    return intent.model_dump(mode="json", exclude_none=True)
+
+
 def _written(adds: Sequence[Add]) -> dict[str, str]:
-    rows = sum(_record_count(add) for add in adds)
+    rows = sum(row_count(add) or 0 for add in adds)
     return {
         "numFiles": str(len(adds)),
         "numOutputRows": str(rows),
@@ -246,8 +304,11 @@ def _written(adds: Sequence[Add]) -> dict[str, str]:
     }
 
 
-def _record_count(add: Add) -> int:
-    return int(orjson.loads(add.stats)["numRecords"]) if add.stats else 0
+def row_count(add: Add) -> int | None:
+    """Return how many rows lie in a file, deleted ones included; None where the log is silent."""
+    stated = orjson.loads(add.stats) if add.stats else {}
+    count = stated.get("numRecords") if isinstance(stated, dict) else None
+    return count if type(count) is int and count >= 0 else None
 
 
 def _creation(metadata: Metadata) -> dict[str, str]:

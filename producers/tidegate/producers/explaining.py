@@ -235,6 +235,7 @@ def _overlap(proposal: Proposal | None, rejection: Rejection, commit: Commit | N
         for action in proposal.actions
         if isinstance(action.get("remove"), dict)
     )
+    mine.update(canonical_path(intent.path) for intent in proposal.dv_intents)
     both = sorted(mine & {canonical_path(remove.path) for remove in commit.removes})
     predicates: Sequence[str] = ()
     if rejection.rule == "concurrent_append":

@@ -1,11 +1,12 @@
 """Bring a table that exists under the gate: nothing is written to its log."""
 
+from tidegate.delta.features.table import check_writable
 from tidegate.pipeline.outcome import Outcome
 from tidegate.producers import draft
 from tidegate.producers.client import Client, result
 from tidegate.producers.connection import store_for
 from tidegate.producers.options import Place
-from tidegate.producers.writing import Saying, check_open_to, stamp_for
+from tidegate.producers.writing import Saying, stamp_for
 from tidegate.runtime.open_table import open_snapshot
 
 
@@ -16,7 +17,7 @@ def register(client: Client, place: Place, name: str | None, timeout_s: float) -
     written; Rejected; OutcomeUnknown; Unavailable.
     """
     snapshot = open_snapshot(store_for(place))
-    check_open_to(snapshot, place.root)
+    check_writable(snapshot.protocol, snapshot.metadata, place.root)
     known = client.table(place.root, timeout_s)
     table = known.table if known is not None else client.new_id()
     version = int(snapshot.version)

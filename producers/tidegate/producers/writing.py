@@ -21,7 +21,7 @@ from tidegate.delta.snapshot import Snapshot
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import AppTxn, Isolation, Proposal
 from tidegate.pipeline.published import TableRecord
-from tidegate.producers import draft
+from tidegate.producers import draft, own_rows
 from tidegate.producers.client import APP_TXN_SEEN, TABLE_EXISTS, Client, Rejected, result
 from tidegate.producers.columns import (
     as_nullable,
@@ -178,6 +178,7 @@ def check_open_to(snapshot: Snapshot, root: str) -> StructType:
     Raises: UnsupportedFeature.
     """
     check_writable(snapshot.protocol, snapshot.metadata, root)
+    own_rows.check_rows(snapshot.protocol, snapshot.metadata, root)
     return parse_schema(snapshot.metadata.schema_string)
 
 
@@ -216,6 +217,7 @@ def creation(
         configuration=spelt,
         created_time=client.clock.now_ms(),
     )
+    own_rows.check_new(metadata, root)
     made = define_new(metadata)
     return Creation(client.new_id(), made.protocol, made.metadata)
 

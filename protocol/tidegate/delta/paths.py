@@ -10,8 +10,11 @@ import pyarrow.compute as pc
 
 _ABSOLUTE: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/|^/")
 _UNCHANGED: Final = "/-._~!$&'()*+,;=@"
-_ODD: Final = r"%|^[A-Za-z][A-Za-z0-9+.\-]*:|^/|//|(^|/)\.{1,2}(/|$)"
+_ODD: Final = r"^$|%|^[A-Za-z][A-Za-z0-9+.\-]*:|^/|//|(^|/)\.{1,2}(/|$)"
 """What a path holds whose spelling may differ from its key (RE2)."""
+
+
+_ODD_STEP: Final = re.compile(rb"/[./]")
 
 
 def is_absolute(path: str) -> bool:
@@ -60,6 +63,8 @@ def canonical_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
 
     Spec: "Add File and Remove File"
     """
+    if not any(_may_be_odd(chunk) for chunk in paths.chunks) and not _any_below_zero(paths):
+        return paths
     odd = pc.match_substring_regex(paths, _ODD)
     if not pc.any(odd).as_py():
         return paths
@@ -67,6 +72,22 @@ def canonical_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
     fixed_paths = pa.array(fixed, pa.string())
     replaced = pc.replace_with_mask(paths.combine_chunks(), odd.combine_chunks(), fixed_paths)
     return pa.chunked_array([replaced])
+
+
+def _may_be_odd(paths: pa.StringArray) -> bool:
+    """Return whether a path may be odd in the middle: all of them are looked at as one text."""
+    _, offsets, text = paths.buffers()
+    if text is None or not len(paths):
+        return False
+    ends = pa.Array.from_buffers(pa.int32(), len(paths) + 1, [None, offsets], offset=paths.offset)
+    start, end = ends[0].as_py(), ends[-1].as_py()
+    whole = text.slice(start, end - start).to_pybytes()
+    return b"%" in whole or b":" in whole or _ODD_STEP.search(whole) is not None
+
+
+def _any_below_zero(paths: pa.ChunkedArray) -> bool:
+    """Return whether a path begins with `/`, `.` or what sorts before them."""
+    return bool(pc.any(pc.less(paths, "0")).as_py())
 
 
 def _decoded(path: str) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,20 +22,17 @@ from tidegate.delta.actions import (
     read_row,
 )
 from tidegate.delta.errors import BrokenLog
+from tidegate.delta.files import add_lines
 from tidegate.delta.files.chunks import cut, first_seen, flat, joined, stacked
 from tidegate.delta.files.columns import ADD_SCHEMA, REMOVE_SCHEMA
 from tidegate.delta.files.rows import to_columns
+from tidegate.delta.lines import OBJECTS, Bodies, read_bodies
 from tidegate.delta.paths import canonical_paths
 
 SLICES_MAX: Final = 32
 """Up to so many removed rows are cut out of the columns; more are filtered, which copies them."""
 
-_OBJECTS: Final = ("commitInfo", "protocol", "metaData", "txn", "domainMetadata")
 _SINGLE: Final = ("protocol", "metaData")
-_BODIES: Final = ("add", "remove", *_OBJECTS, "checkpointMetadata", "sidecar")
-
-Bodies = dict[str, list[Mapping[str, Any]]]
-"""What the rows of a file say, by the name of the action."""
 
 
 @dataclass(frozen=True)
@@ -82,25 +78,26 @@ def read_part(name: str, content: bytes, files: pa.Schema = ADD_SCHEMA) -> LogPa
     return part_of(name, read_bodies(name, content), files)
 
 
-def read_bodies(name: str, content: bytes) -> Bodies:
-    """Return what each row says, by the name of its action; what we don't know is left out.
-
-    Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object.
-    Spec: "Delta Log Entries"
-    """
-    rows = _rows(name, content)
-    found: Bodies = {kind: [] for kind in _BODIES}
-    for kind in found.keys() & set().union(*rows):
-        found[kind] = _objects(name, [row[kind] for row in rows if row.get(kind) is not None])
-    return found
-
-
 def read_parts(named: Sequence[tuple[str, bytes]], files: pa.Schema = ADD_SCHEMA) -> list[LogPart]:
     """Return what some commits or log compactions say, each for itself; together it costs less.
 
     Raises: BrokenLog (`CorruptCommit`), as `read_part`.
     Spec: "Delta Log Entries"
     """
+    split = [add_lines.split(content) for _, content in named]
+    runs = add_lines.read_runs([run for _, run in split], files)
+    if runs is not None:
+        named = [(name, around) for (name, _), (around, _) in zip(named, split, strict=True)]
+    parts = _read_together(named, files)
+    if runs is None:
+        return parts
+    return [
+        replace(part, files=stacked([run, part.files]))
+        for part, run in zip(parts, runs, strict=True)
+    ]
+
+
+def _read_together(named: Sequence[tuple[str, bytes]], files: pa.Schema) -> list[LogPart]:
     read = [(name, read_bodies(name, content)) for name, content in named]
     try:
         adds = to_columns([body for _, found in read for body in found["add"]], files, "")
@@ -128,7 +125,7 @@ def part_of(name: str, found: Bodies, files: pa.Schema = ADD_SCHEMA) -> LogPart:
     Spec: "Actions"
     """
     objects: dict[str, list[Any]] = {
-        kind: [read_row(name, {kind: body}) for body in found[kind]] for kind in _OBJECTS
+        kind: [read_row(name, {kind: body}) for body in found[kind]] for kind in OBJECTS
     }
     for kind in _SINGLE:
         check_single(name, objects[kind])
@@ -296,29 +293,3 @@ def _without(
 
 def _last(found: Sequence[Any]) -> Any:
     return found[-1] if found else None
-
-
-def _rows(name: str, content: bytes) -> list[dict[str, Any]]:
-    lines = content.split(b"\n")
-    try:
-        rows = [orjson.loads(line) for line in lines if line and not line.isspace()]
-    except orjson.JSONDecodeError as error:
-        raise BrokenLog(
-            f"{name} holds a line that is no JSON ({error}); the file is torn or was written by "
-            "hand: restore it from a backup, or the table to an earlier version",
-            error_class="CorruptCommit",
-        ) from error
-    return _objects(name, rows)
-
-
-def _objects(name: str, values: list[Any]) -> list[Any]:
-    """Return values, all of which have to be JSON objects."""
-    others = set(map(type, values)) - {dict}
-    if others:
-        kind = next(iter(others)).__name__
-        raise BrokenLog(
-            f"{name} holds {kind} where a JSON object is needed: restore it from a backup, or the "
-            "table to an earlier version",
-            error_class="CorruptCommit",
-        )
-    return values

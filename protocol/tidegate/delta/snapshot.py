@@ -13,7 +13,9 @@ import pyarrow as pa
 from tidegate.delta.actions import DomainMetadata, Metadata, Protocol, Txn
 from tidegate.delta.commit import Commit
 from tidegate.delta.files.columns import adds_to_columns, removes_to_columns
+from tidegate.delta.files.key_set import KeySet
 from tidegate.delta.names import Version
+from tidegate.delta.paths import canonical_paths
 from tidegate.delta.replay import (
     LogPart,
     Replayed,
@@ -68,6 +70,11 @@ class LiveKeys:
     app_transactions: Mapping[str, Txn]
     domains: Mapping[str, DomainMetadata]
     in_commit_timestamp: int | None = None
+
+    @cached_property
+    def paths(self) -> KeySet:
+        """The canonical paths of the live files, to be asked for one at a time."""
+        return KeySet(canonical_paths(self.files["path"]))
 
 
 def evolve(snapshot: Snapshot, commit: Commit) -> Snapshot:

@@ -14,6 +14,7 @@ from tidegate.pipeline.message import Message
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import CommitRecord, TableRecord
+from tidegate.pipeline.ratification import Ratification
 
 M = TypeVar("M", bound=Message)
 Headers = tuple[tuple[str, bytes], ...]
@@ -28,6 +29,7 @@ FORMATS: Final[Mapping[type[Message], str]] = {
     Outcome: "outcome/1",
     CommitRecord: "commit/1",
     TableRecord: "table/1",
+    Ratification: "ratification/1",
 }
 DEPTH_MAX: Final = 64
 """Levels of nesting past which a record is not read."""

@@ -8,6 +8,7 @@ from pydantic import Field, JsonValue, NonNegativeInt, StringConstraints, model_
 
 from tidegate.pipeline.message import Message
 from tidegate.pipeline.read_set import ReadSet
+from tidegate.pipeline.row_intent import RowIntent
 
 Kind = Literal["commit", "cancel", "register", "verbatim"]
 Isolation = Literal["default", "Serializable", "WriteSerializable", "SnapshotIsolation"]
@@ -24,9 +25,10 @@ class Operation(Message):
 
 
 class ClaimCheck(Message):
-    """Where the actions lie when they are too large for a record.
+    """Where the actions and row intents lie when they are too large for a record.
 
-    Shape: newline-delimited JSON, one action a line. `path` is relative to the table root.
+    Shape: newline-delimited JSON, one action a line, or one row intent under `dv_intent`. `path` is
+    relative to the table root.
     Units: `size` in bytes.
     """
 
@@ -48,7 +50,8 @@ class Proposal(Message):
     A proposal's identity is (`proposal_id`, SHA-256 of the record's value): a repeat is the same
     bytes. `table` is the registry's UUID; `table_id` is `metaData.id` at `read_version`, null in a
     create, whose `read_version` is -1. `actions` are rows of the log in canonical Delta JSON; the
-    committer adds commitInfo and all that is assigned late.
+    committer adds commitInfo and all that is assigned late. `dv_intents` are the rows that leave
+    files which stay: each file stands there once, and not among the actions.
 
     Units: `created_ms`, `deadline_ms`, `files_since_ms` in ms since the Unix epoch.
     Spec: "Terminology: Commits"
@@ -67,7 +70,7 @@ class Proposal(Message):
     reads: ReadSet | None = None
     isolation: Isolation = "default"
     app_txn: AppTxn | None = None
-    dv_intents: tuple[Mapping[str, JsonValue], ...] = ()
+    dv_intents: tuple[RowIntent, ...] = ()
     created_ms: int | None = None
     files_since_ms: int | None = None
     deadline_ms: int | None = None
@@ -82,8 +85,8 @@ class Proposal(Message):
             raise ValueError("a cancel names the proposal it gives up in `cancels`")
         if self.kind == "verbatim" and (self.exact_version is None or self.claim_check is None):
             raise ValueError("a verbatim proposal has `exact_version` and `claim_check`")
-        if self.actions and self.claim_check is not None:
-            raise ValueError("give `actions` or `claim_check`, not both")
+        if (self.actions or self.dv_intents) and self.claim_check is not None:
+            raise ValueError("give `actions` and `dv_intents`, or a `claim_check`, not both")
         return self
 
     @property

@@ -16,13 +16,17 @@ from tidegate.pipeline.proposal import Sha256
 
 
 class Accepted(Message):
-    """A proposal whose actions are in the entry, and its record's offset and SHA-256."""
+    """A proposal whose actions are in the entry, and its record's offset and SHA-256.
+
+    `rows_deleted` counts the rows that it was the first to delete by deletion vectors.
+    """
 
     id: UUID
     offset: NonNegativeInt
     sha256: Sha256
     operation: str | None = None
     metrics: Mapping[str, JsonValue] = {}
+    rows_deleted: NonNegativeInt | None = None
 
 
 class Refused(Message):

@@ -26,6 +26,9 @@ class ReadSet(Message):
     """Files, predicates and applications that the proposal's outcome depends on.
 
     An absent read set means that the whole table was read; an empty one, that nothing was.
+    `delete_insensitive` says that each row the proposal writes depends on the one row that it
+    deletes or replaces and on no other, so that rows which others delete make no difference to it:
+    a DELETE or UPDATE without sub-queries over the table, for one.
     """
 
     whole_table: bool = False
@@ -33,6 +36,7 @@ class ReadSet(Message):
     files: tuple[str, ...] = ()
     app_ids: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
+    delete_insensitive: bool = False
 
     @property
     def is_empty(self) -> bool:

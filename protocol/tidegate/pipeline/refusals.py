@@ -25,12 +25,20 @@ class Refusal:
 
 REFUSALS: Final[Mapping[str, Refusal]] = {
     "concurrent_append": Refusal(
-        "a winner added a file that the proposal ought to have read", _RERUN
+        "a winner added a file that may hold rows which the proposal should have read", _RERUN
     ),
     "concurrent_delete_read": Refusal("a winner removed a file that the proposal read", _RERUN),
     "concurrent_delete_delete": Refusal(
         "a winner removed a file that the proposal removes too",
         f"{_RERUN}; two jobs that rewrite the same files are better run one after the other",
+    ),
+    "concurrent_row_delete": Refusal(
+        "a winner deleted or updated a row that the proposal deletes or updates, or took the row's "
+        "file away",
+        _RERUN,
+    ),
+    "duplicate_actions": Refusal(
+        "a file that a winner repeated without its row ids is removed by the proposal too", _RERUN
     ),
     "concurrent_transaction": Refusal(
         "a winner moved an application whose version the proposal had looked at",
@@ -48,6 +56,25 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "a winner changed the protocol, as the proposal does, or dropped a feature that its writer "
         "counted on",
         _RERUN,
+    ),
+    "feature_binds_writers": Refusal(
+        "a winner added a feature that asks something of files which are written already", _RERUN
+    ),
+    "dropped_feature_in_use": Refusal(
+        "the proposal drops a feature, and after the winner the table still uses it",
+        "take the new traces of the feature out of the table, then drop it again",
+    ),
+    "backfill_of_more_than_files": Refusal(
+        "a winner touched files while the proposal gives row ids, and holds more than files",
+        _RERUN,
+    ),
+    "unbackfill_meets_backfill": Refusal(
+        "a winner gave row ids that the proposal takes away",
+        "end one of the two jobs, then run the other again",
+    ),
+    "row_ids_without_statistics": Refusal(
+        "the table tracks rows, and a new file does not say how many it has",
+        "write the file's statistics: `numRecords` at least",
     ),
     "protocol_unsupported": Refusal(
         "a winner asks for a version or feature that this release does not know",
@@ -126,6 +153,41 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
     "removed_file_not_live": Refusal(
         "a file that it removes is not in the table, or has another deletion vector", _READ_AGAIN
     ),
+    "file_not_live": Refusal("rows are deleted of a file that is not in the table", _READ_AGAIN),
+    "other_vector": Refusal(
+        "the file had another deletion vector when it was read than the proposal says", _READ_AGAIN
+    ),
+    "rows_deleted_before": Refusal(
+        "a row that the proposal deletes was deleted when it read the table", _READ_AGAIN
+    ),
+    "rows_out_of_range": Refusal(
+        "a row to delete lies past the end of its file, or the file has another number of rows",
+        "count rows from 0, and repeat the file's `numRecords`",
+    ),
+    "no_row_count": Refusal(
+        "the file whose rows are deleted has no `numRecords`, without which that is not possible",
+        "rewrite the file",
+    ),
+    "vector_unreadable": Refusal(
+        "a file of deletion vectors that decides is missing or torn",
+        "write or restore it, whole, and propose again",
+    ),
+    "deletion_vectors_off": Refusal(
+        "the table takes no new deletion vectors",
+        "rewrite the files instead, or set `delta.enableDeletionVectors`",
+    ),
+    "vectors_not_allowed": Refusal(
+        "a file comes with a deletion vector, and the table takes no new ones",
+        "rewrite the files instead, or set `delta.enableDeletionVectors`",
+    ),
+    "vector_without_count": Refusal(
+        "a file with a deletion vector does not say how many rows it has, or too few",
+        "write `numRecords`, deleted rows included",
+    ),
+    "vector_with_tight_bounds": Refusal(
+        "a file has a deletion vector, and bounds that are not said to be wide",
+        "say `tightBounds: false`",
+    ),
     "append_only": Refusal(
         "the table only takes appends (`delta.appendOnly`)",
         "unset the property first, or leave the rows",
@@ -141,6 +203,25 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
     "bad_protocol": Refusal(
         "the protocol that it writes is not legal, or takes away what the table has",
         "keep the versions and features that the table has, and add to them",
+    ),
+    "unknown_feature": Refusal(
+        "the protocol names a feature that nobody here has heard of",
+        "correct the name, or upgrade the gate",
+    ),
+    "feature_not_listed": Refusal(
+        "the metadata uses a feature that the protocol does not list",
+        "list the feature, or leave its use out",
+    ),
+    "feature_in_use": Refusal(
+        "a feature is dropped while the table still has traces of it",
+        "take every trace out of the table first",
+    ),
+    "domains_not_supported": Refusal(
+        "a metadata domain is written that the table has no feature for",
+        "add the feature `domainMetadata`, or the domain's own, first",
+    ),
+    "reserved_domain": Refusal(
+        "a metadata domain is written that is not a writer's", "leave it out: the gate keeps it"
     ),
     "read_version_ahead": Refusal(
         "the version that it read is not in the log: the log was restored, or the root is another",

@@ -72,6 +72,11 @@ class Topics:
         return self._name("dead-letters")
 
     @property
+    def ratify(self) -> str:
+        """Key: table root. Value: a claim to a version, on stores without put-if-absent."""
+        return self._name("ratify")
+
+    @property
     def cdc_positions(self) -> str:
         """Key: table id. Value: how far the changes of the table are published."""
         return self._name("cdc-positions")
@@ -102,6 +107,8 @@ class Topics:
             Topic(self.table_state, "table", n, "compact", -1),
             Topic(self.dead_letters, "", 1, "delete", 30 * _DAY_MS, large),
             Topic(self.cdc_positions, "table", 1, "compact", -1),
+            # One partition for ever: a table that moved to another would be decided twice.
+            Topic(self.ratify, "table_root", 1, "delete", -1, dated),
         )
 
 

@@ -65,8 +65,21 @@ def read_change_file(
 def read_changes(store: LogStore, start_version: int, end_version: int | None = None) -> pa.Table:
     """Return the changes of the versions from `start_version` to `end_version`, both included.
 
+    Raises: as `stream_changes`.
+    """
+    shape, batches = stream_changes(store, start_version, end_version)
+    return pa.Table.from_batches(batches, schema=shape)
+
+
+def stream_changes(
+    store: LogStore, start_version: int, end_version: int | None = None
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return the shape of the changes of some versions, both ends included, and their batches.
+
     They are told in the newest schema; where columns are mapped, in that of the range's end, so
     that a later change of names does not matter. An end past the newest version means the newest.
+    The range is judged at once; data is read when batches are asked for, and no more than a batch
+    is held.
     Raises: InvalidRequest (`InvalidVersionRange`, `VersionNotFound`, `CdfNotEnabled`);
     UnsupportedFeature where a schema in the range can't be told in that one; as `read_file`.
     """
@@ -76,7 +89,6 @@ def read_changes(store: LogStore, start_version: int, end_version: int | None = 
     _check_recorded(store, first.metadata, start_version)
     teller = _teller(store, first, end, head)
     times = commit_timestamps(store, head, start_version, end)
-    batches: list[pa.RecordBatch] = []
     plans = []
     standing = first.metadata
     for version in range(start_version, end + 1):
@@ -86,10 +98,13 @@ def read_changes(store: LogStore, start_version: int, end_version: int | None = 
             _check_followable(store, commit, standing, teller)
         plans.append(plan(commit, _timestamp_ms(commit, times[version])))
     _check_schema(store, first.metadata, start_version, teller)
-    for one in plans:
-        for file in one.files:
-            batches.extend(read_change_file(store, one, file, teller.metadata))
-    return pa.Table.from_batches(batches, schema=change_schema(teller.metadata))
+    batches = (
+        batch
+        for one in plans
+        for file in one.files
+        for batch in read_change_file(store, one, file, teller.metadata)
+    )
+    return change_schema(teller.metadata), batches
 
 
 def _teller(store: LogStore, first: Snapshot, end: int, head: Snapshot) -> Snapshot:

@@ -23,7 +23,7 @@ from tidegate.delta.actions import (
 )
 from tidegate.delta.checkpoints.top_level import TopLevel, check, read_json, sidecar_path
 from tidegate.delta.errors import BrokenLog
-from tidegate.delta.files.chunks import stacked
+from tidegate.delta.files.chunks import missing, stacked
 from tidegate.delta.files.columns import ADD_SCHEMA, KEY_SCHEMA, REMOVE_SCHEMA
 from tidegate.delta.files.stated import PARSED, with_texts
 from tidegate.delta.names import LogFile, in_log
@@ -129,7 +129,7 @@ def _read_columns(source: BinaryIO, columns: Columns) -> TopLevel:
         names += footer.paths(group, "add", of_files) if "add" in held else []
         if columns.tombstones is not None and "remove" in held:
             names += footer.paths(group, "remove", columns.tombstones)
-        rows = file.read_row_group(group, columns=names)
+        rows = file.read_row_group(group, columns=names, use_threads=False)
         files.append(_actions(rows, "add", of_files))
         if columns.tombstones is not None:
             tombstones.append(_actions(rows, "remove", columns.tombstones))
@@ -222,7 +222,7 @@ def _actions(rows: pa.Table, action: str, schema: pa.Schema) -> pa.Table:
     columns = [
         _cast(pc.struct_field(kept, one.name), one.type)
         if one.name in there
-        else pa.nulls(len(kept), one.type)
+        else missing(len(kept), one.type)
         for one in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)

@@ -4,35 +4,46 @@ Batches pass through one at a time, so a file costs a row group, not itself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.delta.actions import Metadata
-from tidegate.delta.errors import BrokenLog, InvalidRequest, Unavailable
+from tidegate.delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
 from tidegate.delta.files.deletion_vectors import EVERY_ROW, RowChoice
-from tidegate.delta.files.grammar import Predicate, columns_of
+from tidegate.delta.files.grammar import Predicate, children, columns_of, path_of
 from tidegate.delta.files.predicate_rows import evaluate
-from tidegate.delta.files.pruning import prune
+from tidegate.delta.files.pruning import COLLATIONS, prune
 from tidegate.delta.schema import partitions
 from tidegate.delta.schema.arrow import arrow_type, to_arrow
 from tidegate.delta.schema.mapping import Mode, mode_of, physical_partition_columns
 from tidegate.delta.schema.types import StructField, StructType, parse_schema
 from tidegate.delta.snapshot import Snapshot
+from tidegate.runtime.log_files import of_table
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.logical_columns import WrongType, conform, find_name, sources_of
+from tidegate.runtime.row_ids import POSITION, physical_fields, tracked_field, with_tracking
 from tidegate.runtime.table_files import open_table_file
 from tidegate.runtime.vector_files import chosen_rows, live_rows
 
-ROWS_MAX: Final = 65_536
+ROWS_MAX: Final = 32_768
 """Rows of a batch."""
 
 FILES_MAX: Final = 1_024
 """Files whose rows of the log are Python objects at once."""
 
 PartitionValues = Mapping[str, str | None]
+
+_TO_READ: Final = (
+    "path",
+    "partitionValues",
+    "size",
+    "deletionVector",
+    "baseRowId",
+    "defaultRowCommitVersion",
+)
 
 
 def read_table(
@@ -58,7 +69,7 @@ def scan(
     """Yield the rows of a snapshot in batches, file after file.
 
     Files that can't hold a row for which the predicate is true are not opened.
-    Raises: as `read_file`.
+    Raises: as `read_file`; UnsupportedFeature for a comparison under a collation.
     """
     metadata = snapshot.metadata
     names = [one.name for one in selected(metadata, columns)]
@@ -66,6 +77,7 @@ def scan(
         for file in rows_of(snapshot.files):
             yield from read_file(store, file, metadata, names)
         return
+    _check_comparable(predicate, schema_of(metadata), store.root)
     kept = prune(predicate, snapshot.files, metadata)
     looked_at = [one.name for one in selected(metadata, sorted(columns_of(predicate)))]
     needed = list(dict.fromkeys([*names, *looked_at]))
@@ -84,14 +96,22 @@ def read_file(
 
     Partition values come from the log; a column that the file lacks is null; columns that the
     schema lacks are dropped. Names that differ in case alone are one column. Rows that its deletion
-    vector deletes are left out.
+    vector deletes are left out. `_metadata.row_id` and `_metadata.row_commit_version` are columns
+    where rows are tracked and somebody asks for them.
     Raises: BrokenLog (`DataFileMissing`, `CorruptDataFile`, `DeletionVectorMissing`,
     `CorruptDeletionVector`); UnsupportedFeature for a file in another store; InvalidRequest for an
     unknown column; Unavailable.
     """
     values = partition_values_of(metadata, dict(file["partitionValues"] or {}))
     live, fields = live_rows(store, file), selected(metadata, columns)
-    yield from read_rows(store, file["path"], fields, values, mode_of(metadata), live)
+    physical = physical_fields(metadata, fields)
+    batches = read_rows(store, file["path"], physical, values, mode_of(metadata), live)
+    if POSITION not in physical:
+        yield from batches
+        return
+    with of_table(store.root):
+        for batch in batches:
+            yield with_tracking(batch, file, metadata, fields)
 
 
 def read_rows(
@@ -134,9 +154,24 @@ def matching(batch: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
     return batch.filter(mask.combine_chunks())
 
 
+def _check_comparable(predicate: Predicate, schema: StructType, root: str) -> None:
+    """Refuse comparisons of strings that do not compare by their bytes: we would miss rows."""
+    if "type" in predicate:
+        name = find_name(schema.names, path_of(predicate)[0])
+        field = None if name is None else schema.get(name)
+        if field is not None and COLLATIONS in field.metadata:
+            raise UnsupportedFeature(
+                f"column {field.name!r} of table {root} has a collation, under which this release "
+                "does not compare: leave the condition out and apply it to the rows",
+                feature="collations",
+            )
+    for inner in children(predicate):
+        _check_comparable(inner, schema, root)
+
+
 def rows_of(files: pa.Table) -> Iterator[Mapping[str, Any]]:
     """Yield what is needed to read each file of a table of ADD_SCHEMA, a few at a time."""
-    needed = files.select(["path", "partitionValues", "size", "deletionVector"])
+    needed = files.select([name for name in _TO_READ if name in files.schema.names])
     for start in range(0, needed.num_rows, FILES_MAX):
         yield from needed.slice(start, FILES_MAX).to_pylist()
 
@@ -157,7 +192,7 @@ def selected(metadata: Metadata, columns: Iterable[str] | None) -> tuple[StructF
     found: list[StructField] = []
     for column in columns:
         name = find_name(schema.names, column)
-        field = None if name is None else schema.get(name)
+        field = tracked_field(metadata, column) if name is None else schema.get(name)
         if field is None:
             raise InvalidRequest(
                 f"there is no column {column!r}; there are {', '.join(schema.names)}",
@@ -195,31 +230,36 @@ def _batches(
     partition_values: PartitionValues,
     mode: Mode,
 ) -> Iterator[pa.RecordBatch]:
-    own = [one for one in fields if one.name not in partition_values]
+    own = [one for one in fields if one.name not in partition_values and one != POSITION]
     sources = sources_of(parquet.schema_arrow, own, mode)
     wanted = [name for name in sources.values() if name is not None]
+    rows = parquet.metadata.num_rows
+    logical = partial(_logical, fields, sources, partition_values, mode)
+    start = 0
     if wanted:
         for batch in parquet.iter_batches(batch_size=ROWS_MAX, columns=wanted):
-            yield _logical(batch, batch.num_rows, fields, sources, partition_values, mode)
+            yield logical(batch, range(start, start + batch.num_rows))
+            start += batch.num_rows
         return
-    for start in range(0, parquet.metadata.num_rows, ROWS_MAX):
-        size = min(ROWS_MAX, parquet.metadata.num_rows - start)
-        yield _logical(None, size, fields, sources, partition_values, mode)
+    for start in range(0, rows, ROWS_MAX):
+        yield logical(None, range(start, min(start + ROWS_MAX, rows)))
 
 
 def _logical(
-    batch: pa.RecordBatch | None,
-    size: int,
     fields: Sequence[StructField],
     sources: Mapping[str, str | None],
     partition_values: PartitionValues,
     mode: Mode,
+    batch: pa.RecordBatch | None,
+    positions: range,
 ) -> pa.RecordBatch:
-    columns = []
+    columns, size = [], len(positions)
     for one in fields:
         source = sources.get(one.name)
         if one.name in partition_values:
             columns.append(_constant(partition_values[one.name], one, size))
+        elif one == POSITION:
+            columns.append(pa.array(positions, pa.int64()))
         elif source is None or batch is None:
             columns.append(pa.nulls(size, arrow_type(one.kind)))
         else:

@@ -20,7 +20,7 @@ REACH: Final = 100
 
 REACH_GROWTH: Final = 10
 
-TOGETHER_BYTES: Final = 1 << 18
+TOGETHER_BYTES: Final = 1 << 21
 """Bytes of commits that are turned into columns at once: small commits are not so many steps, and
 large ones stay within a processor's cache."""
 

@@ -3,7 +3,7 @@
 Modification times of files may stand still or step back; they are made to rise by a millisecond.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from tidegate.delta.names import Kind, commit_name
 from tidegate.delta.replay import read_part
 from tidegate.delta.segment import complete_checkpoints
 from tidegate.delta.snapshot import Snapshot
-from tidegate.runtime.log_files import list_log, read_content
+from tidegate.runtime.log_files import list_log, of_table, read_content
 from tidegate.runtime.log_store import LogStore
 
 
@@ -60,14 +60,39 @@ def find_version(store: LogStore, head: Snapshot, timestamp_ms: int) -> int:
     return versions[found]
 
 
+def versions_between(
+    store: LogStore, head: Snapshot, start_ms: int, end_ms: int | None = None
+) -> tuple[int, int | None]:
+    """Return the versions whose changes were made between two points in time, both included.
+
+    That is the oldest version that is not older than the one, and the newest that is not newer than
+    the other; None where there is no end.
+    Raises: InvalidRequest (`TimestampAfterLatest` for a start or an end past the newest version,
+    `TimestampBeforeEarliest` for an end before the oldest, `InvalidVersionRange` where no version
+    was made in between); BrokenLog; Unavailable.
+    """
+    start = _first_from(store, head, start_ms)
+    end = None if end_ms is None else find_version(store, head, end_ms)
+    if end is not None and end < start:
+        raise InvalidRequest(
+            f"no version of table {store.root} was made between {start_ms} ms and {end_ms} ms: ask "
+            "for a longer time",
+            error_class="InvalidVersionRange",
+        )
+    return start, end
+
+
 def commit_timestamps(store: LogStore, head: Snapshot, start: int, end: int) -> Mapping[int, int]:
     """Return when each version from `start` to `end`, both included, was committed.
 
     Units: ms since the Unix epoch. Versions whose commit file is gone are left out.
     Raises: BrokenLog; Unavailable.
     """
-    commits = _commits(store)
     bound = _ict_from(head)
+    if bound and start >= bound[0]:
+        found = ((version, _stated_timestamp(store, version)) for version in range(start, end + 1))
+        return {version: at for version, at in found if at is not None}
+    commits = _commits(store)
     times = zip(commits, _rising(list(commits.values())), strict=True)
     return {
         version: own_timestamp(store, version) if bound and version >= bound[0] else modified
@@ -79,11 +104,27 @@ def commit_timestamps(store: LogStore, head: Snapshot, start: int, end: int) -> 
 def own_timestamp(store: LogStore, version: int) -> int:
     """Return the in-commit timestamp of a version, in ms since the Unix epoch.
 
-    Raises: BrokenLog (`CorruptCommit`) where the table promises one and the commit has none.
+    Raises: BrokenLog (`CorruptCommit`) where the table promises one and the commit has none,
+    `LogGap` where the commit is gone.
     """
+    found = _stated_timestamp(store, version)
+    if found is None:
+        raise BrokenLog(
+            f"{commit_name(version)} of table {store.root} is not there any more: open the table "
+            "again",
+            error_class="LogGap",
+        )
+    return found
+
+
+def _stated_timestamp(store: LogStore, version: int) -> int | None:
+    """Return the in-commit timestamp of a version, None where its commit file is gone."""
     name = commit_name(version)
     content = read_content(store, name)
-    info = read_part(name, content).info if content else None
+    if content is None:
+        return None
+    with of_table(store.root):
+        info = read_part(name, content).info
     if info is None or info.in_commit_timestamp is None:
         raise BrokenLog(
             f"{name} of table {store.root} has no in-commit timestamp, although the table has them "
@@ -91,6 +132,26 @@ def own_timestamp(store: LogStore, version: int) -> int:
             error_class="CorruptCommit",
         )
     return info.in_commit_timestamp
+
+
+def _first_from(store: LogStore, head: Snapshot, timestamp_ms: int) -> int:
+    """Return the oldest version that was committed at a point in time or after it."""
+    commits = _commits(store)
+    bound = _ict_from(head)
+    ages = _rising(list(commits.values()))
+    aged = [version for version in commits if bound is None or version < bound[0]]
+    found = bisect_left(ages[: len(aged)], timestamp_ms)
+    if found < len(aged) and (bound is None or timestamp_ms < bound[1]):
+        return aged[found]
+    own = [version for version in commits if bound is not None and version >= bound[0]]
+    found = bisect_left(own, timestamp_ms, key=lambda version: own_timestamp(store, version))
+    if found < len(own):
+        return own[found]
+    raise InvalidRequest(
+        f"table {store.root} has no version of {timestamp_ms} ms or later: its newest is "
+        f"{head.version}; ask for an earlier time",
+        error_class="TimestampAfterLatest",
+    )
 
 
 def _ict_from(head: Snapshot) -> tuple[int, int] | None:

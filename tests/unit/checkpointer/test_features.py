@@ -36,11 +36,16 @@ def test_a_table_with_its_change_feed_on_is_summarised() -> None:
     check("changeDataFeed", **{"delta.enableChangeDataFeed": "true"})
 
 
-@pytest.mark.parametrize("feature", ["checkpointProtection", "fromTheFuture", "collations"])
+@pytest.mark.parametrize("feature", ["fromTheFuture", "collations"])
 def test_what_may_change_a_checkpoint_is_refused_by_name(feature: str) -> None:
     with pytest.raises(UnsupportedFeature, match=feature) as caught:
         check(feature)
     assert caught.value.feature == feature
+
+
+def test_protected_checkpoints_do_not_keep_us_from_writing_one_more() -> None:
+    bound = {"delta.requireCheckpointProtectionBeforeVersion": "7"}
+    check("checkpointProtection", **bound)
 
 
 def test_a_table_that_asks_for_other_checkpoints_is_refused() -> None:

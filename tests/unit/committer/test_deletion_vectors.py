@@ -111,9 +111,75 @@ def test_a_file_with_a_vector_is_not_added_again_without_it(gate: Gate) -> None:
         assert rule(ask(gate, row)) == "added_file_live"
 
 
-def test_vectors_are_not_written(gate: Gate) -> None:
-    rows = (remove("a"), add("a", deletionVector=vector()))
-    assert rule(ask(gate, *rows)) == "not_supported"
+WIDE = '{"numRecords":10,"tightBounds":false}'
+
+
+def new(**changed: Any) -> Row:
+    return vector("0" * 20, **changed)
+
+
+def test_rows_are_deleted_by_a_vector_and_the_vector_by_another(gate: Gate) -> None:
+    first = ask(gate, remove("a"), add("a", deletionVector=new(), stats=WIDE))
+    assert first.status == "committed"
+    second = ask(
+        gate,
+        remove("a", deletionVector=new()),
+        add("a", deletionVector=new(offset=99, cardinality=2), stats=WIDE),
+        read_version=3,
+    )
+    assert second.status == "committed"
+    state = gate.desk().state
+    assert state is not None
+    assert state.files["a"] == f"u{'0' * 20}@99:34:2"
+
+
+def test_a_vector_is_added_only_to_a_file_that_leaves_with_the_one_it_has(gate: Gate) -> None:
+    added = add("b", deletionVector=new(), stats=WIDE)
+    assert rule(ask(gate, remove("b"), added)) == "removed_file_not_live"
+    assert rule(ask(gate, added)) == "added_file_live"
+    twice = add("b", deletionVector=new(), stats=WIDE)
+    assert rule(ask(gate, remove("b", deletionVector=new()), twice)) == "duplicate_action"
+
+
+def test_a_file_may_lose_its_vector(gate: Gate) -> None:
+    assert ask(gate, remove("b", deletionVector=vector()), add("b")).status == "committed"
+    state = gate.desk().state
+    assert state is not None
+    assert state.files["b"] is None
+
+
+@pytest.mark.parametrize(
+    ("stats", "why"),
+    [
+        (None, "vector_without_count"),
+        ('{"numRecords":0,"tightBounds":false}', "vector_without_count"),
+        ('{"numRecords":10}', "vector_with_tight_bounds"),
+        ('{"numRecords":10,"tightBounds":true}', "vector_with_tight_bounds"),
+    ],
+)
+def test_a_vector_needs_the_count_of_rows_and_wide_bounds(
+    gate: Gate, stats: str | None, why: str
+) -> None:
+    assert rule(ask(gate, remove("a"), add("a", deletionVector=new(), stats=stats))) == why
+
+
+def test_a_repeated_file_keeps_its_vector_under_any_bounds(gate: Gate) -> None:
+    known = {"deletionVector": vector("0" * 20), "stats": '{"numRecords":10}'}
+    write(gate, 3, remove("a"), add("a", **known))
+    repeat = proposal(
+        add("a", dataChange=False, **known),
+        read_version=3,
+        operation=Operation(name="COMPUTE STATS"),
+    )
+    [outcome] = gate.ask(repeat)
+    assert outcome.status == "committed"
+
+
+def test_no_vector_is_added_to_a_table_without_the_property() -> None:
+    gate = Gate()
+    gate.ask(creating(FEATURE, metadata()), proposal(add("a")))
+    rows = (remove("a"), add("a", deletionVector=new(), stats=WIDE))
+    assert rule(ask(gate, *rows, read_version=1)) == "vectors_not_allowed"
 
 
 def test_whoever_begins_anew_remembers_the_vectors(gate: Gate) -> None:
@@ -141,6 +207,6 @@ def test_a_property_whose_feature_the_protocol_does_not_list_is_refused() -> Non
     gate = Gate()
     plain = creating(protocol(), metadata(enableDeletionVectors="true"))
     [refused] = gate.ask(plain)
-    assert rule(refused) == "not_supported"
+    assert rule(refused) == "feature_not_listed"
     [created] = gate.ask(creating(FEATURE, metadata(enableDeletionVectors="true")))
     assert created.status == "committed"

@@ -7,7 +7,7 @@ from tidegate.committer.candidate import Candidate
 from tidegate.committer.grouping import SHARING, Group, fits, nature
 from tidegate.committer.intake import read_record
 from tidegate.committer.policy import Policy
-from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.proposal import Operation, Proposal
 
 CDC: Row = {"cdc": {"path": "c", "partitionValues": {}, "size": 1, "dataChange": False}}
 
@@ -31,6 +31,7 @@ def domain(name: str) -> Row:
 
 APPEND, OTHER_APPEND = proposal(add("a")), proposal(add("b"))
 DELETE, REWRITE = proposal(remove("x")), proposal(remove("y"), add("z"))
+BACKFILL = proposal(add("t", dataChange=False), operation=Operation(name="ROW TRACKING BACKFILL"))
 COMPACTION = proposal(remove("u", dataChange=False), add("v", dataChange=False))
 
 
@@ -90,6 +91,10 @@ def test_what_goes_together(first: Proposal, second: Proposal) -> None:
         (proposal(remove("x"), CDC), REWRITE),
         (REWRITE, proposal(remove("x"), CDC)),
         (APPEND, proposal(add("b"), add("c", dataChange=False))),
+        (BACKFILL, COMPACTION),
+        (COMPACTION, BACKFILL),
+        (BACKFILL, proposal()),
+        (proposal(), BACKFILL),
     ],
 )
 def test_what_does_not(first: Proposal, second: Proposal) -> None:

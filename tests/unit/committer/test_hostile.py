@@ -87,6 +87,12 @@ def with_metadata(**fields: Any) -> Row:
     return {"metaData": {**metadata()["metaData"], **fields}}
 
 
+def with_vector(**fields: Any) -> Row:
+    """Return an add with a deletion vector in a file of the table, some fields of it replaced."""
+    vector = {"storageType": "u", "pathOrInlineDv": "0" * 20, "sizeInBytes": 34, "offset": 1}
+    return add("a", deletionVector={**vector, "cardinality": 1, **fields})
+
+
 MALFORMED_ACTIONS: tuple[tuple[str, Row], ...] = (
     ("malformed", {}),
     ("malformed", {"add": None}),
@@ -133,25 +139,29 @@ MALFORMED_ACTIONS: tuple[tuple[str, Row], ...] = (
     ("malformed", changed("txn", version=-1)),
     ("not_supported", changed("txn", appId="tidegate/t/0")),
     ("too_large", changed("txn", appId="a" * 2_000)),
-    ("not_supported", changed("domainMetadata", domain="delta.rowTracking")),
+    ("reserved_domain", changed("domainMetadata", domain="delta.rowTracking")),
+    ("reserved_domain", changed("domainMetadata", domain="delta.mine")),
+    ("domains_not_supported", changed("domainMetadata", domain="mine")),
+    ("domains_not_supported", changed("domainMetadata", domain="delta.clustering")),
     ("too_large", changed("domainMetadata", domain="d" * 2_000)),
     ("not_supported", builders.info()),
     ("not_supported", {"checkpointMetadata": {"version": 1}}),
     ("not_supported", {"sidecar": {"path": "x"}}),
     ("not_supported", {"unheardOf": {}}),
     ("not_supported", {"Add": add("a")["add"]}),
-    (
-        "not_supported",
-        add(
-            "a",
-            deletionVector={
-                "storageType": "i",
-                "pathOrInlineDv": "",
-                "sizeInBytes": 1,
-                "cardinality": 1,
-            },
-        ),
-    ),
+    ("malformed", with_vector(storageType="i", pathOrInlineDv="")),
+    ("malformed", with_vector(storageType="i", pathOrInlineDv="no z85 at all")),
+    ("malformed", with_vector(pathOrInlineDv="too short")),
+    ("malformed", with_vector(pathOrInlineDv="../" + "0" * 20)),
+    ("malformed", with_vector(cardinality=-1)),
+    ("malformed", with_vector(sizeInBytes=-1)),
+    ("malformed", with_vector(offset=-1)),
+    ("bad_path", with_vector(storageType="p", pathOrInlineDv="file:///elsewhere")),
+    ("bad_path", with_vector(storageType="x")),
+    ("vectors_not_allowed", with_vector()),
+    ("malformed", add("a", baseRowId=-1)),
+    ("malformed", add("a", baseRowId="1")),
+    ("malformed", add("a", defaultRowCommitVersion=2**63)),
     ("partition_values", add("a", partitionValues={"p": "1"})),
     ("partition_values", add("a", partitionValues={"p": "1" * 2_000})),
     ("bad_metadata", with_metadata(id="another")),
@@ -169,12 +179,13 @@ MALFORMED_ACTIONS: tuple[tuple[str, Row], ...] = (
     ("bad_metadata", with_metadata(format={"provider": "orc", "options": {}})),
     ("bad_metadata", metadata(appendOnly="perhaps")),
     ("bad_metadata", metadata(checkpointInterval="0")),
-    ("not_supported", metadata(enableDeletionVectors="true")),
+    ("feature_not_listed", metadata(enableDeletionVectors="true")),
     ("malformed", with_metadata(partitionColumns="x")),
     ("malformed", with_metadata(configuration={"a": 1})),
     ("bad_protocol", protocol(1, 1)),
-    ("not_supported", protocol(3, 7, readerFeatures=["unheardOf"], writerFeatures=["unheardOf"])),
-    ("not_supported", protocol(9, 9)),
+    ("unknown_feature", protocol(3, 7, readerFeatures=["unheardOf"], writerFeatures=["unheardOf"])),
+    ("unknown_feature", protocol(9, 9)),
+    ("not_supported", protocol(1, 7, writerFeatures=["appendOnly", "collations", "invariants"])),
     ("malformed", {"protocol": {"minReaderVersion": "3", "minWriterVersion": 7}}),
     ("removed_file_not_live", remove("nowhere")),
     ("added_file_live", add("old")),
@@ -193,6 +204,13 @@ PAIRS: tuple[tuple[str, tuple[Row, Row]], ...] = (
     ("duplicate_action", (changed("domainMetadata"), changed("domainMetadata"))),
 )
 
+
+def vector(kind: str, place: str = "0" * 20, size: int = 40) -> Row:
+    """Return a descriptor of one row."""
+    told = {"storageType": kind, "pathOrInlineDv": place, "sizeInBytes": size, "cardinality": 1}
+    return told if kind == "i" else {**told, "offset": 1}
+
+
 FIELDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("other_table", {"table_id": "another"}),
     ("other_table", {"table_id": None}),
@@ -200,7 +218,20 @@ FIELDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("deadline_passed", {"deadline_ms": builders.NOW_MS - 1}),
     ("files_too_old", {"files_since_ms": builders.NOW_MS - 7 * 86_400_000}),
     ("isolation_not_allowed", {"isolation": "SnapshotIsolation"}),
-    ("not_supported", {"dv_intents": [{"path": "a"}]}),
+    ("bad_path", {"dv_intents": [builders.rows_of("../old", [1])]}),
+    ("duplicate_action", {"dv_intents": [builders.rows_of("a", [1])]}),
+    ("duplicate_action", {"dv_intents": [builders.rows_of(path, [1]) for path in ("b", "%62")]}),
+    ("malformed", {"dv_intents": [builders.rows_of("old", [])]}),
+    ("malformed", {"dv_intents": [builders.rows_of("old", [1], num_records=0)]}),
+    ("malformed", {"dv_intents": [builders.rows_of("old", [1], rows={})]}),
+    ("malformed", {"dv_intents": [builders.rows_of("old", [1], rows=vector("i", "z" * 7))]}),
+    ("malformed", {"dv_intents": [builders.rows_of("old", [1], rows=vector("i", "0" * 60))]}),
+    ("malformed", {"dv_intents": [builders.rows_of("old", [1], rows=vector("u", "short"))]}),
+    ("malformed", {"dv_intents": [builders.rows_of("old", [1], rows=vector("p", "s3://x/y"))]}),
+    ("malformed", {"dv_intents": [builders.rows_of("old", [1], rows=vector("u", size=-1))]}),
+    ("too_large", {"dv_intents": [builders.rows_of("old", [1], rows=vector("u", size=2**30))]}),
+    ("rows_out_of_range", {"dv_intents": [builders.rows_of("old", [10])]}),
+    ("vector_unreadable", {"dv_intents": [builders.rows_of("old", [1], rows=vector("u"))]}),
     ("too_large", {"operation": {"name": "W" * 200}}),
     ("too_large", {"app_txn": {"app_id": "a" * 2_000, "version": 1}}),
     ("duplicate_action", {"app_txn": {"app_id": "tidegate/t/0", "version": 1}}),

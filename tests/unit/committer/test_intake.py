@@ -1,10 +1,13 @@
 import json
 
-from tests.builders import add, proposal, value_of
+import pytest
+
+from tests.builders import Row, add, proposal, rows_of, value_of
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.intake import Letter, needs_claim, read_record, with_claim
 from tidegate.committer.policy import Policy
 from tidegate.delta.commit import sha256
+from tidegate.delta.files.bitmap import of_rows
 from tidegate.pipeline.proposal import ClaimCheck
 
 
@@ -36,6 +39,40 @@ def test_fields_of_a_newer_release_do_no_harm() -> None:
     candidate = read_record(json.dumps(body).encode(), 0, Policy())
     assert isinstance(candidate, Candidate)
     assert candidate.flaw is None
+
+
+def claimed(*rows: Row) -> Candidate:
+    content = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    one = proposal()
+    path = f"_tidegate/proposals/{one.proposal_id}.ndjson"
+    claim = ClaimCheck(path=path, size=len(content), sha256=sha256(content))
+    candidate = read_record(value_of(one.model_copy(update={"claim_check": claim})), 0, Policy())
+    assert isinstance(candidate, Candidate)
+    return with_claim(candidate, content, Policy())
+
+
+def test_a_claim_check_brings_row_intents_too() -> None:
+    intent = rows_of("b", [1, 2])
+    redeemed = claimed(add("a"), {"dv_intent": intent.model_dump(mode="json")})
+    assert redeemed.flaw is None
+    assert [one.path for one in redeemed.intents] == ["b"]
+    assert redeemed.intents[0].inline == of_rows([1, 2])
+    assert not redeemed.is_blind_append
+
+
+@pytest.mark.parametrize(
+    ("rule", "row"),
+    [
+        ("malformed", {"dv_intent": {"path": "b"}}),
+        ("malformed", {"dv_intent": None}),
+        ("bad_path", {"dv_intent": rows_of("../b", [1]).model_dump(mode="json")}),
+        ("duplicate_action", {"dv_intent": rows_of("a", [1]).model_dump(mode="json")}),
+    ],
+)
+def test_a_wrong_row_intent_of_a_claim_check_is_a_flaw(rule: str, row: Row) -> None:
+    flaw = claimed(add("a"), row).flaw
+    assert flaw is not None
+    assert flaw.rule == rule
 
 
 def test_a_claim_check_is_redeemed_once() -> None:

@@ -13,13 +13,18 @@ from tidegate.committer.conflicts import RULES_VERSION
 from tidegate.committer.judge import judge
 from tidegate.delta.errors import UnsupportedFeature
 
-DIGESTS = {1: "d83f4686be56150e", 2: "f1368923cd4a34e3"}
+DIGESTS = {
+    1: "d83f4686be56150e",
+    2: "f1368923cd4a34e3",
+    3: "d368d8c7ece675fe",
+    4: "5b7484586067c4a7",
+}
 """Rules version -> digest of all verdicts: who changes a verdict raises the version.
 
 A refusal that names a feature more exactly is the same verdict under another digest.
 """
 
-DECIDED_MIN = 318
+DECIDED_MIN = 511
 Case = dict[str, Any]
 
 

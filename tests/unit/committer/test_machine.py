@@ -83,8 +83,14 @@ def test_a_batch_is_cut_where_the_next_needs_another_entry() -> None:
 
 def test_on_an_unpartitioned_table_an_append_before_a_delete_rules_it_out() -> None:
     state = table(creation(), [add("old")])
-    decided = planned(state, proposal(add("a")), delete("old", read_version=1))
+    reads = ReadSet(files=("old",), predicates=({"op": "true"},))
+    decided = planned(state, proposal(add("a")), delete("old", read_version=1, reads=reads))
     assert rules(decided) == ["committed", "concurrent_append"]
+
+
+def test_an_append_does_not_rule_out_who_read_files_by_their_paths_alone() -> None:
+    state = table(creation(), [add("old")], [info(), add("a")])
+    assert rules(planned(state, delete("old", read_version=1))) == ["committed"]
 
 
 def test_the_id_is_found_before_any_conflict() -> None:

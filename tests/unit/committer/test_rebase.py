@@ -32,7 +32,10 @@ def info(one: Encoded) -> dict[str, Any]:
 
 
 def test_what_we_remember_of_our_entry_is_what_others_read_from_it() -> None:
-    state = table(creation(), [add("old")])
+    names = ["domainMetadata"]
+    state = table(
+        [builders.protocol(1, 7, writerFeatures=names), builders.metadata()], [add("old")]
+    )
     domain = {"domainMetadata": {"domain": "d", "configuration": "x", "removed": False}}
     one = encoded(
         state,

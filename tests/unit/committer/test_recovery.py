@@ -13,14 +13,17 @@ from tests.builders import (
     info,
     metadata,
     proposal,
+    protocol,
     remove,
     table_in_memory,
     to_bytes,
 )
+from tests.unit.committer.test_machine import considered
 from tidegate.committer import recovery
 from tidegate.committer.state import TableState
 from tidegate.delta.errors import BrokenLog, UnsupportedFeature
 from tidegate.delta.names import Version, commit_name, in_log
+from tidegate.pipeline.proposal import Operation
 from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.open_table import open_snapshot
@@ -133,3 +136,135 @@ def test_a_table_that_we_cannot_write_is_refused() -> None:
     store = log([metadata(enableChangeDataFeed="true")])
     with pytest.raises(UnsupportedFeature, match="changeDataFeed"):
         recovery.load(store, TABLE, 10)
+
+
+def tracked_log(*commits: list[Row]) -> MemoryStore:
+    names = ["domainMetadata", "rowTracking"]
+    listed = protocol(1, 7, writerFeatures=names)
+    return table_in_memory([info(), listed, metadata()], *commits)
+
+
+def mark(value: int) -> Row:
+    text = f'{{"rowIdHighWaterMark":{value}}}'
+    body = {"domain": "delta.rowTracking", "configuration": text, "removed": False}
+    return {"domainMetadata": body}
+
+
+def with_id(path: str, base_row_id: int) -> Row:
+    return add(path, baseRowId=base_row_id, defaultRowCommitVersion=1)
+
+
+def test_the_mark_of_a_version_is_the_last_that_was_set() -> None:
+    store = tracked_log(
+        [info(), with_id("a", 0), mark(9)], [info(), remove("a")], [info(), add("b"), mark(19)]
+    )
+    loaded = recovery.reach_back(store, recovery.load(store, TABLE, 10), 0)
+    assert [loaded.row_mark_at(version) for version in range(4)] == [None, 9, 9, 19]
+    whole, _ = recovery.refresh(store, TableState(TABLE, store.root, 10))
+    assert [whole.row_mark_at(version) for version in range(4)] == [-1, 9, 9, 19]
+
+
+def test_the_mark_before_the_window_is_kept_while_versions_leave_it() -> None:
+    store = tracked_log(
+        [info(), with_id("a", 0), mark(9)], [info(), remove("a")], [info(), remove("z")]
+    )
+    state, _ = recovery.refresh(store, TableState(TABLE, store.root, 1))
+    assert state.window_start == 3
+    assert [state.row_mark_at(version) for version in (2, 3)] == [9, 9]
+
+
+def test_a_mark_that_is_not_known_is_read_where_somebody_brings_ids() -> None:
+    store = tracked_log([info(), with_id("a", 0), mark(9)], [info(), with_id("b", 10), mark(19)])
+    state = recovery.load(store, TABLE, 10)
+    assert (state.window_start, state.row_mark_at(1)) == (2, None)
+    plain = considered(proposal(add("c"), read_version=1))
+    assert recovery.complete(store, state, [plain]) is state
+    moved = considered(proposal(with_id("c", 0), read_version=1))
+    assert recovery.complete(store, state, [moved]).row_mark_at(1) == 9
+
+
+def test_commits_are_read_again_for_who_repeats_their_files() -> None:
+    given = add("a", dataChange=False, baseRowId=0, defaultRowCommitVersion=2)
+    store = tracked_log(
+        [info(), add("a")], [info("ROW TRACKING BACKFILL"), given, mark(9)], [info(), add("b")]
+    )
+    state = recovery.reach_back(store, recovery.load(store, TABLE, 10), 0)
+    change = considered(proposal(remove("a"), read_version=1))
+    full = recovery.complete(store, state, [change])
+    assert [full.entries[at].adds is not None for at in (1, 2, 3)] == [False, True, False]
+    assert recovery.complete(store, state, [considered(proposal(add("z")))]) is state
+    del store.files[in_log(commit_name(2))]
+    assert recovery.complete(store, state, [change]).oldest == 3
+
+
+def test_a_file_is_asked_when_it_was_written() -> None:
+    store = log([add("a")])
+    assert recovery.written_ms(store, 1) == next(
+        file.modified_ms for file in store.list_from("_delta_log", commit_name(1))
+    )
+    with pytest.raises(BrokenLog, match="is gone"):
+        recovery.written_ms(store, 7)
+
+
+def test_a_change_follows_a_backfill_through_the_whole_gate() -> None:
+    gate = Gate()
+    names = ["domainMetadata", "rowTracking"]
+    gate.ask(
+        proposal(
+            protocol(1, 7, writerFeatures=["domainMetadata"]),
+            metadata(),
+            read_version=-1,
+            operation=Operation(name="CREATE TABLE"),
+        ),
+        proposal(add("a"), add("b")),
+    )
+    listed = proposal(protocol(1, 7, writerFeatures=names), read_version=1)
+    backfill = proposal(
+        add("a", dataChange=False),
+        add("b", dataChange=False),
+        read_version=2,
+        operation=Operation(name="ROW TRACKING BACKFILL"),
+    )
+    told = [*gate.ask(listed), *gate.ask(backfill)]
+    assert [one.status for one in told] == ["committed"] * 2
+    [deleted] = gate.ask(proposal(remove("a"), add("c"), read_version=1))
+    assert deleted.version == 4
+    rows = gate.entries()[4]
+    [gone] = [row["remove"] for row in rows if "remove" in row]
+    [come] = [row["add"] for row in rows if "add" in row]
+    assert (gone["baseRowId"], gone["defaultRowCommitVersion"]) == (0, 3)
+    assert (come["baseRowId"], come["defaultRowCommitVersion"]) == (20, 4)
+
+
+def test_timestamps_begin_after_the_time_of_the_file_before_them() -> None:
+    gate = Gate()
+    listed = protocol(1, 7, writerFeatures=["inCommitTimestamp"])
+    rows = (listed, metadata())
+    gate.ask(proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE")))
+    store = gate.stores["memory://tables/t"]
+    assert isinstance(store, MemoryStore)
+    written_ms = gate.clock.now_ms() + 3_600_000
+    store.modified[in_log(commit_name(0))] = written_ms
+    [begun] = gate.ask(proposal(metadata(enableInCommitTimestamps="true")))
+    assert begun.in_commit_timestamp == written_ms + 1
+    [about] = [row["metaData"] for row in gate.entries()[1] if "metaData" in row]
+    recorded = about["configuration"]["delta.inCommitTimestampEnablementTimestamp"]
+    assert recorded == str(written_ms + 1)
+    [next_one] = gate.ask(proposal(add("a"), read_version=1))
+    assert next_one.in_commit_timestamp == written_ms + 2
+
+
+def test_a_winner_with_a_feature_that_we_do_not_write_halts_its_table() -> None:
+    gate = Gate()
+    gate.ask(create(), proposal(add("a")))
+    store = gate.stores["memory://tables/t"]
+    assert isinstance(store, MemoryStore)
+    features = ["appendOnly", "invariants", "collations"]
+    foreign = [info("UPGRADE PROTOCOL"), protocol(1, 7, writerFeatures=features)]
+    store.files[in_log(commit_name(2))] = to_bytes(foreign)
+    [told] = gate.ask(proposal(add("b"), read_version=1))
+    assert told.status == "denied"
+    assert told.rejection is not None
+    assert told.rejection.rule == "table_halted"
+    assert "collations" in told.rejection.reason
+    assert store.read(in_log(commit_name(3))) is None

@@ -57,3 +57,20 @@ def test_many_paths_are_what_each_is_alone() -> None:
     paths = ["plain", "a%20b", "x//y", "s3://b/a%20b", "./z", "p=.", "../up", "a%FFb", "ü"]
     table = pa.chunked_array([paths[:4], paths[4:]], pa.string())
     assert canonical_paths(table).to_pylist() == [canonical_path(path) for path in paths]
+
+
+ODD = ["a%20b", "x//y", "s3://b/c", "x:/y", "/abs", "./z", "../up", ".", "..", "a/./b", "a/..", ""]
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_one_odd_path_among_plain_ones_is_found(odd: str, start: int) -> None:
+    paths = ["%", "plain", odd, "p=1/a.parquet", "z"][start:]
+    column = pa.chunked_array([["%", "plain", odd, "p=1/a.parquet", "z"]], pa.string())
+    found = canonical_paths(column.slice(start)).to_pylist()
+    assert found == [canonical_path(path) for path in paths]
+
+
+def test_plain_paths_are_handed_back_as_they_are() -> None:
+    column = pa.chunked_array([["p=1/a.parquet", "b-0.c"], []], pa.string())
+    assert canonical_paths(column) is column

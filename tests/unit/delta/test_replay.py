@@ -143,8 +143,30 @@ def test_unknown_actions_and_null_actions_say_nothing() -> None:
     assert read.files.num_rows == read.tombstones.num_rows == 0
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"add": 1}', b'{"add": {}}', b'{"txn": {}}'])
+TORN = [
+    b"{",
+    b"[]",
+    b'{"add": 1}',
+    b'{"add": {}}',
+    b'{"txn": {}}',
+    b'{"x": 1}{"x": 1}',
+    b'{"x": 1},{"x": 1}',
+    b'{"x": 1},0,{"x": 1}',
+    b'{"x": [1\n2]}',
+    b'{"x": 1},{"y": [1\n2]}',
+    b'{"x": \n1}',
+    b'{"x": 1}\n0\n{"x": 1}',
+    b'{"x": 1}],[{"x": 1}',
+]
+
+
+@pytest.mark.parametrize("content", TORN)
 def test_a_torn_part_is_refused(content: bytes) -> None:
     with pytest.raises(BrokenLog) as caught:
         read_part("here", content)
     assert caught.value.error_class == "CorruptCommit"
+
+
+def test_lines_may_be_empty_and_end_as_they_like() -> None:
+    said = read_part("here", b'\r\n {"txn":{"appId":"a","version":1}} \r\n\n\t\n{"x":1}\r\n')
+    assert [txn.app_id for txn in said.txns] == ["a"]

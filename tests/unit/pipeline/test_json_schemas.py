@@ -12,6 +12,7 @@ from tidegate.pipeline.message import Message
 from tidegate.pipeline.outcome import Outcome, Rejection
 from tidegate.pipeline.proposal import AppTxn, Proposal
 from tidegate.pipeline.published import CommitRecord, TableRecord
+from tidegate.pipeline.ratification import Ratification
 from tidegate.pipeline.read_set import ReadSet
 
 SHIPPED = files("tidegate.pipeline").joinpath(FOLDER)
@@ -44,6 +45,9 @@ MESSAGES: list[Message] = [
     ),
     TableRecord(
         table=TABLE, table_root="file:///t", name="t", proposals_topic="p", topic_partition=0
+    ),
+    Ratification(
+        table_root="file:///t", version=8, staged=f"{8:020d}.{UUID(int=3)}.json", sha256=SHA256
     ),
 ]
 

@@ -5,9 +5,12 @@ from uuid import UUID
 
 from tidegate.delta.actions import Add, Metadata, Protocol, from_row
 from tidegate.delta.commit import sha256
+from tidegate.delta.files.bitmap import of_rows
+from tidegate.delta.files.deletion_vectors import frame_of, framed_rows, inline
 from tidegate.pipeline.codec import decode, encode
 from tidegate.pipeline.proposal import AppTxn, Proposal
 from tidegate.pipeline.read_set import Predicate
+from tidegate.pipeline.row_intent import RowIntent
 from tidegate.producers import draft
 from tidegate.producers.draft import Deletion, Stamp, StreamBatch, Target
 
@@ -49,6 +52,52 @@ def test_a_micro_batch_says_which_stream_it_is_of() -> None:
     assert proposal.operation.name == "STREAMING UPDATE"
     assert proposal.operation.parameters["epochId"] == "3"
     assert proposal.app_txn == AppTxn(app_id="q", version=3)
+
+
+def marked(*files: tuple[Add, list[int]]) -> Deletion:
+    told = [(one, of_rows(rows)) for one, rows in files]
+    paths = [one.path for one, _ in files]
+    return Deletion("k = 1", {"op": "true"}, paths, (), (), {"numDeletedRows": 3}, told)
+
+
+def test_rows_that_leave_are_proposed_apart_from_their_files() -> None:
+    gone = inline(of_rows([0]))
+    deletion = marked((add("a"), [1]), (add("b").with_(deletion_vector=gone), [2]))
+    vectors, content = draft.vectors_of(deletion, UUID(int=9))
+    assert content is None
+    proposal = draft.delete(TARGET, STAMP, deletion, vectors)
+    assert proposal.actions == ()
+    assert proposal.reads is not None
+    assert proposal.reads.delete_insensitive
+    assert [(one.path, one.base, one.num_records) for one in proposal.dv_intents] == [
+        ("a", None, 3),
+        ("b", gone.unique_id, 3),
+    ]
+    assert decode(Proposal, encode(proposal)) == proposal
+
+
+def test_many_rows_go_to_a_file_of_vectors() -> None:
+    many = list(range(0, 4_000, 2))
+    deletion = marked((add("a", 9_000), many), (add("b"), [1]), (add("c", 9_000), many))
+    vectors, written = draft.vectors_of(deletion, UUID(int=9))
+    assert written is not None
+    path, content = written
+    assert path == f"deletion_vector_{UUID(int=9)}.bin"
+    assert [one.storage_type for one in vectors] == ["u", "i", "u"]
+    for one in (vectors[0], vectors[2]):
+        frame = content[slice(frame_of(one).start, frame_of(one).stop)]
+        assert framed_rows(one, frame) == of_rows(many)
+
+
+def test_row_intents_go_into_the_claim_check_with_the_actions() -> None:
+    deletion = marked(*((add(f"{'a' * 90}{place}"), [1]) for place in range(3_000)))
+    vectors, _ = draft.vectors_of(deletion, UUID(int=9))
+    proposal = draft.delete(TARGET, STAMP, deletion, vectors)
+    sent, content = draft.with_claim_check(proposal)
+    assert content is not None
+    assert sent.dv_intents == ()
+    told = [json.loads(line)["dv_intent"] for line in content.splitlines()]
+    assert [RowIntent.model_validate(one) for one in told] == list(proposal.dv_intents)
 
 
 def test_an_overwrite_read_all_and_removes_all() -> None:

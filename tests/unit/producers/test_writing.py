@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.unit.producers.gate import Gate, ManualClock, committed, rejected
-from tidegate.delta.actions import Add, Metadata
+from tidegate.delta.actions import Add, DeletionVector, Metadata
 from tidegate.delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate.delta.files.deletion_vectors import inline_rows
 from tidegate.delta.schema.types import LONG, STRING, DataType, StructField, StructType
 from tidegate.pipeline.codec import decode
 from tidegate.pipeline.outcome import Outcome, Rejection
@@ -112,7 +113,8 @@ class Line:
         rewriter = Rewriter(
             self.yes.store, rewriting.metadata, rewriting.predicate, self.client.clock, 0
         )
-        return [rewriter.rewrite(file) for file in files]
+        handle = rewriter.mark if rewriting.by == "vectors" else rewriter.rewrite
+        return [handle(file) for file in files]
 
     def last(self) -> Proposal:
         return decode(Proposal, self.gate.sent[-1][1])
@@ -268,6 +270,26 @@ def test_a_delete_rewrites_only_files_with_matching_rows_and_reads_only_candidat
         "numCopiedRows": "1",
     }
     assert [row["k"] for row in line.rows()] == [3, 5, 6, 10, 20]
+
+
+def test_a_delete_proposes_rows_where_the_table_takes_vectors(line: Line) -> None:
+    options = line.options()
+    made = creation(line.client, FRAME, (), options, {"delta.enableDeletionVectors": "true"})
+    commit(line.client, creating(made, options.place), (), Saying.of(options))
+    line.write(rows(1, 2, 3))
+    line.write(rows(4))
+    before = {path for path in line.root.iterdir() if path.is_file()}
+    line.delete("k >= 2 AND k <= 3")
+    sent = line.last()
+    assert sent.actions == ()
+    [intent] = sent.dv_intents
+    assert list(inline_rows(DeletionVector.model_validate(intent.rows))) == [1, 2]
+    assert (intent.num_records, intent.base, intent.op) == (3, None, "delete")
+    assert sent.reads is not None
+    assert sent.reads.delete_insensitive
+    assert sent.reads.files == (intent.path,)
+    assert sent.operation.metrics["numDeletedRows"] == "2"
+    assert {path for path in line.root.iterdir() if path.is_file()} == before
 
 
 def test_a_delete_of_whole_partitions_opens_no_file(line: Line) -> None:

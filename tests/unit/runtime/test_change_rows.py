@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.delta.errors import BrokenLog, InvalidRequest, TidegateError, UnsupportedFeature
 from tidegate.delta.names import commit_name, in_log
-from tidegate.runtime.change_rows import read_changes
+from tidegate.runtime.change_rows import read_changes, stream_changes
 from tidegate.runtime.memory import MemoryStore
 
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -130,6 +130,25 @@ def test_a_commits_own_timestamp_goes_before_its_files(table: Table) -> None:
 
 def test_an_end_past_the_newest_version_is_the_newest(table: Table) -> None:
     assert told(read_changes(table.store, 3, 99)) == [(2, "delete", 3)]
+
+
+def test_a_stream_of_changes_reads_a_file_when_its_batch_is_asked_for(table: Table) -> None:
+    shape, batches = stream_changes(table.store, 0)
+    whole = read_changes(table.store, 0)
+    first = next(batches)
+
+    for path in [path for path in table.store.files if not path.startswith("_delta_log")]:
+        del table.store.files[path]
+
+    assert shape == whole.schema
+    assert first.to_pylist() == whole.slice(0, first.num_rows).to_pylist()
+    with pytest.raises(BrokenLog):
+        list(batches)
+
+
+def test_a_stream_of_changes_judges_its_range_at_once(table: Table) -> None:
+    with pytest.raises(InvalidRequest):
+        stream_changes(table.store, 99)
 
 
 def test_ranges_that_make_no_sense_are_refused(table: Table) -> None:

@@ -8,10 +8,12 @@ import pytest
 
 from tidegate.delta.errors import Misconfigured
 from tidegate.delta.features.page import features_page
-from tidegate.runtime import cli, cli_found, cli_service, cli_settings
+from tidegate.runtime import cli, cli_found, cli_service, cli_settings, cli_store
 from tidegate.runtime.cli import command_for
 from tidegate.runtime.cli_service import overrides, service_app
-from tidegate.runtime.service import Running
+from tidegate.runtime.log_store import Put
+from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.service import EXIT_STOP, Running
 from tidegate.runtime.settings import HttpSettings, Section, ServiceSettings
 
 
@@ -133,6 +135,27 @@ def test_an_unknown_service_has_no_settings(capsys: pytest.CaptureFixture[str]) 
 def test_a_local_store_passes_the_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("store", "probe", str(tmp_path), "--contests", "3", "--json") == 0
     assert json.loads(capsys.readouterr().out)["passed"] is True
+
+
+class Overwriting(MemoryStore):
+    """The last one stands, and all are told they won."""
+
+    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+        self.put(path, content)
+        return Put.WON
+
+
+def test_a_store_that_fails_the_probe_is_told_with_what_it_did(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Overwriting("s3://bucket/t")
+    monkeypatch.setattr(cli_store, "open_store", lambda uri, options: store)
+    assert call("store", "probe", "s3://bucket/t", "--contests", "4") == EXIT_STOP
+    said = capsys.readouterr().out
+    assert "4 contests, 4 cut connections" in said
+    assert "both were told that they won (4 times)" in said
+    assert "no table may lie here" in said
+    assert store.files == {}
 
 
 def test_nothing_to_end_is_said_and_is_no_error(

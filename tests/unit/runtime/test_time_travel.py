@@ -1,13 +1,20 @@
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tidegate.delta.errors import BrokenLog, InvalidRequest
 from tidegate.delta.names import commit_name, in_log
+from tidegate.runtime.log_store import FileStat
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.open_table import open_snapshot
-from tidegate.runtime.time_travel import commit_timestamps, find_version, own_timestamp
+from tidegate.runtime.time_travel import (
+    commit_timestamps,
+    find_version,
+    own_timestamp,
+    versions_between,
+)
 
 SCHEMA = '{"type":"struct","fields":[]}'
 
@@ -100,3 +107,55 @@ def test_a_commit_without_the_time_it_promised_is_refused() -> None:
     put(store, 3, 1, info())
     with pytest.raises(BrokenLog, match="memory://t"):
         own_timestamp(store, 3)
+
+
+def between(store: MemoryStore, start_ms: int, end_ms: int | None = None) -> tuple[int, int | None]:
+    return versions_between(store, open_snapshot(store), start_ms, end_ms)
+
+
+@pytest.mark.parametrize(
+    ("start_ms", "end_ms", "versions"),
+    [
+        (0, None, (0, None)),
+        (10, 10, (0, 0)),
+        (11, 25, (1, 1)),
+        (20, 99, (1, 1)),
+        (21, 100, (2, 2)),
+        (99, 119, (2, 3)),
+        (101, 120, (3, 4)),
+        (120, None, (4, None)),
+    ],
+)
+def test_changes_between_two_times_are_those_of_the_versions_made_then(
+    start_ms: int, end_ms: int | None, versions: tuple[int, int | None]
+) -> None:
+    assert between(enabled_at_two(), start_ms, end_ms) == versions
+
+
+@pytest.mark.parametrize(
+    ("start_ms", "end_ms", "error"),
+    [
+        (121, None, "TimestampAfterLatest"),
+        (10, 121, "TimestampAfterLatest"),
+        (1, 9, "TimestampBeforeEarliest"),
+        (21, 99, "InvalidVersionRange"),
+        (100, 20, "InvalidVersionRange"),
+    ],
+)
+def test_times_out_of_the_range_are_refused(start_ms: int, end_ms: int | None, error: str) -> None:
+    with pytest.raises(InvalidRequest, match="memory://t") as refused:
+        between(enabled_at_two(), start_ms, end_ms)
+    assert refused.value.error_class == error
+
+
+def test_a_table_with_its_own_time_is_told_without_listing_its_log() -> None:
+    store = enabled_at_two()
+    head = open_snapshot(store)
+
+    class Unlisted(MemoryStore):
+        def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
+            raise AssertionError(f"{folder} is listed from {start!r}")
+
+    blind = Unlisted()
+    blind.files = store.files
+    assert commit_timestamps(blind, head, 2, 5) == {2: 100, 3: 110, 4: 120}

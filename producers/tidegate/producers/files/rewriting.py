@@ -1,6 +1,7 @@
-"""Copy-on-write of a delete: which rows of a file match, and the file without them.
+"""A delete in one file: which rows of it match, and the file without them, if it is to be copied.
 
-A file is read twice where some rows match: first only the columns of the condition, then all.
+To be copied a file is read twice where some rows match: first only the columns of the condition,
+then all. Where a deletion vector will do, nothing is written.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.delta.actions import Add, Metadata
+from tidegate.delta.files import bitmap, z85
+from tidegate.delta.files.bitmap import Bitmap
 from tidegate.delta.files.predicate import Predicate, columns_of, evaluate
 from tidegate.delta.schema import partitions
 from tidegate.delta.snapshot import Snapshot
@@ -20,31 +23,38 @@ from tidegate.producers.files.writer import FileWriter, actions_of
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.data_files import read_file
 from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.vector_files import live_rows, read_vector
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What became of a file that was read: so many rows leave, the others are in `adds`."""
+    """What became of a file that was read: so many rows leave, the others are in `adds`.
+
+    `marked` are the positions of the rows that leave, where the file stays.
+    """
 
     path: str
     deleted_rows: int
     copied_rows: int
     adds: tuple[Add, ...]
+    marked: Bitmap | None = None
 
     def to_json(self) -> bytes:
         """Return the bytes that travel from a task to the driver."""
         rows = [add.to_row() for add in self.adds]
-        return orjson.dumps([self.path, self.deleted_rows, self.copied_rows, rows])
+        marked = None if self.marked is None else z85.encode(bitmap.encode(self.marked))
+        return orjson.dumps([self.path, self.deleted_rows, self.copied_rows, rows, marked])
 
     @classmethod
     def from_json(cls, content: bytes) -> Self:
         """Return what a task sent."""
-        path, deleted, copied, rows = orjson.loads(content)
-        return cls(path, deleted, copied, tuple(actions_of(rows)))
+        path, deleted, copied, rows, text = orjson.loads(content)
+        marked = None if text is None else bitmap.decode(z85.decode(text))
+        return cls(path, deleted, copied, tuple(actions_of(rows)), marked)
 
 
 class Rewriter:
-    """Rewrites files of one table without the rows that match a predicate."""
+    """Finds the rows that match a predicate in files of one table, and rewrites these without."""
 
     def __init__(
         self, store: LogStore, metadata: Metadata, predicate: Predicate, clock: Clock, task: int
@@ -73,6 +83,21 @@ class Rewriter:
         for batch in self._read(file, None):
             writer.write(batch.filter(pc.invert(self._matches(batch))))
         return Rewritten(path, deleted, total - deleted, tuple(writer.finish()))
+
+    def mark(self, file: Mapping[str, Any]) -> Rewritten:
+        """Return which rows of a file, given as a row of ADD_SCHEMA, match and are not deleted yet.
+
+        Raises: BrokenLog (`DataFileMissing`, `DeletionVectorMissing`); Unavailable.
+        """
+        names = sorted(columns_of(self._predicate)) or [self._layout.schema.names[0]]
+        # Positions count every row of the file, those that its vector deletes included.
+        whole = {**file, "deletionVector": None}
+        masks = [self._matches(batch) for batch in self._read(whole, names)]
+        chunks = [chunk for mask in masks for chunk in mask.chunks]
+        matching = bitmap.of_mask(pa.chunked_array(chunks, pa.bool_()).combine_chunks())
+        gone = live_rows(self._store, file).without
+        marked = matching if gone is None else matching - read_vector(self._store, gone)
+        return Rewritten(str(file["path"]), len(marked), 0, (), marked)
 
     def _read(self, file: Mapping[str, Any], columns: list[str] | None) -> Iterator[pa.Table]:
         for batch in read_file(self._store, file, self._metadata, columns):

@@ -1,13 +1,20 @@
-"""A delete, copy-on-write: find the files, rewrite those with matching rows, propose the exchange.
+"""A delete: find the files and the matching rows in them, and propose that these rows leave.
 
-Its read set is exact: the predicate, and the files that were read or removed because of it.
+On a table that takes deletion vectors the rows themselves are proposed, and what others delete from
+the same files meanwhile makes no difference. Elsewhere files with matching rows are rewritten, and
+the exchange is proposed. The read set is exact: the predicate, and the files that were looked at.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.delta.actions import Add, Metadata
+from tidegate.delta.features.arithmetic import writer_features
+from tidegate.delta.features.properties import deletion_vectors_enabled
 from tidegate.delta.files.columns import rows_to_adds
 from tidegate.delta.files.predicate import Predicate, columns_of, prune
 from tidegate.delta.snapshot import Snapshot
@@ -32,11 +39,12 @@ from tidegate.runtime.open_table import open_snapshot
 
 @dataclass(frozen=True)
 class Rewriting:
-    """What a task needs to rewrite files of a table."""
+    """What a task needs to rewrite files of a table, or to find the rows that vectors delete."""
 
     place: Place
     metadata: Metadata
     predicate: Predicate
+    by: Literal["copies", "vectors"] = "copies"
 
     @property
     def layout(self) -> Layout:
@@ -64,13 +72,16 @@ def delete(
     check_may_remove(snapshot, place.root)
     rewriting = Rewriting(place, snapshot.metadata, predicate)
     deletion = _deletion(snapshot, rewriting, condition, runner)
-    if not deletion.removed:
+    if not (deletion.removed or deletion.marked):
         return None
     target = draft.Target(
         record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
     )
     stamp = stamp_for(client, saying, began_ms)
-    proposal = draft.delete(target, stamp, deletion)
+    vectors, content = draft.vectors_of(deletion, client.new_id())
+    if content is not None:
+        store.put(*content)
+    proposal = draft.delete(target, stamp, deletion, vectors)
     return propose(client, store, proposal, saying.timeout_s)
 
 
@@ -81,10 +92,14 @@ def _deletion(
     if columns_of(predicate) <= set(layout.partition_columns):
         return _by_file(snapshot, rewriting, condition)
     candidates = prune(predicate, snapshot.files, snapshot.metadata)
-    rewritten = runner(rewriting, list(rows_of(candidates))) if candidates.num_rows else ()
-    touched = {one.path: one for one in rewritten if one.deleted_rows}
-    live = rows_to_adds(candidates)
-    removed = [add for add in live if add.path in touched]
+    live = {add.path: add for add in rows_to_adds(candidates)}
+    touched = {
+        one.path: one for one in _found(rewriting, candidates, snapshot, runner) if one.deleted_rows
+    }
+    marked = {
+        path: (live[path], one.marked) for path, one in touched.items() if one.marked is not None
+    }
+    removed = [add for path, add in live.items() if path in touched and path not in marked]
     added = [add for one in touched.values() for add in one.adds]
     metrics = {
         "numRemovedFiles": len(removed),
@@ -92,7 +107,33 @@ def _deletion(
         "numDeletedRows": sum(one.deleted_rows for one in touched.values()),
         "numCopiedRows": sum(one.copied_rows for one in touched.values()),
     }
-    return draft.Deletion(condition, predicate, [add.path for add in live], removed, added, metrics)
+    if marked:
+        updated = sum(1 for add, _ in marked.values() if add.deletion_vector)
+        metrics["numDeletionVectorsAdded"] = len(marked) - updated
+        metrics["numDeletionVectorsUpdated"] = updated
+    return draft.Deletion(
+        condition, predicate, list(live), removed, added, metrics, list(marked.values())
+    )
+
+
+def _found(
+    rewriting: Rewriting, candidates: pa.Table, snapshot: Snapshot, runner: Runner
+) -> Iterator[Rewritten]:
+    """Yield what becomes of each file; a vector needs to know how many rows its file has."""
+    counted = pa.array([draft.row_count(one) is not None for one in rows_to_adds(candidates)])
+    if not takes_vectors(snapshot):
+        counted = pa.array([False] * candidates.num_rows, pa.bool_())
+    marking, copying = candidates.filter(counted), candidates.filter(pc.invert(counted))
+    if marking.num_rows:
+        yield from runner(replace(rewriting, by="vectors"), list(rows_of(marking)))
+    if copying.num_rows:
+        yield from runner(rewriting, list(rows_of(copying)))
+
+
+def takes_vectors(snapshot: Snapshot) -> bool:
+    """Return whether rows of the table may be deleted by deletion vectors."""
+    listed = "deletionVectors" in writer_features(snapshot.protocol)
+    return listed and deletion_vectors_enabled(snapshot.metadata)
 
 
 def _by_file(snapshot: Snapshot, rewriting: Rewriting, condition: str) -> draft.Deletion:

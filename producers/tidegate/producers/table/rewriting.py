@@ -50,5 +50,6 @@ def _rewrite(
 ) -> Iterator[Rewritten]:
     store = store_for(rewriting.place)
     rewriter = Rewriter(store, rewriting.metadata, rewriting.predicate, clock(), task)
+    handle = rewriter.mark if rewriting.by == "vectors" else rewriter.rewrite
     for file in files:
-        yield rewriter.rewrite(file)
+        yield handle(file)

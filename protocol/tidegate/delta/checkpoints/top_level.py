@@ -11,9 +11,10 @@ from tidegate.delta.actions import CheckpointMetadata, Sidecar
 from tidegate.delta.errors import BrokenLog
 from tidegate.delta.files.columns import ADD_SCHEMA
 from tidegate.delta.files.stated import PARSED
+from tidegate.delta.lines import read_bodies
 from tidegate.delta.names import Kind, LogFile, in_sidecars
 from tidegate.delta.paths import decode_path
-from tidegate.delta.replay import LogPart, part_of, read_bodies
+from tidegate.delta.replay import LogPart, part_of
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tidegate.delta.files import containers
 from tidegate.delta.files.containers import BLOCK, NO_BITS, Container, Kind
 
@@ -50,25 +53,42 @@ class Bitmap:
         return sum(one.cardinality for one in self.blocks.values())
 
     def __contains__(self, row: int) -> bool:
-        bits = self.bits(row // BLOCK)
-        return bool(bits[row % BLOCK >> 3] >> (row & 7) & 1)
+        container = self.blocks.get(row // BLOCK)
+        return container is not None and row % BLOCK in container
 
     def __iter__(self) -> Iterator[int]:
         """Return the rows, ascending."""
         for block, container in self.blocks.items():
-            for byte, value in enumerate(container.bits):
-                if value:
-                    first = block * BLOCK + byte * 8
-                    yield from (first + bit for bit in range(8) if value >> bit & 1)
+            first = block * BLOCK
+            yield from (first + position for position in container)
 
     def __or__(self, other: "Bitmap") -> "Bitmap":
-        return _combined(self, other, int.__or__)
+        return _combined(self, other, int.__or__, {**self.blocks, **other.blocks})
 
     def __and__(self, other: "Bitmap") -> "Bitmap":
-        return _combined(self, other, int.__and__)
+        return _combined(self, other, int.__and__, {})
 
     def __sub__(self, other: "Bitmap") -> "Bitmap":
-        return _combined(self, other, lambda mine, theirs: mine & ~theirs)
+        return _combined(self, other, lambda mine, theirs: mine & ~theirs, self.blocks)
+
+    def __le__(self, other: "Bitmap") -> bool:
+        """Return whether every row is in the other set, too."""
+        return all(
+            block in other.blocks
+            and (container == other.blocks[block] or not (_in_block(self, block) - other).blocks)
+            for block, container in self.blocks.items()
+        )
+
+    @property
+    def last(self) -> int:
+        """The highest row, or -1 where there is none."""
+        block = max(self.blocks, default=None)
+        return -1 if block is None else block * BLOCK + self.blocks[block].last
+
+    def is_apart_from(self, other: "Bitmap") -> bool:
+        """Return whether no row is in both."""
+        both = self.blocks.keys() & other.blocks.keys()
+        return all(self.blocks[block].is_apart_from(other.blocks[block]) for block in both)
 
     def bits(self, block: int) -> bytes:
         """Return a block as 8,192 bytes, a bit a row, the lowest first.
@@ -92,6 +112,21 @@ def of_rows(rows: Iterable[int]) -> Bitmap:
     return Bitmap(
         {block: containers.of_positions([row % BLOCK for row in some]) for block, some in blocks}
     )
+
+
+def of_mask(mask: pa.BooleanArray) -> Bitmap:
+    """Return the set of the rows at which a mask is true; null is not.
+
+    Spec: "Deletion Vector Format"
+    """
+    # Values under nulls may be anything, and a slice may begin within a byte.
+    whole = pc.fill_null(mask, False)
+    size = BLOCK * -(-len(whole) // BLOCK)
+    padded = pa.concat_arrays([whole, pa.array([False] * (size - len(whole)), pa.bool_())])
+    bits = memoryview(padded.buffers()[1] or b"")
+    step = len(NO_BITS)
+    found = (containers.of_bits(bytes(bits[at : at + step])) for at in range(0, size // 8, step))
+    return Bitmap({block: one for block, one in enumerate(found) if one is not None})
 
 
 def encode(bitmap: Bitmap) -> bytes:
@@ -249,14 +284,25 @@ def _read_container(reader: _Reader, cardinality: int, *, is_runs: bool) -> Cont
     return containers.read(Kind.ARRAY, cardinality, reader.take(2 * cardinality))
 
 
-def _combined(mine: Bitmap, other: Bitmap, operate: Callable[[int, int], int]) -> Bitmap:
-    found: dict[int, Container] = {}
-    for block in sorted(mine.blocks.keys() | other.blocks.keys()):
+def _combined(
+    mine: Bitmap,
+    other: Bitmap,
+    operate: Callable[[int, int], int],
+    alone: Mapping[int, Container],
+) -> Bitmap:
+    """Return the blocks of `alone`, those that both have replaced by what the operation gives."""
+    both = mine.blocks.keys() & other.blocks.keys()
+    found = {block: container for block, container in alone.items() if block not in both}
+    for block in both:
         bits = operate(_number(mine, block), _number(other, block))
         container = containers.of_bits(bits.to_bytes(len(NO_BITS), "little"))
         if container is not None:
             found[block] = container
-    return Bitmap(found)
+    return Bitmap(dict(sorted(found.items())))
+
+
+def _in_block(bitmap: Bitmap, block: int) -> Bitmap:
+    return Bitmap({block: bitmap.blocks[block]})
 
 
 def _number(bitmap: Bitmap, block: int) -> int:

@@ -48,15 +48,22 @@ class Bounds:
     may_hold_value: Sequence[bool]
 
 
-def of_partition_column(files: pa.Table, name: str, kind: DataType) -> Bounds:
-    """Return the bounds of a partition column: each file has one value, or null.
+def partition_texts(files: pa.Table, name: str) -> pa.DictionaryArray:
+    """Return the value of a partition column in each file as the log spells it; none is null.
 
     Spec: "Partition Value Serialization"
     """
     texts = pc.map_lookup(files.column("partitionValues"), pa.scalar(name), "last")
-    encoded = texts.combine_chunks().dictionary_encode()
-    known = [_partition_value(text, kind) for text in encoded.dictionary.to_pylist()]
-    values = [_NULL if at is None else known[at] for at in encoded.indices.to_pylist()]
+    return texts.combine_chunks().dictionary_encode(null_encoding="encode")
+
+
+def of_partition_texts(texts: Sequence[str | None], kind: DataType) -> Bounds:
+    """Return the bounds of a partition column: each file has one value, or null.
+
+    Spec: "Partition Value Serialization"
+    """
+    known = {text: _partition_value(text, kind) for text in set(texts)}
+    values = [known[text] for text in texts]
     exact = [one.value for one in values]
     return Bounds(
         exact,
@@ -116,8 +123,8 @@ _NULL: Final = _PartitionValue(None, True)
 _UNREADABLE: Final = _PartitionValue(None, False)
 
 
-def _partition_value(text: str, kind: DataType) -> _PartitionValue:
-    if text == "":
+def _partition_value(text: str | None, kind: DataType) -> _PartitionValue:
+    if not text:
         return _NULL
     try:
         value = partitions.parse(text, kind)

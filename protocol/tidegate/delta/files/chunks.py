@@ -1,6 +1,7 @@
 """Columns in chunks: joined, cut and compared without a copy where none is needed."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Final
 
@@ -8,6 +9,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _STRING: Final = pa.string()
+
+SHARED_NULLS: Final = 65_536
+"""Nulls of a type that are made at most; longer columns of them are these again and again.
+
+Spec: "Action Reconciliation"
+"""
+
+
+def missing(count: int, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column of nulls; all that are ever asked for share their memory.
+
+    Spec: "Action Reconciliation"
+    """
+    whole, rest = divmod(count, SHARED_NULLS)
+    pieces = [_nulls(SHARED_NULLS, kind)] * whole
+    if rest:
+        pieces.append(_nulls(1 << (rest - 1).bit_length(), kind).slice(0, rest))
+    return pa.chunked_array(pieces, kind)
+
+
+@lru_cache(maxsize=256)
+def _nulls(count: int, kind: pa.DataType) -> pa.Array:
+    return pa.nulls(count, kind)
 
 
 def stacked(tables: Sequence[pa.Table]) -> pa.Table:
@@ -37,25 +61,28 @@ def flat(array: pa.ChunkedArray | pa.Array) -> pa.Array:
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
-def cut(array: pa.ChunkedArray | pa.Array, counts: Sequence[int]) -> list[pa.ChunkedArray]:
+def cut(array: pa.ChunkedArray, counts: Sequence[int]) -> list[pa.ChunkedArray]:
     """Return consecutive slices of an array, so many values each.
 
     Spec: "Action Reconciliation"
     """
-    whole = pa.chunked_array([flat(array)], array.type)
     starts = accumulate(counts, initial=0)
-    return [whole.slice(start, count) for start, count in zip(starts, counts, strict=False)]
+    return [array.slice(start, count) for start, count in zip(starts, counts, strict=False)]
 
 
-def first_seen(found: pa.ChunkedArray) -> pa.Array | None:
+def first_seen(found: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Return which values are there for the first time, or None where all of them are.
 
     Spec: "Action Reconciliation"
     """
-    encoded = flat(found).dictionary_encode()
-    if len(encoded.dictionary) == len(found):
+    # All chunks are encoded with one dictionary, that of the last.
+    encoded = found.dictionary_encode()
+    if not len(found) or len(encoded.chunks[-1].dictionary) == len(found):
         return None
+    indices = pa.chunked_array([chunk.indices for chunk in encoded.chunks])
     # Codes are given in the order of first sight, so a first sight is a code above all before it.
-    highest = pc.cumulative_max(encoded.indices)
-    before = pa.concat_arrays([pa.array([-1], highest.type), highest.slice(0, len(highest) - 1)])
-    return pc.greater(encoded.indices, before)
+    highest = pc.cumulative_max(indices)
+    before = joined(
+        [pa.chunked_array([[-1]], highest.type), highest.slice(0, len(highest) - 1)], highest.type
+    )
+    return pc.greater(indices, before)

@@ -4,10 +4,11 @@ A container holds its serialized bytes. Set operations go over plain bits, a blo
 """
 
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 import pyarrow as pa
@@ -21,6 +22,9 @@ ARRAY_MAX: Final = 4_096
 """Positions past which a bitmap is smaller than an array."""
 
 NO_BITS: Final = bytes(BITS_BYTES)
+_WORD: Final = struct.Struct("<H")
+_FEW: Final = 64
+"""Positions up to which looking each one up is quicker than comparing whole blocks."""
 
 
 class Kind(Enum):
@@ -58,6 +62,48 @@ class Container:
         for position in _words(self.content):
             found[position >> 3] |= 1 << (position & 7)
         return bytes(found)
+
+    def __iter__(self) -> Iterator[int]:
+        """Return the positions, ascending."""
+        if self.kind is Kind.BITMAP:
+            return iter(_positions(self.content))
+        words = _words(self.content)
+        if self.kind is Kind.ARRAY:
+            return iter(words)
+        pairs = zip(words[::2], words[1::2], strict=True)
+        return chain.from_iterable(range(start, start + more + 1) for start, more in pairs)
+
+    def __contains__(self, position: int) -> bool:
+        if self.kind is Kind.BITMAP:
+            return bool(self.content[position >> 3] >> (position & 7) & 1)
+        if self.kind is Kind.ARRAY:
+            at = bisect_left(range(self.cardinality), position, key=self._word)
+            return at < self.cardinality and self._word(at) == position
+        at = bisect_right(range(len(self.content) // 4), position, key=self._start) - 1
+        return at >= 0 and position <= self._start(at) + self._word(2 * at + 1)
+
+    @property
+    def last(self) -> int:
+        """The highest position."""
+        if self.kind is Kind.ARRAY:
+            return self._word(self.cardinality - 1)
+        if self.kind is Kind.RUNS:
+            return sum(_words(self.content[-4:]))
+        return int.from_bytes(self.content, "little").bit_length() - 1
+
+    def is_apart_from(self, other: "Container") -> bool:
+        """Return whether no position is in both."""
+        few, many = sorted((self, other), key=lambda one: one.cardinality)
+        if few.kind is Kind.ARRAY and few.cardinality <= _FEW:
+            return not any(position in many for position in _words(few.content))
+        return not int.from_bytes(few.bits, "little") & int.from_bytes(many.bits, "little")
+
+    def _word(self, at: int) -> int:
+        found: int = _WORD.unpack_from(self.content, 2 * at)[0]
+        return found
+
+    def _start(self, run: int) -> int:
+        return self._word(2 * run)
 
 
 def least_kind(cardinality: int, runs: int) -> Kind:

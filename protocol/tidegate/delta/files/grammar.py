@@ -160,6 +160,8 @@ def order(one: Any, other: Any) -> int:
     a float; dates and timestamps without a zone are compared with timestamps as UTC.
     Spec: "Primitive Types"
     """
+    if type(one) is type(other) and type(one) in (int, str):
+        return int(one > other) - int(one < other)
     left, right = _same(one, other), _same(other, one)
     if left != left or right != right:
         return int(left != left) - int(right != right)

@@ -4,13 +4,14 @@ A file is left out only where no row of it can match. Bounds are taken as bounds
 statistics may be wide, cut, rounded, missing or, for NaN, silent.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidegate.delta.actions import Metadata
+from tidegate.delta.actions import Add, Metadata
 from tidegate.delta.files import bounds
 from tidegate.delta.files.bounds import Bounds
 from tidegate.delta.files.grammar import (
@@ -23,6 +24,7 @@ from tidegate.delta.files.grammar import (
     path_of,
     paths_of,
 )
+from tidegate.delta.files.quick_look import NEGATED, left_in
 from tidegate.delta.files.stated import texts
 from tidegate.delta.schema.mapping import Mode, mode_of, physical_name
 from tidegate.delta.schema.types import (
@@ -36,20 +38,15 @@ from tidegate.delta.schema.types import (
 )
 from tidegate.delta.schema.widening import TYPE_CHANGES
 
+COLLATIONS: Final = "__COLLATIONS"
+"""What the metadata of a field holds whose strings compare otherwise than by their bytes."""
+
 ROWS_MAX: Final = 65_536
 """Files judged at once: what bounds the memory that their statistics take."""
 
 Marks = list[bool]
 """For each file: whether a row of it may make the node true."""
 
-_NEGATED: Final[Mapping[str, str]] = {
-    "=": "!=",
-    "!=": "=",
-    "<": ">=",
-    ">=": "<",
-    ">": "<=",
-    "<=": ">",
-}
 _HIDES_NAN: Final = frozenset({"!=", ">", ">="})
 """Comparisons that NaN fulfils against a number: bounds of many writers leave NaN out."""
 
@@ -79,14 +76,46 @@ def prune(predicate: Predicate, files: pa.Table, metadata: Metadata) -> pa.Table
         if column is not None:
             group = of_partitions if path[0].lower() in partitioned else of_data
             group[path] = column
-    kept = [files.slice(start, ROWS_MAX) for start in range(0, files.num_rows, ROWS_MAX)]
+    if not (of_partitions or of_data):
+        may_match = _marks(predicate, _files({}, 1, {}), negated=False)[0]
+        return files if may_match else files.slice(0, 0)
     if of_partitions:
-        kept = [_by_partitions(predicate, chunk, of_partitions) for chunk in kept]
+        kept = [_by_partitions(predicate, chunk, of_partitions) for chunk in _chunks(files)]
+        files = pa.concat_tables(kept) if kept else files
     if of_data:
-        kept = [_by_statistics(predicate, chunk, of_partitions, of_data) for chunk in kept]
-    elif not of_partitions:
-        kept = [_marked(predicate, chunk, {}, {}) for chunk in kept]
-    return pa.concat_tables(kept) if kept else files
+        kept = [
+            _by_statistics(predicate, chunk, of_partitions, of_data) for chunk in _chunks(files)
+        ]
+        files = pa.concat_tables(kept) if kept else files
+    return files
+
+
+def _chunks(files: pa.Table) -> Iterator[pa.Table]:
+    yield from (files.slice(start, ROWS_MAX) for start in range(0, files.num_rows, ROWS_MAX))
+
+
+def may_hold(predicate: Predicate, adds: Sequence[Add], metadata: Metadata) -> Marks:
+    """Return for each file whether a row of it may match: `prune`, for a few files.
+
+    Law: a file that `prune` keeps may hold a row, and no other
+    Spec: "Per-file Statistics"
+    """
+    schema, mode = parse_schema(metadata.schema_string), mode_of(metadata)
+    partitioned = {name.lower() for name in metadata.partition_columns}
+    resolved = {path: _resolved(schema, path, mode) for path in paths_of(predicate)}
+    columns = {path: one for path, one in resolved.items() if one is not None}
+    exact = any(isinstance(one.kind, DecimalType) for one in columns.values())
+    parsed = bounds.parse_all([add.stats for add in adds], exact_numbers=exact)
+    found: dict[tuple[str, ...], Bounds] = {}
+    for path, one in columns.items():
+        if path[0].lower() in partitioned:
+            values = [add.partition_values.get(one.path[0]) for add in adds]
+            found[path] = bounds.of_partition_texts(values, one.kind)
+        else:
+            known = bounds.of_column(parsed, one.path, one.kind)
+            found[path] = bounds.of_singles(known) if _held_singles(one) else known
+    kinds = {path: one.kind for path, one in columns.items()}
+    return _marks(predicate, _Files(len(adds), kinds, found), negated=False)
 
 
 @dataclass(frozen=True)
@@ -102,37 +131,54 @@ _Columns = dict[tuple[str, ...], _Column]
 
 
 def _by_partitions(predicate: Predicate, files: pa.Table, columns: _Columns) -> pa.Table:
-    return _marked(predicate, files, columns, _partition_bounds(files, columns))
+    """Judge each combination of partition values once, however many files have it."""
+    texts = [bounds.partition_texts(files, one.path[0]) for one in columns.values()]
+    codes, distinct = _combinations(texts)
+    found = {
+        path: bounds.of_partition_texts(spelled, one.kind)
+        for (path, one), spelled in zip(columns.items(), distinct, strict=True)
+    }
+    marks = _marks(predicate, _files(columns, len(distinct[0]), found), negated=False)
+    return files.filter(pa.array(marks, pa.bool_()).take(codes))
+
+
+def _combinations(texts: Sequence[pa.DictionaryArray]) -> tuple[pa.Array, list[list[Any]]]:
+    """Return which combination of values each file has, and the values of each combination."""
+    codes = texts[0].indices.cast(pa.int64())
+    for one in texts[1:]:
+        width = pa.scalar(len(one.dictionary), pa.int64())
+        codes = pc.add(pc.multiply(codes, width), one.indices.cast(pa.int64()))
+        # Numbered anew each time, they are never more than there are files.
+        codes = codes.dictionary_encode().indices.cast(pa.int64())
+    encoded = codes.dictionary_encode()
+    first = pc.index_in(encoded.dictionary, value_set=codes)
+    return encoded.indices, [one.take(first).to_pylist() for one in texts]
 
 
 def _by_statistics(
     predicate: Predicate, files: pa.Table, of_partitions: _Columns, of_data: _Columns
 ) -> pa.Table:
+    named = {path: (one.path, one.kind) for path, one in of_data.items()}
+    likely = left_in(predicate, files, named)
+    if likely is not None:
+        files = files.filter(likely)
     exact = any(isinstance(one.kind, DecimalType) for one in of_data.values())
     parsed = bounds.parse_all(texts(files).to_pylist(), exact_numbers=exact)
-    found = _partition_bounds(files, of_partitions)
+    found = {
+        path: bounds.of_partition_texts(
+            bounds.partition_texts(files, one.path[0]).to_pylist(), one.kind
+        )
+        for path, one in of_partitions.items()
+    }
     for path, one in of_data.items():
         known = bounds.of_column(parsed, one.path, one.kind)
         found[path] = bounds.of_singles(known) if _held_singles(one) else known
-    return _marked(predicate, files, {**of_partitions, **of_data}, found)
+    every = _files({**of_partitions, **of_data}, files.num_rows, found)
+    return files.filter(pa.array(_marks(predicate, every, negated=False), pa.bool_()))
 
 
-def _partition_bounds(files: pa.Table, columns: _Columns) -> dict[tuple[str, ...], Bounds]:
-    return {
-        path: bounds.of_partition_column(files, one.path[0], one.kind)
-        for path, one in columns.items()
-    }
-
-
-def _marked(
-    predicate: Predicate,
-    files: pa.Table,
-    columns: _Columns,
-    found: Mapping[tuple[str, ...], Bounds],
-) -> pa.Table:
-    kinds = {path: one.kind for path, one in columns.items()}
-    marks = _marks(predicate, _Files(files.num_rows, kinds, found), negated=False)
-    return files.filter(pa.array(marks, pa.bool_()))
+def _files(columns: _Columns, size: int, found: Mapping[tuple[str, ...], Bounds]) -> _Files:
+    return _Files(size, {path: one.kind for path, one in columns.items()}, found)
 
 
 def _held_singles(column: _Column) -> bool:
@@ -148,6 +194,9 @@ def _resolved(schema: StructType, path: tuple[str, ...], mode: Mode) -> _Column 
     for name in path:
         field = _field(kind, name)
         if field is None:
+            return None
+        if COLLATIONS in field.metadata:
+            # What is equal under a collation need not lie between bounds that are bytes.
             return None
         names.append(physical_name(field, mode))
         kind, was_widened = field.kind, TYPE_CHANGES in field.metadata
@@ -191,7 +240,7 @@ def _joined(parts: list[Marks], size: int, *, every: bool) -> Marks:
 def _operator(op: str, *, negated: bool) -> str:
     if op == "<=>":
         return "not <=>" if negated else "<=>"
-    return _NEGATED[op] if negated else op
+    return NEGATED[op] if negated else op
 
 
 def _null_marks(node: Predicate, files: _Files, *, wanted: bool) -> Marks:

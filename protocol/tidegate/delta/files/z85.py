@@ -8,7 +8,11 @@ ALPHABET: Final = (
 )
 """The digits from 0 to 84; Python's own base 85 has others."""
 
-_DIGITS: Final = {character: digit for digit, character in enumerate(ALPHABET)}
+_NO_DIGIT: Final = 255
+_DIGITS: Final = bytes(
+    ALPHABET.index(character) if character in ALPHABET else _NO_DIGIT
+    for character in map(chr, range(256))
+)
 _POWERS: Final = (85**4, 85**3, 85**2, 85, 1)
 
 
@@ -31,15 +35,13 @@ def decode(text: str) -> bytes:
     """
     if len(text) % 5:
         raise ValueError(f"{len(text)} characters are not whole words of five")
+    digits = text.encode("ascii", "replace").translate(_DIGITS)
+    if _NO_DIGIT in digits or not text.isascii():
+        strange = next(character for character in text if character not in ALPHABET)
+        raise ValueError(f"{strange!r} is no character of Z85")
+    fives = zip(*(digits[place::5] for place in range(5)), strict=True)
+    values = [(((a * 85 + b) * 85 + c) * 85 + d) * 85 + e for a, b, c, d, e in fives]
     try:
-        digits = [_DIGITS[character] for character in text]
-        values = [_word(digits[at : at + 5]) for at in range(0, len(digits), 5)]
         return struct.pack(f">{len(values)}I", *values)
-    except KeyError as error:
-        raise ValueError(f"{error.args[0]!r} is no character of Z85") from error
     except struct.error as error:
         raise ValueError(f"five characters spell more than 32 bits ({error})") from error
-
-
-def _word(digits: list[int]) -> int:
-    return sum(digit * power for digit, power in zip(digits, _POWERS, strict=True))

@@ -1,9 +1,18 @@
 import struct
 from hashlib import sha256
 
+import pyarrow as pa
 import pytest
 
-from tidegate.delta.files.bitmap import MAGIC, NATIVE_MAGIC, Bitmap, decode, encode, of_rows
+from tidegate.delta.files.bitmap import (
+    MAGIC,
+    NATIVE_MAGIC,
+    Bitmap,
+    decode,
+    encode,
+    of_mask,
+    of_rows,
+)
 from tidegate.delta.files.containers import BLOCK
 
 FAR = 1 << 32
@@ -50,6 +59,14 @@ def test_sets_are_joined_cut_and_taken_away() -> None:
     assert list(left & right) == [2]
     assert list(left - right) == [1, BLOCK + 1]
     assert left - left == Bitmap()
+
+
+def test_a_mask_says_which_rows_are_in_the_set() -> None:
+    mask = pa.array([False, True, None, True] + [False] * 70_000 + [True])
+    assert of_mask(mask) == of_rows([1, 3, 70_004])
+    assert of_mask(mask.slice(1)) == of_rows([0, 2, 70_003])
+    assert of_mask(mask.slice(3, 1)) == of_rows([0])
+    assert of_mask(pa.array([], pa.bool_())) == Bitmap()
 
 
 def test_one_row_has_the_bytes_of_the_format() -> None:

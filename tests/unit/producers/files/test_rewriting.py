@@ -5,7 +5,9 @@ import json
 import pyarrow as pa
 
 from tidegate.delta.actions import Add, Metadata, Protocol
+from tidegate.delta.files.bitmap import Bitmap, of_rows
 from tidegate.delta.files.columns import REMOVE_SCHEMA, adds_to_columns
+from tidegate.delta.files.deletion_vectors import inline
 from tidegate.delta.names import Version
 from tidegate.delta.schema.types import LONG, STRING, StructField, StructType, format_schema
 from tidegate.delta.snapshot import Snapshot
@@ -56,6 +58,27 @@ def test_a_file_without_a_match_or_with_nothing_else_is_not_written_anew() -> No
     assert rewrite(store, add, above(9)) == Rewritten(add.path, 0, 0, ())
     assert rewrite(store, add, above(0)) == Rewritten(add.path, 2, 0, ())
     assert store.files == before
+
+
+def test_rows_are_marked_by_their_position_in_the_whole_file() -> None:
+    store = MemoryStore()
+    (add,) = written(store, pa.table({"p": ["a"] * 5, "x": [1, 5, None, 7, 9]}))
+    before = dict(store.files)
+    for vector, expected in ((None, [1, 3, 4]), (inline(of_rows([0, 3])), [1, 4])):
+        (file,) = rows_of(adds_to_columns([add.with_(deletion_vector=vector)]))
+        result = Rewriter(store, METADATA, above(4), SystemClock(), 0).mark(file)
+        assert result.marked == of_rows(expected)
+        assert (result.path, result.deleted_rows, result.adds) == (add.path, len(expected), ())
+        assert Rewritten.from_json(result.to_json()) == result
+    assert store.files == before
+
+
+def test_a_file_without_a_match_has_no_row_marked() -> None:
+    store = MemoryStore()
+    (add,) = written(store, pa.table({"p": ["a"], "x": [1]}))
+    (file,) = rows_of(adds_to_columns([add]))
+    result = Rewriter(store, METADATA, above(4), SystemClock(), 0).mark(file)
+    assert (result.deleted_rows, result.marked) == (0, Bitmap())
 
 
 def test_a_result_survives_its_way_from_the_task() -> None:

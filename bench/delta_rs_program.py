@@ -1,0 +1,60 @@
+"""One reading of one table by delta-rs, in a fresh process: `program WAY FOLDER MORE`."""
+
+import sys
+import time
+from collections.abc import Callable
+
+from deltalake import DeltaTable
+
+from bench.measured import Counted, add_commits, measure
+
+Work = Callable[[], Counted]
+
+
+def opened(folder: str, more: str) -> Work:
+    """Open the table; its files are read with it."""
+    return lambda: int(DeltaTable(folder).version())
+
+
+def refreshed(folder: str, more: str) -> Work:
+    """Follow some commits, the table open already."""
+    table = DeltaTable(folder)
+    add_commits(more, folder)
+
+    def update() -> int:
+        table.update_incremental()
+        return int(table.version())
+
+    return update
+
+
+def planned(folder: str, more: str) -> Work:
+    """Find the files of a partition value: by statistics there is no way to ask."""
+    table = DeltaTable(folder)
+    return lambda: len(table.file_uris(partition_filters=[("part", "=", "3")]))
+
+
+def changes(folder: str, more: str) -> Work:
+    """Read all changes. Extra: seconds to the first batch."""
+    table = DeltaTable(folder)
+
+    def read() -> Counted:
+        began_s = time.perf_counter()
+        batches = iter(table.load_cdf(starting_version=0))
+        rows = int(next(batches).num_rows)
+        first_s = time.perf_counter() - began_s
+        return rows + sum(int(batch.num_rows) for batch in batches), first_s
+
+    return read
+
+
+WAYS = {"open": opened, "refresh": refreshed, "plan": planned, "changes": changes}
+
+
+def main(way: str, folder: str, more: str = "") -> None:
+    """Measure one way."""
+    measure(WAYS[way](folder, more))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

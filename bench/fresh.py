@@ -1,0 +1,69 @@
+"""Fresh processes, one after the other: what each took, and the most memory it ever held."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.figures import median
+
+TIMEOUT_S = 600
+ROOT = Path(__file__).parents[1]
+OURS = "bench.our_program"
+THEIRS = "bench.delta_rs_program"
+
+_console = Console(width=150)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run. Units: seconds, CPU seconds, MiB; `extra` is in what its way says."""
+
+    s: float
+    cpu_s: float
+    mib: float
+    counted: int
+    extra: float = 0.0
+
+
+Runs = Mapping[str, Sequence[Run]]
+"""The runs of each way, by its name."""
+
+
+def alternate(
+    ways: Mapping[str, tuple[str, str]],
+    places: Sequence[Path],
+    rounds: int,
+    after_each: Callable[[], None] = lambda: None,
+) -> Runs:
+    """Return the runs of some ways, given as program and name: all of them in every round."""
+    runs: dict[str, list[Run]] = {way: [] for way in ways}
+    for number in range(rounds):
+        for way, (program, name) in ways.items():
+            runs[way].append(_run(program, name, places))
+            _console.print(f"{places[0].name}, round {number}, {way}: {runs[way][-1]}")
+            after_each()
+    return runs
+
+
+def middle(runs: Sequence[Run], name: str) -> float:
+    """Return the median of a value over some runs."""
+    return median([getattr(one, name) for one in runs])
+
+
+def _run(program: str, name: str, places: Sequence[Path]) -> Run:
+    done = subprocess.run(
+        [sys.executable, "-m", program, name, *map(str, places)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{program} {name} ended with {done.returncode}: {done.stderr}")
+    return Run(**json.loads(done.stdout))

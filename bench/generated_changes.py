@@ -1,0 +1,82 @@
+"""A table that records its changes: appends of many rows, then an update with files of changes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate.delta.names import LOG_FOLDER, commit_name
+from tidegate.delta.schema.arrow import from_arrow
+from tidegate.delta.schema.types import format_schema
+
+APPENDS: Final = 10
+AT_MS: Final = 1_767_225_600_000
+
+
+def generate(folder: Path, rows: int) -> int:
+    """Write a table of so many rows, a hundredth of which is changed; return how many changes."""
+    (folder / LOG_FOLDER).mkdir(parents=True)
+    (folder / "_change_data").mkdir()
+    each = rows // APPENDS
+    for number in range(APPENDS):
+        data = _rows(number * each, each)
+        name = f"part-{number:05d}.parquet"
+        pq.write_table(data, folder / name)
+        actions = [] if number else _first(data.schema)
+        _commit(folder, number, [*actions, _add(folder, name)])
+    old = _rows(0, each // 10)
+    kinds = ("update_preimage", "update_postimage")
+    changed = pa.concat_tables(
+        [old.append_column("_change_type", pa.array([kind] * old.num_rows)) for kind in kinds]
+    )
+    name = "_change_data/cdc-00000.parquet"
+    pq.write_table(changed, folder / name)
+    size = (folder / name).stat().st_size
+    told = {"path": name, "partitionValues": {}, "size": size, "dataChange": False}
+    _commit(folder, APPENDS, [{"cdc": told}])
+    return each * APPENDS + int(changed.num_rows)
+
+
+def _rows(start: int, count: int) -> pa.Table:
+    numbers = range(start, start + count)
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "at": pa.array(
+                [AT_MS * 1000 + 1000 * one for one in numbers], pa.timestamp("us", "UTC")
+            ),
+            "customer": pa.array([f"customer-{one % 99_991:06d}" for one in numbers]),
+            "country": pa.array([("AT", "DE", "US", "FR")[one % 4] for one in numbers]),
+            "amount": pa.array([one * 7919 % 100_003 / 100 for one in numbers]),
+            "quantity": pa.array([one % 100 for one in numbers], pa.int32()),
+            "paid": pa.array([one % 2 == 0 for one in numbers]),
+            "note": pa.array([f"note {one % 7919} of the order" for one in numbers]),
+        }
+    )
+
+
+def _first(schema: pa.Schema) -> list[Mapping[str, Any]]:
+    metadata = {
+        "id": str(UUID(int=8)),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": format_schema(from_arrow(schema)),
+        "partitionColumns": [],
+        "configuration": {"delta.enableChangeDataFeed": "true"},
+        "createdTime": AT_MS,
+    }
+    return [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}, {"metaData": metadata}]
+
+
+def _add(folder: Path, name: str) -> Mapping[str, Any]:
+    told = {"path": name, "partitionValues": {}, "size": (folder / name).stat().st_size}
+    return {"add": {**told, "modificationTime": AT_MS, "dataChange": True}}
+
+
+def _commit(folder: Path, version: int, actions: list[Mapping[str, Any]]) -> None:
+    info = {"timestamp": AT_MS + version, "operation": "WRITE", "operationParameters": {}}
+    content = b"".join(orjson.dumps(row) + b"\n" for row in [{"commitInfo": info}, *actions])
+    (folder / LOG_FOLDER / commit_name(version)).write_bytes(content)

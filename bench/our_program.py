@@ -1,0 +1,145 @@
+"""One reading of one table by us, in a fresh process: `program WAY FOLDER MORE`.
+
+MORE is a folder of commits that follow, for a way that refreshes. What it cost goes out as JSON.
+"""
+
+import gc
+import sys
+import time
+from collections.abc import Callable
+from uuid import UUID
+
+import pyarrow as pa
+
+from bench.measured import Counted, add_commits, held_mib, measure
+from tidegate.committer import recovery
+from tidegate.delta.files.grammar import Predicate
+from tidegate.delta.files.pruning import prune
+from tidegate.runtime import arrow_memory
+from tidegate.runtime.change_rows import stream_changes
+from tidegate.runtime.data_files import rows_of
+from tidegate.runtime.open_table import open_keys, open_snapshot, refresh
+from tidegate.runtime.stores import open_store
+
+WINDOW = 100
+"""Versions that the committer remembers."""
+
+Work = Callable[[], Counted]
+
+
+def keys(folder: str, more: str) -> Work:
+    """Open for commits: which files there are."""
+    return lambda: open_keys(open_store(folder)).files.num_rows
+
+
+def stats(folder: str, more: str) -> Work:
+    """Open with all that is said of the files."""
+    return lambda: open_snapshot(open_store(folder)).files.num_rows
+
+
+def refreshed(folder: str, more: str) -> Work:
+    """Follow some commits, the table open already."""
+    store = open_store(folder)
+    before = open_snapshot(store)
+    add_commits(more, folder)
+    return lambda: refresh(store, before).files.num_rows
+
+
+def committing(folder: str, more: str) -> Work:
+    """Follow some commits as the committer does, the table in its memory already."""
+    store = open_store(folder)
+    state = recovery.load(store, UUID(int=1), WINDOW)
+    add_commits(more, folder)
+    return lambda: len(recovery.refresh(store, state)[0].files)
+
+
+def warm_keys(folder: str, more: str) -> Work:
+    """Keep which files are live, and ask for each. Extra: bytes a file."""
+    return _warm(folder, lambda: open_keys(open_store(folder)).paths)
+
+
+def warm_set(folder: str, more: str) -> Work:
+    """Keep the same as a set of Python's strings, and ask for each. Extra: bytes a file."""
+    return _warm(folder, lambda: set(open_keys(open_store(folder)).files["path"].to_pylist()))
+
+
+def planned(folder: str, more: str) -> Work:
+    """Find a hundredth of the files by a partition value and a span of ids."""
+    return _planned(folder, lambda files: {"op": "and", "args": [_PART, _ids(0, files // 10)]})
+
+
+def planned_by_statistics(folder: str, more: str) -> Work:
+    """Find a hundredth of the files by a span of ids, which statistics alone tell."""
+    return _planned(folder, lambda files: _ids(files // 2, files // 2 + files // 100))
+
+
+def changes(folder: str, more: str) -> Work:
+    """Read all changes. Extra: seconds to the first batch."""
+    store = open_store(folder)
+
+    def read() -> Counted:
+        began_s = time.perf_counter()
+        _, batches = stream_changes(store, 0)
+        rows = next(batches).num_rows
+        first_s = time.perf_counter() - began_s
+        return rows + sum(batch.num_rows for batch in batches), first_s
+
+    return read
+
+
+_PART: Predicate = {"op": "=", "column": "part", "value": 3, "type": "long"}
+
+
+def _ids(start: int, end: int) -> Predicate:
+    named = {"column": "id", "type": "long"}
+    spans = [{"op": ">=", "value": start, **named}, {"op": "<", "value": end, **named}]
+    return {"op": "and", "args": spans}
+
+
+def _planned(folder: str, predicate: Callable[[int], Predicate]) -> Work:
+    snapshot = open_snapshot(open_store(folder))
+    wanted = predicate(snapshot.files.num_rows // 1_000 * 1_000)
+    return lambda: len(list(rows_of(prune(wanted, snapshot.files, snapshot.metadata))))
+
+
+def _warm(folder: str, load: Callable[[], object]) -> Work:
+    before_mib = _settled_mib()
+    found = load()
+    mib = _settled_mib() - before_mib
+    asked = open_keys(open_store(folder)).files["path"].to_pylist()
+
+    def ask() -> Counted:
+        hits = sum(path in found for path in asked)  # type: ignore[operator]  # a set of some kind
+        return hits, mib * (1 << 20) / max(1, hits)
+
+    return ask
+
+
+def _settled_mib() -> float:
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    return held_mib()
+
+
+WAYS = {
+    "keys": keys,
+    "stats": stats,
+    "refresh": refreshed,
+    "committer": committing,
+    "warm keys": warm_keys,
+    "warm set": warm_set,
+    "plan": planned,
+    "plan by statistics": planned_by_statistics,
+    "changes": changes,
+}
+
+
+def main(way: str, folder: str, more: str = "") -> None:
+    """Measure one way."""
+    arrow_memory.settle()  # as every service does at its start
+    pa.array([0])  # pyarrow imports pandas, where there is one, with its first conversion
+    measure(WAYS[way](folder, more))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

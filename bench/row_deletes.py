@@ -1,0 +1,93 @@
+"""Writers that delete rows of one file, each its own, beside as many that append."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from bench import gate_writers
+from bench.delta_rs_writers import Rate
+from bench.figures import Figure, median
+from bench.gate_writers import CLOCK, target_of
+from tidegate.delta.actions import Add, DeletionVector
+from tidegate.delta.files.bitmap import of_rows
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.published import TableRecord
+from tidegate.pipeline.read_set import Predicate
+from tidegate.producers import draft
+from tidegate.runtime.clock import new_id
+from tidegate.runtime.kafka_settings import KafkaSettings
+
+WRITERS: Final = 64
+ROWS: Final = 1_000_000
+PATH: Final = "month=1/shared.parquet"
+BOUNDS: Final = {"minValues": {"id": 0}, "maxValues": {"id": ROWS - 1}, "nullCount": {"id": 0}}
+
+
+def shared_file() -> Add:
+    """Return the one file, whose rows are numbered by `id`."""
+    return Add(
+        path=PATH,
+        partition_values={"month": "1"},
+        size=10_000_000,
+        modification_time=CLOCK.now_ms(),
+        data_change=True,
+        stats=json.dumps({"numRecords": ROWS, **BOUNDS}),
+    )
+
+
+class Deleting:
+    """Deletes of one row each, scattered over the file: a writer's rows are nobody else's.
+
+    Like every delete it has a predicate and the file in its read set, and the vector that the file
+    had at the version that was read.
+    """
+
+    def __init__(self, table: TableRecord, writer: int) -> None:
+        self._table = table
+        self._rows = iter(range(writer, ROWS, WRITERS))
+        self._version = 0
+        self._file = shared_file()
+
+    def proposal(self) -> Proposal:
+        """Return the delete of the next row."""
+        row = next(self._rows) * 7_919 % ROWS
+        where: Predicate = {"op": "=", "column": ["id"], "value": row, "type": "long"}
+        marked = [(self._file, of_rows([row]))]
+        metrics = {"numDeletedRows": 1}
+        deletion = draft.Deletion(f"id = {row}", where, [PATH], (), (), metrics, marked)
+        vectors, _ = draft.vectors_of(deletion, new_id(CLOCK))
+        stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
+        return draft.delete(target_of(self._table, self._version), stamp, deletion, vectors)
+
+    def committed(self, outcome: Mapping[str, Any]) -> None:
+        """Take note of the version, and of the file's vector in it."""
+        self._version = outcome["version"]
+        vector = outcome["assigned"]["deletion_vectors"][PATH]
+        self._file = self._file.with_(deletion_vector=DeletionVector.model_validate(vector))
+
+
+def figures(settings: KafkaSettings, folder: Path, rounds: int, seconds: float) -> list[Figure]:
+    """Return proposals a second of deletes of one file's rows, beside blind appends."""
+    deletes: list[Rate] = []
+    appends: list[Rate] = []
+    on = {"delta.enableDeletionVectors": "true"}
+    for number in range(rounds):
+        shared = folder / "tables" / f"deletes-{number}"
+        table = gate_writers.create(settings, shared, on, [shared_file()])
+        deletes.append(gate_writers.run(settings, table, WRITERS, seconds, Deleting))
+        other = gate_writers.create(settings, folder / "tables" / f"appends-{number}")
+        appends.append(gate_writers.run(settings, other, WRITERS, seconds))
+    ours, theirs = median([one.per_s for one in deletes]), median([one.per_s for one in appends])
+    slow, fast = median([one.p99_ms for one in deletes]), median([one.p99_ms for one in appends])
+    refused = sum(one.gave_up for one in deletes)
+    return [
+        Figure(
+            f"{WRITERS} writers delete rows of one file, commits/s",
+            f"{ours:.0f}/s, {refused} refused, p99 {slow:.0f} ms",
+            f"blind appends {theirs:.0f}/s, p99 {fast:.0f} ms",
+            ours / theirs,
+            ">= 0.5, 0 refused",
+            f"{sum(one.committed for one in deletes)} rows of one file deleted in {rounds} rounds",
+        )
+    ]

@@ -1,0 +1,178 @@
+"""Admission by the table's features: vectors, counts of rows, metadata domains, dropped features.
+
+Judged by the table that was read, with what the proposal itself writes of it: what a winner changed
+since then is for the conflict rules.
+"""
+
+from typing import Final
+
+import orjson
+
+from tidegate.committer.candidate import BACKFILL, UNBACKFILL, Candidate
+from tidegate.committer.feature_drops import DROP_FEATURE, in_use
+from tidegate.committer.flaws import (
+    BAD_PROTOCOL,
+    DOMAINS_NOT_SUPPORTED,
+    FEATURE_IN_USE,
+    MALFORMED,
+    RESERVED_DOMAIN,
+    ROW_IDS_WITHOUT_COUNT,
+    VECTOR_WITH_TIGHT_BOUNDS,
+    VECTOR_WITHOUT_COUNT,
+    VECTORS_NOT_ALLOWED,
+    flaw,
+)
+from tidegate.committer.standing import Basis
+from tidegate.delta.actions import Add
+from tidegate.delta.features import row_tracking
+from tidegate.delta.features.activity import deletion_vectors
+from tidegate.pipeline.outcome import Rejection
+
+CLUSTERING: Final = "delta.clustering"
+WITH_FEATURE: Final = {CLUSTERING: "clustering"}
+"""Domains of table features that a proposal may write, and the feature that it takes."""
+
+IN_PLACE: Final = frozenset({DROP_FEATURE, "COMPUTE STATS", BACKFILL, UNBACKFILL})
+"""Operations that add files again as they are: vectors are repeated, though none may be new."""
+
+MAY_BE_TIGHT: Final = frozenset(
+    {"Manual Update", "COMPUTE STATS", "RESTORE", "CLONE", BACKFILL, UNBACKFILL}
+)
+"""Operations that repeat vectors, with statistics that somebody else vouches for."""
+
+
+def wrong_vector(candidate: Candidate, after: Basis) -> Rejection | None:
+    """Return why a deletion vector may not be written, or None."""
+    if not candidate.content.vectors:
+        return None
+    supported = "deletionVectors" in after.features
+    enabled = deletion_vectors(after.metadata, after.schema)
+    if not (supported and (enabled or candidate.operation in IN_PLACE)):
+        return flaw(
+            VECTORS_NOT_ALLOWED,
+            "actions.add.deletionVector",
+            "the table takes no new deletion vectors",
+            "set delta.enableDeletionVectors, or rewrite the file",
+            path=min(candidate.content.vectors),
+        )
+    for add in candidate.content.adds:
+        if add.deletion_vector is not None:
+            wrong = _wrong_statistics(add, candidate)
+            if wrong is not None:
+                return wrong
+    return None
+
+
+def _wrong_statistics(add: Add, candidate: Candidate) -> Rejection | None:
+    assert add.deletion_vector is not None, "only files with a vector are looked at"
+    count = row_tracking.physical_records(add.stats)
+    if count is None or count < add.deletion_vector.cardinality:
+        return flaw(
+            VECTOR_WITHOUT_COUNT,
+            "actions.add.stats.numRecords",
+            f"{add.path[:128]!r} has a deletion vector and {count} rows, deleted ones included",
+            "count the rows of the file",
+            path=add.path,
+        )
+    if candidate.operation in MAY_BE_TIGHT:
+        return None
+    if orjson.loads(add.stats or "{}").get("tightBounds") is not False:
+        return flaw(
+            VECTOR_WITH_TIGHT_BOUNDS,
+            "actions.add.stats.tightBounds",
+            f"{add.path[:128]!r} has a deletion vector, and bounds that are not said to be wide",
+            "say tightBounds: false",
+            path=add.path,
+        )
+    return None
+
+
+def uncounted_rows(candidate: Candidate, after: Basis) -> Rejection | None:
+    """Return why a new file can be given no row ids, or None."""
+    if not candidate.content.adds or not after.tracks_rows:
+        return None
+    for add in candidate.content.adds:
+        if add.base_row_id is None and row_tracking.physical_records(add.stats) is None:
+            return flaw(
+                ROW_IDS_WITHOUT_COUNT,
+                "actions.add.stats.numRecords",
+                f"{add.path[:128]!r} does not say how many rows it has, and the table tracks rows",
+                "write the statistics of the file",
+                path=add.path,
+            )
+    return None
+
+
+def wrong_domain(candidate: Candidate, after: Basis) -> Rejection | None:
+    """Return why a metadata domain may not be written, or None."""
+    for domain in candidate.content.domains:
+        if domain.domain == row_tracking.DOMAIN and (
+            not domain.removed or row_tracking.supports(after.protocol)
+        ):
+            return flaw(
+                RESERVED_DOMAIN,
+                "actions.domainMetadata",
+                f"the domain {row_tracking.DOMAIN!r} is kept by the committer",
+                "leave it out: row ids are given when the entry is written",
+            )
+        if "domainMetadata" not in after.features:
+            return flaw(
+                DOMAINS_NOT_SUPPORTED,
+                "actions.domainMetadata",
+                f"the table has no metadata domains, so none called {domain.domain[:64]!r}",
+                "add the feature domainMetadata to the table first",
+            )
+        if domain.domain in WITH_FEATURE and WITH_FEATURE[domain.domain] not in after.features:
+            return flaw(
+                DOMAINS_NOT_SUPPORTED,
+                "actions.domainMetadata",
+                f"the domain {domain.domain!r} belongs to a feature that the table lacks",
+                f"add the feature {WITH_FEATURE[domain.domain]!r} to the table first",
+            )
+        if domain.domain == CLUSTERING and not domain.removed:
+            wrong = _wrong_clustering(domain.configuration)
+            if wrong is not None:
+                return wrong
+    return None
+
+
+def _wrong_clustering(configuration: str) -> Rejection | None:
+    try:
+        columns = orjson.loads(configuration)["clusteringColumns"]
+        good = isinstance(columns, list) and all(
+            isinstance(path, list) and path and all(isinstance(name, str) for name in path)
+            for path in columns
+        )
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        good = False
+    if good:
+        return None
+    return flaw(
+        MALFORMED,
+        "actions.domainMetadata.configuration",
+        "names no clusteringColumns as lists of physical names",
+        'write {"clusteringColumns": [["name"], ...]}',
+    )
+
+
+def wrong_drop(candidate: Candidate, read: Basis, after: Basis) -> Rejection | None:
+    """Return why the proposal may not drop the features that it drops, or None."""
+    dropped = read.features - after.features
+    if not dropped:
+        return None
+    if candidate.operation != DROP_FEATURE:
+        return flaw(
+            BAD_PROTOCOL,
+            "actions.protocol",
+            f"drops the feature {min(dropped)!r}",
+            "keep every feature that the table has, or drop one by DROP FEATURE",
+        )
+    why = in_use(dropped, after.metadata)
+    if why is None:
+        return None
+    return flaw(
+        FEATURE_IN_USE,
+        "actions.protocol",
+        f"drops {', '.join(sorted(dropped))}: {why}",
+        "take every trace of the feature out of the table first",
+    )

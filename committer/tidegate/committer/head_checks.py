@@ -1,0 +1,117 @@
+"""What a proposal must be like to go with the table as it is at its head.
+
+Asked last, of what following the winners has made of the proposal.
+"""
+
+from tidegate.committer import feature_admission
+from tidegate.committer.admission import unlike_partitioning
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.content import Content
+from tidegate.committer.flaws import FEATURE_IN_USE, flaw
+from tidegate.committer.persistent import PersistentMap
+from tidegate.committer.policy import Policy
+from tidegate.committer.standing import Basis
+from tidegate.committer.state import TableState
+from tidegate.committer.table_changes import wrong_table
+from tidegate.delta.features.properties import append_only
+from tidegate.pipeline.outcome import Rejection
+
+
+def wrong_at_head(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
+    """Return why a proposal does not go with the table as it is at its head, or None.
+
+    Asked after the conflict rules, of what following the winners has made of the proposal: what a
+    winner did to the table, they tell better.
+    """
+    content, live = candidate.content, state.files
+    since, basis = state.bases[-1]
+    has_moved = since > candidate.read_version
+    wrong = _wrong_since(candidate, state, policy) if has_moved else None
+    if wrong is None and content.protocol is not None:
+        wrong = _traces(state, basis.after(content.metadata, content.protocol))
+    if wrong is not None:
+        return wrong
+    for remove in content.removes:
+        if remove.data_change and append_only(basis.metadata):
+            return flaw(
+                "append_only",
+                "actions",
+                f"{remove.path[:128]!r} is removed from a table that only takes appends",
+                "unset delta.appendOnly first",
+                path=remove.path,
+            )
+    if content.has_row_ids or has_moved:
+        after = basis.after(content.metadata, content.protocol)
+        wrong = feature_admission.uncounted_rows(candidate, after)
+    return wrong or _dead_file(content, live) or _live_file(content, live)
+
+
+def _wrong_since(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
+    """Return why a proposal does not go with what winners, tolerated ones, made of the table."""
+    content = candidate.content
+    if content.metadata is not None or content.protocol is not None:
+        wrong = wrong_table(content, state.basis, state.root, policy)
+        if wrong is not None:
+            return wrong
+    return unlike_partitioning(content, state.basis) if content.adds or content.changes else None
+
+
+def _traces(state: TableState, after: Basis) -> Rejection | None:
+    """Return why a feature can't be dropped: some file or domain of the table still uses it."""
+    dropped = state.basis.features - after.features
+    trace = None
+    if "deletionVectors" in dropped:
+        path = next((path for path, vector in state.files.items() if vector is not None), None)
+        trace = f"{path[:128]!r} has a deletion vector" if path else None
+    if "domainMetadata" in dropped:
+        names = (name for name, domain in state.domains.items() if not domain.removed)
+        name = next(names, None)
+        trace = f"the metadata domain {name[:128]!r} lives" if name else None
+    if trace is None:
+        return None
+    return flaw(
+        FEATURE_IN_USE,
+        "actions.protocol",
+        f"drops {', '.join(sorted(dropped))}, and {trace}",
+        "take every trace of the feature out of the table first",
+    )
+
+
+def _dead_file(content: Content, live: PersistentMap[str, str | None]) -> Rejection | None:
+    vectors = content.removed_vectors
+    dead = next((path for path in sorted(content.removed) if path not in live), None)
+    if dead is not None:
+        what = f"{dead[:128]!r} is removed, and is no file of the table"
+    else:
+        changed = (path for path in sorted(content.removed) if live[path] != vectors.get(path))
+        dead = next(changed, None)
+        what = f"{(dead or '')[:128]!r} is removed with another deletion vector than it has"
+    if dead is None:
+        return None
+    advice = "read the table and propose again"
+    return flaw("removed_file_not_live", "actions", what, advice, path=dead)
+
+
+def _live_file(content: Content, live: PersistentMap[str, str | None]) -> Rejection | None:
+    vectors = content.vectors
+    for add, (path, _) in zip(content.adds, content.added, strict=True):
+        if path in content.removed:
+            # It leaves with the vector that it has and comes again with another one.
+            continue
+        if path in live and (add.data_change or live[path] != vectors.get(path)):
+            return flaw(
+                "added_file_live",
+                "actions",
+                f"{path[:128]!r} is in the table already",
+                "write new rows under a new name, or remove the file with the vector that it has",
+                path=path,
+            )
+        if not (add.data_change or content.removes or path in live):
+            return flaw(
+                "rows_from_nowhere",
+                "actions",
+                f"{path[:128]!r} joins without changing data, and no file leaves",
+                "say dataChange, or remove the files whose rows it holds",
+                path=path,
+            )
+    return None

@@ -1,0 +1,51 @@
+"""What is decided and not yet in the log: an entry on its way, and the draft of the next one."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidegate.committer import intake, recovery
+from tidegate.committer.asking import wanted
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.known import NOTHING, Known
+from tidegate.committer.machine import Plan, Planning
+from tidegate.committer.policy import Policy
+from tidegate.committer.puts import Flight
+from tidegate.committer.rebase import Encoded
+from tidegate.committer.state import TableState
+
+
+@dataclass
+class Draft:
+    """What the next entry will hold, as far as is decided, and what is known besides its state.
+
+    `lingers_since_s` is when company was first waited for; None where it never was.
+    Units: `_s` by `Clock.boot_s`.
+    """
+
+    planning: Planning
+    since_s: float
+    known: Known = NOTHING
+    lingers_since_s: float | None = None
+
+
+@dataclass
+class InFlight:
+    """An entry on its way, and what is decided on top of it."""
+
+    plan: Plan
+    encoded: Encoded
+    flight: Flight
+    ahead: Draft | None = None
+
+
+def plain(
+    candidates: Iterator[Candidate], state: TableState, known: Known, policy: Policy
+) -> Iterator[Candidate]:
+    """Yield the first candidates that can be decided on without a look into the store."""
+    for candidate in candidates:
+        is_known = state.window_start - 1 <= candidate.read_version <= state.version
+        if not is_known or intake.needs_claim(candidate) or recovery.lacks(state, candidate):
+            return
+        if wanted(state, [candidate], known, policy.vector_bytes_max):
+            return
+        yield candidate

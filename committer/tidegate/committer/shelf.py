@@ -1,0 +1,171 @@
+"""The shelf: what was read of a table for decisions about rows, kept as long as it holds.
+
+Vectors never change. What is known of a live file holds until a version names the file; the rows of
+our own vectors are put here before anybody reads them from the store.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final, TypeVar
+
+from tidegate.committer.appended import VERSIONS_MAX
+from tidegate.committer.asking import Wanted, wanted
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.content import canonical
+from tidegate.committer.entries import Entry, Revision
+from tidegate.committer.known import NO_ROWS, NO_VECTOR, Growth, Known, key_of
+from tidegate.committer.policy import Policy
+from tidegate.committer.rebase import Encoded
+from tidegate.committer.state import TableState
+from tidegate.delta.actions import Add, DeletionVector
+from tidegate.delta.errors import BrokenLog, UnsupportedFeature
+from tidegate.delta.files.bitmap import Bitmap
+from tidegate.delta.files.columns import rows_to_adds
+from tidegate.delta.paths import canonical_paths
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.open_table import open_snapshot, read_commit
+from tidegate.runtime.vector_files import read_vector
+
+FILES_MAX: Final = 10_000
+VECTOR_BYTES_MAX: Final = 64 * 1024 * 1024
+ROUNDS_MAX: Final = 4
+"""Times that one answer may lead to the next question: a file, its vector, a pair of vectors."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Shelf:
+    """What is known of one table, besides its state."""
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+        self._files: dict[str, Add] = {}
+        self._rows: dict[str, Bitmap | str] = {}
+        self._growths: dict[Growth, bool] = {}
+        self._adds: dict[int, Sequence[Add]] = {}
+        self._was_asked_for_adds = False
+
+    @property
+    def known(self) -> Known:
+        """All of it, as a decision takes it."""
+        return Known(self._files, self._rows, self._growths, self._adds)
+
+    def learn(self, state: TableState, batch: Sequence[Candidate], policy: Policy) -> Known:
+        """Read what the decision over a batch needs.
+
+        Raises: BrokenLog; Unavailable.
+        """
+        for _ in range(ROUNDS_MAX):
+            asked = wanted(state, batch, self.known, policy.vector_bytes_max)
+            if not asked:
+                break
+            self._read(state, asked)
+        else:
+            raise AssertionError(f"{ROUNDS_MAX} rounds of reading left something unknown")
+        return self.known
+
+    def landed(self, encoded: Encoded) -> None:
+        """Keep what our own entry made of files and vectors, and forget what it overtook."""
+        self.overtaken([encoded.entry])
+        merged = encoded.merged
+        self._files |= merged.files
+        self._rows |= merged.rows
+        if self._was_asked_for_adds:
+            self._adds[encoded.entry.version] = encoded.adds
+            _bounded(self._adds, len(self._adds) - VERSIONS_MAX)
+        self._growths |= {
+            (key_of(one.before), key_of(one.after)): True for one in merged.revised.values()
+        }
+
+    def after(self, encoded: Encoded) -> Known:
+        """Return what will be known once an entry of ours has landed."""
+        later = Shelf(self._store)
+        later._files, later._rows = dict(self._files), dict(self._rows)
+        later._growths, later._adds = dict(self._growths), dict(self._adds)
+        later._was_asked_for_adds = self._was_asked_for_adds
+        later.landed(encoded)
+        return later.known
+
+    def overtaken(self, news: Iterable[Entry]) -> None:
+        """Forget the files that some versions name, and what is too much to keep."""
+        for entry in news:
+            for path in (*entry.removed, *(path for path, _ in entry.added)):
+                self._files.pop(path, None)
+        _bounded(self._files, len(self._files) - FILES_MAX)
+        _bounded(self._growths, len(self._growths) - FILES_MAX)
+        if sum(map(_size, self._rows.values())) > VECTOR_BYTES_MAX:
+            _bounded(self._rows, len(self._rows) // 2 + 1)
+
+    def forget_files(self) -> None:
+        """Forget what holds for one version only: the table is read anew."""
+        self._files.clear()
+
+    def _read(self, state: TableState, asked: Wanted) -> None:
+        for version in sorted(asked.versions):
+            self._was_asked_for_adds = True
+            read = read_commit(self._store, version)
+            self._adds[version] = read[0].adds if read else ()
+        if asked.files:
+            self._files |= self._find(state, asked.files)
+        for key, vector in asked.vectors.items():
+            self._rows[key] = self._rows_of(vector)
+        for pair, revision in asked.growths.items():
+            self._growths[pair] = self._grew(pair, revision)
+
+    def _find(self, state: TableState, paths: frozenset[str]) -> dict[str, Add]:
+        """Return the rows of live files: from the version that added them, or from a snapshot."""
+        found: dict[str, Add] = {}
+        left, cleaned = set(paths), set[str]()
+        for version in range(state.version, state.window_start - 1, -1):
+            here = {path for path, _ in state.entries[version].added if path in left}
+            if here:
+                there = self._added_by(version, here)
+                found |= there
+                left -= here
+                cleaned |= here - there.keys()
+            if not left:
+                break
+        left |= cleaned
+        if left:
+            files = open_snapshot(self._store, state.version).files
+            paths_there = canonical_paths(files["path"]).to_pylist()
+            places = [place for place, path in enumerate(paths_there) if path in left]
+            adds = rows_to_adds(files.take(places))
+            found |= {canonical(add.path): add for add in adds}
+        missing = paths - found.keys()
+        assert not missing, f"{missing} are live and nowhere in the log"
+        return found
+
+    def _added_by(self, version: int, paths: Iterable[str]) -> dict[str, Add]:
+        """Return the files that a version added; none where its commit file has been cleaned up."""
+        read = read_commit(self._store, version)
+        if read is None:
+            return {}
+        adds = {canonical(add.path): add for add in read[0].adds}
+        return {path: adds[path] for path in paths if path in adds}
+
+    def _rows_of(self, vector: DeletionVector) -> Bitmap | str:
+        try:
+            return read_vector(self._store, vector)
+        except (BrokenLog, UnsupportedFeature) as error:
+            return str(error)
+
+    def _grew(self, pair: Growth, revision: Revision) -> bool:
+        rows = {NO_VECTOR: NO_ROWS, **self._rows}
+        before, after = rows.get(pair[0]), rows.get(pair[1])
+        if not (isinstance(before, Bitmap) and isinstance(after, Bitmap)):
+            return False
+        return before <= after
+
+
+def _size(rows: Bitmap | str) -> int:
+    if isinstance(rows, str):
+        return len(rows)
+    return sum(len(container.content) for container in rows.blocks.values())
+
+
+def _bounded(kept: dict[K, V], excess: int) -> None:
+    """Drop the oldest of what is kept."""
+    for key in list(islice(kept, max(excess, 0))):
+        del kept[key]

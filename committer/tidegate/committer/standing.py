@@ -1,0 +1,114 @@
+"""Where a proposal stands on its way past the winners, and what a rule may find on it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.content import PartitionValues
+from tidegate.committer.entries import Entry
+from tidegate.committer.known import NOTHING, Known
+from tidegate.committer.policy import Level
+from tidegate.delta.actions import Metadata, Protocol
+from tidegate.delta.features import row_tracking
+from tidegate.delta.features.arithmetic import writer_features
+from tidegate.delta.schema.mapping import physical_partition_columns
+from tidegate.delta.schema.types import STRING, DataType, StructType, parse_schema
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The table as a writer saw it, as far as the rules look at it."""
+
+    metadata: Metadata
+    protocol: Protocol
+
+    @property
+    def schema(self) -> StructType:
+        """The parsed schema."""
+        return parse_schema(self.metadata.schema_string)
+
+    @cached_property
+    def features(self) -> frozenset[str]:
+        """The features that a writer must know."""
+        return writer_features(self.protocol)
+
+    @cached_property
+    def tracks_rows(self) -> bool:
+        """Whether new files must be given row ids."""
+        supported = row_tracking.FEATURE in self.features
+        return supported and not row_tracking.is_suspended(self.metadata)
+
+    @cached_property
+    def partition_keys(self) -> Mapping[str, str]:
+        """Partition column -> the key of its value in `partitionValues`."""
+        return physical_partition_columns(self.metadata)
+
+    @cached_property
+    def partition_kinds(self) -> Mapping[str, DataType]:
+        """Key of a partition column's value -> the column's type."""
+        keys = self.partition_keys
+        kinds = {one.name: one.kind for one in self.schema} if keys else {}
+        return {key: kinds.get(name, STRING) for name, key in keys.items()}
+
+    @cached_property
+    def renames_partitions(self) -> bool:
+        """Whether some of these keys are not the columns' names."""
+        return any(name != key for name, key in self.partition_keys.items())
+
+    def by_column(self, values: PartitionValues) -> PartitionValues:
+        """Return partition values by the names of the columns; a missing one is left out."""
+        if not self.renames_partitions:
+            return values
+        keys = self.partition_keys
+        return {name: values[key] for name, key in keys.items() if key in values}
+
+    def after(self, metadata: Metadata | None, protocol: Protocol | None) -> "Basis":
+        """Return the basis after what a commit says of the table, if it says anything."""
+        if metadata is None and protocol is None:
+            return self
+        return Basis(metadata or self.metadata, protocol or self.protocol)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A proposal on its way past the winners: what it read, and the table as adopted so far.
+
+    What a proposal writes of the table itself is part of `now`: it is judged by the table that it
+    leaves. `known` is what was read besides of files and vectors.
+    """
+
+    candidate: Candidate
+    read: Basis
+    now: Basis
+    level: Level
+    known: Known = NOTHING
+
+    def after(self, winner: Entry) -> Basis:
+        """Return the table as it is after a winner, as far as the proposal is concerned."""
+        return self.now.after(winner.metadata, winner.protocol)
+
+    def takes_ids_off(self, winner: Entry) -> bool:
+        """Whether the proposal adds the winner's files again, without the row ids they have."""
+        if row_tracking.FEATURE in self.read.features - self.now.features:
+            return True
+        return self.candidate.is_unbackfill and row_tracking.supports(self.after(winner).protocol)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a rule found: in words, and the file where it is about one."""
+
+    detail: str
+    path: str | None = None
+    error_class: str | None = None
+
+
+Rule = Callable[[Standing, Entry], Found | None]
+"""Says why the winner rules the proposal out, or None. A rule's name is the conflict's name."""
+
+
+def begin(candidate: Candidate, read: Basis, level: Level, known: Known = NOTHING) -> Standing:
+    """Return the standing of a proposal before it meets its first winner."""
+    now = read.after(candidate.content.metadata, candidate.content.protocol)
+    return Standing(candidate, read, now, level, known)

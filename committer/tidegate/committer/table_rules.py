@@ -1,0 +1,150 @@
+"""The conflict rules about the table itself: protocol, metadata, domains, applications, row ids.
+
+Each compares one winner with the proposal as far as it has come; `conflicts.RULES` has the order.
+"""
+
+from typing import Final
+
+from tidegate.committer.entries import Entry
+from tidegate.committer.feature_drops import in_use
+from tidegate.committer.metadata_changes import conflict_free
+from tidegate.committer.standing import Found, Standing
+from tidegate.delta.errors import UnsupportedFeature
+from tidegate.delta.features import row_tracking
+from tidegate.delta.features.arithmetic import check_shape, reader_features, writer_features
+from tidegate.delta.features.table import FEATURES, Support
+
+BINDING: Final = frozenset({"clustering", "materializePartitionColumns"})
+"""Features that bind whoever writes rows as soon as the protocol lists them.
+
+The other features of `failConcurrentTransactionsAtUpgrade` bind through the metadata that uses
+them, a change that `metadata_changed` never lets pass.
+"""
+
+
+def protocol_unsupported(standing: Standing, winner: Entry) -> Found | None:
+    """The winner asks for versions or features with which this release does not write."""
+    if winner.protocol is None:
+        return None
+    try:
+        check_shape(winner.protocol, "")
+    except UnsupportedFeature as error:
+        return Found(f"wrote a protocol: {error}", error_class="DELTA_INVALID_PROTOCOL_VERSION")
+    if winner.protocol.min_writer_version > 7:
+        return Found(
+            f"asks for writer version {winner.protocol.min_writer_version}",
+            error_class="DELTA_INVALID_PROTOCOL_VERSION",
+        )
+    for features, verb in ((reader_features, "READ"), (writer_features, "WRITE")):
+        for name in sorted(features(winner.protocol) - FEATURES.keys()):
+            error_class = f"DELTA_UNSUPPORTED_FEATURES_FOR_{verb}"
+            return Found(f"asks for the unknown feature {name!r}", error_class=error_class)
+    unwritten = [
+        name
+        for name in sorted(writer_features(winner.protocol))
+        if FEATURES[name].writes is Support.NO
+    ]
+    if unwritten:
+        return Found(
+            f"asks for the feature {unwritten[0]!r}, with which this release does not write",
+            error_class="DELTA_UNSUPPORTED_FEATURES_FOR_WRITE",
+        )
+    return None
+
+
+def protocol_changed(standing: Standing, winner: Entry) -> Found | None:
+    """Both wrote a protocol, or the winner dropped a feature that the writer counted on."""
+    if winner.protocol is None:
+        return None
+    if standing.candidate.content.protocol is not None:
+        return Found("changed the protocol, as does the proposal")
+    dropped = standing.read.features - writer_features(winner.protocol)
+    return Found(f"dropped the feature {min(dropped)!r}") if dropped else None
+
+
+def feature_binds_writers(standing: Standing, winner: Entry) -> Found | None:
+    """The winner added a feature that asks something of files which are written already."""
+    if winner.protocol is None:
+        return None
+    added = BINDING & (writer_features(winner.protocol) - standing.read.features)
+    return Found(f"added the feature {min(added)!r}, which binds every writer") if added else None
+
+
+def dropped_feature_in_use(standing: Standing, winner: Entry) -> Found | None:
+    """The proposal drops a feature, and after the winner the table still uses it."""
+    if standing.candidate.content.protocol is None:
+        return None
+    dropped = standing.read.features - standing.now.features
+    if not dropped or dropped == {row_tracking.FEATURE}:
+        return None
+    own = standing.candidate.content.metadata
+    metadata = winner.metadata or (standing.now if own is None else standing.read).metadata
+    why = in_use(dropped, metadata, winner)
+    return Found(f"leaves a table in which {why}") if why else None
+
+
+def metadata_changed(standing: Standing, winner: Entry) -> Found | None:
+    """The winner changed schema, partitioning or properties in a way that the writer must see."""
+    if winner.metadata is None:
+        return None
+    if standing.candidate.content.metadata is not None:
+        return Found("changed the metadata, as does the proposal")
+    features = standing.after(winner).features
+    what = conflict_free(
+        standing.now.metadata, winner.metadata, features, may_number=winner.is_identity_only
+    )
+    return Found(f"changed {what}") if what else None
+
+
+def domain_metadata_changed(standing: Standing, winner: Entry) -> Found | None:
+    """Both wrote one domain, or the winner wrote one that was read; row ids are given anew."""
+    if not winner.domains:
+        return None
+    own = {domain.domain for domain in standing.candidate.content.domains}
+    own.update(standing.candidate.reads.domains)
+    both = own & {domain.domain for domain in winner.domains} - {row_tracking.DOMAIN}
+    return Found(f"wrote the metadata domain {min(both)!r}") if both else None
+
+
+def concurrent_transaction(standing: Standing, winner: Entry) -> Found | None:
+    """The winner moved an application whose version was asked for."""
+    if not winner.txns or not standing.candidate.reads.app_ids:
+        return None
+    both = winner.app_ids.intersection(standing.candidate.reads.app_ids)
+    return Found(f"moved the application {min(both)!r}") if both else None
+
+
+def backfill_of_more_than_files(standing: Standing, winner: Entry) -> Found | None:
+    """A backfill meets a winner that touched files, and holds more than files to give ids to."""
+    candidate, content = standing.candidate, standing.candidate.content
+    if not candidate.is_backfill or not (winner.added or winner.removed):
+        return None
+    if not row_tracking.supports(standing.after(winner).protocol):
+        return None
+    more = content.removes or content.changes or content.domains or candidate.txns
+    if not (more or content.metadata or content.protocol):
+        return None
+    return Found("touched files, and the backfill holds more than files to give ids to")
+
+
+def unbackfill_meets_backfill(standing: Standing, winner: Entry) -> Found | None:
+    """The proposal takes row ids away while the winner gave some."""
+    if not standing.candidate.is_unbackfill or not winner.is_backfill:
+        return None
+    if not row_tracking.supports(standing.after(winner).protocol):
+        return None
+    return Found("gave row ids that the proposal takes away")
+
+
+def row_ids_without_statistics(standing: Standing, winner: Entry) -> Found | None:
+    """The table tracks rows, and a new file does not say how many it has."""
+    if not winner.changes_table and standing.read.tracks_rows:
+        # Then it was the table that was read, and admission has asked.
+        return None
+    if not standing.candidate.content.adds or not standing.after(winner).tracks_rows:
+        return None
+    for add in standing.candidate.content.adds:
+        if add.base_row_id is None and row_tracking.physical_records(add.stats) is None:
+            detail = f"leaves a table that tracks rows, and {add.path!r} has no numRecords"
+            return Found(detail, add.path)
+    return None

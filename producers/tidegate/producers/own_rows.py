@@ -1,0 +1,56 @@
+"""What our own writers can't do to rows, though the gate takes such rows from engines that can.
+
+The table of features says with which tables the gate commits. Some of them ask something of whoever
+writes the files, and there our writers stop, by name.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tidegate.delta.actions import Metadata, Protocol
+from tidegate.delta.errors import UnsupportedFeature
+from tidegate.delta.features import activity
+from tidegate.delta.features.arithmetic import writer_features
+from tidegate.delta.schema.types import StructType, parse_schema
+
+Active = Callable[[Metadata, StructType], bool]
+
+CLUSTERING: Final = "clustering"
+
+_USED: Final[Mapping[str, Active]] = {
+    "columnMapping": activity.column_mapping,
+    "identityColumns": activity.identity_columns,
+}
+"""Features that rows must be written for, and what says that a table uses them."""
+
+_NEW: Final[Mapping[str, Active]] = {
+    "rowTracking": activity.row_tracking,
+    "v2Checkpoint": activity.v2_checkpoints,
+}
+"""Features of tables that others have to begin."""
+
+
+def check_rows(protocol: Protocol, metadata: Metadata, root: str) -> None:
+    """Refuse a table whose rows take more than our writers do. Raises: UnsupportedFeature."""
+    schema = parse_schema(metadata.schema_string)
+    used = [name for name, active in _USED.items() if active(metadata, schema)]
+    if CLUSTERING in writer_features(protocol):
+        used.append(CLUSTERING)
+    _refuse(used, f"{root} has rows", "write it with an engine that does")
+
+
+def check_new(metadata: Metadata, root: str) -> None:
+    """Refuse to begin a table that takes more than we do. Raises: UnsupportedFeature."""
+    schema = parse_schema(metadata.schema_string)
+    every = {**_USED, **_NEW}
+    used = [name for name, active in every.items() if active(metadata, schema)]
+    _refuse(used, f"{root} would be a table", "create it with an engine that does")
+
+
+def _refuse(used: list[str], what: str, remedy: str) -> None:
+    if used:
+        raise UnsupportedFeature(
+            f"{what} for which the feature {used[0]!r} asks more than this writer does: {remedy}; "
+            "nothing was proposed",
+            feature=used[0],
+        )

@@ -1,0 +1,61 @@
+"""Put-if-absent made of a log, for stores that have none: the first valid record has the version.
+
+A committer stages its bytes under a name of their own, appends a record that says for which
+version, and reads the partition back. What a record is worth depends on those before it alone, so
+whoever reads the partition comes to the same.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from pydantic import Field, StringConstraints
+
+from tidegate.pipeline.message import Message
+from tidegate.pipeline.proposal import Sha256, TableRoot
+
+STAGED_NAME: Final = r"^[0-9]{20}\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.json$"
+StagedName = Annotated[str, StringConstraints(pattern=STAGED_NAME)]
+
+
+class Ratification(Message):
+    """A claim to a version, or the first word about a table.
+
+    With `staged` and `sha256`: let the bytes of that file be `version`. Without: the log of the
+    table ends at `version`, -1 for none, and from now on no version counts but by a record here.
+    """
+
+    table_root: TableRoot
+    version: Annotated[int, Field(ge=-1)]
+    staged: StagedName | None = None
+    sha256: Sha256 | None = None
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether it claims a version, rather than begins a table."""
+        return self.staged is not None and self.sha256 is not None
+
+
+@dataclass(frozen=True)
+class Ratified:
+    """What a partition has decided of a table so far: the version `head`, and whose claim it was.
+
+    `claim` is None while the head is the one with which the table began. The claims before it need
+    not be kept: who claims a version has published the one before.
+    """
+
+    head: int
+    claim: Ratification | None = None
+
+
+def fold(ratified: Ratified | None, record: Ratification) -> Ratified | None:
+    """Return what is decided once one more record of the table was read, in partition order.
+
+    The first record that begins the table counts, and no claim before it. A claim is valid iff its
+    version is the one after the head; what is not valid changes nothing, now and for ever.
+    Law: a head is reached by one claim only, whoever reads, and however often.
+    """
+    if not record.is_claim:
+        return Ratified(record.version) if ratified is None else ratified
+    if ratified is None or record.version != ratified.head + 1:
+        return ratified
+    return Ratified(record.version, record)

@@ -1,0 +1,135 @@
+"""Rows that many writers delete from shared files at once, as delta-rs and our reader see them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from tests import builders
+from tests.builders import NOW_MS, TABLE, TABLE_ID, Gate, Row, add, info, metadata, protocol
+from tidegate.committer.asking import wanted
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.entries import entry_of
+from tidegate.committer.intake import read_record
+from tidegate.committer.machine import Landed, Terms, evolve, plan
+from tidegate.committer.policy import Policy
+from tidegate.committer.rebase import Attempt, Origin, encode
+from tidegate.committer.settings import CommitterSection
+from tidegate.committer.shelf import Shelf
+from tidegate.committer.state import TableState
+from tidegate.delta.commit import sha256
+from tidegate.delta.files.columns import rows_to_adds
+from tidegate.delta.files.grammar import Predicate
+from tidegate.delta.names import commit_name, in_log
+from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate.producers import draft
+from tidegate.producers.files.rewriting import Rewriter
+from tidegate.runtime.change_rows import read_changes
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.data_files import read_table, rows_of
+from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.open_table import open_snapshot
+
+ROWS, FILES, WRITERS = 30_000, 2, 12
+NAMES = ["deletionVectors"]
+
+
+def files(folder: Path) -> list[Row]:
+    """Write some files of consecutive numbers, and return their adds."""
+    found = []
+    for at in range(FILES):
+        values = pa.array(range(at * ROWS, (at + 1) * ROWS), pa.int64())
+        pq.write_table(pa.table({"x": values, "s": values.cast("string")}), folder / f"f{at}")
+        bounds = {"minValues": {"x": at * ROWS}, "maxValues": {"x": (at + 1) * ROWS - 1}}
+        stats = json.dumps({"numRecords": ROWS, **bounds, "nullCount": {"x": 0}})
+        found.append(add(f"f{at}", size=(folder / f"f{at}").stat().st_size, stats=stats))
+    return found
+
+
+def chosen(writer: int) -> list[int]:
+    """Return what a writer deletes: few rows, many in a run, or so many that they need a file."""
+    if writer % 3 == 0:
+        return [writer, ROWS + writer]
+    if writer % 3 == 1:
+        return list(range(1_000 * writer, 1_000 * writer + 500))
+    return list(range(20_000 + writer, 2 * ROWS, 48))
+
+
+def deleting(store: LocalStore, values: Sequence[int], version: int) -> Proposal:
+    """Return the delete of some numbers, as a producer drafts it that read a version."""
+    snapshot = open_snapshot(store, version)
+    predicate: Predicate = {"op": "in", "column": ["x"], "values": list(values), "type": "long"}
+    rewriter = Rewriter(store, snapshot.metadata, predicate, SystemClock(), 0)
+    adds = {one.path: one for one in rows_to_adds(snapshot.files)}
+    found = [rewriter.mark(file) for file in rows_of(snapshot.files)]
+    marked = [(adds[one.path], one.marked) for one in found if one.marked and one.deleted_rows]
+    deletion = draft.Deletion("x IN (...)", predicate, list(adds), (), (), {}, marked)
+    vectors, content = draft.vectors_of(deletion, builders.an_id())
+    if content is not None:
+        store.put(*content)
+    target = draft.Target(TABLE, store.root, version, TABLE_ID)
+    return draft.delete(target, draft.Stamp(builders.an_id(), NOW_MS), deletion, vectors)
+
+
+@pytest.mark.parametrize("members", [1, 5, 64])
+def test_deletes_of_many_writers_leave_the_rows_that_nobody_deleted(
+    tmp_path: Path, members: int
+) -> None:
+    store = LocalStore(tmp_path.as_uri())
+    section = CommitterSection(roots=(tmp_path.parent.as_uri(),), group_members_max=members)
+    gate = Gate(section, stores={store.root: store})
+    feature = protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES)
+    create = builders.proposal(
+        *(feature, metadata(enableDeletionVectors="true")),
+        read_version=-1,
+        table_root=store.root,
+        operation=Operation(name="CREATE TABLE"),
+    )
+    append = builders.proposal(*files(tmp_path), table_root=store.root)
+    assert [one.status for one in gate.ask(create, append)] == ["committed", "committed"]
+    gate.send(*(deleting(store, chosen(writer), 1) for writer in range(WRITERS)))
+    gate.settle(WRITERS + 4)
+    told = gate.outcomes()[2:]
+    assert [one.rejection for one in told] == [None] * WRITERS
+    gone = set().union(*map(chosen, range(WRITERS)))
+    assert sum(int(str(one.assigned["rows_deleted"])) for one in told) == len(gone)
+    left = sorted(set(range(FILES * ROWS)) - gone)
+    snapshot = open_snapshot(store)
+    assert snapshot.version == 1 + -(-WRITERS // members)
+    assert sorted(read_table(store, snapshot, ["x"])["x"].to_pylist()) == left
+    query = QueryBuilder().register("t", DeltaTable(tmp_path)).execute("SELECT x FROM t")
+    assert sorted(pa.table(query.read_all())["x"].to_pylist()) == left
+
+
+def test_readers_of_the_change_feed_see_each_deleted_row_once(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path.as_uri())
+    table = metadata(enableDeletionVectors="true", enableChangeDataFeed="true")
+    feature = protocol(3, 7, readerFeatures=NAMES, writerFeatures=[*NAMES, "changeDataFeed"])
+    state = TableState(TABLE, store.root, 1_000)
+    for version, rows in enumerate(([info(), feature, table], [info(), *files(tmp_path)])):
+        store.put(in_log(commit_name(version)), builders.to_bytes(rows))
+        made = builders.commit(version, *rows)
+        state = evolve(state, Landed(entry_of(made, sha256(made.encode()), 1)))
+    overlapping = [range(100), range(50, 150), range(ROWS, ROWS + 2_000, 2)]
+    batch = []
+    for offset, values in enumerate(overlapping):
+        candidate = read_record(builders.value_of(deleting(store, values, 1)), offset, Policy())
+        assert isinstance(candidate, Candidate)
+        batch.append(candidate)
+    known = Shelf(store).learn(state, batch, Policy())
+    assert not wanted(state, batch, known, Policy().vector_bytes_max)
+    decided = plan(state, batch, Policy(), Terms(NOW_MS, 1), known)
+    assert [one.status for one in decided.verdicts] == ["committed"] * 3
+    origin = Origin(TABLE, "c/t/0", "tidegate/t/0", "Tidegate")
+    encoded = encode(state, decided.group, origin, Attempt(builders.an_id(), NOW_MS))
+    if encoded.merged.written is not None:
+        store.put(*encoded.merged.written)
+    store.put(in_log(commit_name(2)), encoded.content)
+    changes = read_changes(store, 2, 2)
+    assert set(changes["_change_type"].to_pylist()) == {"delete"}
+    meant = sorted({value for values in overlapping for value in values})
+    assert sorted(changes["x"].to_pylist()) == meant

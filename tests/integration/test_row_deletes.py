@@ -1,0 +1,111 @@
+"""Deletes from one shared file through a real broker, while the committer is killed."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from tests.integration.conftest import Line
+from tests.integration.proposers import CLOCK, SCHEMA
+from tests.integration.test_committer_processes import WAIT_S
+from tidegate.delta.actions import Add, Metadata
+from tidegate.delta.features.settling import define_new
+from tidegate.delta.schema.arrow import from_arrow
+from tidegate.delta.schema.types import format_schema
+from tidegate.pipeline.outcome import Outcome
+from tidegate.producers import draft
+from tidegate.producers.client import Client
+from tidegate.producers.files.rewriting import Rewriter, Rewritten
+from tidegate.producers.options import Place, for_writing
+from tidegate.producers.table.deletion import Rewriting, delete
+from tidegate.producers.writing import Saying
+from tidegate.runtime.clock import new_id
+from tidegate.runtime.data_files import read_table
+from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.open_table import open_snapshot
+
+pytestmark = pytest.mark.broker
+
+ROWS, WRITERS, DELETES = 3_000, 6, 8
+
+
+def shared_file(folder: Path) -> Add:
+    """Write one file of many rows, and return its action."""
+    rows = pa.table([["w"] * ROWS, list(range(ROWS))], schema=SCHEMA)
+    folder.mkdir()
+    pq.write_table(rows, folder / "shared.parquet")
+    return Add(
+        path="shared.parquet",
+        partition_values={},
+        size=(folder / "shared.parquet").stat().st_size,
+        modification_time=CLOCK.now_ms(),
+        data_change=True,
+        stats=f'{{"numRecords":{ROWS}}}',
+    )
+
+
+def create(client: Client, folder: Path) -> None:
+    """Create the table with its file through the gate."""
+    metadata = Metadata(
+        id=str(new_id(CLOCK)),
+        schema_string=format_schema(from_arrow(SCHEMA)),
+        configuration={"delta.enableDeletionVectors": "true"},
+    )
+    protocol = define_new(metadata).protocol
+    target = draft.Target(new_id(CLOCK), folder.as_uri(), name="shared")
+    stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    made = draft.create(target, stamp, protocol, metadata, [shared_file(folder)])
+    assert client.propose(made).status == "committed"
+
+
+def test_every_row_is_deleted_once_whoever_else_deletes_and_dies(line: Line) -> None:
+    folder = line.tables / "shared"
+    place = for_writing({"path": str(folder)}).place
+    first = line.started("committer", "first")
+    with Client(KafkaBus(line.kafka, "test"), line.kafka.topics, patience_s=3.0) as client:
+        create(client, folder)
+    with ThreadPoolExecutor(WRITERS) as pool:
+        writing = [pool.submit(writer, line, place, number) for number in range(WRITERS)]
+        writing[0].result(WAIT_S)
+        first.child.kill()
+        line.started("committer", "heir")
+        writing += [pool.submit(writer, line, place, WRITERS)]
+        outcomes = [outcome for one in writing for outcome in one.result(WAIT_S)]
+    assert {outcome.status for outcome in outcomes} == {"committed"}
+    gone = {row for number in range(WRITERS + 1) for row in rows_of(number)}
+    left = sorted(set(range(ROWS)) - gone)
+    store = LocalStore(folder.as_uri())
+    held = read_table(store, open_snapshot(store), ["number"])["number"].to_pylist()
+    assert sorted(held) == left
+    query = QueryBuilder().register("t", DeltaTable(folder)).execute("SELECT number FROM t")
+    assert sorted(pa.table(query.read_all())["number"].to_pylist()) == left
+
+
+def rows_of(writer: int) -> range:
+    """Return the rows that a writer deletes, one by one; the last one deletes many at once."""
+    if writer == WRITERS:
+        return range(1_000, ROWS, 3)
+    return range(writer, WRITERS * DELETES, WRITERS)
+
+
+def writer(line: Line, place: Place, number: int) -> list[Outcome]:
+    """Delete a writer's rows, and return what it was told."""
+    store = LocalStore(place.root)
+
+    def mark(rewriting: Rewriting, files: Sequence[Mapping[str, Any]]) -> Sequence[Rewritten]:
+        assert rewriting.by == "vectors"
+        rewriter = Rewriter(store, rewriting.metadata, rewriting.predicate, CLOCK, number)
+        return [rewriter.mark(file) for file in files]
+
+    conditions = [f"number = {row}" for row in rows_of(number)]
+    if number == WRITERS:
+        conditions = [f"number >= 1000 AND number IN ({', '.join(map(str, rows_of(number)))})"]
+    with Client(KafkaBus(line.kafka, "test"), line.kafka.topics, patience_s=3.0) as client:
+        told = [delete(client, place, one, Saying(WAIT_S), mark) for one in conditions]
+    return [one for one in told if one is not None]

@@ -1,0 +1,124 @@
+"""However a log is split into checkpoints, log compactions and commits, it says the same.
+
+Through real files: what is written to a store is what is opened from it.
+"""
+
+import io
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.property.logs import logs
+from tests.v2_checkpoints import Form, put_v2
+from tidegate.delta.checkpoints import checksum, compaction
+from tidegate.delta.checkpoints.rows import classic, classic_schema
+from tidegate.delta.commit import Commit
+from tidegate.delta.errors import InvalidRequest
+from tidegate.delta.names import commit_name, compacted_name, in_log
+from tidegate.delta.snapshot import Snapshot
+from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
+from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.open_table import open_keys, open_snapshot, refresh
+
+NOW_MS = 0
+"""Long before anything expires."""
+
+INFO = b'{"commitInfo":{"operation":"WRITE"}}\n'
+KEPT = ("path", "partitionValues", "size", "modificationTime", "stats", "tags", "deletionVector")
+PARTS = "in parts"
+FORMS: list[Form | str] = [*Form, "classic", PARTS]
+
+
+def stored(log: list[Commit]) -> MemoryStore:
+    store = MemoryStore()
+    for commit in log:
+        store.files[in_log(commit.name)] = INFO + commit.encode()
+    return store
+
+
+def put_checkpoint(store: MemoryStore, version: int, form: Form | str, size: int) -> None:
+    snapshot = open_snapshot(store, version)
+    if isinstance(form, Form):
+        put_v2(store, snapshot, form, NOW_MS, size)
+    elif form == PARTS:
+        put_parts(store, snapshot, size)
+    else:
+        move_hint_forward(store, write_classic(store, snapshot, NOW_MS))
+
+
+def put_parts(store: MemoryStore, snapshot: Snapshot, size: int) -> None:
+    rows = pa.Table.from_batches(classic(snapshot, NOW_MS), classic_schema(snapshot.metadata))
+    starts = range(0, rows.num_rows, size)
+    for part, start in enumerate(starts, 1):
+        buffer = io.BytesIO()
+        pq.write_table(rows.slice(start, size), buffer)
+        name = f"{snapshot.version:020d}.checkpoint.{part:010d}.{len(starts):010d}.parquet"
+        store.files[in_log(name)] = buffer.getvalue()
+
+
+def put_compaction(store: MemoryStore, log: list[Commit], start: int, end: int) -> None:
+    content = compaction.compact(log[start : end + 1])
+    if content:
+        store.files[in_log(compacted_name(start, end))] = content
+
+
+def told(snapshot: Snapshot) -> tuple[Any, ...]:
+    return (
+        snapshot.version,
+        sorted(map(str, snapshot.files.select(KEPT).to_pylist())),
+        sorted(snapshot.file_keys.to_pylist()),
+        sorted(snapshot.tombstones["path"].to_pylist()),
+        checksum.encode(checksum.of(snapshot)),
+    )
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_a_log_says_the_same_from_any_checkpoint_and_compaction_on(form: Form | str) -> None:
+    @given(logs, st.data())
+    @settings(max_examples=20)
+    def law(log: list[Commit], data: st.DataObject) -> None:
+        whole, store = stored(log), stored(log)
+        at = data.draw(st.integers(0, len(log) - 1), "checkpoint")
+        put_checkpoint(store, at, form, data.draw(st.integers(1, 4), "files a part"))
+        start = data.draw(st.integers(0, len(log) - 1), "compaction from")
+        end = data.draw(st.integers(start, len(log) - 1), "to")
+        if end > start:
+            put_compaction(store, log, start, end)
+        for cleaned in range(data.draw(st.integers(0, at), "cleaned up to") if at else 0):
+            del store.files[in_log(commit_name(cleaned))]
+        for version in {data.draw(st.integers(at, len(log) - 1), "version"), len(log) - 1}:
+            assert told(open_snapshot(store, version)) == told(open_snapshot(whole, version))
+        keys = open_keys(store)
+        assert sorted(map(str, keys.files["path"].to_pylist())) == sorted(
+            open_snapshot(store).files["path"].to_pylist()
+        )
+
+    law()
+
+
+@given(logs, st.data())
+@settings(max_examples=40)
+def test_following_a_log_comes_to_what_opening_it_comes_to(
+    log: list[Commit], data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, len(log) - 1), "known")
+    known = open_snapshot(stored(log[: at + 1]))
+    assert told(refresh(stored(log), known)) == told(open_snapshot(stored(log)))
+
+
+@given(logs)
+@settings(max_examples=15)
+def test_a_log_cleaned_up_says_nothing_of_what_is_gone(log: list[Commit]) -> None:
+    store = stored(log)
+    put_checkpoint(store, len(log) - 1, "classic", 1)
+    for commit in log:
+        del store.files[in_log(commit.name)]
+    assert open_snapshot(store).version == len(log) - 1
+    for version in range(len(log) - 1):
+        with pytest.raises(InvalidRequest) as refused:
+            open_snapshot(store, version)
+        assert refused.value.error_class == "VersionNotFound"

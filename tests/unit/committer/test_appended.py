@@ -1,0 +1,184 @@
+"""Appends that provably hold no row that was read rule nobody out; all others do."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.builders import (
+    ROOT,
+    Gate,
+    Row,
+    add,
+    create,
+    info,
+    metadata,
+    proposal,
+    remove,
+    to_bytes,
+)
+from tidegate.committer import appended
+from tidegate.delta.actions import Metadata
+from tidegate.delta.names import commit_name, in_log
+from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate.pipeline.read_set import Predicate, ReadSet
+from tidegate.runtime.memory import MemoryStore
+
+
+def is_(op: str, value: Any, column: str = "x") -> Predicate:
+    return {"op": op, "column": [column], "value": value, "type": "long"}
+
+
+def between(low: int, high: int) -> dict[str, str]:
+    bounds = {"minValues": {"x": low}, "maxValues": {"x": high}, "nullCount": {"x": 0}}
+    return {"stats": json.dumps({"numRecords": 10, **bounds})}
+
+
+def delete(*predicates: Predicate, **fields: Any) -> Proposal:
+    """Return a delete of the file that is there by somebody who read version 1."""
+    reads = ReadSet(files=("old",), predicates=predicates)
+    told = {"reads": reads, "operation": Operation(name="DELETE"), "read_version": 1, **fields}
+    return proposal(remove("old"), **told)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    """A gate with a table of one file, at version 1."""
+    gate = Gate()
+    told = gate.ask(create(), proposal(add("old")))
+    assert [one.status for one in told] == ["committed", "committed"]
+    return gate
+
+
+def rule(gate: Gate, one: Proposal) -> str:
+    [outcome] = gate.ask(one)
+    return outcome.rejection.rule if outcome.rejection else outcome.status
+
+
+@pytest.mark.parametrize(
+    ("predicate", "stats", "verdict"),
+    [
+        (is_("=", 5), between(6, 9), "committed"),
+        (is_("=", 6), between(6, 9), "concurrent_append"),
+        (is_("<", 6), between(6, 9), "committed"),
+        (is_(">", 9), between(6, 9), "committed"),
+        (is_(">=", 9), between(6, 9), "concurrent_append"),
+        ({"op": "not", "arg": is_(">", 5)}, between(6, 9), "committed"),
+        ({"op": "or", "args": [is_("=", 1), is_("=", 7)]}, between(6, 9), "concurrent_append"),
+        ({"op": "and", "args": [is_("=", 1), is_("=", 7)]}, between(6, 9), "committed"),
+        ({"op": "is_null", "column": ["x"]}, between(6, 9), "committed"),
+        ({"op": "is_null", "column": ["s"]}, between(6, 9), "concurrent_append"),
+        ({"op": "opaque", "columns": [["x"]], "text": "f(x)"}, between(6, 9), "concurrent_append"),
+        ({"op": "true"}, between(6, 9), "concurrent_append"),
+        (is_("=", 5), {"stats": '{"numRecords":10}'}, "concurrent_append"),
+        (is_("=", 5), {"stats": None}, "concurrent_append"),
+        (is_("=", 5, "nowhere"), between(6, 9), "concurrent_append"),
+    ],
+)
+def test_an_append_counts_where_its_statistics_do_not_rule_it_out(
+    gate: Gate, predicate: Predicate, stats: dict[str, Any], verdict: str
+) -> None:
+    assert rule(gate, proposal(add("new", **stats), read_version=1)) == "committed"
+    assert rule(gate, delete(predicate)) == verdict
+
+
+def test_each_scan_is_asked_of_each_file(gate: Gate) -> None:
+    gate.ask(proposal(add("new", **between(6, 9)), add("far", **between(60, 90)), read_version=1))
+    assert rule(gate, delete(is_("=", 5), is_("=", 70))) == "concurrent_append"
+    assert rule(gate, delete(is_("=", 5), is_("=", 50))) == "committed"
+
+
+def test_members_of_the_group_are_asked_for_their_statistics_too(gate: Gate) -> None:
+    image = proposal(
+        *(remove("old"), add("image", **between(6, 9))),
+        read_version=1,
+        reads=ReadSet(files=("old",)),
+    )
+    more = [
+        proposal(remove("other"), read_version=2, reads=ReadSet(predicates=(is_("=", value),)))
+        for value in (7, 70)
+    ]
+    gate.ask(proposal(add("other"), read_version=1))
+    told = gate.ask(image, *more)
+    assert [one.rejection.rule if one.rejection else one.status for one in told] == [
+        *("committed", "concurrent_append", "committed")
+    ]
+
+
+def test_who_read_the_whole_table_reads_every_append(gate: Gate) -> None:
+    gate.ask(proposal(add("new", **between(6, 9)), read_version=1))
+    whole = ReadSet(whole_table=True, predicates=(is_("=", 5),))
+    assert rule(gate, delete(reads=whole)) == "concurrent_append"
+    assert rule(gate, delete(reads=None)) == "concurrent_append"
+
+
+def test_versions_long_after_the_read_one_are_judged_by_partitions_alone(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appended, "VERSIONS_MAX", 2)
+    for version in range(3):
+        gate.ask(proposal(add(f"new{version}", **between(6, 9)), read_version=1))
+    assert rule(gate, delete(is_("=", 5))) == "concurrent_append"
+    assert rule(gate, delete(is_("=", 5), read_version=2)) == "committed"
+
+
+def test_statistics_are_read_once_and_our_own_never_again() -> None:
+    store = _Counting(ROOT)
+    gate = Gate(stores={ROOT: store})
+    gate.ask(create(), proposal(*(add(f"old{at}") for at in range(9))))
+    gate.ask(proposal(add("new", **between(6, 9)), read_version=1))
+
+    def asked(at: int, version: int) -> str:
+        reads = ReadSet(files=(f"old{at}",), predicates=(is_("=", 5),))
+        return rule(gate, proposal(remove(f"old{at}"), read_version=version, reads=reads))
+
+    assert asked(0, 1) == "committed"
+    gate.ask(proposal(add("newer", **between(6, 9)), read_version=1))
+    store.reads.clear()
+    assert [asked(at, 1) for at in range(1, 5)] == ["committed"] * 4
+    assert store.reads == []
+    version = len(gate.entries())
+    path = in_log(commit_name(version))
+    foreign = [info("WRITE", isBlindAppend=True), add("foreign", **between(6, 9))]
+    store.files[path] = to_bytes(foreign)
+    gate.clock.boot += 10
+    gate.settle()
+    store.reads.clear()
+    assert [asked(at, version - 1) for at in range(5, 8)] == ["committed"] * 3
+    assert store.reads.count(path) == 1
+
+
+class _Counting(MemoryStore):
+    """Notes what is read."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.reads: list[str] = []
+
+    def read(self, path: str) -> bytes | None:
+        self.reads.append(path)
+        return super().read(path)
+
+
+def mapped(name: str, physical: str) -> Row:
+    about = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": physical}
+    return {"name": name, "type": "long", "nullable": True, "metadata": about}
+
+
+def renamed(*fields: Row) -> Metadata:
+    body = metadata()["metaData"]
+    schema = json.dumps({"type": "struct", "fields": list(fields)})
+    mode = {"delta.columnMapping.mode": "name"}
+    return Metadata.model_validate({**body, "schemaString": schema, "configuration": mode})
+
+
+def test_a_column_goes_by_its_physical_name_or_its_logical_one() -> None:
+    table = renamed(mapped("x", "c1"), mapped("y", "c2"))
+    assert appended._meant(is_("=", 5), table) == [is_("=", 5)]
+    assert appended._meant(is_("=", 5, "c1"), table) == [is_("=", 5)]
+    swapped = renamed(mapped("x", "y"), mapped("y", "x"))
+    assert appended._meant(is_("=", 5), swapped) == [is_("=", 5), is_("=", 5, "y")]
+    both = {"op": "and", "args": [is_("=", 5, "c1"), {"op": "not", "arg": is_("=", 6, "c2")}]}
+    named = {"op": "and", "args": [is_("=", 5), {"op": "not", "arg": is_("=", 6, "y")}]}
+    assert appended._meant(both, table) == [named]
+    assert appended._meant(is_("=", 5, "nowhere"), table) == [is_("=", 5, "nowhere")]

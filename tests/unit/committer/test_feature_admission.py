@@ -1,0 +1,166 @@
+"""What the features of the table that was read ask of a proposal, and what dropping one takes."""
+
+import pytest
+
+from tests.builders import Row, add, info, metadata, proposal, remove
+from tests.unit.committer.test_machine import landed, planned, rules, table
+from tests.unit.committer.test_table_rules import TRACKED, listed, named
+from tidegate.committer.state import TableState
+from tidegate.pipeline.proposal import Proposal
+
+WIDE = '{"numRecords":10,"tightBounds":false}'
+VECTORS = listed("appendOnly", "checkpointProtection", reader=("deletionVectors",))
+VECTOR = {
+    "storageType": "u",
+    "pathOrInlineDv": "0" * 20,
+    "offset": 1,
+    "sizeInBytes": 34,
+    "cardinality": 1,
+}
+
+REFUSED = ("feature_in_use", "feature_not_listed", "not_supported")
+"""What is said of a feature that is dropped and in use; that the protocol lacks it comes first."""
+
+
+def said(state: TableState, one: Proposal) -> str:
+    [answer] = rules(planned(state, one))
+    return answer
+
+
+def domain(name: str, text: str = "{}", *, removed: bool = False) -> Row:
+    return {"domainMetadata": {"domain": name, "configuration": text, "removed": removed}}
+
+
+def test_a_domain_needs_the_feature() -> None:
+    assert said(table([info(), listed(), metadata()]), proposal(domain("d"))) == (
+        "domains_not_supported"
+    )
+    assert said(table([info(), listed("domainMetadata"), metadata()]), proposal(domain("d"))) == (
+        "committed"
+    )
+
+
+def test_the_mark_of_row_ids_is_nobodys_but_the_committers() -> None:
+    state = table([info(), listed(*TRACKED), metadata()])
+    for row in (domain("delta.rowTracking"), domain("delta.rowTracking", removed=True)):
+        assert said(state, proposal(row)) == "reserved_domain"
+    gone = domain("delta.rowTracking", removed=True)
+    drops = named("DROP FEATURE", listed("domainMetadata"), gone)
+    suspended = table([info(), listed(*TRACKED), metadata(rowTrackingSuspended="true")])
+    assert said(suspended, drops) == "committed"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ('{"clusteringColumns":[["x"],["a","b"]],"domainName":"delta.clustering"}', "committed"),
+        ('{"clusteringColumns":[]}', "committed"),
+        ('{"clusteringColumns":["x"]}', "malformed"),
+        ('{"clusteringColumns":[[]]}', "malformed"),
+        ("{}", "malformed"),
+        ("[]", "malformed"),
+        ("no json", "malformed"),
+    ],
+)
+def test_clustering_names_columns(text: str, answer: str) -> None:
+    state = table([info(), listed("clustering", "domainMetadata"), metadata()])
+    assert said(state, proposal(domain("delta.clustering", text))) == answer
+    plain = table([info(), listed("domainMetadata"), metadata()])
+    assert said(plain, proposal(domain("delta.clustering", text))) == "domains_not_supported"
+
+
+def test_files_are_counted_where_rows_are_tracked() -> None:
+    state = table([info(), listed(*TRACKED), metadata()])
+    assert said(state, proposal(add("a", stats=None))) == "row_ids_without_statistics"
+    guess = add("a", stats=None, baseRowId=5)
+    assert said(state, proposal(guess)) == "row_ids_without_statistics"
+    suspended = table([info(), listed(*TRACKED), metadata(rowTrackingSuspended="true")])
+    assert said(suspended, proposal(add("a", stats=None))) == "committed"
+    moved = landed(state, proposal(add("a")))
+    repeat = add("a", stats=None, baseRowId=3, dataChange=False)
+    assert said(moved, proposal(repeat, read_version=1)) == "committed"
+
+
+def test_features_go_only_by_their_own_operation_and_one_at_a_time() -> None:
+    state = table([info(), listed("appendOnly", "checkConstraints", "invariants"), metadata()])
+    left = listed("appendOnly", "invariants")
+    assert said(state, named("SET TBLPROPERTIES", left)) == "bad_protocol"
+    assert said(state, named("DROP FEATURE", left)) == "committed"
+    assert said(state, named("DROP FEATURE", listed("appendOnly"))) == "feature_in_use"
+    stays = listed("checkConstraints", "invariants")
+    assert said(state, named("DROP FEATURE", stays)) == "feature_in_use"
+
+
+@pytest.mark.parametrize(
+    ("feature", "trace"),
+    [
+        ("checkConstraints", {"constraints.c": "x > 0"}),
+        ("inCommitTimestamp", {"inCommitTimestampEnablementVersion": "1"}),
+        ("inCommitTimestamp", {"enableInCommitTimestamps": "true"}),
+        ("checkpointProtection", {"requireCheckpointProtectionBeforeVersion": "1"}),
+        ("rowTracking", {"enableRowTracking": "true"}),
+    ],
+)
+def test_a_writer_feature_goes_when_no_property_uses_it(
+    feature: str, trace: dict[str, str]
+) -> None:
+    table_of = (listed("appendOnly", feature), metadata(**trace))
+    drops = named("DROP FEATURE", listed("appendOnly"))
+    used = said(table([info(), *table_of]), drops)
+    assert used in REFUSED
+    assert said(table([info(), listed("appendOnly", feature), metadata()]), drops) == "committed"
+
+
+@pytest.mark.parametrize(
+    ("feature", "trace"),
+    [
+        ("columnMapping", {"columnMapping.mode": "name"}),
+        ("v2Checkpoint", {"checkpointPolicy": "v2"}),
+        ("typeWidening", {"enableTypeWidening": "true"}),
+        ("deletionVectors", {"enableDeletionVectors": "true"}),
+    ],
+)
+def test_a_feature_of_readers_goes_when_no_property_uses_it(
+    feature: str, trace: dict[str, str]
+) -> None:
+    before = listed("appendOnly", reader=(feature,))
+    clean = table([info(), before, metadata()])
+    assert said(clean, named("DROP FEATURE", listed("appendOnly"))) == "committed"
+    used = named("DROP FEATURE", listed("appendOnly"), metadata(**trace))
+    assert said(clean, used) in REFUSED
+
+
+def test_vectors_and_domains_at_the_head_keep_their_feature() -> None:
+    on = metadata(enableDeletionVectors="true")
+    state = table([info(), VECTORS, on], [info(), add("a")])
+    deletes = proposal(remove("a"), add("a", deletionVector=VECTOR, stats=WIDE), read_version=1)
+    state = landed(state, deletes)
+    state = landed(state, named("UNSET TBLPROPERTIES", metadata(), read_version=2))
+    drops = named("DROP FEATURE", listed("appendOnly", "checkpointProtection"), read_version=3)
+    assert said(state, drops) == "feature_in_use"
+    gone = proposal(remove("a", deletionVector=VECTOR), read_version=3)
+    state = landed(state, gone)
+    left = listed("appendOnly", "checkpointProtection")
+    assert said(state, named("DROP FEATURE", left, read_version=4)) == "committed"
+    domains = table([info(), listed("appendOnly", "domainMetadata"), metadata()], [domain("d")])
+    ends = named("DROP FEATURE", listed("appendOnly"), read_version=1)
+    assert said(domains, ends) == "feature_in_use"
+
+
+def test_a_tolerated_change_of_names_is_judged_at_the_head() -> None:
+    mapped = metadata(["p"], **{"columnMapping.mode": "name", "columnMapping.maxColumnId": "3"})
+    text = mapped["metaData"]["schemaString"]
+    for place, name in enumerate(("x", "s", "p"), 1):
+        physical = f'{{"delta.columnMapping.id":{place},"delta.columnMapping.physicalName":"c"}}'
+        named_so = physical.replace('"c"', f'"{name}"' if name != "p" else '"other"')
+        text = text.replace(
+            f'"name": "{name}", "type": "{KINDS[name]}", "nullable": true, "metadata": {{}}',
+            f'"name": "{name}", "type": "{KINDS[name]}", "nullable": true, "metadata": {named_so}',
+        )
+    mapped["metaData"]["schemaString"] = text
+    before = [info(), listed(reader=("columnMapping",)), metadata(["p"])]
+    state = table(before, [info(), mapped])
+    assert said(state, proposal(add("p=1/a"))) == "partition_values"
+
+
+KINDS = {"x": "long", "s": "string", "p": "integer"}

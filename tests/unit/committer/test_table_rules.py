@@ -1,0 +1,235 @@
+"""Each rule about the table itself fires where it should and only there."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.builders import Row, add, commit, info, metadata, proposal, protocol, remove
+from tests.unit.committer.test_machine import considered
+from tidegate.committer.conflicts import CONCURRENT, DELTA_NAMES, RULES, Conflict, check, follow
+from tidegate.committer.entries import Entry, entry_of
+from tidegate.committer.standing import Basis, Standing, begin
+from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate.pipeline.read_set import Predicate, ReadSet
+
+TRACKED = ("domainMetadata", "rowTracking")
+
+
+def winner(version: int, *rows: Row) -> Entry:
+    return entry_of(commit(version, *rows), "0" * 64, 1)
+
+
+def listed(*features: str, reader: tuple[str, ...] = ()) -> Row:
+    if not reader:
+        return protocol(1, 7, writerFeatures=features)
+    return protocol(3, 7, readerFeatures=reader, writerFeatures=(*features, *reader))
+
+
+def standing(one: Proposal, *table: Row) -> Standing:
+    """Return the standing of a proposal that read version 0 of a table, a plain one unless said."""
+    candidate = considered(one)
+    assert candidate.flaw is None, candidate.flaw
+    made = commit(0, *(table or (protocol(), metadata())))
+    assert made.metadata is not None
+    assert made.protocol is not None
+    return begin(candidate, Basis(made.metadata, made.protocol), candidate.level("Serializable"))
+
+
+def rule(one: Standing, *winners: Entry) -> str | None:
+    found = check(one, winners)
+    return found.rule if found else None
+
+
+def named(operation: str, *rows: Row, **fields: Any) -> Proposal:
+    return proposal(*rows, operation=Operation(name=operation), **fields)
+
+
+def test_every_rule_has_a_name_in_delta_and_no_other_has() -> None:
+    assert DELTA_NAMES.keys() == {rule.__name__ for rule in RULES}
+    assert {exception for _, exception in DELTA_NAMES.values()} > CONCURRENT
+
+
+@pytest.mark.parametrize(
+    ("changed", "error_class"),
+    [
+        (protocol(4, 7, readerFeatures=[], writerFeatures=[]), "DELTA_INVALID_PROTOCOL_VERSION"),
+        (protocol(1, 8, writerFeatures=[]), "DELTA_INVALID_PROTOCOL_VERSION"),
+        (listed(reader=("fromMars",)), "DELTA_UNSUPPORTED_FEATURES_FOR_READ"),
+        (listed("fromMars"), "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"),
+        (listed("collations"), "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"),
+        (listed(reader=("catalogManaged",)), "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"),
+    ],
+)
+def test_a_winner_that_asks_for_what_we_do_not_write_is_not_followed(
+    changed: Row, error_class: str
+) -> None:
+    conflict = check(standing(proposal(add("a"))), [winner(1, changed)])
+    assert conflict is not None
+    assert conflict.rule == "protocol_unsupported"
+    assert conflict.rejection.error_class == error_class
+
+
+def test_a_feature_that_binds_by_its_name_alone_stops_who_did_not_know_it() -> None:
+    implied = ("appendOnly", "invariants")
+    assert rule(
+        standing(proposal(add("a"))), winner(1, listed(*implied, "clustering", "domainMetadata"))
+    ) == ("feature_binds_writers")
+    assert rule(standing(proposal(add("a"))), winner(1, listed(*implied, "domainMetadata"))) is None
+    assert rule(standing(proposal(add("a"))), winner(1, protocol(1, 6))) is None
+    knew = standing(proposal(add("a")), listed("clustering"), metadata())
+    assert rule(knew, winner(1, listed("clustering", "domainMetadata"))) is None
+
+
+def dropping(feature: str, *rows: Row, **fields: Any) -> Proposal:
+    return named("DROP FEATURE", *rows, **fields)
+
+
+def test_a_dropped_feature_must_not_be_in_use_again() -> None:
+    vectors = listed("appendOnly", reader=("deletionVectors",))
+    drops = dropping("deletionVectors", listed("appendOnly"))
+    on = winner(1, metadata(enableDeletionVectors="true"))
+    assert rule(standing(drops, vectors, metadata()), on) == "dropped_feature_in_use"
+    vector = {"storageType": "u", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+    deletes = winner(1, remove("a"), add("a", deletionVector=vector))
+    assert rule(standing(drops, vectors, metadata()), deletes) == "dropped_feature_in_use"
+    assert rule(standing(drops, vectors, metadata()), winner(1, add("b"))) is None
+
+
+def test_a_dropped_domain_feature_meets_a_domain() -> None:
+    drops = dropping("domainMetadata", listed("appendOnly"))
+    table = (listed("appendOnly", "domainMetadata"), metadata())
+    lives: Row = {"domainMetadata": {"domain": "d", "configuration": "{}", "removed": False}}
+    gone: Row = {"domainMetadata": {"domain": "d", "configuration": "{}", "removed": True}}
+    assert rule(standing(drops, *table), winner(1, lives)) == "dropped_feature_in_use"
+    assert rule(standing(drops, *table), winner(1, gone)) is None
+
+
+def test_row_ids_are_no_conflict_of_domains() -> None:
+    mark: Row = {"domainMetadata": {"domain": "delta.rowTracking", "configuration": "{}"}}
+    reader = proposal(add("a"), reads=ReadSet(domains=("delta.rowTracking",)))
+    assert rule(standing(reader, listed(*TRACKED), metadata()), winner(1, mark)) is None
+
+
+def numbered(mark: int | None, **changed: Any) -> Row:
+    """Return metadata with an identity column whose mark is set, and other fields changed."""
+    own = {"delta.identity.start": 1, "delta.identity.step": 1}
+    if mark is not None:
+        own["delta.identity.highWaterMark"] = mark
+    field = {"name": "x", "type": "long", "nullable": True, "metadata": own}
+    text = json.dumps({"type": "struct", "fields": [field]})
+    return {"metaData": {**metadata()["metaData"], "schemaString": text, **changed}}
+
+
+TAGGED = info(tags={"delta.identity.schemaUpdate": "true"})
+
+
+def test_numbering_rows_is_followed_and_adopted() -> None:
+    table = (listed("identityColumns"), numbered(5))
+    one = standing(proposal(add("a")), *table)
+    after = follow(one, [winner(1, TAGGED, numbered(9)), winner(2, TAGGED, numbered(12))])
+    assert isinstance(after, Standing)
+    assert "12" in after.now.metadata.schema_string
+    fresh = standing(proposal(add("a")), listed("identityColumns"), numbered(None))
+    assert rule(fresh, winner(1, TAGGED, numbered(1))) is None
+
+
+def test_a_tag_that_lies_is_not_believed() -> None:
+    table = (listed("identityColumns"), numbered(5))
+    for lie in (numbered(9, name="other"), numbered(9, configuration={"a": "1"})):
+        assert rule(standing(proposal(add("a")), *table), winner(1, TAGGED, lie)) == (
+            "metadata_changed"
+        )
+    other = numbered(9)
+    other["metaData"]["schemaString"] = other["metaData"]["schemaString"].replace('"x"', '"y"')
+    assert rule(standing(proposal(add("a")), *table), winner(1, TAGGED, other)) == (
+        "metadata_changed"
+    )
+    assert rule(standing(proposal(add("a")), *table), winner(1, info(), numbered(9))) == (
+        "metadata_changed"
+    )
+
+
+def test_two_that_number_rows_conflict() -> None:
+    one = standing(proposal(numbered(7), add("a")), listed("identityColumns"), numbered(5))
+    assert rule(one, winner(1, TAGGED, numbered(9))) == "metadata_changed"
+
+
+BACKFILL = info("ROW TRACKING BACKFILL")
+
+
+def test_a_backfill_that_holds_more_than_files_ends_where_files_were_touched() -> None:
+    txn: Row = {"txn": {"appId": "s", "version": 1}}
+    odd = named("ROW TRACKING BACKFILL", add("a", dataChange=False), txn)
+    table = (listed(*TRACKED), metadata())
+    touched = winner(1, info("DELETE"), remove("z"))
+    assert rule(standing(odd, *table), touched) == "backfill_of_more_than_files"
+    conflict = check(standing(odd, *table), [touched])
+    assert isinstance(conflict, Conflict)
+    assert conflict.rejection.error_class is None
+    assert rule(standing(odd, *table), winner(1, info(), {"txn": txn["txn"]})) is None
+    plain = named("ROW TRACKING BACKFILL", add("a", dataChange=False))
+    assert rule(standing(plain, *table), touched) is None
+
+
+def test_taking_ids_away_meets_giving_them() -> None:
+    takes = named("ROW TRACKING UNBACKFILL", add("a", dataChange=False))
+    gives = winner(1, BACKFILL, add("a", dataChange=False, baseRowId=0))
+    table = (listed(*TRACKED), metadata(rowTrackingSuspended="true"))
+    assert rule(standing(takes, *table), gives) == "unbackfill_meets_backfill"
+
+
+def test_files_need_counts_once_a_winner_tracks_rows() -> None:
+    uncounted = proposal(add("a", stats=None))
+    table = (listed("domainMetadata"), metadata())
+    assert rule(standing(uncounted, *table), winner(1, listed(*TRACKED))) == (
+        "row_ids_without_statistics"
+    )
+    assert rule(standing(proposal(add("a")), *table), winner(1, listed(*TRACKED))) is None
+    suspended = (listed("domainMetadata"), metadata(rowTrackingSuspended="true"))
+    assert rule(standing(uncounted, *suspended), winner(1, listed(*TRACKED))) is None
+
+
+def test_who_was_given_only_row_ids_was_not_appended() -> None:
+    reader = proposal(remove("z"), reads=ReadSet(whole_table=True))
+    table = (listed(*TRACKED), metadata())
+    gives = winner(1, BACKFILL, add("a", dataChange=False, baseRowId=0))
+    assert rule(standing(reader, *table), gives) is None
+    lies = winner(1, BACKFILL, add("a", baseRowId=0))
+    assert rule(standing(reader, *table), lies) == "concurrent_append"
+
+
+def test_a_backfill_forgets_the_files_that_went() -> None:
+    gives = named(
+        "ROW TRACKING BACKFILL", add("a", dataChange=False), reads=ReadSet(files=("a", "b"))
+    )
+    table = (listed(*TRACKED), metadata())
+    assert rule(standing(gives, *table), winner(1, remove("b"))) is None
+    whole = named("ROW TRACKING BACKFILL", add("a", dataChange=False), reads=None)
+    assert rule(standing(whole, *table), winner(1, remove("b"))) == "concurrent_delete_read"
+
+
+def test_partition_values_of_mapped_columns_have_physical_names() -> None:
+    fields = [
+        {
+            "name": name,
+            "type": "integer",
+            "nullable": True,
+            "metadata": {
+                "delta.columnMapping.id": place,
+                "delta.columnMapping.physicalName": f"c{place}",
+            },
+        }
+        for place, name in enumerate(("x", "p"))
+    ]
+    mapped = metadata(["p"], **{"columnMapping.mode": "name"})
+    mapped["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+    predicate: Predicate = {"op": "=", "column": ["P"], "value": 1, "type": "integer"}
+    one = proposal(remove("z"), reads=ReadSet(predicates=(predicate,)))
+    table = (protocol(2, 5), mapped)
+    there = winner(1, add("a", partitionValues={"c1": "1"}))
+    elsewhere = winner(1, add("a", partitionValues={"c1": "2"}))
+    logical = winner(1, add("a", partitionValues={"p": "1"}))
+    assert rule(standing(one, *table), there) == "concurrent_append"
+    assert rule(standing(one, *table), elsewhere) is None
+    assert rule(standing(one, *table), logical) is None

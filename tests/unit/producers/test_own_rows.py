@@ -1,0 +1,62 @@
+"""Where our own writers stop, though the gate would take the commit."""
+
+import json
+
+import pytest
+
+from tidegate.delta.actions import Metadata, Protocol
+from tidegate.delta.errors import UnsupportedFeature
+from tidegate.producers import own_rows
+
+PLAIN = Protocol(min_reader_version=1, min_writer_version=2)
+
+
+def about(own: dict[str, object] | None = None, **properties: str) -> Metadata:
+    field = {"name": "a", "type": "long", "nullable": True, "metadata": own or {}}
+    return Metadata(
+        id="m",
+        schema_string=json.dumps({"type": "struct", "fields": [field]}),
+        configuration={f"delta.{key}": value for key, value in properties.items()},
+    )
+
+
+NUMBERED = about({"delta.identity.start": 1})
+MAPPED = about({"delta.columnMapping.physicalName": "c"}, **{"columnMapping.mode": "name"})
+
+
+def listing(*features: str) -> Protocol:
+    return Protocol(min_reader_version=1, min_writer_version=7, writer_features=features)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "metadata", "feature"),
+    [
+        (PLAIN, NUMBERED, "identityColumns"),
+        (PLAIN, MAPPED, "columnMapping"),
+        (listing("clustering"), about(), "clustering"),
+    ],
+)
+def test_rows_that_take_more_are_left_to_others(
+    protocol: Protocol, metadata: Metadata, feature: str
+) -> None:
+    with pytest.raises(UnsupportedFeature, match=feature) as refused:
+        own_rows.check_rows(protocol, metadata, "here")
+    assert refused.value.feature == feature
+
+
+def test_rows_that_the_gate_completes_are_written() -> None:
+    metadata = about(enableRowTracking="true", enableInCommitTimestamps="true")
+    own_rows.check_rows(listing("rowTracking", "inCommitTimestamp"), metadata, "here")
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [NUMBERED, MAPPED, about(enableRowTracking="true"), about(checkpointPolicy="v2")],
+)
+def test_tables_that_take_more_are_begun_by_others(metadata: Metadata) -> None:
+    with pytest.raises(UnsupportedFeature):
+        own_rows.check_new(metadata, "here")
+
+
+def test_a_table_with_timestamps_of_its_own_is_begun() -> None:
+    own_rows.check_new(about(enableInCommitTimestamps="true"), "here")

@@ -1,0 +1,226 @@
+"""The store that a partition decides for: the laws of every store, and what is its own."""
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.store_laws import DEADLINE_S, LAWS, assert_one_winner_each, contest
+from tidegate.delta.errors import BrokenLog, Unavailable
+from tidegate.pipeline.topics import Topics
+from tidegate.runtime.bus import Headers, TopicPartition
+from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.log_store import LogStore, Put
+from tidegate.runtime.memory import MemoryBus, MemoryStore
+from tidegate.runtime.memory_bus import MemoryProducer
+from tidegate.runtime.ratified_store import RatifiedStore, RatifyLog, ratifying
+
+TOPICS = Topics()
+AT = TopicPartition(TOPICS.ratify, 0)
+
+
+class Unconditional(MemoryStore):
+    """A store that only replaces files."""
+
+    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+        raise Unavailable("501 NotImplemented")
+
+
+@pytest.fixture
+def bus() -> MemoryBus:
+    return MemoryBus(TOPICS.declared())
+
+
+@pytest.fixture
+def below() -> Unconditional:
+    return Unconditional("s3://bucket/t")
+
+
+def opened(below: LogStore, bus: MemoryBus) -> RatifiedStore:
+    return RatifiedStore(below, RatifyLog(bus, TOPICS), uuid4)
+
+
+def name(version: int) -> str:
+    return f"_delta_log/{version:020d}.json"
+
+
+def staged(below: MemoryStore) -> list[str]:
+    return [path for path in below.files if "_staged_commits" in path]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_it_obeys_the_law(
+    law: Callable[[LogStore], None], below: Unconditional, bus: MemoryBus
+) -> None:
+    law(opened(below, bus))
+
+
+def test_of_four_threads_one_wins_each_version(tmp_path: Path, bus: MemoryBus) -> None:
+    stores: list[LogStore] = [opened(LocalStore(str(tmp_path)), bus) for _ in range(4)]
+    assert_one_winner_each(contest(stores, versions=25), stores[0])
+    assert list((tmp_path / "_delta_log" / "_staged_commits").iterdir()) == []
+
+
+def test_who_wins_is_published_and_leaves_nothing_staged(
+    below: Unconditional, bus: MemoryBus
+) -> None:
+    store, rival = opened(below, bus), opened(below, bus)
+    assert store.put_if_absent(name(0), b"mine", DEADLINE_S) is Put.WON
+    assert store.put_if_absent(name(0), b"mine", DEADLINE_S) is Put.WON
+    assert rival.put_if_absent(name(0), b"theirs", DEADLINE_S) is Put.LOST
+    assert rival.put_if_absent(name(1), b"theirs", DEADLINE_S) is Put.WON
+    assert below.files == {name(0): b"mine", name(1): b"theirs"}
+
+
+def test_a_table_that_was_there_goes_on_where_it_ends(below: Unconditional, bus: MemoryBus) -> None:
+    for version in range(3):
+        below.put(name(version), b"{}")
+    store = opened(below, bus)
+    assert store.put_if_absent(name(2), b"mine", DEADLINE_S) is Put.LOST
+    assert store.put_if_absent(name(3), b"mine", DEADLINE_S) is Put.WON
+
+
+class Dying(Unconditional):
+    """Dies at the next writing of a version."""
+
+    dies = False
+
+    def put(self, path: str, content: bytes) -> None:
+        if self.dies and "_staged_commits" not in path:
+            raise Unavailable("the writer died here")
+        super().put(path, content)
+
+
+@pytest.mark.parametrize("how", ["read", "list", "put"])
+def test_what_a_dead_winner_did_not_publish_is_published_by_who_comes_next(
+    how: str, bus: MemoryBus
+) -> None:
+    below = Dying("s3://bucket/t")
+    store = opened(below, bus)
+    assert store.put_if_absent(name(0), b"first", DEADLINE_S) is Put.WON
+    below.dies = True
+    with pytest.raises(Unavailable):
+        store.put_if_absent(name(1), b"mine", DEADLINE_S)
+    below.dies = False
+    assert name(1) not in below.files
+    heir = opened(below, bus)
+    match how:
+        case "read":
+            assert heir.read(name(1)) == b"mine"
+        case "list":
+            assert [one.path for one in heir.list_from("_delta_log", "")] == [name(0), name(1)]
+        case _:
+            assert heir.put_if_absent(name(1), b"theirs", DEADLINE_S) is Put.LOST
+    assert below.files[name(1)] == b"mine"
+    assert staged(below) == []
+
+
+class Silent(MemoryBus):
+    """Loses the next record or its acknowledgement, as told."""
+
+    lost = ""
+
+    def producer(self) -> MemoryProducer:
+        return SilentProducer(self)
+
+
+class SilentProducer(MemoryProducer):
+    """The producer of a silent bus."""
+
+    def __init__(self, bus: Silent) -> None:
+        super().__init__(bus)
+        self._silent = bus
+
+    def flush(self, timeout_s: float) -> None:
+        lost, self._silent.lost = self._silent.lost, ""
+        if lost == "record":
+            self.queued.clear()
+        super().flush(timeout_s)
+        if lost:
+            raise Unavailable("no acknowledgement")
+
+
+def test_an_append_in_doubt_is_read_back(below: Unconditional) -> None:
+    bus = Silent(TOPICS.declared())
+    store = opened(below, bus)
+    assert store.put_if_absent(name(0), b"first", DEADLINE_S) is Put.WON
+    bus.lost = "answer"
+    assert store.put_if_absent(name(1), b"mine", DEADLINE_S) is Put.WON
+    bus.lost = "record"
+    assert store.put_if_absent(name(2), b"mine", DEADLINE_S) is Put.UNKNOWN
+    assert store.read(name(2)) is None
+    assert store.put_if_absent(name(2), b"mine", DEADLINE_S) is Put.WON
+
+
+def test_what_was_written_past_the_partition_halts_the_table(
+    below: Unconditional, bus: MemoryBus
+) -> None:
+    store = opened(below, bus)
+    assert store.put_if_absent(name(0), b"mine", DEADLINE_S) is Put.WON
+    below.put(name(1), b"of another writer")
+    with pytest.raises(BrokenLog, match="written past"):
+        store.read(name(1))
+    with pytest.raises(BrokenLog, match="written past"):
+        store.put_if_absent(name(1), b"mine", DEADLINE_S)
+    with pytest.raises(BrokenLog, match="written past"):
+        store.put_if_absent(name(2), b"mine", DEADLINE_S)
+
+
+def test_a_version_that_was_overwritten_before_it_was_followed_is_found(
+    below: Unconditional, bus: MemoryBus
+) -> None:
+    assert opened(below, bus).put_if_absent(name(0), b"mine", DEADLINE_S) is Put.WON
+    below.put(name(0), b"of another writer")
+    with pytest.raises(BrokenLog, match="written past"):
+        opened(below, bus).read(name(0))
+
+
+def test_what_was_decided_and_is_nowhere_is_a_gap(bus: MemoryBus) -> None:
+    below = Dying("s3://bucket/t")
+    below.dies = True
+    with pytest.raises(Unavailable):
+        opened(below, bus).put_if_absent(name(0), b"mine", DEADLINE_S)
+    below.files.clear()
+    with pytest.raises(BrokenLog, match="restore one of them") as raised:
+        opened(below, bus).read(name(0))
+    assert raised.value.error_class == "LogGap"
+
+
+def test_a_record_that_nobody_can_read_decides_nothing(
+    below: Unconditional, bus: MemoryBus
+) -> None:
+    store = opened(below, bus)
+    assert store.put_if_absent(name(0), b"mine", DEADLINE_S) is Put.WON
+    headers: Headers = ()
+    bus.append(AT, b"x", b"no record", headers)
+    assert opened(below, bus).put_if_absent(name(1), b"mine", DEADLINE_S) is Put.WON
+
+
+def test_what_is_read_again_and_again_does_not_ask_the_partition(
+    below: Unconditional, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(below, bus)
+    assert store.put_if_absent(name(0), b"mine", DEADLINE_S) is Put.WON
+    asked: list[object] = []
+    monkeypatch.setattr(store._log, "catch_up", lambda: asked.append(None))
+    assert store.read(name(0)) == b"mine"
+    assert asked == []
+    assert store.read(name(1)) is None
+    assert len(asked) == 1
+
+
+def test_only_tables_under_the_roots_are_ratified(bus: MemoryBus) -> None:
+    logs: list[RatifyLog] = []
+
+    def log() -> RatifyLog:
+        logs.append(RatifyLog(bus, TOPICS))
+        return logs[-1]
+
+    open_one = ratifying(Unconditional, log, ["s3://slow/"], uuid4)
+    assert isinstance(open_one("s3://fast/t"), Unconditional)
+    assert logs == []
+    assert isinstance(open_one("s3://slow/t"), RatifiedStore)
+    assert isinstance(open_one("s3://slow/u"), RatifiedStore)
+    assert isinstance(open_one("s3://slower/t"), Unconditional)
+    assert len(logs) == 1
