@@ -15,7 +15,8 @@ SECONDS ?= 600
 CONTESTS ?= 1000
 SERVICES := committer checkpointer cdc-publisher producers
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
+BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
 
 heading = @printf '\n=== %s\n' "$(1)"
 
@@ -87,11 +88,13 @@ docs: env ## docs/features.md anew, from the tables in code
 	@$(BIN)/tidegate features > docs/features.md
 
 lock: env ## requirements/ anew, from pyproject.toml
-	$(call heading,lock: all.txt and one file for each service)
-	@$(LOCK) --all-extras --group dev -o requirements/all.txt
+	$(call heading,lock: all.txt and a file for each service and for the build of wheels)
+	@$(LOCK) pyproject.toml --all-extras --group dev -o requirements/all.txt
+	@echo "requirements/build.txt"
+	@$(BIN)/python -c '$(BUILD_REQUIRES)' | $(LOCK) - -c requirements/all.txt -o requirements/build.txt
 	@for service in $(SERVICES); do \
 		echo "requirements/$$service.txt"; \
-		$(LOCK) --extra $$service --extra s3 --extra gcs --extra adls -c requirements/all.txt -o requirements/$$service.txt || exit 1; \
+		$(LOCK) pyproject.toml --extra $$service --extra s3 --extra gcs --extra adls -c requirements/all.txt -o requirements/$$service.txt || exit 1; \
 	done
 
 clean: ## what tools and builds left behind; .venv and the jars stay

@@ -176,9 +176,7 @@ def test_every_service_has_probes_that_ask_for_progress_and_a_budget() -> None:
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
         assert container["startupProbe"]["httpGet"]["path"] == "/healthz"
-        standby = deployment["spec"]["replicas"] > 1  # without a topic partition it is not /readyz
-        readiness = "/healthz" if standby else "/readyz"
-        assert container["readinessProbe"]["httpGet"]["path"] == readiness
+        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
         assert {"requests", "limits"} <= container["resources"].keys()
     budgets = {b["metadata"]["name"] for b in of_kind("PodDisruptionBudget")}
     assert budgets == {d["metadata"]["name"] for d in of_kind("Deployment")}

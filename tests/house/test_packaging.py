@@ -31,7 +31,7 @@ def unhashed(text: str) -> Iterator[str]:
             yield block.splitlines()[0]
 
 
-@pytest.mark.parametrize("service", ["all", *SERVICES])
+@pytest.mark.parametrize("service", ["all", "build", *SERVICES])
 def test_every_requirement_has_a_version_and_a_hash(service: str) -> None:
     text = tree.text(f"requirements/{service}.txt")
     assert pins(text)
@@ -46,6 +46,14 @@ def test_a_requirement_without_a_hash_is_found() -> None:
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_service_has_the_versions_that_were_tested(service: str) -> None:
     assert pins(tree.text(f"requirements/{service}.txt")) <= pins(tree.text(ALL))
+
+
+def test_wheels_are_built_with_what_pyproject_asks_for_and_was_tested() -> None:
+    build = pins(tree.text("requirements/build.txt"))
+    assert build <= pins(tree.text(ALL))
+    asked = tomllib.loads(tree.text("pyproject.toml"))["build-system"]["requires"]
+    assert {re.split(r"[\[<>=!~ ]", one)[0].lower() for one in asked} <= {name for name, _ in build}
+    assert "requirements/build.txt" in tree.text("Makefile").partition("\nlock:")[2]
 
 
 def test_no_service_carries_what_is_for_another() -> None:

@@ -13,22 +13,49 @@ from testcontainers.community.kafka import KafkaContainer
 from tidegate.runtime.failpoints import VARIABLE
 from tidegate.runtime.kafka_broker import EmbeddedKafka
 from tidegate.runtime.kafka_settings import KafkaSettings
-from tidegate.runtime.processes import Command, ServiceProcess, service_argv, service_process
+from tidegate.runtime.processes import Child, Command, ServiceProcess, service_argv, service_process
 from tidegate.runtime.topic_admin import create_topics
 
 SESSION_TIMEOUT_MS = 2_000
 
 
+@dataclass(frozen=True)
+class Broker:
+    """The session's Kafka; `child` is its process, where it is one of ours."""
+
+    bootstrap: str
+    child: Child | None = None
+
+    def check(self, when: str) -> None:
+        """Fail where it has died: what a test saw then says nothing about the code."""
+        if self.child is None or self.child.is_alive():
+            return
+        pytest.fail(
+            f"the session's Kafka died {when}, with exit status {self.child.exit_status()} (-9: "
+            "killed, by the machine's memory limit or by hand); every test that needs it fails "
+            f"from here on. {self.child.log} ends:\n{self.child.tail()}",
+            pytrace=False,
+        )
+
+
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Yield the address of a real Kafka: in a container where an engine answers, else embedded."""
+def session_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Yield a real Kafka: in a container where an engine answers, else embedded."""
     if _engine_answers():
         container = KafkaContainer("apache/kafka:4.1.1").with_kraft()
         with container as kafka:
-            yield kafka.get_bootstrap_server()
+            yield Broker(kafka.get_bootstrap_server())
         return
     with EmbeddedKafka(tmp_path_factory.mktemp("kafka")) as embedded:
-        yield embedded.bootstrap
+        yield Broker(embedded.bootstrap, embedded.child)
+
+
+@pytest.fixture
+def broker(session_broker: Broker) -> Iterator[str]:
+    """Yield the address of the session's Kafka, which lives before and after the test."""
+    session_broker.check("before this test")
+    yield session_broker.bootstrap
+    session_broker.check("during this test")
 
 
 @pytest.fixture

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.conftest import Broker
 from tidegate.delta.errors import Misconfigured
 from tidegate.runtime.bus import Offset, TopicPartition
 from tidegate.runtime.kafka_broker import EmbeddedKafka
 from tidegate.runtime.kafka_bus import KafkaBus
 from tidegate.runtime.kafka_settings import KafkaSettings
-from tidegate.runtime.processes import birth_of, is_running
+from tidegate.runtime.processes import Child, Command, birth_of, is_running
 from tidegate.runtime.topic_admin import create_topics, differing_topics, missing_topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
@@ -108,3 +109,12 @@ def test_it_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     while birth_of(pid) == birth and time.monotonic() < until:
         time.sleep(0.05)
     assert birth_of(pid) != birth
+
+
+def test_a_session_broker_that_died_is_named_to_the_test_that_needs_it(tmp_path: Path) -> None:
+    child = Child(Command("kafka", ["sh", "-c", "echo no memory left; exit 9"]), tmp_path / "log")
+    child.start()
+    child.wait(10)
+    with pytest.raises(pytest.fail.Exception, match=r"(?s)died before.*status 9.*no memory left"):
+        Broker("127.0.0.1:1", child).check("before this test")
+    Broker("127.0.0.1:1").check("in a container, which is not ours to watch")

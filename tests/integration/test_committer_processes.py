@@ -162,6 +162,7 @@ def test_a_standby_takes_over_when_the_active_committer_stops(line: Line) -> Non
     table = create_table(line.kafka, line.tables / "t")
     standby = line.service("committer", "standby")
     standby.start()
+    standby.wait_ready()
     proposers = append_with(line.kafka, table, 2, 10)
     until(lambda: len(told(proposers)) >= 4, "the first outcomes")
     assert active.child.stop() == 0

@@ -11,7 +11,11 @@ import typer
 from typer.testing import CliRunner, Result
 
 from tests.integration.conftest import Line
+from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate.pipeline.read_set import ReadSet
 from tidegate.producers import cli, cli_proposals
+from tidegate.producers.client import Client
+from tidegate.runtime.kafka_bus import KafkaBus
 
 pytestmark = pytest.mark.broker
 
@@ -84,3 +88,49 @@ def test_what_is_no_table_is_refused(line: Line) -> None:
         result = terminal.run(cli.app, verb, str(line.tables / "nothing"))
         assert result.exit_code == 2
         assert "NotADeltaTable" in result.stderr
+
+
+def test_what_lost_is_explained_and_listed_at_its_table(line: Line, table: Path) -> None:
+    line.started("committer")
+    terminal = Terminal(line)
+    terminal.json(cli.app, "register", str(table), "--name", "shop")
+    path = deltalake.DeltaTable(table).file_uris()[0].removeprefix(f"{table}/")
+    with Client(KafkaBus(line.kafka, "test"), line.kafka.topics) as client:
+        record = client.require("shop")
+        first, second = (
+            Proposal(
+                proposal_id=client.new_id(),
+                table=record.table,
+                table_root=record.table_root,
+                table_id=record.table_id,
+                read_version=1,
+                operation=Operation(name="DELETE"),
+                actions=({"remove": {"path": path, "dataChange": True}},),
+                reads=ReadSet(files=(path,)),
+            )
+            for _ in range(2)
+        )
+        assert client.propose(first).version == 2
+        assert client.propose(second).status == "rejected"
+        waiting = first.model_copy(update={"proposal_id": client.new_id(), "read_version": 99})
+        assert client.propose(waiting).status == "denied"
+
+    result = terminal.run(cli_proposals.app, "explain", str(second.proposal_id), "--json")
+    assert result.exit_code == 2, result.output
+    told = json.loads(result.stdout)
+    assert (told["rule"], told["winner"]["version"]) == ("concurrent_delete_read", 2)
+    assert told["winner"]["proposal_ids"] == [str(first.proposal_id)]
+    assert told["overlap"]["files"] == [path]
+    printed = terminal.run(cli_proposals.app, "explain", str(second.proposal_id)).stdout
+    assert f"file          {path}" in printed
+
+    assert terminal.run(cli_proposals.app, "explain", str(first.proposal_id)).exit_code == 0
+    found = terminal.json(cli.app, "conflicts", "shop")
+    assert found["rules"] == {"concurrent_delete_read": 1, "read_version_ahead": 1}
+    shown = terminal.run(cli.app, "conflicts", "shop").stdout
+    assert any(path in row and str(second.proposal_id) in row for row in shown.splitlines())
+    facts = terminal.json(cli.app, "describe", str(table))
+    assert (facts["registered"]["name"], facts["registered"]["publishedThrough"]) == ("shop", 2)
+    late = terminal.run(cli_proposals.app, "cancel", str(first.proposal_id))
+    assert late.exit_code == 2
+    assert "is in the table at version 2" in late.stdout

@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 from tidegate.committer.puts import Landing, Work
 from tidegate.delta.errors import Fenced, OutcomeUnknown, TidegateError, Unavailable
 from tidegate.runtime.bus import (
+    ANSWER_S,
     ClusterIdentity,
     Headers,
     Offset,
@@ -295,6 +296,11 @@ class StormyConsumer:
         self.inner.commit(next_offsets)
         self.weather.outage("the group's coordinator")
 
+    @property
+    def is_member(self) -> bool:
+        """Return whether the group has let it in."""
+        return self.inner.is_member
+
     def close(self) -> None:
         """Leave the group."""
         self.inner.close()
@@ -353,9 +359,9 @@ class StormyBus:
             raise Unavailable("no broker answers")
         return self.inner.reader()
 
-    def partitions(self, topic: str) -> int:
+    def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
         """Return how many partitions a topic has."""
-        return self.inner.partitions(topic)
+        return self.inner.partitions(topic, timeout_s)
 
     def identity(self, topics: Sequence[str]) -> ClusterIdentity:
         """Return the cluster's and the topics' ids."""

@@ -31,6 +31,7 @@ from tidegate.delta.errors import Unavailable
 from tidegate.pipeline import codec
 from tidegate.runtime.failpoints import reach
 from tidegate.runtime.kafka_errors import translated
+from tidegate.runtime.kafka_logs import LIBRARY
 from tidegate.runtime.kafka_settings import KafkaSettings, for_librdkafka
 
 RECORD_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -151,7 +152,7 @@ def read_positions(
 
 
 def _client(settings: KafkaSettings) -> dict[str, Any]:
-    return {"logger": _log, "error_cb": _note, **for_librdkafka(settings)}
+    return {"logger": LIBRARY, "error_cb": _note, **for_librdkafka(settings)}
 
 
 def _note(error: KafkaError) -> None:

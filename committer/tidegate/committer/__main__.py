@@ -1,7 +1,6 @@
 """Wiring: settings -> doors -> service. `python -m tidegate.committer --help`."""
 
 import gc
-from importlib.metadata import version
 from typing import Final
 
 from tidegate.committer.doors import Doors
@@ -12,6 +11,7 @@ from tidegate.runtime.cli_service import service_app
 from tidegate.runtime.clock import new_id
 from tidegate.runtime.kafka_bus import KafkaBus
 from tidegate.runtime.ratified_store import RatifyLog, ratifying
+from tidegate.runtime.release import ENGINE
 from tidegate.runtime.service import Running
 from tidegate.runtime.store_vetting import Vetting
 from tidegate.runtime.stores import open_store
@@ -37,7 +37,7 @@ def main(settings: CommitterSettings, running: Running) -> None:
         clock=running.clock,
         new_id=lambda: new_id(running.clock),
         settings=settings.committer,
-        engine=f"Tidegate/{version('tidegate')}",
+        engine=ENGINE,
         puts=InThreads(),
         vet=Vetting(settings.storage, settings.committer.store_contests).vet,
     )

@@ -31,10 +31,10 @@ from tidegate.committer.state import TableState, is_ours
 from tidegate.committer.verdicts import Verdict
 from tidegate.delta.errors import BrokenLog, Contended
 from tidegate.pipeline.published import TableRecord
+from tidegate.runtime import metrics
 from tidegate.runtime.bus import Headers
 from tidegate.runtime.log_store import LogStore, Put
 from tidegate.runtime.logs import log_event
-from tidegate.runtime.metrics import GROUP_SIZE, TABLE_VERSION
 
 RACES_MAX: Final = 100
 """Versions lost in a row after which somebody else keeps winning, and the table rests."""
@@ -152,6 +152,7 @@ class Desk:
             self._landed(flying, landing)
             return self._done(flying.plan)
         self.races += 1
+        metrics.RACES_LOST.labels(self.label).inc()
         self.look()
         if self.races < RACES_MAX:
             return ()
@@ -206,15 +207,18 @@ class Desk:
     def _decide(self) -> Plan | None:
         """DECIDE on the first of the line; None while they linger."""
         state = self._ready()
-        if self.draft is None:
-            self.draft = Draft(Planning(state, self.doors.policy), self.doors.clock.boot_s())
-        planning = self.draft.planning
+        now_s = self.doors.clock.boot_s()
+        draft = self.draft = self.draft or Draft(Planning(state, self.doors.policy), now_s)
+        planning = draft.planning
         planning.extend(self._batch(planning.taken), self._terms(), self.shelf.known)
         reach("after_decide")
         assert planning.verdicts, "the first record fits into an empty group"
         if self._lingers(planning):
+            draft.lingers_since_s = draft.lingers_since_s or now_s
             return None
         self.draft = None
+        lingered_s = now_s - (draft.lingers_since_s or now_s)
+        metrics.decided(self.label, now_s - self.line[0].since_s, lingered_s)
         return planning.plan()
 
     def _ready(self) -> TableState:
@@ -331,8 +335,7 @@ class Desk:
         self.pace.landed(landing.took_s, len(group.members))
         self.rest_s, self.races = PAUSE_S, 0
         self.bucket.tokens -= len(group.refused)
-        GROUP_SIZE.labels(self.label).observe(len(group.members))
-        TABLE_VERSION.labels(self.label).set(entry.version)
+        metrics.landed(self.label, entry.version, len(group.members), entry.size)
 
     def _done(self, plan: Plan) -> tuple[Verdict, ...]:
         self.line.served(len(plan.verdicts))

@@ -13,7 +13,7 @@ from tidegate.delta.errors import OutcomeUnknown, Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.log_store import LogStore, Put
-from tidegate.runtime.metrics import COMMIT_WRITE, STORAGE_AMBIGUOUS
+from tidegate.runtime.metrics import COMMIT_WRITE, PUTS_IN_FLIGHT, STORAGE_AMBIGUOUS
 
 PAUSE_S: Final = 0.05
 """How long a PUT without an answer rests before its bytes are sent again."""
@@ -40,7 +40,7 @@ class EntryPut:
                 f"{written[0]} of {self.store.root} holds other bytes than were written under this "
                 "new name: the entry is decided anew under another one"
             )
-        with COMMIT_WRITE.labels(self.label).time():
+        with PUTS_IN_FLIGHT.track_inprogress(), COMMIT_WRITE.labels(self.label).time():
             path = in_log(commit_name(self.encoded.entry.version))
             answer = self._put(path, self.encoded.content, clock, until_s)
         return Landing(answer, clock.boot_s() - began_s)

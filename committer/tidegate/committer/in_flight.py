@@ -18,12 +18,14 @@ from tidegate.committer.state import TableState
 class Draft:
     """What the next entry will hold, as far as is decided, and what is known besides its state.
 
-    Units: `since_s` by `Clock.boot_s`.
+    `lingers_since_s` is when company was first waited for; None where it never was.
+    Units: `_s` by `Clock.boot_s`.
     """
 
     planning: Planning
     since_s: float
     known: Known = NOTHING
+    lingers_since_s: float | None = None
 
 
 @dataclass

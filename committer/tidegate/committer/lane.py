@@ -18,7 +18,7 @@ from tidegate.committer.verdicts import Verdict
 from tidegate.delta.errors import Contended, TidegateError, Unavailable
 from tidegate.runtime.bus import Offset, Record
 from tidegate.runtime.logs import log_event
-from tidegate.runtime.metrics import TABLE_LAST_COMMIT
+from tidegate.runtime.metrics import LOADS, PROBES, RESTS, TABLE_LAST_COMMIT
 
 RETRY_HALTED_S: Final = 30.0
 """How long a halted table is left alone before its log is read again."""
@@ -135,6 +135,7 @@ class Lane:
             self._halt(desk, error)
         except (Unavailable, Contended) as error:
             desk.rest(self.doors.clock.boot_s())
+            RESTS.labels(desk.label, type(error).__name__).inc()
             log_event(_log, "resting", level=logging.WARNING, table=desk.label, why=error)
         # What fails from here on is the bus, for all tables: it is not for a table to wait it out.
         self._told(desk, verdicts)
@@ -149,7 +150,8 @@ class Lane:
 
     def _work_at(self, desk: Desk) -> tuple[Verdict, ...]:
         if desk.state is None:
-            desk.load()
+            with LOADS.labels(desk.label).time():
+                desk.load()
             self._heal(desk)
             self._tell_news(desk)
         if desk.line:
@@ -163,6 +165,7 @@ class Lane:
         if idle_s > self.doors.settings.view_age_max_s:
             desk.forget()
         elif idle_s >= self.doors.settings.external_probe_s:
+            PROBES.labels(desk.label).inc()
             desk.look()
 
     def _tell_news(self, desk: Desk) -> None:

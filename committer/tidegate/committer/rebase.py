@@ -156,7 +156,9 @@ def _info(state: TableState, group: Group, metadata: Metadata) -> CommitInfo:
 
 def _engine(group: Group, origin: Origin) -> str:
     told = _only({one.proposal.engine_info for one in group.members if one.proposal})
-    return f"{told} {origin.engine}" if told else origin.engine
+    if not told:
+        return origin.engine
+    return told if origin.engine in told.split() else f"{told} {origin.engine}"
 
 
 def _only(values: set[str | None]) -> str | None:

@@ -56,6 +56,7 @@ class Reception:
             at = (record.proposals_topic, record.topic_partition)
             if at == here and record.table not in self.desks:
                 self._seat(record)
+                self.telling.tables.add(record.table)
         tables |= {table: desk.record for table, desk in self.desks.items()}
         return Known(tables, self.doors.settings.roots)
 

@@ -5,9 +5,11 @@ the tables' logs; offsets and the registry are hints of where to go on.
 """
 
 import logging
+import math
 from dataclasses import dataclass, field
 from typing import Final
 
+from tidegate.committer import gauges
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.lane import Lane
 from tidegate.committer.rebase import Origin
@@ -16,7 +18,7 @@ from tidegate.committer.telling import Telling
 from tidegate.delta.errors import Fenced
 from tidegate.runtime.bus import Consumer, Polled, Producer, TopicPartition
 from tidegate.runtime.logs import log_event
-from tidegate.runtime.metrics import IN_FLIGHT, QUEUE_AGE
+from tidegate.runtime.metrics import PROPOSAL_PICKUP
 from tidegate.runtime.service import Running
 
 RECORDS_MAX: Final = 1_000
@@ -38,6 +40,9 @@ FLYING_S: Final = 0.001
 LANDING_S: Final = 1.0
 """How long a clean stop waits for what flies; the next owner finds it in the log otherwise."""
 
+OBSERVED_S: Final = 0.5
+"""How often the gauges are set: scrapes are rarer, and a loop that is busy steps far oftener."""
+
 STEP_SPARE_S: Final = 30.0
 """How much longer than the deadline of a PUT one step may take before the loop counts as stuck."""
 _log = logging.getLogger(__name__)
@@ -53,6 +58,7 @@ class CommitterLoop:
     lanes: dict[TopicPartition, Lane] = field(default_factory=dict)
     paused: set[TopicPartition] = field(default_factory=set)
     lags_since_s: float | None = None
+    observed_s: float = -math.inf
     is_busy: bool = False
 
     def __post_init__(self) -> None:
@@ -69,6 +75,9 @@ class CommitterLoop:
         flies = any(lane.flies for lane in self.lanes.values())
         polled = self.consumer.poll(RECORDS_MAX, 0.0 if flies else self._patience_s(timeout_s))
         self._rebalance(polled)
+        if polled.records:
+            age_ms = self.doors.clock.now_ms() - polled.records[0].timestamp_ms
+            PROPOSAL_PICKUP.observe(max(0, age_ms) / 1000)
         for record in polled.records:
             if record.at in self.lanes:
                 self.lanes[record.at].take(record)
@@ -78,9 +87,17 @@ class CommitterLoop:
             self.doors.puts.wait(FLYING_S)
         self._keep_up()
         self._press_back()
-        IN_FLIGHT.set(self.unsettled)
-        QUEUE_AGE.set(max((lane.oldest_wait_s for lane in self.lanes.values()), default=0.0))
+        self._observe()
         return self.is_busy
+
+    @property
+    def readiness(self) -> tuple[bool, str]:
+        """Whether it does its duty, and what that is; a standby's is to wait."""
+        if self.lanes:
+            return True, f"active: {len(self.lanes)} topic partitions"
+        if self.consumer.is_member:
+            return True, "standby: every topic partition has another owner"
+        return False, "joining: the group has not let it in"
 
     @property
     def unsettled(self) -> int:
@@ -101,6 +118,7 @@ class CommitterLoop:
 
     def leave(self) -> None:
         """Leave the group, so that the next owner need not wait for the session to end."""
+        gauges.observe((), 0, self.doors.clock.boot_s())
         self.doors.puts.close()
         self.consumer.close()
 
@@ -170,6 +188,12 @@ class CommitterLoop:
         for at, offset in safe.items():
             self.lanes[at].committed = offset
 
+    def _observe(self) -> None:
+        now_s = self.doors.clock.boot_s()
+        if now_s - self.observed_s >= OBSERVED_S:
+            self.observed_s = now_s
+            gauges.observe(self.lanes.values(), len(self.paused), now_s)
+
     def _press_back(self) -> None:
         for at, lane in self.lanes.items():
             fullness = max(lane.unsettled / UNSETTLED_MAX, lane.unsettled_bytes / BYTES_MAX)
@@ -192,8 +216,7 @@ def serve(loop: CommitterLoop, running: Running) -> None:
             running.health.work("proposals", loop.unsettled)
             if loop.unsettled != before:
                 running.health.progress("proposals")
-            why = "" if loop.lanes else "no topic partition is assigned"
-            running.health.ready(bool(loop.lanes), why)
+            running.health.ready(*loop.readiness)
         loop.finish()
     finally:
         loop.leave()

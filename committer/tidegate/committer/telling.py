@@ -4,12 +4,13 @@ A record of a version is made from its file alone, so whoever tells it tells the
 """
 
 import logging
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 from uuid import UUID
 
 from pydantic import JsonValue
 
+from tidegate.committer.candidate import Candidate
 from tidegate.committer.doors import reach
 from tidegate.committer.entries import Entry
 from tidegate.committer.intake import Letter
@@ -17,8 +18,9 @@ from tidegate.committer.verdicts import Verdict, target_of
 from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.outcome import Outcome, Rejection
 from tidegate.pipeline.published import CommitRecord, TableRecord
+from tidegate.pipeline.refusals import label_of
 from tidegate.pipeline.topics import Topics
-from tidegate.pipeline.trace import passed_on
+from tidegate.pipeline.trace import passed_on, trace_id
 from tidegate.runtime.bus import Headers, Producer, Record, TopicPartition
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.logs import log_event
@@ -26,11 +28,16 @@ from tidegate.runtime.metrics import (
     CONFLICTS,
     DEAD_LETTERS,
     EXTERNAL_VERSIONS,
+    FLUSH,
     latency,
+    not_committed,
     settled,
 )
 
 FLUSH_S: Final = 30.0
+NOBODY: Final = "-"
+"""A table without a registration, to metrics: what a stranger calls his table is no label."""
+
 LETTER_BYTES_MAX: Final = 3 * 1024 * 1024
 """What is kept of a dead letter, so that the record that carries it fits into its topic."""
 _log = logging.getLogger(__name__)
@@ -38,7 +45,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Telling:
-    """The voice of one topic partition: everything goes to the same partition number."""
+    """The voice of one topic partition: everything goes to the same partition number.
+
+    `tables` are those that are registered, as far as it was told.
+    """
 
     producer: Producer
     topics: Topics
@@ -46,6 +56,7 @@ class Telling:
     clock: Clock
     waiting: int = 0
     """Records published since the last flush."""
+    tables: set[UUID] = field(default_factory=set)
 
     def verdict(self, verdict: Verdict, record: TableRecord, entry: Entry | None) -> None:
         """Tell a writer what became of its delivery; `entry` is the version it is in."""
@@ -64,35 +75,36 @@ class Telling:
             assigned=_assigned(verdict, entry),
             decided_ms=self.clock.now_ms(),
         )
-        self.outcome(outcome, record.name, candidate.trace)
-        created_ms = candidate.proposal.created_ms if candidate.proposal else None
-        if created_ms is not None and outcome.decided_ms is not None:
-            waited_ms = max(0, outcome.decided_ms - created_ms)
-            latency(record.name).observe(waited_ms / 1000)
+        waited_ms = _waited_ms(candidate, outcome)
+        self.outcome(outcome, record.name, candidate.trace, waited_ms)
+        if waited_ms is not None:
+            latency(self._label(record.name, record.table)).observe(waited_ms / 1000)
         if candidate.is_cancel:
             log_event(_log, "gave_up", table=record.name, proposal=target_of(candidate))
 
-    def outcome(self, outcome: Outcome, name: str, trace: Headers = ()) -> None:
-        """Publish an outcome, and log it."""
+    def outcome(
+        self, outcome: Outcome, name: str, trace: Headers = (), waited_ms: int | None = None
+    ) -> None:
+        """Publish an outcome, and log it in one line."""
         key = str(outcome.proposal_id).encode()
         at = TopicPartition(self.topics.outcomes, self.partition)
         self.producer.publish(at, key, encode(outcome), headers(outcome, trace))
         self.waiting += 1
-        rejection = outcome.rejection
-        settled(name, outcome.status).inc()
-        if rejection and rejection.winner_version is not None:
-            CONFLICTS.labels(name, rejection.rule).inc()
-        log_event(
-            _log,
-            outcome.status,
-            table=name,
-            proposal=outcome.proposal_id,
-            version=outcome.version,
-            offset=outcome.offset,
-            repeat=outcome.repeat,
-            rule=rejection.rule if rejection else None,
-            why=rejection.reason if rejection else None,
-        )
+        rejection, label = outcome.rejection, self._label(name, outcome.table)
+        settled(label, outcome.status).inc()
+        told: dict[str, Any] = {"version": outcome.version, "offset": outcome.offset}
+        if outcome.repeat:
+            told["repeat"] = True
+        if rejection is not None:
+            rule = label_of(rejection.rule)
+            not_committed(label, outcome.status, rule).inc()
+            told |= {"rule": rejection.rule, "winner": rejection.winner_version}
+            told["why"] = rejection.reason
+            if rejection.winner_version is not None:
+                CONFLICTS.labels(label, rule).inc()
+        told |= {"waited_ms": waited_ms, "trace_id": trace_id(trace)}
+        known = {key: value for key, value in told.items() if value is not None}
+        log_event(_log, outcome.status, table=name, proposal=outcome.proposal_id, **known)
 
     def version(self, entry: Entry, record: TableRecord, trace: Headers = ()) -> TableRecord:
         """Publish the record of a version, and return the registration that says so."""
@@ -164,6 +176,7 @@ class Telling:
 
     def registered(self, record: TableRecord) -> None:
         """Publish a new registration durably: nobody hears of the table before."""
+        self.tables.add(record.table)
         self.table(record)
         self.flush()
         log_event(_log, "registered", table=record.name, root=record.table_root)
@@ -187,12 +200,23 @@ class Telling:
             told = _set_aside(letter, letter.proposal_id, letter.table, record)
             self.outcome(told, "-", passed_on(record.headers))
 
+    def _label(self, name: str, table: UUID) -> str:
+        return name if table in self.tables else NOBODY
+
     def flush(self) -> None:
         """Make durable what was told. Raises: Unavailable; OutcomeUnknown."""
         reach("before_flush")
-        self.producer.flush(FLUSH_S)
+        with FLUSH.time():
+            self.producer.flush(FLUSH_S)
         self.waiting = 0
         reach("after_flush")
+
+
+def _waited_ms(candidate: Candidate, outcome: Outcome) -> int | None:
+    created_ms = candidate.proposal.created_ms if candidate.proposal else None
+    if created_ms is None or outcome.decided_ms is None:
+        return None
+    return max(0, outcome.decided_ms - created_ms)
 
 
 def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:

@@ -1,19 +1,19 @@
-"""`tidegate table`: register, list, history, describe, snapshot."""
+"""`tidegate table`: register, list, history, describe, snapshot, conflicts."""
 
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
-import orjson
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from tidegate.delta.errors import TidegateError
+from tidegate.delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate.delta.schema.types import parse_schema
 from tidegate.delta.snapshot import Snapshot
+from tidegate.pipeline.published import TableRecord
+from tidegate.producers.cli_shown import OUT, plain, show
 from tidegate.producers.client import TIMEOUT_S, Client
+from tidegate.producers.conflicts_told import ToldConflict, by_rule, conflicts
 from tidegate.producers.connection import CLIENT_ID, store_for
 from tidegate.producers.history import Entry, history
+from tidegate.producers.ledger import last_refusals
 from tidegate.producers.options import Place
 from tidegate.producers.registering import register as register_table
 from tidegate.producers.shown import instant, total_size
@@ -23,15 +23,16 @@ from tidegate.runtime.open_table import open_snapshot
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.stores import canonical_root
 
-_OUT: Final = Console(highlight=False)
 _FILES_SHOWN: Final = 20
+REGISTRY_S: Final = 5.0
+"""How long the log's facts wait for what the registry adds to them."""
 
 Uri = Annotated[
     str, typer.Argument(help="The table's root: a path, file://, s3://, gs:// or abfss://.")
 ]
 Version = Annotated[int | None, typer.Option("--version", help="As of this version.")]
 
-app = typer.Typer(no_args_is_help=True, help="Tables behind the gate.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Tables behind the gate.")
 
 
 @app.callback()
@@ -57,11 +58,11 @@ def register(
     except TidegateError as error:
         fail(error)
     if as_json:
-        _OUT.print_json(outcome.model_dump_json(exclude_none=True))
+        OUT.print_json(outcome.model_dump_json(exclude_none=True))
     else:
         again = " (it was already)" if outcome.repeat else ""
         told = f"{place.root} is registered as {outcome.table} at version {outcome.version}{again}"
-        _OUT.print(told, soft_wrap=True)
+        OUT.print(told, soft_wrap=True)
 
 
 @app.command("list")
@@ -74,13 +75,13 @@ def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) 
     except TidegateError as error:
         fail(error)
     if as_json:
-        _OUT.print_json(data=[one.model_dump(mode="json") for one in records])
+        OUT.print_json(data=[one.model_dump(mode="json") for one in records])
         return
     rows = [
         (one.name, one.table_root, one.status, one.published_through, one.topic_partition)
         for one in records
     ]
-    _show(("name", "root", "status", "published through", "topic partition"), rows)
+    show(("name", "root", "status", "published through", "topic partition"), rows)
 
 
 @app.command("history")
@@ -98,10 +99,10 @@ def show_history(
     except TidegateError as error:
         fail(error)
     if as_json:
-        _OUT.print_json(data=[vars(one) for one in entries])
+        OUT.print_json(data=[vars(one) for one in entries])
         return
     titles = ("version", "time (UTC)", "operation", "proposals", "refused", "metrics", "engine")
-    _show(titles, [_history_row(one) for one in entries])
+    show(titles, [_history_row(one) for one in entries])
 
 
 @app.command()
@@ -112,20 +113,61 @@ def describe(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Show columns, partitioning, protocol, properties and size."""
+    """Show columns, partitioning, protocol, properties and size, and what the registry says of it.
+
+    The log alone is enough: where no broker answers, the registration is left out and said so.
+    """
     snapshot = _opened(uri, version, config, set_)
-    facts = _facts(snapshot)
+    facts = _facts(snapshot) | _registration(uri, config, set_)
     schema = parse_schema(snapshot.metadata.schema_string)
     columns = [
         {"name": one.name, "type": str(one.kind), "nullable": one.nullable} for one in schema.fields
     ]
     if as_json:
-        _OUT.print_json(data={**facts, "columns": columns})
+        OUT.print_json(data={**facts, "columns": columns})
         return
-    _show(("", ""), [(name, _plain(value)) for name, value in facts.items()])
-    _OUT.print()
-    rows = [tuple(_plain(value) for value in one.values()) for one in columns]
-    _show(("column", "type", "nullable"), rows)
+    show(("", ""), [(name, plain(value)) for name, value in facts.items()])
+    OUT.print()
+    rows = [tuple(plain(value) for value in one.values()) for one in columns]
+    show(("column", "type", "nullable"), rows)
+
+
+@app.command("conflicts")
+def show_conflicts(
+    table: Annotated[str, typer.Argument(help="A registered table: its name, root or id.")],
+    limit: Annotated[int, typer.Option(help="So many, newest first.", min=1)] = 20,
+    versions: Annotated[
+        int, typer.Option(help="So many versions of the log are looked through.", min=1)
+    ] = 200,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Show what was refused lately, by which rule, and which version won.
+
+    `tidegate proposals explain ID` tells the rest of each.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    try:
+        with _client(settings) as client:
+            record = client.require(table)
+        bus = KafkaBus(settings.kafka, CLIENT_ID)
+        told = last_refusals(bus, settings.kafka.topics, record)
+        store = store_for(Place(record.table_root, settings.storage))
+        found = conflicts(store, told, versions, limit)
+    except TidegateError as error:
+        fail(error)
+    if as_json:
+        data = {"table": record.name, "root": record.table_root, "rules": by_rule(found)}
+        OUT.print_json(data={**data, "conflicts": [_conflict_data(one) for one in found]})
+        return
+    if not found:
+        OUT.print(f"nothing was refused lately at {record.name}", soft_wrap=True)
+        return
+    show(("rule", "times"), list(by_rule(found).items()))
+    OUT.print()
+    titles = ("proposal", "time (UTC)", "status", "rule", "winner", "winner's", "file or field")
+    show(titles, [_conflict_row(one) for one in found])
 
 
 @app.command("snapshot")
@@ -144,14 +186,14 @@ def show_snapshot(
     apps = {one.app_id: one.version for one in snapshot.app_transactions.values()}
     if as_json:
         facts = _facts(snapshot)
-        _OUT.print_json(data={**facts, "appTransactions": apps, "shown": rows})
+        OUT.print_json(data={**facts, "appTransactions": apps, "shown": rows})
         return
-    shown = [(one["path"], _plain(one["partitionValues"]), one["size"]) for one in rows]
-    _show(("path", "partition values", "bytes"), shown)
+    shown = [(one["path"], plain(one["partitionValues"]), one["size"]) for one in rows]
+    show(("path", "partition values", "bytes"), shown)
     if snapshot.files.num_rows > limit:
-        _OUT.print(f"... and {snapshot.files.num_rows - limit} more; --limit shows them")
+        OUT.print(f"... and {snapshot.files.num_rows - limit} more; --limit shows them")
     for app_id, app_version in apps.items():
-        _OUT.print(f"application {app_id} is at {app_version}", soft_wrap=True)
+        OUT.print(f"application {app_id} is at {app_version}", soft_wrap=True)
 
 
 def _opened(uri: str, version: int | None, config: Any, set_: Any) -> Snapshot:
@@ -179,6 +221,55 @@ def _facts(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
+def _registration(uri: str, config: Any, set_: Any) -> dict[str, Any]:
+    settings = loaded(ServiceSettings, config, set_)
+    try:
+        with _client(settings) as client:
+            record = client.table(_place(uri, settings).root, REGISTRY_S)
+    except (Unavailable, Misconfigured) as error:
+        return {"registered": None, "registry": f"not asked: {error}"}
+    return {"registered": _registered(record) if record else None}
+
+
+def _registered(record: TableRecord) -> dict[str, Any]:
+    return {
+        "table": str(record.table),
+        "name": record.name,
+        "status": record.status,
+        "reason": record.reason,
+        "topicPartition": record.topic_partition,
+        "publishedThrough": record.published_through,
+    }
+
+
+def _conflict_data(one: ToldConflict) -> dict[str, Any]:
+    winner = one.winner
+    return {
+        "proposal": one.proposal_id,
+        "at": instant(one.at_ms),
+        "status": one.status,
+        "refusedIn": one.refused_in,
+        "rejection": one.rejection.model_dump(mode="json", exclude_none=True),
+        "winner": None
+        if winner is None
+        else {
+            "version": winner.version,
+            "operation": winner.operation,
+            "engineInfo": winner.engine_info,
+            "proposals": winner.proposals,
+        },
+    }
+
+
+def _conflict_row(one: ToldConflict) -> tuple[object, ...]:
+    winner, rejection = one.winner, one.rejection
+    whose = f"{winner.operation} by {winner.engine_info}" if winner else ""
+    where = rejection.path or rejection.field or ""
+    version = winner.version if winner else None
+    at = instant(one.at_ms)
+    return (one.proposal_id, at, one.status, rejection.rule, version, whose, where)
+
+
 def _history_row(one: Entry) -> tuple[object, ...]:
     metrics = ", ".join(f"{name}={value}" for name, value in one.metrics.items())
     at, engine = instant(one.timestamp_ms), one.engine_info or ""
@@ -191,20 +282,3 @@ def _place(uri: str, settings: ServiceSettings) -> Place:
 
 def _client(settings: ServiceSettings) -> Client:
     return Client(KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics)
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, str) or value is None:
-        return value or ""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}={one}" for name, one in value.items())
-    return orjson.dumps(value).decode()
-
-
-def _show(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    table = Table(box=None, pad_edge=False, show_header=any(titles))
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
-    _OUT.print(table)

@@ -1,21 +1,29 @@
-"""`tidegate proposals`: list, show."""
+"""`tidegate proposals`: list, show, explain, cancel."""
 
+from dataclasses import asdict
 from typing import Annotated, Any, Final
 from uuid import UUID
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from tidegate.delta.errors import InvalidRequest, TidegateError
-from tidegate.producers.connection import CLIENT_ID
+from tidegate.pipeline.outcome import Outcome
+from tidegate.producers.cli_shown import OUT, show, show_explanation, show_facts
+from tidegate.producers.client import TIMEOUT_S, Client
+from tidegate.producers.connection import CLIENT_ID, store_for
+from tidegate.producers.explaining import Case, Explanation, explain
 from tidegate.producers.ledger import Told, find_proposal, last_proposals
+from tidegate.producers.log_search import find_in_log
+from tidegate.producers.options import Place
 from tidegate.producers.shown import instant
 from tidegate.runtime.cli_service import Config, Json, Set, fail, loaded
 from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.service import EXIT_FIX, EXIT_OK, EXIT_RETRY
 from tidegate.runtime.settings import ServiceSettings
 
-_OUT: Final = Console(highlight=False)
+VERSIONS: Final = 1_000
+"""Versions of a table's log in which a proposal is looked for."""
+
 _TITLES: Final = {
     "proposal": "proposal",
     "time (UTC)": "at",
@@ -28,74 +36,188 @@ _TITLES: Final = {
 }
 """Column -> the part of a summary that it shows."""
 
-app = typer.Typer(no_args_is_help=True, help="Proposals and their outcomes.")
+Id = Annotated[UUID, typer.Argument(help="The proposal's id.")]
+OfTable = Annotated[
+    str | None, typer.Option("--table", help="A registered table: its name, root or id.")
+]
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Proposals: what became of them, and why."
+)
 
 
 @app.callback()
 def _proposals() -> None:
-    """Proposals and their outcomes."""
+    """Proposals: what became of them, and why."""
 
 
 @app.command("list")
 def list_proposals(
+    table: OfTable = None,
     limit: Annotated[int, typer.Option(help="So many, the newest.", min=1)] = 20,
     config: Config = None,
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
     """Show the newest proposals with what was told of them."""
-    settings = loaded(ServiceSettings, config, set_).kafka
+    settings = loaded(ServiceSettings, config, set_)
     try:
-        told = last_proposals(KafkaBus(settings, CLIENT_ID), settings.topics, limit)
+        with _client(settings) as client:
+            record = client.require(table) if table is not None else None
+        bus, topics = _bus(settings), settings.kafka.topics
+        told = last_proposals(bus, topics, limit, record)
     except TidegateError as error:
         fail(error)
     if as_json:
-        _OUT.print_json(data=[_summary(one) for one in told])
+        OUT.print_json(data=[_summary(one) for one in told])
         return
-    table = Table(box=None, pad_edge=False)
-    for title in _TITLES:
-        # An id is there to be copied: it is never broken.
-        table.add_column(title, overflow="fold", no_wrap=title == "proposal")
-    for one in told:
-        shown = _summary(one)
-        cells = (shown[name] for name in _TITLES.values())
-        table.add_row(*("" if cell is None else str(cell) for cell in cells))
-    _OUT.print(table)
+    rows = [[_summary(one)[name] for name in _TITLES.values()] for one in told]
+    show(tuple(_TITLES), rows)
 
 
-@app.command()
-def show(
-    proposal: Annotated[UUID, typer.Argument(help="The proposal's id.")],
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
+@app.command("show")
+def show_proposal(
+    proposal: Id, config: Config = None, set_: Set = None, as_json: Json = False
 ) -> None:
     """Show one proposal, and every outcome that was told of it."""
-    settings = loaded(ServiceSettings, config, set_).kafka
+    settings = loaded(ServiceSettings, config, set_)
     try:
-        one = find_proposal(KafkaBus(settings, CLIENT_ID), settings.topics, proposal)
-        if one is None:
-            raise InvalidRequest(
-                f"proposal {proposal} is not on {settings.topics.proposals}: it was never sent "
-                "there, or it is older than the topic keeps; the table's history may name it",
-                error_class="ProposalNotFound",
-            )
+        one = _require(settings, proposal)
     except TidegateError as error:
         fail(error)
     outcomes = [outcome.model_dump(mode="json", exclude_none=True) for outcome in one.outcomes]
     if as_json:
         body = one.proposal.model_dump(mode="json", exclude_none=True)
-        _OUT.print_json(data={**_summary(one), "body": body, "outcomes": outcomes})
+        OUT.print_json(data={**_summary(one), "body": body, "outcomes": outcomes})
         return
-    for name, value in _summary(one).items():
-        _OUT.print(f"{name:<12} {'' if value is None else value}", soft_wrap=True)
+    show_facts(_summary(one))
     for outcome in one.outcomes:
-        _OUT.print_json(outcome.model_dump_json(exclude_none=True))
+        OUT.print_json(outcome.model_dump_json(exclude_none=True))
+
+
+@app.command("explain")
+def explain_proposal(
+    proposal: Id,
+    table: OfTable = None,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Say why a proposal came out as it did: the rule, the winner, the overlap, what to do.
+
+    It asks the topics, then the table's log; with --table the log alone is enough, for a proposal
+    that the topics no longer hold. Exit status: 0 it is in the table; 2 something has to be done,
+    which is said; 3 a person has to look at the table; 4 wait, or try again.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    try:
+        told = _explained(settings, proposal, table)
+    except TidegateError as error:
+        fail(error)
+    if as_json:
+        OUT.print_json(data=_as_data(told))
+    else:
+        show_explanation(told)
+    raise typer.Exit(told.exit_status)
+
+
+@app.command("cancel")
+def cancel_proposal(
+    proposal: Id,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.")] = TIMEOUT_S,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Give a proposal up, for ever: whatever bytes come under its id are refused.
+
+    Exit status: 0 it never will be in the table; 2 it is in the table already, or nothing could be
+    promised; 4 no answer came: try again.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    try:
+        one = _require(settings, proposal)
+        with _client(settings) as client:
+            outcome = client.cancel(one.proposal, timeout)
+    except TidegateError as error:
+        fail(error)
+    said, exit_status = _given_up(proposal, outcome)
+    if as_json:
+        OUT.print_json(data={"proposal": str(proposal), "said": said, **_answer(outcome)})
+    else:
+        OUT.print(said, soft_wrap=True)
+    raise typer.Exit(exit_status)
+
+
+def _given_up(proposal: UUID, outcome: Outcome) -> tuple[str, int]:
+    rejection = outcome.rejection
+    if outcome.status == "rejected":
+        why = rejection.rule if rejection else "cancelled"
+        return f"{proposal} never will be in the table (rule {why})", EXIT_OK
+    if outcome.status == "committed":
+        late = "too late: it was committed before it was given up"
+        return f"{proposal} is in the table at version {outcome.version}; {late}", EXIT_FIX
+    said = rejection.reason if rejection else "the log no longer reaches back to what it read"
+    is_passing = rejection is not None and rejection.advice == "retry"
+    return f"{proposal}: nothing is promised: {said}", EXIT_RETRY if is_passing else EXIT_FIX
+
+
+def _explained(settings: ServiceSettings, proposal: UUID, table: str | None) -> Explanation:
+    one = find_proposal(_bus(settings), settings.kafka.topics, proposal)
+    root = one.proposal.table_root if one is not None else None
+    if table is not None:
+        with _client(settings) as client:
+            root = client.require(table).table_root
+    if root is None:
+        raise _not_found(settings, proposal)
+    store = store_for(Place(root, settings.storage))
+    outcome, found = (one.answer if one is not None else None), None
+    if outcome is None or outcome.status == "expired":
+        found = find_in_log(store, proposal, VERSIONS)
+    if one is None and found is None:
+        raise InvalidRequest(
+            f"proposal {proposal} is not on {settings.kafka.topics.proposals}, and the newest "
+            f"{VERSIONS} versions of {root} do not name it: it was never sent, or is older",
+            error_class="ProposalNotFound",
+        )
+    return explain(Case(proposal, root, one.proposal if one else None, outcome, found), store)
+
+
+def _require(settings: ServiceSettings, proposal: UUID) -> Told:
+    one = find_proposal(_bus(settings), settings.kafka.topics, proposal)
+    if one is None:
+        raise _not_found(settings, proposal)
+    return one
+
+
+def _not_found(settings: ServiceSettings, proposal: UUID) -> InvalidRequest:
+    return InvalidRequest(
+        f"proposal {proposal} is not on {settings.kafka.topics.proposals}: it was never sent "
+        "there, or it is older than the topic keeps; the table's log may name it: `tidegate "
+        f"proposals explain {proposal} --table NAME`",
+        error_class="ProposalNotFound",
+    )
+
+
+def _bus(settings: ServiceSettings) -> KafkaBus:
+    return KafkaBus(settings.kafka, CLIENT_ID)
+
+
+def _client(settings: ServiceSettings) -> Client:
+    return Client(_bus(settings), settings.kafka.topics)
+
+
+def _as_data(told: Explanation) -> dict[str, Any]:
+    return {**asdict(told), "proposal_id": str(told.proposal_id)}
+
+
+def _answer(outcome: Outcome) -> dict[str, Any]:
+    return {"outcome": outcome.model_dump(mode="json", exclude_none=True)}
 
 
 def _summary(one: Told) -> dict[str, Any]:
-    last = one.outcomes[-1] if one.outcomes else None
-    rejection = last.rejection if last else None
+    told = one.answer
+    rejection = told.rejection if told else None
     return {
         "proposal": str(one.proposal.proposal_id),
         "at": instant(one.at_ms),
@@ -106,7 +228,8 @@ def _summary(one: Told) -> dict[str, Any]:
         "offset": one.offset,
         "read_version": one.proposal.read_version,
         "status": one.status,
-        "version": last.version if last else None,
+        "version": told.version if told else None,
         "rule": rejection.rule if rejection else None,
+        "winner": rejection.winner_version if rejection else None,
         "latency_ms": one.latency_ms,
     }

@@ -20,6 +20,7 @@ from tidegate.pipeline.topics import Topics, partition_of
 from tidegate.pipeline.trace import TRACEPARENT
 from tidegate.producers import draft
 from tidegate.runtime.bus import (
+    ANSWER_S,
     Bus,
     Headers,
     Offset,
@@ -120,21 +121,22 @@ class Client:
         """Return a fresh id for a proposal or a table: a UUIDv7."""
         return new_id(self.clock)
 
-    def tables(self) -> Mapping[UUID, TableRecord]:
+    def tables(self, timeout_s: float = ANSWER_S) -> Mapping[UUID, TableRecord]:
         """Return the registry as it is: every registered table by its id. Raises: Unavailable."""
-        self._registry = read_registry(self._bus, self.topics)
+        self._registry = read_registry(self._bus, self.topics, min(timeout_s, ANSWER_S))
         return self._registry
 
-    def table(self, root_or_name: str) -> TableRecord | None:
+    def table(self, root_or_name: str, timeout_s: float = ANSWER_S) -> TableRecord | None:
         """Return the registered table of a root or name, or None. Raises: Unavailable."""
-        return find_table(self._registry, root_or_name) or find_table(self.tables(), root_or_name)
+        known = find_table(self._registry, root_or_name)
+        return known or find_table(self.tables(timeout_s), root_or_name)
 
-    def require(self, root_or_name: str) -> TableRecord:
+    def require(self, root_or_name: str, timeout_s: float = ANSWER_S) -> TableRecord:
         """Return the registered table of a root or name.
 
-        Raises: InvalidRequest (`TableNotRegistered`), saying how to register it.
+        Raises: InvalidRequest (`TableNotRegistered`), saying how to register it; Unavailable.
         """
-        record = self.table(root_or_name)
+        record = self.table(root_or_name, timeout_s)
         if record is None:
             raise InvalidRequest(
                 f"{root_or_name} is not registered with the gate: nothing was proposed; register "
@@ -152,9 +154,10 @@ class Client:
         """
         value = encode(proposal)
         named = headers(proposal, [(PRODUCER, self._name), (TRACEPARENT, traceparent().encode())])
-        lane = self._lane(proposal)
         deadline_s = self.clock.boot_s() + timeout_s
-        waited = _Waiting(proposal.proposal_id, sha256(value), self._start_of(lane.outcomes))
+        lane = self._lane(proposal, timeout_s)
+        start = self._start_of(lane.outcomes, max(0.0, deadline_s - self.clock.boot_s()))
+        waited = _Waiting(proposal.proposal_id, sha256(value), start)
         silence: Unavailable | None = None
         while (now_s := self.clock.boot_s()) < deadline_s:
             until_s = min(now_s + self._patience_s, deadline_s)
@@ -181,16 +184,17 @@ class Client:
         stamp = draft.Stamp(self.new_id(), self.clock.now_ms())
         return self.propose(draft.cancel(proposal, stamp), timeout_s)
 
-    def _lane(self, proposal: Proposal) -> Lane:
-        record = self._registry.get(proposal.table) or self.tables().get(proposal.table)
+    def _lane(self, proposal: Proposal, timeout_s: float) -> Lane:
+        known = self._registry.get(proposal.table)
+        record = known or self.tables(timeout_s).get(proposal.table)
         if record is None:
-            count = self._bus.partitions(self.topics.proposals)
+            count = self._bus.partitions(self.topics.proposals, min(timeout_s, ANSWER_S))
             topic, number = self.topics.proposals, partition_of(proposal.table, count)
         else:
             topic, number = record.proposals_topic, record.topic_partition
         return Lane(TopicPartition(topic, number), TopicPartition(self.topics.outcomes, number))
 
-    def _start_of(self, outcomes: TopicPartition) -> Offset:
+    def _start_of(self, outcomes: TopicPartition, timeout_s: float) -> Offset:
         """Return where a new proposal's outcome can first appear.
 
         Where this client stopped reading a moment ago is as good as the end of the topic, and
@@ -198,7 +202,7 @@ class Client:
         """
         offset, at_s = self._read_to.get(outcomes, (None, 0.0))
         if offset is None or self.clock.boot_s() - at_s > FRESH_S:
-            return self._readers().bounds(outcomes)[1]
+            return self._readers().bounds(outcomes, min(timeout_s, ANSWER_S))[1]
         return offset
 
     def _readers(self) -> Reader:

@@ -50,10 +50,11 @@ def history(store: LogStore, limit: int | None = None) -> Iterator[Entry]:
         found = read_commit(store, version)
         if found is None:
             return
-        yield _entry(found[0])
+        yield entry_of(found[0])
 
 
-def _entry(commit: Commit) -> Entry:
+def entry_of(commit: Commit) -> Entry:
+    """Return what a commit says of itself."""
     version, info = int(commit.version), commit.info
     if info is None:
         return Entry(version)

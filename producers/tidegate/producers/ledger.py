@@ -10,12 +10,17 @@ from tidegate.delta.errors import MalformedRecord
 from tidegate.pipeline.codec import decode
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.published import TableRecord
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Bus, Offset, Reader, Record, TopicPartition
 
 QUIET_S: Final = 2.0
 """A topic that gives nothing for so long is read to its end."""
 
+LOOKED_THROUGH: Final = 10_000
+"""Records among which those of one table are looked for."""
+
+PROMISES: Final = frozenset({"committed", "rejected"})
 OUTCOMES_EACH: Final = 4
 """Outcomes looked through for each proposal that is listed: an outcome may be told again."""
 
@@ -35,19 +40,64 @@ class Told:
     latency_ms: int | None
 
     @property
+    def answer(self) -> Outcome | None:
+        """What holds: the promise where one was given, else what was told last."""
+        last = self.outcomes[-1] if self.outcomes else None
+        return next((one for one in self.outcomes if one.status in PROMISES), last)
+
+    @property
     def status(self) -> str:
-        """What was told last, or `pending`."""
-        return self.outcomes[-1].status if self.outcomes else "pending"
+        """What was told, or `pending`."""
+        return self.answer.status if self.answer else "pending"
 
 
-def last_proposals(bus: Bus, topics: Topics, limit: int) -> list[Told]:
-    """Return the newest proposals of all partitions, oldest first. Raises: Unavailable."""
-    told = [
-        one
-        for number in range(bus.partitions(topics.proposals))
-        for one in _of_partition(bus, topics, number, limit)
-    ]
+@dataclass(frozen=True)
+class Refused:
+    """An outcome other than committed, and when it was told. Units: ms since the Unix epoch."""
+
+    outcome: Outcome
+    at_ms: int
+
+
+def last_proposals(
+    bus: Bus, topics: Topics, limit: int, table: TableRecord | None = None
+) -> list[Told]:
+    """Return the newest proposals, of all tables or of one, oldest first.
+
+    Of one table they are looked for among the newest `LOOKED_THROUGH` of its topic partition.
+    Raises: Unavailable.
+    """
+    if table is None:
+        told = [
+            one
+            for number in range(bus.partitions(topics.proposals))
+            for one in _of_partition(bus, topics, number, limit)
+        ]
+    else:
+        found = _of_partition(bus, topics, table.topic_partition, max(limit, LOOKED_THROUGH))
+        told = [one for one in found if one.proposal.table == table.table]
     return sorted(told, key=lambda one: (one.at_ms, one.partition, one.offset))[-limit:]
+
+
+def last_refusals(bus: Bus, topics: Topics, table: TableRecord) -> list[Refused]:
+    """Return what was refused of a table lately, each proposal once, newest first.
+
+    It is looked for among the newest `LOOKED_THROUGH` outcomes of its topic partition.
+    Raises: Unavailable.
+    """
+    reader = bus.reader()
+    found: dict[UUID, Refused] = {}
+    try:
+        at = TopicPartition(topics.outcomes, table.topic_partition)
+        for record in _tail(reader, at, LOOKED_THROUGH):
+            if record.value is None:
+                continue
+            outcome = decode(Outcome, record.value)
+            if outcome.table == table.table and outcome.rejection is not None:
+                found.setdefault(outcome.proposal_id, Refused(outcome, record.timestamp_ms))
+    finally:
+        reader.close()
+    return list(found.values())[::-1]
 
 
 def find_proposal(bus: Bus, topics: Topics, proposal_id: UUID) -> Told | None:

@@ -18,7 +18,7 @@ def register(client: Client, place: Place, name: str | None, timeout_s: float) -
     """
     snapshot = open_snapshot(store_for(place))
     check_writable(snapshot.protocol, snapshot.metadata, place.root)
-    known = client.table(place.root)
+    known = client.table(place.root, timeout_s)
     table = known.table if known is not None else client.new_id()
     version = int(snapshot.version)
     target = draft.Target(table, place.root, version, snapshot.metadata.id, name)

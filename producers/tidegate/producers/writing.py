@@ -6,7 +6,6 @@ The plan is made before any row is written and travels with the rows to wherever
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import Final, Literal
 from uuid import UUID
 
@@ -36,11 +35,11 @@ from tidegate.producers.files.parquet import Layout, layout_of
 from tidegate.producers.options import Place, WriteOptions
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.open_table import head_version, open_snapshot
+from tidegate.runtime.release import ENGINE
 
 Mode = Literal["append", "overwrite"]
 
 NO_PROPERTIES: Final[Mapping[str, str]] = {}
-ENGINE: Final = f"Tidegate/{version('tidegate')}"
 GRACE_MS: Final = 10 * 60 * 1000
 """How long after its writer gave up waiting a proposal may still be committed."""
 
@@ -132,7 +131,7 @@ def commit(client: Client, written: Plan, adds: Sequence[Add], saying: Saying) -
     elif written.mode == "append" and not adds:
         return None
     else:
-        target = target_of(client.require(written.place.root), written)
+        target = target_of(client.require(written.place.root, saying.timeout_s), written)
         proposal = _draft_change(store, target, stamp, written, adds, saying.batch)
     try:
         return propose(client, store, proposal, saying.timeout_s)

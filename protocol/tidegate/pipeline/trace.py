@@ -37,6 +37,16 @@ def compose(trace_id: int, span_id: int) -> str:
     return f"00-{trace_id:032x}-{span_id:016x}-00"
 
 
+def trace_id(headers: Iterable[tuple[str, bytes]]) -> str | None:
+    """Return the id of the trace that some headers carry, as its 32 hex digits; None without one.
+
+    Law: trace_id([(TRACEPARENT, compose(t, s).encode())]) == f"{t:032x}".
+    """
+    for _, value in passed_on(headers):
+        return value.decode("ascii").split("-")[1]
+    return None
+
+
 def passed_on(headers: Iterable[tuple[str, bytes]]) -> tuple[tuple[str, bytes], ...]:
     """Return what records made because of a record carry of its headers: its trace, if it has one.
 

@@ -5,12 +5,15 @@ Implementations: `kafka_bus` (confluent-kafka) and `memory` (tests and simulatio
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NewType, Protocol
+from typing import Final, NewType, Protocol
 
 Offset = NewType("Offset", int)
 """A record's offset. Never a table's version."""
 
 Headers = tuple[tuple[str, bytes], ...]
+
+ANSWER_S: Final = 15.0
+"""How long a question to the brokers waits for its answer, unless whoever asks has less time."""
 
 
 @dataclass(frozen=True, order=True)
@@ -67,6 +70,10 @@ class Consumer(Protocol):
     def commit(self, next_offsets: Mapping[TopicPartition, Offset]) -> None:
         """Record the next offset to read, for the group. Raises: Unavailable, Fenced."""
 
+    @property
+    def is_member(self) -> bool:
+        """Whether the group has let it in: it was told its partitions, none perhaps."""
+
     def close(self) -> None:
         """Leave the group, so that the next owner need not wait for the session to end."""
 
@@ -89,7 +96,7 @@ class Producer(Protocol):
 class Reader(Protocol):
     """Reads a partition from an offset, outside any group: for outcomes and for the registry."""
 
-    def bounds(self, at: TopicPartition) -> tuple[Offset, Offset]:
+    def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
         """Return the first offset and the end offset. Raises: Unavailable."""
 
     def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
@@ -119,8 +126,11 @@ class Bus(Protocol):
     def reader(self) -> Reader:
         """Return a reader without a group."""
 
-    def partitions(self, topic: str) -> int:
-        """Return how many partitions a topic has. Raises: Misconfigured for a missing topic."""
+    def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
+        """Return how many partitions a topic has.
+
+        Raises: Misconfigured for a missing topic; Unavailable.
+        """
 
     def identity(self, topics: Sequence[str]) -> ClusterIdentity:
         """Return the ids of the cluster and of some topics. Raises: Unavailable."""

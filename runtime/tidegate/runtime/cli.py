@@ -7,19 +7,19 @@ libraries are not installed is not shown (`tidegate version --verbose` names it)
 import platform
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
 from tidegate.runtime import cli_features, cli_kafka, cli_local, cli_settings, cli_store
+from tidegate.runtime.cli_console import console
 from tidegate.runtime.cli_found import brought, loaded_app
 from tidegate.runtime.cli_service import Json
 from tidegate.runtime.kafka_jars import KAFKA_VERSION
+from tidegate.runtime.release import RELEASE
 
-_OUT: Final = Console(highlight=False)
+_OUT: Final = console()
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -45,7 +45,7 @@ def show_version(
 ) -> None:
     """Show the version of Tidegate, of Python, and of the Kafka that it embeds."""
     shown: dict[str, Any] = {
-        "tidegate": version("tidegate"),
+        "tidegate": RELEASE,
         "python": platform.python_version(),
         "kafka": KAFKA_VERSION,
     }

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from tidegate.delta.errors import TidegateError, Unavailable
+from tidegate.runtime.cli_console import console
 from tidegate.runtime.cli_service import Config, Json, Set, fail, loaded
 from tidegate.runtime.kafka_broker import EmbeddedKafka
 from tidegate.runtime.local_stack import state_folder
@@ -16,8 +16,8 @@ from tidegate.runtime.service import stop_on_signals
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topic_admin import create_topics, differing_topics, missing_topics
 
-_OUT: Final = Console(highlight=False)
-_PROGRESS: Final = Console(stderr=True, highlight=False)
+_OUT: Final = console()
+_PROGRESS: Final = console(stderr=True)
 
 topics = typer.Typer(no_args_is_help=True, help="The topics that the services need.")
 

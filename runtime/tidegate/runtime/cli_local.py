@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from tidegate.delta.errors import Misconfigured, TidegateError
+from tidegate.runtime.cli_console import console
 from tidegate.runtime.cli_service import Config, Json, Set, fail, loaded, overrides
 from tidegate.runtime.local_stack import (
     LocalStack,
@@ -23,8 +23,8 @@ from tidegate.runtime.settings import ServiceSettings
 
 ANY_LOCAL_ROOT: Final = "file:///"
 _PORT: Final = 9092
-_OUT: Final = Console(highlight=False)
-_PROGRESS: Final = Console(stderr=True, highlight=False)
+_OUT: Final = console()
+_PROGRESS: Final = console(stderr=True)
 
 Folder = Annotated[
     Path | None,

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Final, NoReturn, TypeVar
 
 import typer
-from rich.console import Console
 
 from tidegate.delta.errors import Misconfigured, TidegateError
+from tidegate.runtime.cli_console import console
 from tidegate.runtime.service import Running, exit_status, run
 from tidegate.runtime.settings import ServiceSettings, load
 
@@ -27,7 +27,7 @@ Set = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 KINDS: Final[dict[str, type[ServiceSettings]]] = {}
 """The settings of each service whose command was loaded, by its name."""
-_errors = Console(stderr=True, highlight=False)
+_errors = console(stderr=True)
 _NOT_A_NAME: Final = re.compile(r"[^\w.-]")
 
 
@@ -71,6 +71,6 @@ def _form(pair: str) -> str:
 
 def fail(error: TidegateError) -> NoReturn:
     """End the command: the message on standard error, the exit status of the ladder."""
-    _errors.print(f"[red]{error.error_class}[/red]: ", end="")
-    _errors.print(str(error), markup=False, soft_wrap=True)
+    _errors.print(error.error_class, style="red", end=": ")
+    _errors.print(str(error), soft_wrap=True)
     raise typer.Exit(exit_status(error)) from error

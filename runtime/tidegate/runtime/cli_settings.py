@@ -3,14 +3,14 @@
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 
 from tidegate.delta.errors import Misconfigured
+from tidegate.runtime.cli_console import console
 from tidegate.runtime.cli_found import brought, loaded_app
 from tidegate.runtime.cli_service import KINDS, Config, Json, Set, fail, loaded
 from tidegate.runtime.settings import ServiceSettings, redacted
 
-_OUT: Final = Console(highlight=False)
+_OUT: Final = console()
 
 config = typer.Typer(no_args_is_help=True, help="The settings of a service.")
 Service = Annotated[

@@ -3,10 +3,10 @@
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 
 from tidegate.delta.errors import TidegateError
+from tidegate.runtime.cli_console import console
 from tidegate.runtime.cli_service import Config, Json, Set, fail, loaded
 from tidegate.runtime.service import EXIT_STOP
 from tidegate.runtime.settings import ServiceSettings
@@ -14,7 +14,7 @@ from tidegate.runtime.store_probe import CONTESTS
 from tidegate.runtime.store_probe import probe as probe_store
 from tidegate.runtime.stores import open_store
 
-_OUT: Final = Console(highlight=False)
+_OUT: Final = console()
 
 _HOLDS: Final = "put-if-absent holds: tables may lie here"
 _DOES_NOT_HOLD: Final = (
@@ -46,7 +46,7 @@ def probe(
     """
     settings = loaded(ServiceSettings, config, set_)
     try:
-        with Progress(console=Console(stderr=True), transient=True) as progress:
+        with Progress(console=console(stderr=True), transient=True) as progress:
             bar = progress.add_task("contests", total=contests)
             report = probe_store(
                 open_store(uri, settings.storage),

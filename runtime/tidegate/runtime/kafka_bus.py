@@ -1,6 +1,5 @@
 """The bus on Kafka, by confluent-kafka: the cluster, and clients with the settings we rest on."""
 
-import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -9,15 +8,14 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from tidegate.delta.errors import Unavailable
-from tidegate.runtime.bus import ClusterIdentity
+from tidegate.runtime.bus import ANSWER_S, ClusterIdentity
 from tidegate.runtime.kafka_consumer import KafkaConsumer
 from tidegate.runtime.kafka_errors import translated
+from tidegate.runtime.kafka_logs import LIBRARY
 from tidegate.runtime.kafka_producer import KafkaProducer
 from tidegate.runtime.kafka_reader import KafkaReader
 from tidegate.runtime.kafka_settings import KafkaSettings, for_librdkafka
 
-_log = logging.getLogger(__name__)
-_ANSWER_S: Final = 15.0
 _RECORD_BYTES_MAX: Final = 4 * 1024 * 1024
 _READING: Final[Mapping[str, Any]] = {
     "enable.auto.commit": False,
@@ -84,11 +82,14 @@ class KafkaBus:
         config = self._config(tunable={}, fixed={**_READING, "group.id": f"{self._client_id}.none"})
         return KafkaReader(Consumer(config))
 
-    def partitions(self, topic: str) -> int:
-        """Return how many partitions a topic has. Raises: Misconfigured for a missing topic."""
+    def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
+        """Return how many partitions a topic has.
+
+        Raises: Misconfigured for a missing topic; Unavailable.
+        """
         doing = f"look at topic {topic!r}"
         try:
-            found = self._administration().list_topics(topic, timeout=_ANSWER_S).topics[topic]
+            found = self._administration().list_topics(topic, timeout=timeout_s).topics[topic]
         except KafkaException as error:
             raise translated(error, doing) from error
         if found.error is not None:
@@ -102,14 +103,14 @@ class KafkaBus:
         """
         admin = self._administration()
         try:
-            cluster = admin.describe_cluster(request_timeout=_ANSWER_S).result(_ANSWER_S)
-            asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=_ANSWER_S)
-            found = {name: answer.result(_ANSWER_S) for name, answer in asked.items()}
+            cluster = admin.describe_cluster(request_timeout=ANSWER_S).result(ANSWER_S)
+            asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_S)
+            found = {name: answer.result(ANSWER_S) for name, answer in asked.items()}
         except KafkaException as error:
             raise translated(error, f"look up the ids of {', '.join(topics)}") from error
         except TimeoutError as error:
             raise Unavailable(
-                f"no answer from {self._settings.bootstrap_servers} within {_ANSWER_S} s; look "
+                f"no answer from {self._settings.bootstrap_servers} within {ANSWER_S} s; look "
                 "whether the brokers run"
             ) from error
         return ClusterIdentity(
@@ -125,7 +126,7 @@ class KafkaBus:
         """The user's own settings stand above what may be tuned, and below what must hold."""
         return {
             "client.id": self._client_id,
-            "logger": _log,
+            "logger": LIBRARY,
             **tunable,
             **for_librdkafka(self._settings),
             **fixed,

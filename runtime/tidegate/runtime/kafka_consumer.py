@@ -24,6 +24,7 @@ class KafkaConsumer:
         self._group = group
         self._topics = list(topics)
         self._subscribed = False
+        self._is_member = False
         self._revoked: list[TopicPartition] = []
         self._lost: list[TopicPartition] = []
         self._assigned: list[TopicPartition] = []
@@ -103,8 +104,14 @@ class KafkaConsumer:
             if partition.error is not None:
                 raise translated(partition.error, doing)
 
+    @property
+    def is_member(self) -> bool:
+        """Whether the group has let it in, as far as a poll was told."""
+        return self._is_member
+
     def close(self) -> None:
         """Leave the group."""
+        self._is_member = False
         self._consumer.close()
 
     def _join(self) -> None:
@@ -133,12 +140,14 @@ class KafkaConsumer:
 
     def _on_assign(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
         consumer.assign(partitions)
+        self._is_member = True
         self._assigned = ours(partitions)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
         self._revoked += self._let_go(consumer, partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
+        self._is_member = False
         self._lost += self._let_go(consumer, partitions)
 
     def _let_go(self, consumer: Consumer, partitions: list[RdPartition]) -> list[TopicPartition]:

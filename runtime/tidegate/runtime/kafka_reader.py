@@ -7,11 +7,10 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from tidegate.delta.errors import Unavailable
-from tidegate.runtime.bus import Offset, Record, TopicPartition
+from tidegate.runtime.bus import ANSWER_S, Offset, Record, TopicPartition
 from tidegate.runtime.kafka_errors import translated
 from tidegate.runtime.kafka_records import records, theirs
 
-_ANSWER_S: Final = 15.0
 _PAUSE_S: Final = 0.1
 _READ_AT_ONCE: Final = 1_000
 _LEADERLESS: Final = frozenset(
@@ -27,18 +26,18 @@ class KafkaReader:
         self._at: TopicPartition | None = None
         self._next = Offset(-1)
 
-    def bounds(self, at: TopicPartition) -> tuple[Offset, Offset]:
+    def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
         """Return the first offset and the end offset.
 
         Raises: Unavailable; Misconfigured for a missing topic.
         """
         doing = f"look up the bounds of {at}"
-        ends = time.monotonic() + _ANSWER_S
+        ends = time.monotonic() + timeout_s
         while (left := ends - time.monotonic()) > 0:
             try:
                 found = self._consumer.get_watermark_offsets(theirs(at), timeout=left)
             except KafkaException as error:
-                self._look_for(at, doing)
+                self._look_for(at, doing, max(_PAUSE_S, ends - time.monotonic()))
                 # A partition whose leader has just changed, or is being chosen, soon has one.
                 if error.args[0].code() not in _LEADERLESS or time.monotonic() + _PAUSE_S > ends:
                     raise translated(error, doing) from error
@@ -46,7 +45,7 @@ class KafkaReader:
             else:
                 if found is not None:
                     return Offset(found[0]), Offset(found[1])
-        raise Unavailable(f"no bounds of {at} within {_ANSWER_S} s; look at the brokers")
+        raise Unavailable(f"no bounds of {at} within {timeout_s:g} s; look at the brokers")
 
     def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
         """Return records from `start` on, in order; empty when none came within the timeout.
@@ -73,10 +72,10 @@ class KafkaReader:
         """Let go."""
         self._consumer.close()
 
-    def _look_for(self, at: TopicPartition, doing: str) -> None:
+    def _look_for(self, at: TopicPartition, doing: str, timeout_s: float) -> None:
         """Tell brokers that do not answer from a topic that is not there: the library does not."""
         try:
-            topic = self._consumer.list_topics(at.topic, timeout=_ANSWER_S).topics[at.topic]
+            topic = self._consumer.list_topics(at.topic, timeout=timeout_s).topics[at.topic]
         except KafkaException as error:
             raise translated(error, doing) from error
         if topic.error is not None:

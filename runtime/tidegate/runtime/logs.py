@@ -4,13 +4,13 @@ import json
 import logging
 import sys
 import traceback
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
 import orjson
 
 Format = Literal["auto", "json", "text"]
-_FIELDS: Final = "tidegate_fields"
 _AS_TEXT: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _NOISY: Final = ("faust", "mode", "aiokafka", "kafka", "s3fs", "botocore", "asyncio", "urllib3")
 
@@ -22,8 +22,21 @@ def log_event(
     if not logger.isEnabledFor(level):
         return
     # Made here and not by `logger.log`, which walks the stack for a place that no line shows.
-    extra = {_FIELDS: fields}
-    logger.handle(logger.makeRecord(logger.name, level, "", 0, event, (), None, extra=extra))
+    told = _Event(event, fields)
+    logger.handle(logger.makeRecord(logger.name, level, "", 0, told, (), None))
+
+
+@dataclass(frozen=True)
+class _Event:
+    """What a record says. A program that has set up logging by itself sees it as text."""
+
+    name: str
+    fields: dict[str, object]
+
+    def __str__(self) -> str:
+        return self.name + "".join(
+            f" {key}={_spelled(value)}" for key, value in self.fields.items()
+        )
 
 
 def configure(service: str, level: str, style: Format, stream: TextIO | None = None) -> None:
@@ -57,8 +70,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname,
             "service": self._service,
             "logger": record.name,
-            "event": record.getMessage(),
-            **getattr(record, _FIELDS, {}),
+            **_told(record),
         }
         if record.exc_info:
             line["exception"] = "".join(traceback.format_exception(*record.exc_info))
@@ -72,9 +84,7 @@ class TextFormatter(logging.Formatter):
         """Return the line."""
         time = _moment(record).astimezone().strftime("%H:%M:%S")
         level = "" if record.levelno == logging.INFO else f" {record.levelname}"
-        fields = getattr(record, _FIELDS, {})
-        shown = "".join(f" {name}={_spelled(value)}" for name, value in fields.items())
-        line = f"{time}{level} {record.getMessage()}{shown}"
+        line = f"{time}{level} {record.getMessage()}"
         if record.exc_info:
             line += "\n" + "".join(traceback.format_exception(*record.exc_info)).rstrip()
         return line
@@ -86,6 +96,13 @@ def _json(line: dict[str, Any]) -> str:
     except TypeError:
         # Numbers past 64 bits, halves of surrogate pairs: rare, and a line is never lost.
         return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def _told(record: logging.LogRecord) -> dict[str, object]:
+    told: object = record.msg
+    if isinstance(told, _Event):
+        return {"event": told.name, **told.fields}
+    return {"event": record.getMessage()}
 
 
 def _moment(record: logging.LogRecord) -> datetime:

@@ -12,6 +12,7 @@ from enum import Enum
 from tidegate.delta.errors import Fenced, Misconfigured
 from tidegate.pipeline.topics import Topic
 from tidegate.runtime.bus import (
+    ANSWER_S,
     ClusterIdentity,
     Headers,
     Offset,
@@ -76,7 +77,7 @@ class MemoryBus:
         """Return a reader without a group."""
         return MemoryReader(self)
 
-    def partitions(self, topic: str) -> int:
+    def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
         """Return how many partitions a topic has. Raises: Misconfigured for a missing topic."""
         if topic not in self._partitions:
             raise Misconfigured(f"topic {topic!r} does not exist; run `tidegate topics apply`")
@@ -190,7 +191,7 @@ class MemoryConsumer:
         if self._standing is _Standing.CLOSED:
             raise ValueError("this consumer is closed; make another one")
         if self._standing is _Standing.EXPIRED:
-            self._standing = _Standing.OUTSIDE
+            self._standing, self._generation = _Standing.OUTSIDE, -1
             return Polled(lost=self._drop())
         group = self._group
         if self._standing is _Standing.OUTSIDE:
@@ -238,6 +239,11 @@ class MemoryConsumer:
                 f"another member of group {group.name!r} holds {sorted(next_offsets)}; leave"
             )
         group.offsets.update(next_offsets)
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the group has let it in, as far as it has been told."""
+        return self._standing is _Standing.MEMBER and self._generation >= 0
 
     def close(self) -> None:
         """Leave the group."""
@@ -316,7 +322,7 @@ class MemoryReader:
     def __init__(self, bus: MemoryBus) -> None:
         self._bus = bus
 
-    def bounds(self, at: TopicPartition) -> tuple[Offset, Offset]:
+    def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
         """Return the first offset and the end offset."""
         return Offset(0), Offset(len(self._bus.log(at)))
 

@@ -13,8 +13,30 @@ PROPOSALS: Final = Counter(
 CONFLICTS: Final = Counter(
     "tidegate_conflicts_total", "Proposals rejected by a conflict rule.", ["table", "kind"]
 )
+REFUSALS: Final = Counter(
+    "tidegate_refusals_total",
+    "Answers other than committed, by status and rule.",
+    ["table", "status", "rule"],
+)
 PROPOSAL_LATENCY: Final = Histogram(
     "tidegate_proposal_latency_seconds", "From proposed to told.", ["table"], buckets=_SECONDS
+)
+PROPOSAL_PICKUP: Final = Histogram(
+    "tidegate_proposal_pickup_seconds",
+    "From the broker's timestamp to the committer, of the first record of a poll.",
+    buckets=_SECONDS,
+)
+GROUP_WAIT: Final = Histogram(
+    "tidegate_group_wait_seconds",
+    "From read to decided, of the first proposal of a group.",
+    ["table"],
+    buckets=_SECONDS,
+)
+GROUP_LINGER: Final = Histogram(
+    "tidegate_group_linger_seconds",
+    "How long of that it was kept waiting for company.",
+    ["table"],
+    buckets=_SECONDS,
 )
 COMMIT_WRITE: Final = Histogram(
     "tidegate_commit_write_seconds", "One put-if-absent of an entry.", ["table"], buckets=_SECONDS
@@ -24,6 +46,35 @@ GROUP_SIZE: Final = Histogram(
     "Proposals in one entry.",
     ["table"],
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
+)
+GROUP_BYTES: Final = Histogram(
+    "tidegate_group_bytes",
+    "Size of an entry.",
+    ["table"],
+    buckets=tuple(4.0**power for power in range(5, 14)),
+)
+PUTS_IN_FLIGHT: Final = Gauge("tidegate_puts_in_flight", "PUTs of entries on their way.")
+FLUSH: Final = Histogram(
+    "tidegate_flush_seconds", "Until what was told is durable.", buckets=_SECONDS
+)
+RACES_LOST: Final = Counter(
+    "tidegate_races_lost_total", "Versions that another writer took first.", ["table"]
+)
+PROBES: Final = Counter(
+    "tidegate_probes_total", "Looks of an idle table for versions by others.", ["table"]
+)
+LOADS: Final = Histogram(
+    "tidegate_table_load_seconds", "Reading a table's log.", ["table"], buckets=_SECONDS
+)
+RESTS: Final = Counter(
+    "tidegate_rests_total", "Times that a table was left alone for a while.", ["table", "why"]
+)
+TABLES: Final = Gauge("tidegate_tables", "Tables that are served, by state.", ["state"])
+TOPIC_PARTITIONS: Final = Gauge(
+    "tidegate_topic_partitions", "Topic partitions that are ours; 0: a standby."
+)
+TOPIC_PARTITIONS_PAUSED: Final = Gauge(
+    "tidegate_topic_partitions_paused", "Of these, those not read on: too much waits."
 )
 IN_FLIGHT: Final = Gauge("tidegate_proposals_in_flight", "Proposals read and not yet settled.")
 QUEUE_AGE: Final = Gauge(
@@ -69,6 +120,25 @@ def settled(table: str, outcome: str) -> Counter:
 
 
 @cache
+def not_committed(table: str, status: str, rule: str) -> Counter:
+    """Return the counter of a table's answers by a rule; looked up once."""
+    return REFUSALS.labels(table, status, rule)
+
+
+@cache
 def latency(table: str) -> Histogram:
     """Return the histogram of a table's proposals; looked up once."""
     return PROPOSAL_LATENCY.labels(table)
+
+
+def decided(table: str, waited_s: float, lingered_s: float) -> None:
+    """Note that a group of a table is decided, after so long."""
+    GROUP_WAIT.labels(table).observe(waited_s)
+    GROUP_LINGER.labels(table).observe(lingered_s)
+
+
+def landed(table: str, version: int, members: int, size: int) -> None:
+    """Note an entry of ours."""
+    GROUP_SIZE.labels(table).observe(members)
+    GROUP_BYTES.labels(table).observe(size)
+    TABLE_VERSION.labels(table).set(version)

@@ -16,20 +16,24 @@ from tidegate.runtime.store_paths import canonical_root
 
 PATIENCE_S: Final = 15.0
 _READ_S: Final = 1.0
+_LEAST_S: Final = 0.05
 _log = logging.getLogger(__name__)
 
 
-def read_registry(bus: Bus, topics: Topics) -> dict[UUID, TableRecord]:
-    """Return the registered tables by their ids: the topic is read to its end.
+def read_registry(
+    bus: Bus, topics: Topics, timeout_s: float = PATIENCE_S
+) -> dict[UUID, TableRecord]:
+    """Return the registered tables by their ids: the topic is read to its end, in time.
 
     Raises: Unavailable; Misconfigured, when the topic is missing.
     """
     tables: dict[UUID, TableRecord] = {}
+    until_s = time.monotonic() + timeout_s
     reader = bus.reader()
     try:
-        for number in range(bus.partitions(topics.table_state)):
+        for number in range(bus.partitions(topics.table_state, timeout_s)):
             at = TopicPartition(topics.table_state, number)
-            for record in _to_the_end(reader, at):
+            for record in _to_the_end(reader, at, until_s):
                 _fold(tables, record)
     finally:
         reader.close()
@@ -67,19 +71,22 @@ def _as_id(text: str) -> UUID | None:
         return None
 
 
-def _to_the_end(reader: Reader, at: TopicPartition) -> Iterator[Record]:
-    position, end = reader.bounds(at)
-    until_s = time.monotonic() + PATIENCE_S
+def _to_the_end(reader: Reader, at: TopicPartition, until_s: float) -> Iterator[Record]:
+    position, end = reader.bounds(at, _left_s(until_s))
     while position < end:
-        records = reader.read(at, position, _READ_S)
+        records = reader.read(at, position, min(_READ_S, _left_s(until_s)))
         yield from records
         if records:
             position = Offset(records[-1].offset + 1)
         elif time.monotonic() > until_s:
             raise Unavailable(
-                f"{at.topic}/{at.partition} gave nothing from {position} to {end} within "
-                f"{PATIENCE_S:g} s; look at the brokers"
+                f"{at.topic}/{at.partition} gave nothing from {position} to {end} in time; look at "
+                "the brokers"
             )
+
+
+def _left_s(until_s: float) -> float:
+    return max(_LEAST_S, until_s - time.monotonic())
 
 
 def _fold(tables: dict[UUID, TableRecord], record: Record) -> None:

@@ -1,6 +1,5 @@
 """The topics as they are in a cluster, against the topics as they are declared."""
 
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,10 +15,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 from tidegate.delta.errors import Unavailable
 from tidegate.pipeline.topics import Topic
 from tidegate.runtime.kafka_errors import translated
+from tidegate.runtime.kafka_logs import LIBRARY
 from tidegate.runtime.kafka_settings import KafkaSettings, for_librdkafka
 
 _ANSWER_S: Final = 15.0
-_log = logging.getLogger(__name__)
 _BROKERS_CHOICE: Final = -1
 """Leaves the replication factor to the cluster's default."""
 
@@ -125,7 +124,7 @@ def _partitions(admin: AdminClient) -> dict[str, int]:
 
 
 def _admin(settings: KafkaSettings) -> AdminClient:
-    config: dict[str, Any] = {"logger": _log, **for_librdkafka(settings)}
+    config: dict[str, Any] = {"logger": LIBRARY, **for_librdkafka(settings)}
     return AdminClient(config)
 
 

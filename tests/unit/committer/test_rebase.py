@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from tests import builders
 from tests.builders import NOW_MS, TABLE, add, creation, proposal, remove
 from tests.unit.committer.test_machine import ORIGIN, planned, table
@@ -163,3 +165,17 @@ def test_the_same_group_at_another_try_is_other_bytes() -> None:
     tokens = (builders.an_id(), builders.an_id())
     first, second = (encode(state, group, ORIGIN, Attempt(one, NOW_MS)) for one in tokens)
     assert first.content != second.content
+
+
+@pytest.mark.parametrize(
+    ("told", "written"),
+    [
+        (None, "Tidegate"),
+        ("Job/1", "Job/1 Tidegate"),
+        ("Tidegate", "Tidegate"),
+        ("Spark/4 Tidegate", "Spark/4 Tidegate"),
+    ],
+)
+def test_our_own_name_is_written_once(told: str | None, written: str) -> None:
+    one = encoded(table(creation()), proposal(add("a"), engine_info=told))
+    assert info(one)["engineInfo"] == written

@@ -1,6 +1,13 @@
 import pytest
 
-from tidegate.pipeline.trace import LENGTH_MAX, TRACEPARENT, compose, is_traceparent, passed_on
+from tidegate.pipeline.trace import (
+    LENGTH_MAX,
+    TRACEPARENT,
+    compose,
+    is_traceparent,
+    passed_on,
+    trace_id,
+)
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 IDS = TRACE[3:]
@@ -47,3 +54,12 @@ def test_of_a_records_headers_the_trace_alone_is_passed_on() -> None:
     assert passed_on([("format", b"proposal/1"), trace, (TRACEPARENT, b"00-else")]) == (trace,)
     assert passed_on([("format", b"proposal/1")]) == ()
     assert passed_on([(TRACEPARENT, b"\xff\xfe"), (TRACEPARENT, b"00-\n")]) == ()
+
+
+@pytest.mark.parametrize("ids", [(1, 1), (2**128 - 1, 2**64 - 1), (0xABC, 7)])
+def test_the_id_of_a_trace_is_what_logs_are_searched_for(ids: tuple[int, int]) -> None:
+    assert trace_id([(TRACEPARENT, compose(*ids).encode())]) == f"{ids[0]:032x}"
+
+
+def test_headers_without_a_trace_have_no_id() -> None:
+    assert trace_id([("format", b"outcome/1"), (TRACEPARENT, b"00-else")]) is None

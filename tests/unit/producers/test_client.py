@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.producers.gate import ROOT, TABLE, Answers, Gate, ManualClock, committed, rejected
 from tidegate.delta.actions import Add
-from tidegate.delta.errors import InvalidRequest, OutcomeUnknown
+from tidegate.delta.errors import InvalidRequest, OutcomeUnknown, Unavailable
 from tidegate.pipeline.codec import decode
 from tidegate.pipeline.outcome import Outcome, Rejection
 from tidegate.pipeline.proposal import Proposal
@@ -16,7 +16,7 @@ from tidegate.pipeline.topics import Topics, partition_of
 from tidegate.pipeline.trace import is_traceparent
 from tidegate.producers.client import Client, Rejected, result
 from tidegate.producers.draft import Stamp, Target, append
-from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.bus import ANSWER_S, TopicPartition
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 ID = UUID("0192bbbb-0000-7000-8000-000000000001")
@@ -180,3 +180,26 @@ def test_denied_is_raised_too_and_expired_is_never_called_a_failure() -> None:
     with pytest.raises(OutcomeUnknown, match="was expired"):
         result(denied.model_copy(update={"status": "expired"}))
     assert result(outcome) is outcome
+
+
+class Slow(Gate):
+    """A gate whose brokers take all the time that they are given."""
+
+    def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
+        self.asked_s.append(timeout_s)
+        raise Unavailable("no broker answers")
+
+    asked_s: list[float]
+
+
+def test_the_registry_is_read_within_the_time_that_the_writer_has() -> None:
+    gate = Slow(Topics(), always)
+    gate.asked_s = []
+    client = Client(gate, Topics(), ManualClock())
+    with pytest.raises(Unavailable):
+        client.propose(proposal(), timeout_s=2.0)
+    with pytest.raises(Unavailable):
+        client.require(ROOT, 3.0)
+    with pytest.raises(Unavailable):
+        client.propose(proposal(), timeout_s=600.0)
+    assert gate.asked_s == [2.0, 3.0, ANSWER_S]

@@ -69,3 +69,11 @@ def test_a_field_that_is_no_json_is_written_as_text() -> None:
     out = lines("json")
     log_event(_log, "stopped", why=ValueError("odd"))
     assert json.loads(out.getvalue())["why"] == "odd"
+
+
+def test_a_program_that_logs_by_itself_sees_the_fields_too() -> None:
+    out = io.StringIO()
+    handler = logging.StreamHandler(out)
+    logging.getLogger().handlers[:] = [handler]
+    log_event(_log, "librdkafka", level=logging.WARNING, why="Connection refused")
+    assert out.getvalue() == 'librdkafka why="Connection refused"\n'

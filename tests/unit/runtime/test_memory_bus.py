@@ -262,3 +262,19 @@ def test_records_carry_the_time_of_the_clock_it_is_given() -> None:
     bus = MemoryBus({"p": 1}, now_ms=lambda: 42)
     bus.append(P0, None, b"")
     assert bus.logs[P0][0].timestamp_ms == 42
+
+
+def test_a_member_is_one_from_its_first_assignment_until_it_hears_that_it_is_none() -> None:
+    bus = MemoryBus({"p": 1})
+    first, second = member(bus), member(bus)
+    assert not first.is_member
+    first.poll(10, 0.0)
+    assert first.is_member
+    second.poll(10, 0.0)
+    assert not second.is_member, "the other one has not given up its share yet"
+    first.poll(10, 0.0)
+    assert second.poll(10, 0.0) == Polled()
+    assert second.is_member, "with no partition, and a member all the same"
+    bus.expire(first)
+    first.poll(10, 0.0)
+    assert not first.is_member

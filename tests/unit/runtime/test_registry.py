@@ -4,12 +4,12 @@ from uuid import UUID
 
 import pytest
 
-from tidegate.delta.errors import InvalidRequest
+from tidegate.delta.errors import InvalidRequest, Unavailable
 from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.published import TableRecord
 from tidegate.pipeline.topics import Topics
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.memory_bus import MemoryBus
+from tidegate.runtime.bus import ANSWER_S, Offset, Record, TopicPartition
+from tidegate.runtime.memory_bus import MemoryBus, MemoryReader
 from tidegate.runtime.registry import find_table, read_registry
 
 TOPICS = Topics(partitions=3)
@@ -87,3 +87,39 @@ def test_a_name_of_several_tables_is_refused_with_their_roots() -> None:
     with pytest.raises(InvalidRequest, match="file:///lake/1, file:///lake/2"):
         find_table(registry, "same")
     assert find_table(registry, "/lake/1") == registry[UUID(int=1)]
+
+
+class Hurried(MemoryBus):
+    """A bus that notes how long it is asked to wait."""
+
+    asked_s: list[float]
+
+    def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
+        self.asked_s.append(timeout_s)
+        return super().partitions(topic, timeout_s)
+
+
+def test_who_asks_says_how_long_the_brokers_may_take() -> None:
+    bus = Hurried(TOPICS.declared())
+    bus.asked_s = []
+    read_registry(bus, TOPICS, 2.5)
+    assert bus.asked_s[0] == 2.5
+
+
+class Mute(MemoryBus):
+    """A bus whose topic has records that never come."""
+
+    def reader(self) -> MemoryReader:
+        return MuteReader(self)
+
+
+class MuteReader(MemoryReader):
+    def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> tuple[Record, ...]:
+        return ()
+
+
+def test_records_that_do_not_come_in_time_are_unavailable() -> None:
+    bus = Mute(TOPICS.declared())
+    tell(bus, table(1))
+    with pytest.raises(Unavailable, match="gave nothing from 0 to 1"):
+        read_registry(bus, TOPICS, 0.0)

@@ -64,7 +64,7 @@ def delete(
     Raises: Rejected, OutcomeUnknown, InvalidRequest, UnsupportedFeature, BrokenLog, Unavailable.
     """
     store = store_for(place)
-    record = client.require(place.root)
+    record = client.require(place.root, saying.timeout_s)
     began_ms = client.clock.now_ms()
     snapshot = open_snapshot(store)
     schema = check_open_to(snapshot, place.root)

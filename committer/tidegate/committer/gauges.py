@@ -1,0 +1,46 @@
+"""What a committer looks like from outside: what goes on at its desks, as gauges."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final, Literal, get_args
+
+from tidegate.committer.desk import Desk
+from tidegate.committer.lane import Lane
+from tidegate.runtime.metrics import (
+    IN_FLIGHT,
+    QUEUE_AGE,
+    TABLES,
+    TOPIC_PARTITIONS,
+    TOPIC_PARTITIONS_PAUSED,
+)
+
+State = Literal["unread", "idle", "waiting", "writing", "resting", "halted"]
+"""What goes on at a table's desk."""
+
+STATES: Final[tuple[State, ...]] = get_args(State)
+
+
+def state_of(desk: Desk, now_s: float) -> State:
+    """Return what goes on at a table. Units: `now_s` by `Clock.boot_s`."""
+    if desk.halted is not None:
+        return "halted"
+    if desk.rests_until_s > now_s:
+        return "resting"
+    if desk.flying is not None:
+        return "writing"
+    if desk.line:
+        return "waiting"
+    return "unread" if desk.state is None else "idle"
+
+
+def observe(lanes: Iterable[Lane], paused: int, now_s: float) -> None:
+    """Set the gauges to what there is."""
+    lanes = list(lanes)
+    desks = [desk for lane in lanes for desk in lane.reception.desks.values()]
+    found = Counter(state_of(desk, now_s) for desk in desks)
+    for state in STATES:
+        TABLES.labels(state).set(found[state])
+    TOPIC_PARTITIONS.set(len(lanes))
+    TOPIC_PARTITIONS_PAUSED.set(paused)
+    IN_FLIGHT.set(sum(lane.unsettled for lane in lanes))
+    QUEUE_AGE.set(max((lane.oldest_wait_s for lane in lanes), default=0.0))

@@ -1,0 +1,74 @@
+"""The refusals of a table: from its log, which keeps them, and from the topic, which has them all.
+
+A conflict follows from the log by itself, so no entry need name it: the topic of outcomes does, for
+as long as it keeps them.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidegate.delta.errors import BrokenLog
+from tidegate.pipeline.outcome import Rejection
+from tidegate.producers.history import Entry, entry_of
+from tidegate.producers.ledger import Refused
+from tidegate.producers.log_search import newest_commits, said_by
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.open_table import read_commit
+
+
+@dataclass(frozen=True)
+class ToldConflict:
+    """A proposal that was refused, and the version that won where one did.
+
+    `refused_in` is the entry that says so, None where only the topic does. Units: `at_ms` in ms
+    since the Unix epoch.
+    """
+
+    proposal_id: str
+    status: str
+    rejection: Rejection
+    at_ms: int | None
+    refused_in: int | None = None
+    winner: Entry | None = None
+
+
+def conflicts(
+    store: LogStore, told: Sequence[Refused], versions: int, limit: int
+) -> list[ToldConflict]:
+    """Return the newest refusals of a table, newest first. Raises: BrokenLog; Unavailable."""
+    found = {
+        str(one.outcome.proposal_id): ToldConflict(
+            str(one.outcome.proposal_id), one.outcome.status, one.outcome.rejection, one.at_ms
+        )
+        for one in told
+        if one.outcome.rejection is not None
+    }
+    for commit in newest_commits(store, versions):
+        for one in said_by(commit):
+            if one.rejection is not None:
+                name = str(one.proposal_id)
+                found[name] = ToldConflict(
+                    name, "rejected", one.rejection, one.at_ms, refused_in=one.version
+                )
+    newest = sorted(found.values(), key=lambda one: (one.at_ms or 0, one.proposal_id))
+    return [_with_winner(store, one) for one in newest[::-1][:limit]]
+
+
+def by_rule(conflicts: Sequence[ToldConflict]) -> dict[str, int]:
+    """Return how many there are of each rule, the most frequent first."""
+    return dict(Counter(one.rejection.rule for one in conflicts).most_common())
+
+
+def _with_winner(store: LogStore, one: ToldConflict) -> ToldConflict:
+    version = one.rejection.winner_version
+    if version is None:
+        return one
+    try:
+        read = read_commit(store, version)
+    except BrokenLog:
+        read = None
+    winner = Entry(version) if read is None else entry_of(read[0])
+    return ToldConflict(
+        one.proposal_id, one.status, one.rejection, one.at_ms, one.refused_in, winner
+    )

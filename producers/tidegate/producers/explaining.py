@@ -1,0 +1,260 @@
+"""Why a proposal came out as it did: the rule, the winner, the overlap, and what to do now."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from tidegate.delta.commit import Commit
+from tidegate.delta.errors import BrokenLog
+from tidegate.delta.paths import canonical_path
+from tidegate.pipeline import provenance
+from tidegate.pipeline.outcome import Outcome, Rejection
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.refusals import REFUSALS, Refusal
+from tidegate.producers.log_search import Found, said_by
+from tidegate.producers.predicate_text import text_of
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.open_table import read_commit
+from tidegate.runtime.service import EXIT_FIX, EXIT_OK, EXIT_RETRY, EXIT_STOP
+
+SHOWN_MAX: Final = 10
+"""Files, predicates and the like that are named, of each."""
+
+HALTED: Final = "table_halted"
+_GRANTED: Final = {
+    "commit": "it is in version {}, once",
+    "verbatim": "it is version {}",
+    "register": "the table is registered, as it was at version {}",
+    "cancel": "too late: what it was to give up is in version {}",
+}
+_ADVICE: Final = {
+    "retry": "send the same bytes again later",
+    "rebase": "propose the same files again on the newest version",
+    "rerun": "run the operation again: it reads the newest version",
+    "fix": "correct the request before trying again",
+}
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The version that came first. `proposal_ids` are those in it; none: somebody else wrote it."""
+
+    version: int
+    operation: str | None = None
+    engine_info: str | None = None
+    timestamp_ms: int | None = None
+    proposal_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What a proposal and its winner both touched."""
+
+    files: tuple[str, ...] = ()
+    predicates: tuple[str, ...] = ()
+    applications: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+
+
+NOTHING: Final = Overlap()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """An outcome in plain words. `exit_status` says what to do, as every command does."""
+
+    proposal_id: UUID
+    root: str
+    status: str
+    meaning: str
+    remedy: str
+    exit_status: int
+    commands: tuple[str, ...] = ()
+    version: int | None = None
+    rule: str | None = None
+    delta_name: str | None = None
+    reason: str | None = None
+    field: str | None = None
+    winner: Winner | None = None
+    overlap: Overlap = NOTHING
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is known of a proposal: from the topics, from the log, or from both."""
+
+    proposal_id: UUID
+    root: str
+    proposal: Proposal | None = None
+    outcome: Outcome | None = None
+    found: Found | None = None
+
+
+def explain(case: Case, store: LogStore) -> Explanation:
+    """Return the explanation of a case, with what the table's log says. Raises: Unavailable."""
+    outcome, found = case.outcome, case.found
+    rejection = outcome.rejection if outcome else found.rejection if found else None
+    if rejection is not None and not (found and found.place is not None):
+        return _refused(case, store, outcome.status if outcome else "rejected", rejection)
+    if outcome is not None and outcome.status == "committed" and outcome.version is not None:
+        return _committed(case, store, outcome.version)
+    if found is not None:
+        return _committed(case, store, found.version)
+    if outcome is not None:
+        return _expired(case)
+    return _pending(case)
+
+
+def _committed(case: Case, store: LogStore, version: int) -> Explanation:
+    commit = _read(store, version)
+    kind = case.proposal.kind if case.proposal else "commit"
+    meaning = _GRANTED[kind].format(version)
+    remedy, exit_status = "nothing is to be done", EXIT_OK
+    is_in_the_entry = kind in ("commit", "verbatim")
+    if is_in_the_entry and commit is None:
+        meaning += "; the log no longer holds that entry"
+    elif is_in_the_entry and commit and not _names(commit, case.proposal_id):
+        meaning = f"version {version} was promised to it, and its entry does not name it"
+        remedy = "somebody has changed the log: compare the entry with a backup"
+        exit_status = EXIT_STOP
+    return Explanation(
+        proposal_id=case.proposal_id,
+        root=case.root,
+        status="committed",
+        meaning=meaning,
+        remedy=remedy,
+        exit_status=exit_status,
+        version=version,
+    )
+
+
+def _names(commit: Commit, proposal_id: UUID) -> bool:
+    return any(one.proposal_id == proposal_id for one in said_by(commit))
+
+
+def _refused(case: Case, store: LogStore, status: str, rejection: Rejection) -> Explanation:
+    known = REFUSALS.get(rejection.rule)
+    told = known or Refusal(rejection.reason, _ADVICE[rejection.advice])
+    commit = None
+    if rejection.winner_version is not None:
+        commit = _read(store, rejection.winner_version)
+    promise = "it never will be in the table" if status == "rejected" else "no promise either way"
+    return Explanation(
+        proposal_id=case.proposal_id,
+        root=case.root,
+        status=status,
+        meaning=f"{told.cause} ({promise})",
+        remedy=told.remedy,
+        exit_status=_exit_status(rejection),
+        commands=_commands(case.root, rejection),
+        rule=rejection.rule,
+        delta_name=rejection.exception or rejection.error_class,
+        reason=rejection.reason,
+        field=rejection.field,
+        winner=_winner(rejection, commit),
+        overlap=_overlap(case.proposal, rejection, commit),
+    )
+
+
+def _expired(case: Case) -> Explanation:
+    return Explanation(
+        proposal_id=case.proposal_id,
+        root=case.root,
+        status="expired",
+        meaning="the version that it read lies below the log: whether it was committed long ago "
+        "cannot be told from the log any more (no promise either way)",
+        remedy="look for its rows in the table; where they are missing, run the operation again "
+        "under a new id",
+        exit_status=EXIT_FIX,
+        commands=(f"tidegate table snapshot {case.root}",),
+    )
+
+
+def _pending(case: Case) -> Explanation:
+    return Explanation(
+        proposal_id=case.proposal_id,
+        root=case.root,
+        status="pending",
+        meaning="nothing was told of it yet: it waits, or the topic no longer holds its outcome",
+        remedy="wait; look whether a committer is active and the table open; or give it up",
+        exit_status=EXIT_RETRY,
+        commands=("tidegate table list", f"tidegate proposals cancel {case.proposal_id}"),
+    )
+
+
+def _exit_status(rejection: Rejection) -> int:
+    if rejection.rule == HALTED:
+        return EXIT_STOP
+    return EXIT_RETRY if rejection.advice == "retry" else EXIT_FIX
+
+
+def _commands(root: str, rejection: Rejection) -> tuple[str, ...]:
+    if rejection.rule in ("unknown_table", "table_exists"):
+        return (f"tidegate table register {root}",)
+    if rejection.rule in (HALTED, "name_taken", "other_root"):
+        return ("tidegate table list",)
+    if rejection.rule == "app_txn_seen":
+        return (f"tidegate table snapshot {root}",)
+    if rejection.rule.startswith(("metadata_", "protocol_", "bad_", "partition_", "other_table")):
+        return (f"tidegate table describe {root}",)
+    if rejection.winner_version is None:
+        return ()
+    shown = ("tidegate table conflicts " + root,)
+    if rejection.winner_proposal_id is None:
+        return (f"tidegate table history {root}", *shown)
+    return (f"tidegate proposals show {rejection.winner_proposal_id}", *shown)
+
+
+def _winner(rejection: Rejection, commit: Commit | None) -> Winner | None:
+    version = rejection.winner_version
+    if version is None:
+        return None
+    if commit is None or commit.info is None:
+        return Winner(version)
+    ours = provenance.of(commit)
+    told = rejection.winner_proposal_id
+    members = [str(one.id) for one in ours.accepted] if ours else []
+    return Winner(
+        version,
+        commit.info.operation,
+        commit.info.engine_info,
+        commit.info.in_commit_timestamp or commit.info.timestamp,
+        (told,) if told else tuple(members[:SHOWN_MAX]),
+    )
+
+
+def _overlap(proposal: Proposal | None, rejection: Rejection, commit: Commit | None) -> Overlap:
+    named = (rejection.path,) if rejection.path else ()
+    if proposal is None or commit is None:
+        return Overlap(files=named)
+    reads = proposal.reads
+    mine = {canonical_path(path) for path in (reads.files if reads else ())}
+    mine.update(
+        canonical_path(str(action["remove"].get("path")))
+        for action in proposal.actions
+        if isinstance(action.get("remove"), dict)
+    )
+    mine.update(canonical_path(intent.path) for intent in proposal.dv_intents)
+    both = sorted(mine & {canonical_path(remove.path) for remove in commit.removes})
+    predicates: Sequence[str] = ()
+    if rejection.rule == "concurrent_append":
+        narrow = reads if reads and not reads.whole_table else None
+        predicates = [text_of(one) for one in narrow.predicates] if narrow else ["every row"]
+    apps = set(reads.app_ids if reads else ()) & {txn.app_id for txn in commit.txns}
+    domains = {one.domain for one in commit.domains} & {*(reads.domains if reads else ())}
+    return Overlap(
+        files=tuple(dict.fromkeys((*named, *both)))[:SHOWN_MAX],
+        predicates=tuple(predicates[:SHOWN_MAX]),
+        applications=tuple(sorted(apps)[:SHOWN_MAX]),
+        domains=tuple(sorted(domains)[:SHOWN_MAX]),
+    )
+
+
+def _read(store: LogStore, version: int) -> Commit | None:
+    """Return an entry, or None where it is gone or torn: what was told stands without it."""
+    try:
+        found = read_commit(store, version)
+    except BrokenLog:
+        return None
+    return found[0] if found else None

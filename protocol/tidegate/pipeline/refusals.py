@@ -1,0 +1,265 @@
+"""Why a proposal was not committed, rule by rule: what it means, and what its writer does.
+
+One table for all who tell of it: the command, the documents, the metrics. A rule that is not in
+here is the class of an error that a table or its store has (`docs/operations.md`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+OTHER: Final = "other"
+"""What metrics call a rule that is not in the table: a label's values are ours to choose."""
+
+_RERUN: Final = "run the operation again: it reads the newest version"
+_READ_AGAIN: Final = "read the table as it is and propose again"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A rule in words: why it refuses, and the way out."""
+
+    cause: str
+    remedy: str
+
+
+REFUSALS: Final[Mapping[str, Refusal]] = {
+    "concurrent_append": Refusal(
+        "a winner added a file that may hold rows which the proposal should have read", _RERUN
+    ),
+    "concurrent_delete_read": Refusal("a winner removed a file that the proposal read", _RERUN),
+    "concurrent_delete_delete": Refusal(
+        "a winner removed a file that the proposal removes too",
+        f"{_RERUN}; two jobs that rewrite the same files are better run one after the other",
+    ),
+    "concurrent_row_delete": Refusal(
+        "a winner deleted or updated a row that the proposal deletes or updates, or took the row's "
+        "file away",
+        _RERUN,
+    ),
+    "duplicate_actions": Refusal(
+        "a file that a winner repeated without its row ids is removed by the proposal too", _RERUN
+    ),
+    "concurrent_transaction": Refusal(
+        "a winner moved an application whose version the proposal had looked at",
+        "find the second instance of that application or query and end it; then run again",
+    ),
+    "domain_metadata_changed": Refusal(
+        "a winner wrote a metadata domain that the proposal writes or had read", _RERUN
+    ),
+    "metadata_changed": Refusal(
+        "a winner changed schema, partitioning or properties in a way that the proposal does not "
+        "survive",
+        f"{_RERUN}, with the new schema",
+    ),
+    "protocol_changed": Refusal(
+        "a winner changed the protocol, as the proposal does, or dropped a feature that its writer "
+        "counted on",
+        _RERUN,
+    ),
+    "feature_binds_writers": Refusal(
+        "a winner added a feature that asks something of files which are written already", _RERUN
+    ),
+    "dropped_feature_in_use": Refusal(
+        "the proposal drops a feature, and after the winner the table still uses it",
+        "take the new traces of the feature out of the table, then drop it again",
+    ),
+    "backfill_of_more_than_files": Refusal(
+        "a winner touched files while the proposal gives row ids, and holds more than files",
+        _RERUN,
+    ),
+    "unbackfill_meets_backfill": Refusal(
+        "a winner gave row ids that the proposal takes away",
+        "end one of the two jobs, then run the other again",
+    ),
+    "row_ids_without_statistics": Refusal(
+        "the table tracks rows, and a new file does not say how many it has",
+        "write the file's statistics: `numRecords` at least",
+    ),
+    "protocol_unsupported": Refusal(
+        "a winner asks for a version or feature that this release does not know",
+        "upgrade the gate, or drop the feature from the table",
+    ),
+    "app_txn_seen": Refusal(
+        "the table has the application at that version or a later one: the work is done, or comes "
+        "too late",
+        "go on with the next version; nothing is lost",
+    ),
+    "table_exists": Refusal(
+        "there is a table at that root",
+        "write to it; bring it under the gate with `tidegate table register` if it is not there",
+    ),
+    "cancelled": Refusal(
+        "its writer gave it up, by hand or by program",
+        "propose the work anew, under a new id, if it is still wanted",
+    ),
+    "deadline_passed": Refusal(
+        "its own deadline passed before its turn came",
+        f"{_RERUN}, with a later deadline; look why the committer was behind",
+    ),
+    "files_too_old": Refusal(
+        "its oldest file is of an age at which vacuum may have taken it",
+        "write the files anew and propose them sooner (`committer.files_age_max_ms`)",
+    ),
+    "other_table": Refusal(
+        "the table at that root is not the one that its writer read: it was made anew", _READ_AGAIN
+    ),
+    "other_root": Refusal(
+        "the id is registered with another root",
+        "propose with the root that `tidegate table list` shows",
+    ),
+    "malformed": Refusal(
+        "the record or an action is not what the schema of proposals or PROTOCOL.md says",
+        "correct the program that wrote it: the answer names the field",
+    ),
+    "unknown_kind": Refusal(
+        "the record says a kind that no release has had",
+        "correct the program that wrote it, or upgrade the gate if it is newer",
+    ),
+    "bad_predicate": Refusal(
+        "a predicate of the read set is not in the grammar",
+        "use the grammar of read sets, or say `opaque`, which matches everything",
+    ),
+    "duplicate_action": Refusal(
+        "an action that may stand once stands twice", "give each file, domain and change once"
+    ),
+    "not_supported": Refusal(
+        "it asks for what this release does not do: the answer names the feature or the kind",
+        "leave it out, or see `tidegate features` for who can",
+    ),
+    "too_large": Refusal(
+        "it is past a limit of the operator",
+        "propose in several steps or with a claim check, or have the limit raised",
+    ),
+    "claim_check": Refusal(
+        "the file with its actions is missing, lies elsewhere, or holds other bytes",
+        "write the file first, whole, under the name that the answer gives, then propose",
+    ),
+    "bad_path": Refusal(
+        "a path leads out of the table's root, or is not spelt as PROTOCOL.md says",
+        "write files below the root, and name them relative to it",
+    ),
+    "partition_values": Refusal(
+        "the values are not those of the table's partition columns, or of another type",
+        "give a value for each partition column, by its physical name",
+    ),
+    "rows_from_nowhere": Refusal(
+        "a file says that it changes no data, and nothing leaves that had its rows",
+        "say `dataChange`, or remove the files whose rows it holds",
+    ),
+    "added_file_live": Refusal(
+        "a file that it adds is in the table already", "write new rows under a new name"
+    ),
+    "removed_file_not_live": Refusal(
+        "a file that it removes is not in the table, or has another deletion vector", _READ_AGAIN
+    ),
+    "file_not_live": Refusal("rows are deleted of a file that is not in the table", _READ_AGAIN),
+    "other_vector": Refusal(
+        "the file had another deletion vector when it was read than the proposal says", _READ_AGAIN
+    ),
+    "rows_deleted_before": Refusal(
+        "a row that the proposal deletes was deleted when it read the table", _READ_AGAIN
+    ),
+    "rows_out_of_range": Refusal(
+        "a row to delete lies past the end of its file, or the file has another number of rows",
+        "count rows from 0, and repeat the file's `numRecords`",
+    ),
+    "no_row_count": Refusal(
+        "the file whose rows are deleted has no `numRecords`, without which that is not possible",
+        "rewrite the file",
+    ),
+    "vector_unreadable": Refusal(
+        "a file of deletion vectors that decides is missing or torn",
+        "write or restore it, whole, and propose again",
+    ),
+    "deletion_vectors_off": Refusal(
+        "the table takes no new deletion vectors",
+        "rewrite the files instead, or set `delta.enableDeletionVectors`",
+    ),
+    "vectors_not_allowed": Refusal(
+        "a file comes with a deletion vector, and the table takes no new ones",
+        "rewrite the files instead, or set `delta.enableDeletionVectors`",
+    ),
+    "vector_without_count": Refusal(
+        "a file with a deletion vector does not say how many rows it has, or too few",
+        "write `numRecords`, deleted rows included",
+    ),
+    "vector_with_tight_bounds": Refusal(
+        "a file has a deletion vector, and bounds that are not said to be wide",
+        "say `tightBounds: false`",
+    ),
+    "append_only": Refusal(
+        "the table only takes appends (`delta.appendOnly`)",
+        "unset the property first, or leave the rows",
+    ),
+    "isolation_not_allowed": Refusal(
+        "the isolation level that it asks for is weaker than the operator allows",
+        "ask for a stronger one, or have `committer.weakest_isolation` changed",
+    ),
+    "bad_metadata": Refusal(
+        "the schema, the partitioning or a property that it writes is not legal for this table",
+        "correct what the answer names",
+    ),
+    "bad_protocol": Refusal(
+        "the protocol that it writes is not legal, or takes away what the table has",
+        "keep the versions and features that the table has, and add to them",
+    ),
+    "unknown_feature": Refusal(
+        "the protocol names a feature that nobody here has heard of",
+        "correct the name, or upgrade the gate",
+    ),
+    "feature_not_listed": Refusal(
+        "the metadata uses a feature that the protocol does not list",
+        "list the feature, or leave its use out",
+    ),
+    "feature_in_use": Refusal(
+        "a feature is dropped while the table still has traces of it",
+        "take every trace out of the table first",
+    ),
+    "domains_not_supported": Refusal(
+        "a metadata domain is written that the table has no feature for",
+        "add the feature `domainMetadata`, or the domain's own, first",
+    ),
+    "reserved_domain": Refusal(
+        "a metadata domain is written that is not a writer's", "leave it out: the gate keeps it"
+    ),
+    "read_version_ahead": Refusal(
+        "the version that it read is not in the log: the log was restored, or the root is another",
+        _READ_AGAIN,
+    ),
+    "id_reused": Refusal(
+        "its id came before with other bytes",
+        "take a new id for other work; send the same bytes for the same work",
+    ),
+    "unknown_table": Refusal(
+        "the table is not registered on that topic partition",
+        "`tidegate table register ROOT`, then propose under the id and the topic partition that "
+        "`tidegate table list` shows",
+    ),
+    "table_halted": Refusal(
+        "the table's log cannot be served: the answer says why",
+        "have the log repaired; then send the same bytes again",
+    ),
+    "root_not_allowed": Refusal(
+        "the root lies under none of `committer.roots`",
+        "choose another place, or have the prefix added",
+    ),
+    "bad_root": Refusal(
+        "the root is not spelt as the registry spells it, or its store cannot be opened",
+        "give a canonical URI: `file:///…`, `s3://…`, `gs://…`, `abfss://…`",
+    ),
+    "bad_name": Refusal("the name is empty or too long", "choose another"),
+    "name_taken": Refusal("another table has the name", "choose another"),
+    "NotADeltaTable": Refusal(
+        "there is no Delta table at that root", "create it first, or correct the root"
+    ),
+    "too_many_refusals": Refusal(
+        "so many proposals for the table were refused just now that this one was not written down",
+        "send the same bytes later for an answer that holds; find out who floods the table",
+    ),
+}
+
+
+def label_of(rule: str) -> str:
+    """Return a rule as a label of metrics."""
+    return rule if rule in REFUSALS else OTHER

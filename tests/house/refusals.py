@@ -1,0 +1,59 @@
+"""Every rule by which a proposal can fail, as the committer's code spells them."""
+
+import ast
+from collections.abc import Iterator
+
+from tests.house import tree
+
+COMMITTER = "committer/tidegate/committer/"
+PLACES = {"flaw": 0, "refuse": 0, "Letter": 0, "denied": 1}
+"""Call -> which of its arguments is the rule."""
+
+
+def rules(sources: dict[str, str]) -> set[str]:
+    """Return the rules in some sources: names of the functions in RULES, constants, and literals.
+
+    What is passed on under a variable's name is a rule that stands elsewhere, or an error's class.
+    """
+    trees = [ast.parse(text) for text in sources.values()]
+    constants = {name: value for one in trees for name, value in _constants(one)}
+    found: set[str] = set()
+    for one in trees:
+        for node in ast.walk(one):
+            if isinstance(node, ast.Call):
+                found.update(_said(_rule_of(node), constants))
+            elif isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "RULES":
+                found.update(name.id for name in ast.walk(node) if isinstance(name, ast.Name))
+    return found - {"RULES", "Final", "Rule", "tuple"}
+
+
+def committer_sources() -> dict[str, str]:
+    """Return the committer's files."""
+    names = [name for name in tree.python_files(tests=False) if name.startswith(COMMITTER)]
+    return {name: tree.text(name) for name in names}
+
+
+def _constants(module: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in module.body:
+        if not (isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Constant)):
+            continue
+        if isinstance(node.target, ast.Name) and isinstance(node.value.value, str):
+            yield node.target.id, node.value.value
+
+
+def _rule_of(call: ast.Call) -> ast.expr | None:
+    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    if name in ("Rejection", "Conflict"):
+        return next((one.value for one in call.keywords if one.arg == "rule"), None)
+    place = PLACES.get(name)
+    return call.args[place] if place is not None and len(call.args) > place else None
+
+
+def _said(rule: ast.expr | None, constants: dict[str, str]) -> Iterator[str]:
+    if isinstance(rule, ast.Constant):
+        yield str(rule.value)
+    elif isinstance(rule, ast.Name) and rule.id in constants:
+        yield constants[rule.id]
+    elif isinstance(rule, ast.IfExp):
+        yield from _said(rule.body, constants)
+        yield from _said(rule.orelse, constants)

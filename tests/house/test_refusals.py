@@ -1,0 +1,95 @@
+"""Does whoever is refused, and whoever runs the gate, find each rule explained."""
+
+import ast
+import re
+from typing import get_args
+
+from tests.house import tree
+from tests.house.refusals import committer_sources, rules
+from tidegate.committer import conflicts, flaws, gauges
+from tidegate.pipeline.outcome import Status
+from tidegate.pipeline.refusals import OTHER, REFUSALS, label_of
+
+MANUAL = "docs/committer.md"
+
+
+def spoken() -> set[str]:
+    """Return every rule that a writer can be told."""
+    named = {value for name, value in vars(flaws).items() if name.isupper() and name[0] != "_"}
+    return rules(committer_sources()) | named | {rule.__name__ for rule in conflicts.RULES}
+
+
+def test_the_table_of_refusals_has_every_rule_and_no_other() -> None:
+    assert {"concurrent_append", "id_reused", "unknown_kind", "other_root"} <= spoken()
+    assert spoken() - REFUSALS.keys() == set(), "add them to pipeline/refusals.py"
+    assert REFUSALS.keys() - spoken() == set(), "no code says these any more"
+
+
+def test_the_manual_has_a_row_for_each_as_the_table_words_it() -> None:
+    rows = [f"| `{rule}` | {told.cause} | {told.remedy} |" for rule, told in REFUSALS.items()]
+    text = tree.text(MANUAL)
+    assert [row for row in rows if f"{row}\n" not in text] == []
+    section = text.partition("\n## What a proposal is refused for\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(REFUSALS)
+
+
+def test_a_rule_in_any_spelling_is_found() -> None:
+    source = (
+        "X: Final = 'by_constant'\n"
+        "flaw(X, 'f', 'w', 'r')\n"
+        "denied(candidate, 'by_literal' if a else 'by_other_literal', '')\n"
+        "Rejection(rule='by_keyword', reason='')\n"
+        "Letter('set_aside', '', '')\n"
+        "RULES: Final[tuple[Rule, ...]] = (by_function,)\n"
+        "denied(candidate, error.error_class, '')\n"
+    )
+    assert rules({"x.py": source}) == {
+        "by_constant",
+        "by_literal",
+        "by_other_literal",
+        "by_keyword",
+        "set_aside",
+        "by_function",
+    }
+
+
+def test_a_rule_of_nobodys_is_one_label_with_all_of_its_kind() -> None:
+    assert label_of("concurrent_append") == "concurrent_append"
+    assert label_of("LogGap") == OTHER
+
+
+def test_the_manual_explains_every_state_of_a_table_and_of_the_loop() -> None:
+    text = tree.text(MANUAL)
+    tables = text.partition("\n## States of a table\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", tables, re.MULTILINE) == list(gauges.STATES)
+    loop = text.partition("\n## States of the loop\n")[2].partition("\n## ")[0]
+    said = re.findall(
+        r'(?:True|False), f?"(\w+):', tree.text("committer/tidegate/committer/service.py")
+    )
+    assert set(said) == {"active", "standby", "joining"}
+    assert [word for word in said if f"`{word}`" not in loop] == []
+
+
+def test_the_manual_explains_every_event_in_the_log() -> None:
+    told = set(get_args(Status))
+    for text in committer_sources().values():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "log_event":
+                event = node.args[1]
+                if isinstance(event, ast.Constant):
+                    told.add(str(event.value))
+    assert {"halted", "assigned", "dead_letter"} <= told
+    section = tree.text(MANUAL).partition("\n## Its log\n")[2].partition("\n## ")[0]
+    assert [event for event in sorted(told) if f"`{event}`" not in section] == []
+
+
+def test_every_alert_says_when_what_it_means_and_what_to_do() -> None:
+    section = tree.text(MANUAL).partition("\n## When to get up\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `Tidegate\w+` .*\|$", section, re.MULTILINE)
+    assert len(rows) >= 10
+    for row in rows:
+        cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+        assert len(cells) == 5, row
+        assert "tidegate_" in cells[1]
+        assert re.fullmatch(r"\d+m", cells[2]), row
+        assert all(cells), row

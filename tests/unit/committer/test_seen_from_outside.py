@@ -1,0 +1,168 @@
+"""What a committer shows of itself: readiness, gauges, counters, one log line an outcome."""
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+from uuid import UUID
+
+import prometheus_client
+import pytest
+
+from tests.builders import NOW_MS, ROOT, Gate, Row, add, create, delete, info, proposal, to_bytes
+from tidegate.committer.gauges import STATES
+from tidegate.delta.errors import Unavailable
+from tidegate.delta.names import commit_name, in_log
+from tidegate.pipeline.trace import TRACEPARENT, compose
+from tidegate.runtime.logs import JsonFormatter
+from tidegate.runtime.memory import MemoryStore
+
+
+@pytest.fixture
+def gate() -> Gate:
+    gate = Gate()
+    gate.ask(create(name="shop"))
+    return gate
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[dict[str, Any]]]:
+    """Yield the lines of the log, as they are written from here on."""
+    caplog.set_level(logging.INFO)
+    written: list[dict[str, Any]] = []
+    style = JsonFormatter("committer")
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            written.append(json.loads(style.format(record)))
+
+    handler = Kept()
+    logging.getLogger().addHandler(handler)
+    yield written
+    logging.getLogger().removeHandler(handler)
+
+
+def value(name: str, **labels: str) -> float:
+    return prometheus_client.REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def tables(gate: Gate) -> dict[str, float]:
+    """Return how many tables are in each state, those with none left out."""
+    gate.clock.boot += 1
+    gate.loop.step()
+    found = {state: value("tidegate_tables", state=state) for state in STATES}
+    return {state: count for state, count in found.items() if count}
+
+
+def foreign(gate: Gate, *rows: Row) -> None:
+    """Let another engine take the next version."""
+    gate.stores[ROOT].put(in_log(commit_name(len(gate.entries()))), to_bytes(rows))
+
+
+def test_who_has_no_turn_is_a_standby_and_ready() -> None:
+    gate = Gate()
+    assert gate.loop.readiness == (False, "joining: the group has not let it in")
+    gate.loop.step()
+    assert gate.loop.readiness == (True, "active: 1 topic partitions")
+    heir = gate.start()
+    heir.step()
+    assert not heir.readiness[0], "the group is still sharing out"
+    gate.loop.step()
+    heir.step()
+    gate.loop.step()
+    told = sorted(loop.readiness for loop in (gate.loop, heir))
+    assert [is_ready for is_ready, _ in told] == [True, True]
+    assert [why.partition(":")[0] for _, why in told] == ["active", "standby"]
+
+
+def test_tables_are_counted_by_what_goes_on_at_them(gate: Gate) -> None:
+    assert tables(gate) == {"idle": 1}
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    path = in_log(commit_name(1))
+    with mock.patch.object(store, "put_if_absent", side_effect=Unavailable("it is down")):
+        gate.send(proposal(add("a")))
+        gate.loop.step()
+        gate.loop.step()
+    rests = value("tidegate_rests_total", table="shop", why="Unavailable")
+    assert rests >= 1
+    gate.settle()
+    store.files[path] = b"torn"
+    gate.restart()
+    gate.settle()
+    assert tables(gate) == {"halted": 1}
+    gate.loop.leave()
+    assert value("tidegate_tables", state="halted") == 0
+
+
+def test_groups_are_measured_and_lost_races_counted(gate: Gate) -> None:
+    before = {
+        name: value(f"tidegate_{name}", table="shop")
+        for name in ("group_bytes_sum", "group_wait_seconds_count", "races_lost_total")
+    }
+    gate.ask(proposal(add("a")))
+    size = len(gate.stores[ROOT].read(in_log(commit_name(1))) or b"")
+    assert value("tidegate_group_bytes_sum", table="shop") - before["group_bytes_sum"] == size
+    waits = value("tidegate_group_wait_seconds_count", table="shop")
+    assert waits > before["group_wait_seconds_count"]
+    foreign(gate, info(), add("theirs"))
+    gate.ask(proposal(add("b"), read_version=1))
+    lost = value("tidegate_races_lost_total", table="shop")
+    assert lost == before["races_lost_total"] + 1
+
+
+def test_what_strangers_call_their_tables_is_no_label(gate: Gate) -> None:
+    fields: dict[str, Any] = {"table": UUID(int=77), "table_root": "memory://elsewhere/x"}
+    [told] = gate.ask(create(**fields, name="labels-without-end"))
+    assert told.status == "denied"
+    exposed = prometheus_client.generate_latest().decode()
+    assert "labels-without-end" not in exposed
+    assert value("tidegate_refusals_total", table="-", status="denied", rule="root_not_allowed")
+
+
+def test_a_rule_that_somebody_else_wrote_into_the_log_is_no_label(gate: Gate) -> None:
+    one = proposal(add("../x"))
+    gate.ask(one)
+    path = in_log(commit_name(1))
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    store.files[path] = store.files[path].replace(b'"bad_path"', b'"made_up_by_somebody"')
+    table = next(iter(gate.tables().values())).model_copy(update={"sha256": None})
+    gate.loop.lanes.clear()
+    gate.loop.finish()
+    registry = {table.table: table}
+    with mock.patch("tidegate.committer.reception.read_registry", return_value=registry):
+        gate.restart()
+        [told] = gate.ask(one)[-1:]
+    assert told.rejection is not None
+    assert told.rejection.rule == "made_up_by_somebody"
+    assert "made_up_by_somebody" not in prometheus_client.generate_latest().decode()
+
+
+def test_an_outcome_is_one_line_with_all_that_is_asked_of_it(
+    gate: Gate, lines: list[dict[str, Any]]
+) -> None:
+    trace = (TRACEPARENT, compose(0xABC, 9).encode())
+    one = proposal(add("a"), created_ms=NOW_MS - 250)
+    gate.send(one, headers=(trace,))
+    gate.settle()
+    [line] = [line for line in lines if line.get("proposal") == str(one.proposal_id)]
+    assert (line["event"], line["table"], line["version"]) == ("committed", "shop", 1)
+    assert line["trace_id"] == f"{0xABC:032x}"
+    assert line["waited_ms"] >= 250
+    assert not {"rule", "winner", "why", "repeat"} & line.keys()
+
+
+def test_the_line_of_a_conflict_names_the_rule_and_the_winner(
+    gate: Gate, lines: list[dict[str, Any]]
+) -> None:
+    gate.ask(proposal(add("a")))
+    gate.ask(delete("a", read_version=1))
+    loser = delete("a", read_version=1)
+    gate.ask(loser)
+    [line] = [line for line in lines if line.get("proposal") == str(loser.proposal_id)]
+    assert (line["event"], line["rule"]) == ("rejected", "concurrent_delete_read")
+    assert line["winner"] == 2
+    assert "removed 'a'" in line["why"]
+    assert "version" not in line

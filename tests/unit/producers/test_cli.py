@@ -1,0 +1,280 @@
+"""The commands over a committer in memory: what was refused, why, and what to do."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from tests.builders import ROOT, Gate, add, an_id, create, delete, info, proposal, remove, to_bytes
+from tidegate.committer.lane import RETRY_HALTED_S
+from tidegate.delta.errors import Unavailable
+from tidegate.delta.names import commit_name, in_log
+from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate.pipeline.read_set import Predicate, ReadSet
+from tidegate.producers import cli, cli_proposals
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.memory_bus import MemoryBus, MemoryProducer
+
+
+class Prompt(MemoryProducer):
+    """Sends, and lets the committer work before anybody waits."""
+
+    def __init__(self, bus: MemoryBus, work: Callable[[], None]) -> None:
+        super().__init__(bus)
+        self._work = work
+
+    def flush(self, timeout_s: float) -> None:
+        is_asking = any(at.topic.endswith("proposals") for at, *_ in self.queued)
+        super().flush(timeout_s)
+        if is_asking:
+            self._work()
+
+
+@dataclass
+class Line:
+    """A committer with a table called `shop`, and the commands on the same bus and stores."""
+
+    gate: Gate
+
+    def run(self, app: typer.Typer, *arguments: object) -> Result:
+        return CliRunner().invoke(app, [str(one) for one in arguments])
+
+    def json(self, app: typer.Typer, *arguments: object, exit_code: int = 0) -> Any:
+        result = self.run(app, *arguments, "--json")
+        assert result.exit_code == exit_code, result.output
+        return json.loads(result.stdout)
+
+    def explained(self, one: Proposal, exit_code: int, *more: object) -> Any:
+        return self.json(cli_proposals.app, "explain", one.proposal_id, *more, exit_code=exit_code)
+
+
+@pytest.fixture
+def line(monkeypatch: pytest.MonkeyPatch) -> Line:
+    gate = Gate()
+    gate.ask(create(name="shop"))
+    monkeypatch.setattr(gate.bus, "producer", lambda: Prompt(gate.bus, gate.settle))
+
+    def store_for(place: Any) -> LogStore:
+        return gate.stores[place.root]
+
+    for module in (cli, cli_proposals):
+        monkeypatch.setattr(module, "KafkaBus", lambda *_: gate.bus)
+        monkeypatch.setattr(module, "store_for", store_for)
+    return Line(gate)
+
+
+def conflict(line: Line) -> Proposal:
+    """Return a delete that lost against another one: the winner is version 2."""
+    line.gate.ask(proposal(add("a"), add("b"), engine_info="Job/1"))
+    winner = delete("a", read_version=1, engine_info="Nightly/7")
+    line.gate.ask(winner)
+    loser = delete("a", "b", read_version=1)
+    line.gate.ask(loser)
+    return loser
+
+
+def test_the_list_has_what_was_told_and_can_be_of_one_table(line: Line) -> None:
+    loser = conflict(line)
+    other: dict[str, Any] = {"table": UUID(int=9), "table_root": "memory://tables/other"}
+    line.gate.ask(create(**other, name="other"))
+    everything = line.json(cli_proposals.app, "list")
+    assert len(everything) == 5
+    told = line.json(cli_proposals.app, "list", "--table", "shop", "--limit", 2)
+    assert [one["status"] for one in told] == ["committed", "rejected"]
+    assert told[1]["proposal"] == str(loser.proposal_id)
+    assert (told[1]["rule"], told[1]["winner"]) == ("concurrent_delete_read", 2)
+    printed = line.run(cli_proposals.app, "list").stdout
+    assert f"{loser.proposal_id}" in printed
+    assert all(ROOT in row or "other" in row for row in printed.splitlines()[1:]), "a row a line"
+
+
+def test_a_conflict_is_explained_by_rule_winner_overlap_and_way_out(line: Line) -> None:
+    loser = conflict(line)
+    told = line.explained(loser, 2)
+    assert (told["status"], told["rule"]) == ("rejected", "concurrent_delete_read")
+    assert told["delta_name"] == "ConcurrentDeleteReadException"
+    assert told["winner"]["version"] == 2
+    assert told["winner"]["operation"] == "DELETE"
+    assert told["winner"]["engine_info"].startswith("Nightly/7")
+    assert len(told["winner"]["proposal_ids"]) == 1
+    assert told["overlap"]["files"] == ["a"]
+    assert "run the operation again" in told["remedy"]
+    assert told["commands"] == [
+        f"tidegate table history {ROOT}",
+        f"tidegate table conflicts {ROOT}",
+    ]
+    printed = line.run(cli_proposals.app, "explain", loser.proposal_id).stdout
+    for word in ("concurrent_delete_read", "version 2", "Nightly/7", "never will be", "run "):
+        assert word in printed
+
+
+def test_an_append_conflict_names_the_predicate_that_was_read(line: Line) -> None:
+    line.gate.ask(proposal(add("a")))
+    line.gate.ask(proposal(add("late"), read_version=1))
+    predicate: Predicate = {"op": "=", "column": ["x"], "value": 7, "type": "long"}
+    one = proposal(
+        remove("a"),
+        read_version=1,
+        operation=Operation(name="DELETE"),
+        reads=ReadSet(predicates=(predicate,), files=("a",)),
+    )
+    line.gate.ask(one)
+    told = line.explained(one, 2)
+    assert told["rule"] == "concurrent_append"
+    assert told["overlap"] == {
+        "files": ["late"],
+        "predicates": ["x = 7"],
+        "applications": [],
+        "domains": [],
+    }
+
+
+def test_a_winner_from_outside_is_named_by_its_engine(line: Line) -> None:
+    line.gate.ask(proposal(add("a")))
+    rows = [info("OPTIMIZE", engineInfo="Apache-Spark/4.2"), remove("a")]
+    line.gate.stores[ROOT].put(in_log(commit_name(2)), to_bytes(rows))
+    loser = delete("a", read_version=1)
+    line.gate.ask(loser)
+    winner = line.explained(loser, 2)["winner"]
+    assert (winner["operation"], winner["proposal_ids"]) == ("OPTIMIZE", [])
+    printed = line.run(cli_proposals.app, "explain", loser.proposal_id).stdout
+    assert "Apache-Spark/4.2, by an external writer" in printed
+
+
+def test_what_is_in_the_table_needs_nothing(line: Line) -> None:
+    one = proposal(add("a"))
+    line.gate.ask(one)
+    told = line.explained(one, 0)
+    assert (told["status"], told["version"], told["rule"]) == ("committed", 1, None)
+
+
+def test_an_entry_that_does_not_hold_what_was_promised_calls_for_a_person(line: Line) -> None:
+    one = proposal(add("a"))
+    line.gate.ask(one)
+    store = line.gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    store.files[in_log(commit_name(1))] = to_bytes([info(), add("theirs")])
+    assert "compare the entry with a backup" in line.explained(one, 3)["remedy"]
+
+
+def test_what_was_refused_for_itself_has_no_winner(line: Line) -> None:
+    one = proposal(add("../x"))
+    line.gate.ask(one)
+    told = line.explained(one, 2)
+    assert (told["rule"], told["winner"]) == ("bad_path", None)
+    assert "below the root" in told["remedy"]
+
+
+def test_nothing_told_is_pending_and_asks_to_wait(line: Line) -> None:
+    one = proposal(add("a"))
+    line.gate.send(one)
+    told = line.explained(one, 4)
+    assert told["status"] == "pending"
+    assert f"tidegate proposals cancel {one.proposal_id}" in told["commands"]
+
+
+def test_the_log_alone_explains_what_the_topics_have_lost(line: Line) -> None:
+    done, bad = proposal(add("a")), proposal(add("../x"))
+    line.gate.ask(done)
+    line.gate.ask(bad)
+    for topic in (line.gate.topics.proposals, line.gate.topics.outcomes):
+        line.gate.records(topic).clear()
+    assert line.explained(done, 0, "--table", "shop")["version"] == 1
+    assert line.explained(bad, 2, "--table", "shop")["rule"] == "bad_path"
+    nobody = line.run(cli_proposals.app, "explain", an_id(), "--table", "shop")
+    assert nobody.exit_code == 2
+    assert "ProposalNotFound" in nobody.stderr
+    hint = line.run(cli_proposals.app, "explain", done.proposal_id)
+    assert hint.exit_code == 2
+    assert "--table" in hint.stderr
+
+
+def test_a_halted_table_asks_for_a_person(line: Line) -> None:
+    line.gate.ask(proposal(add("a")))
+    store = line.gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    store.files[in_log(commit_name(1))] = b"torn"
+    line.gate.restart()
+    one = proposal(add("b"))
+    line.gate.ask(one)
+    told = line.explained(one, 3)
+    assert (told["status"], told["rule"]) == ("denied", "table_halted")
+
+
+def test_a_proposal_is_given_up_for_ever(line: Line) -> None:
+    line.gate.ask(proposal(add("a")))
+    store = line.gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    path = in_log(commit_name(1))
+    whole, store.files[path] = store.files[path], b"torn"
+    line.gate.restart()
+    one = proposal(add("b"))
+    line.gate.ask(one)
+    store.files[path] = whole
+    line.gate.clock.boot += RETRY_HALTED_S
+    line.gate.settle()
+    told = line.json(cli_proposals.app, "cancel", one.proposal_id)
+    assert told["outcome"]["rejection"]["rule"] == "cancelled"
+    assert "never will be in the table" in told["said"]
+    line.gate.ask(one)
+    assert line.explained(one, 2)["rule"] == "cancelled"
+
+
+def test_what_is_in_the_table_cannot_be_given_up(line: Line) -> None:
+    one = proposal(add("a"))
+    line.gate.ask(one)
+    result = line.run(cli_proposals.app, "cancel", one.proposal_id)
+    assert result.exit_code == 2
+    assert "is in the table at version 1" in result.stdout
+    nobody = line.run(cli_proposals.app, "cancel", an_id())
+    assert nobody.exit_code == 2
+    assert "ProposalNotFound" in nobody.stderr
+
+
+def test_conflicts_are_counted_by_rule_and_shown_with_their_winners(line: Line) -> None:
+    assert "nothing was refused" in line.run(cli.app, "conflicts", "shop").stdout
+    loser = conflict(line)
+    bad = proposal(add("../x"), read_version=1)
+    line.gate.ask(bad)
+    told = line.json(cli.app, "conflicts", "shop")
+    assert told["rules"] == {"bad_path": 1, "concurrent_delete_read": 1}
+    by_id = {one["proposal"]: one for one in told["conflicts"]}
+    lost = by_id[str(loser.proposal_id)]
+    assert lost["refusedIn"] is None, "a conflict follows from the log by itself"
+    assert lost["winner"]["operation"] == "DELETE"
+    assert by_id[str(bad.proposal_id)]["refusedIn"] == 3
+    assert by_id[str(bad.proposal_id)]["winner"] is None
+    printed = line.run(cli.app, "conflicts", ROOT).stdout
+    assert "concurrent_delete_read" in printed
+    assert "DELETE by Nightly/7" in printed
+
+
+def test_what_nobody_registered_has_no_conflicts_to_show(line: Line) -> None:
+    result = line.run(cli.app, "conflicts", "nobody")
+    assert result.exit_code == 2
+    assert "TableNotRegistered" in result.stderr
+
+
+def test_a_table_is_described_with_its_registration(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "canonical_root", str)
+    monkeypatch.setattr("tidegate.runtime.registry.canonical_root", str)
+    told = line.json(cli.app, "describe", ROOT)
+    assert told["version"] == 0
+    assert told["registered"]["name"] == "shop"
+    assert (told["registered"]["status"], told["registered"]["publishedThrough"]) == ("open", 0)
+
+    def silent(*_: object) -> MemoryBus:
+        raise Unavailable("no broker answers")
+
+    monkeypatch.setattr(cli, "KafkaBus", silent)
+    told = line.json(cli.app, "describe", ROOT)
+    assert (told["version"], told["registered"]) == (0, None)
+    assert "no broker answers" in told["registry"]
