@@ -96,12 +96,13 @@ class Table:
     """A table's log, every version of it that there ever was.
 
     `floor` is the first version that cleanup left; `appeared` says when a version was first seen,
-    for those of which it is known.
+    for those of which it is known, `digests` which version a SHA-256 is that of.
     """
 
     entries: Sequence[Rows]
     floor: int = 0
     appeared: Mapping[int, float] = field(default_factory=dict)
+    digests: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, files: Sequence[bytes], **known: Any) -> "Table":

@@ -40,6 +40,7 @@ def explain(account: Account) -> tuple[Step, ...]:
         *_from_nowhere(account, order),
         *_torn(account),
         *_misplaced(account, order),
+        *_inexact(account),
         *_unjust(account),
         *_out_of_time(account, order),
         *_lost(account, order),
@@ -93,7 +94,7 @@ def _misplaced(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
     by_id = {step.key[0]: step for step in order}
     for told in account.told:
         sent = account.sent.get(told.key)
-        if sent is None or sent.kind == "register":
+        if sent is None or sent.kind in ("register", "verbatim"):
             continue
         is_cancel = sent.kind == "cancel"
         step = by_id.get(str(sent.body["cancels"])) if is_cancel else places.get(told.key)
@@ -104,6 +105,20 @@ def _misplaced(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
                 yield f"{told.key[0]} was told {told.body['version']} and is in {step.version}"
         if told.status == "rejected" and step is not None:
             yield f"{told.key[0]} was told rejected ({told.rule}) and is in {step.version}"
+
+
+def _inexact(account: Account) -> Iterator[str]:
+    """Ready bytes are the version that their writer was told; who was refused is none."""
+    for told in account.told:
+        sent = account.sent.get(told.key)
+        if sent is None or sent.kind != "verbatim" or sent.root not in account.tables:
+            continue
+        table, exact = account.tables[sent.root], sent.body["exact_version"]
+        version = table.digests.get(sent.body["claim_check"]["sha256"])
+        if told.status == "committed" and (version != exact or told.body["version"] != exact):
+            yield f"{told.key[0]} was told {told.body['version']} and is {version}, not {exact}"
+        if told.status == "rejected" and (version is not None or exact >= len(table.entries)):
+            yield f"{told.key[0]} was told that {exact} is taken, and is {version}"
 
 
 def _unjust(account: Account) -> Iterator[str]:

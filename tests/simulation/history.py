@@ -47,7 +47,7 @@ class Log:
 
     def names(self) -> dict[int, str]:
         """Return the commit files there are, by version."""
-        found = (path.partition("/") for path in self.store.files if path.endswith(".json"))
+        found = (path.rpartition("/") for path in self.store.files if path.endswith(".json"))
         return {
             int(name[:20]): commit_path(int(name[:20]))
             for folder, _, name in found
@@ -176,7 +176,9 @@ class History:
             for one in self.sent.values()
         }
         tables = {
-            root: account.Table(log.entries, log.floor, dict(enumerate(log.appeared)))
+            root: account.Table(
+                log.entries, log.floor, dict(enumerate(log.appeared)), _digests(log.files)
+            )
             for root, log in self.logs.items()
         }
         claims = {
@@ -230,6 +232,10 @@ class History:
 def rule_of(outcome: dict[str, Any]) -> str:
     """Return the rule that refused a proposal, "" for none."""
     return str((outcome.get("rejection") or {}).get("rule", ""))
+
+
+def _digests(files: dict[int, bytes]) -> dict[str, int]:
+    return {hashlib.sha256(content).hexdigest(): version for version, content in files.items()}
 
 
 def commit_path(version: int) -> str:

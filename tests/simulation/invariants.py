@@ -80,6 +80,8 @@ def outcome_agreement(history: History) -> str | None:
         if sent.kind == "register":
             continue
         version = held.get(told.key)
+        if sent.kind == "verbatim":
+            version = _version_of_bytes(history, sent)
         if sent.kind == "cancel":
             version = by_id.get(str(sent.body["cancels"]))
         wrong = _disagreement(told, version)
@@ -153,6 +155,17 @@ def referential(history: History) -> str | None:
     return None
 
 
+def exact_versions(history: History) -> str | None:
+    """Ready bytes are the version that they were made for, or none."""
+    for sent in history.sent.values():
+        if sent.kind != "verbatim":
+            continue
+        version = _version_of_bytes(history, sent)
+        if version not in (None, sent.body["exact_version"]):
+            return f"{sent.id} was made for {sent.body['exact_version']} and is {version}"
+    return None
+
+
 def tables_apart(history: History) -> str | None:
     """I12: an entry of a table holds proposals for that table only, and names files inside it."""
     for root, version, _, one in history.accepted():
@@ -222,6 +235,7 @@ ALWAYS: tuple[Predicate, ...] = (
     legal_entry,
     applications_advance,
     told_in_its_place,
+    exact_versions,
 )
 """What holds at every moment."""
 
@@ -255,6 +269,14 @@ def linearizable(history: History) -> str | None:
 
 AT_REST: tuple[Predicate, ...] = (progress, linearizable)
 """What holds after the faults have stopped and everything had its time."""
+
+
+def _version_of_bytes(history: History, sent: Sent) -> int | None:
+    """Return the version whose file holds ready bytes, or None."""
+    files = history.logs[sent.body["table_root"]].files
+    wanted = sent.body["claim_check"]["sha256"]
+    found = (v for v, one in files.items() if hashlib.sha256(one).hexdigest() == wanted)
+    return next(found, None)
 
 
 def _is_first(log: Log, version: int) -> bool:

@@ -77,7 +77,10 @@ class Process:
 
 @dataclass
 class Stage:
-    """All there is. `past` are the proposals that were ever sent, with their tables."""
+    """All there is. `past` are the proposals that were ever sent, with their tables.
+
+    `verbatim` are the rows of ready bytes, by the SHA-256 of these.
+    """
 
     dice: random.Random
     clock: SimulatedClock = field(default_factory=SimulatedClock)
@@ -88,6 +91,7 @@ class Stage:
     born_s: dict[tuple[str, str], float] = field(default_factory=dict)
     depth: int = 0
     ids: int = 0
+    verbatim: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.bus = MemoryBus(self.topics.declared(), self.clock.now_ms)

@@ -68,6 +68,13 @@ def refusal(candidate: Candidate, place: Place, policy: Policy) -> Rejection | N
     return None
 
 
+def out_of_time_or_place(candidate: Candidate, place: Place, policy: Policy) -> Rejection | None:
+    """Return why ready bytes come too late, or are for another table, or None."""
+    assert candidate.proposal is not None, "ready bytes are proposed"
+    case = _Case(candidate, candidate.proposal, place, policy, place.read)
+    return right_table(case) or in_time(case)
+
+
 def _after(content: Content, read: Basis | None) -> Basis | None:
     """Return the table that was read with what the proposal writes of it, where that is a table."""
     metadata, protocol = content.metadata, content.protocol

@@ -11,7 +11,7 @@ from tidegate.committer.policy import Level
 from tidegate.delta.actions import Txn
 from tidegate.pipeline.codec import Headers
 from tidegate.pipeline.outcome import Rejection
-from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.proposal import ClaimCheck, Proposal
 from tidegate.pipeline.read_set import ReadSet
 
 CHANGES_DATA = frozenset(
@@ -74,6 +74,17 @@ class Candidate:
     def is_cancel(self) -> bool:
         """Whether it gives up another proposal."""
         return self.proposal is not None and self.proposal.kind == "cancel"
+
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether it brings the bytes of one version, ready."""
+        return self.proposal is not None and self.proposal.kind == "verbatim"
+
+    @property
+    def claim(self) -> ClaimCheck:
+        """Where its actions lie, or its ready bytes, that are too large for a record."""
+        assert self.proposal is not None, "a claim check stands in a proposal"
+        return self.proposal.claim
 
     @cached_property
     def reads(self) -> ReadSet:

@@ -24,7 +24,7 @@ from tidegate.delta.actions import (
     Remove,
     Txn,
 )
-from tidegate.delta.commit import sha256
+from tidegate.delta.commit import Commit, sha256
 from tidegate.delta.paths import canonical_path
 
 PartitionValues = Mapping[str, str | None]
@@ -163,6 +163,21 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
         actions.setdefault(type(action), []).append(action)
         if not isinstance(action, _SPELT_LATE):
             kept.append(line)
+    return _content(actions, tuple(kept))
+
+
+def content_of(commit: Commit) -> Content:
+    """Return the actions of a commit that somebody else has written; no line of it is kept.
+
+    Raises: Flawed, where it says something twice.
+    """
+    actions: dict[type[Action], list[Action]] = {}
+    for action in commit.actions:
+        actions.setdefault(type(action), []).append(action)
+    return _content(actions, ())
+
+
+def _content(actions: Mapping[type[Action], list[Action]], lines: tuple[Line, ...]) -> Content:
     adds = _of(actions, Add)
     removes = _of(actions, Remove)
     odd = [
@@ -173,7 +188,7 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
         or add.default_row_commit_version is not None
     ]
     content = Content(
-        lines=tuple(kept),
+        lines=lines,
         adds=adds,
         removes=removes,
         changes=_of(actions, Cdc),
@@ -187,7 +202,7 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
         removed_vectors=vectors_of(removes) if removes else {},
         has_row_ids=any(map(_has_row_ids, odd)) if odd else False,
     )
-    if len(kept) > 1:
+    if len(lines) != 1:
         _check_duplicates(content)
     return content
 

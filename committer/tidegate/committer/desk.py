@@ -14,30 +14,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidegate.committer import intake, machine, recovery
+from tidegate.committer import intake, machine, recovery, verbatim
 from tidegate.committer.bucket import Bucket
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.entries import Entry
 from tidegate.committer.entry_put import PAUSE_S, EntryPut
-from tidegate.committer.in_flight import Draft, InFlight, plain
+from tidegate.committer.in_flight import RACES_MAX, Draft, InFlight, contended, plain
 from tidegate.committer.late import follows_untimed
 from tidegate.committer.line import Line
 from tidegate.committer.machine import Landed, Plan, Planning, Terms
 from tidegate.committer.puts import Landing, Pace
 from tidegate.committer.rebase import Attempt, Encoded, Origin, encode
+from tidegate.committer.right_of_way import RightOfWay
 from tidegate.committer.shelf import Shelf
 from tidegate.committer.state import TableState, is_ours
 from tidegate.committer.verdicts import Verdict
-from tidegate.delta.errors import BrokenLog, Contended
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime import metrics
 from tidegate.runtime.bus import Headers
 from tidegate.runtime.log_store import LogStore, Put
 from tidegate.runtime.logs import log_event
-
-RACES_MAX: Final = 100
-"""Versions lost in a row after which somebody else keeps winning, and the table rests."""
 
 THOUGHT_S: Final = 1.0
 """How old a decision may be that is written without being taken anew."""
@@ -79,11 +76,13 @@ class Desk:
     rest_s: float = PAUSE_S
     bucket: Bucket = field(init=False)
     shelf: Shelf = field(init=False)
+    way: RightOfWay = field(init=False)
 
     def __post_init__(self) -> None:
         self.shelf = Shelf(self.store)
         section = self.doors.settings
         burst, now_s = section.refusals_burst, self.doors.clock.boot_s()
+        self.way = RightOfWay(section.external_grace_ms / 1000)
         self.bucket = Bucket(burst, section.refusals_per_s, burst, now_s)
 
     def load(self) -> None:
@@ -97,22 +96,10 @@ class Desk:
         if state.version < 0 and not self.is_registered:
             self.state, self.viewed_s = state, self.doors.clock.boot_s()
             return
-        if state.version < max(through, 0):
-            raise BrokenLog(
-                f"the log of {self.store.root} ends at version {state.version}, but version "
-                f"{max(through, 0)} was published: restore the missing files",
-                error_class="LogGap",
-            )
         if not self.is_registered:
             through = max(-1, state.version - (RETOLD_MAX if is_ours(state) else 0))
         state = recovery.reach_back(self.store, state, through - 1)
-        told = state.entries.get(through)
-        if told is not None and self.record.sha256 not in (None, told.sha256):
-            raise BrokenLog(
-                f"version {through} of {self.store.root} is not the file that was published: "
-                "somebody overwrote it; compare it with a backup before anything is written",
-                error_class="CorruptCommit",
-            )
+        recovery.check_told(self.store, state, self.record)
         start = max(through + 1, state.window_start)
         # What the window can't hold for want of a basis below it was written all the same.
         self.news = recovery.entries(self.store, range(through + 1, state.window_start))
@@ -157,10 +144,7 @@ class Desk:
         if self.races < RACES_MAX:
             return ()
         self.races = 0
-        raise Contended(
-            f"{RACES_MAX} versions of {self.store.root} in a row were won by others, the last one "
-            f"{self.state.version if self.state else '?'}: find out who else writes so much"
-        )
+        raise contended(self.store.root, self.state.version)
 
     def look(self) -> None:
         """REBASE, and the look at an idle table: learn what others wrote.
@@ -193,7 +177,8 @@ class Desk:
         """Until when nothing can be done here, though somebody waits; None where nobody does."""
         if not self.line or self.flying is not None:
             return None
-        return max(self.rests_until_s, self.lingers_until_s)
+        held = self.way.holds(self.doors.clock.boot_s())
+        return max(self.rests_until_s, self.way.until_s if held else self.lingers_until_s)
 
     @property
     def lingers_until_s(self) -> float:
@@ -205,7 +190,14 @@ class Desk:
         return self.landed_s + self.pace.linger_s(len(self.line), share)
 
     def _decide(self) -> Plan | None:
-        """DECIDE on the first of the line; None while they linger."""
+        """DECIDE on the first of the line; None while they linger, or let another one go first."""
+        if self.way.holds(self.doors.clock.boot_s()):
+            place = self.line.first_verbatim()
+            if place is None:
+                return None
+            self.line.bring_forward(place)
+        if self.line[0].candidate.is_verbatim:
+            return self._decide_verbatim(self.line[0].candidate)
         state = self._ready()
         now_s = self.doors.clock.boot_s()
         draft = self.draft = self.draft or Draft(Planning(state, self.doors.policy), now_s)
@@ -221,14 +213,33 @@ class Desk:
         metrics.decided(self.label, now_s - self.line[0].since_s, lingered_s)
         return planning.plan()
 
-    def _ready(self) -> TableState:
-        """Return a state that is young enough, with all at hand that the batch asks for."""
+    def _decide_verbatim(self, candidate: Candidate) -> Plan:
+        """DECIDE on ready bytes: alone, and nothing that was decided before holds after them."""
+        self.draft = None
+        if verbatim.exact_version(candidate) > self._young().version + 1:
+            self.look()
+        assert self.state is not None, "the table is loaded"
+        self.state = recovery.reach_back(self.store, self.state, candidate.read_version)
+        content = None
+        if verbatim.needs_bytes(self.state, candidate):
+            content = self.store.read(candidate.claim.path)
+        reach("after_decide")
+        case = verbatim.Case(candidate, content, self._terms().now_ms, self.doors.policy)
+        return verbatim.plan_of(self.state, verbatim.rule(self.state, case))
+
+    def _young(self) -> TableState:
+        """Return what is remembered of the table, if it is young enough, or load it anew."""
         if self.doors.clock.boot_s() - self.viewed_s > self.doors.settings.view_age_max_s:
             self.forget()
         if self.state is None:
             self.load()
         assert self.state is not None, "the table is loaded"
-        before, draft, now_s = self.state, self.draft, self.doors.clock.boot_s()
+        return self.state
+
+    def _ready(self) -> TableState:
+        """Return a state that is young enough, with all at hand that the batch asks for."""
+        before, draft, now_s = self._young(), self.draft, self.doors.clock.boot_s()
+        self.state = before
         if draft and (draft.planning.state is not before or now_s > draft.since_s + THOUGHT_S):
             draft = self.draft = None
         if draft is None:
@@ -244,7 +255,8 @@ class Desk:
             self.state = recovery.reach_back(self.store, self.state, oldest_read)
         for place, candidate in enumerate(batch):
             if intake.needs_claim(candidate):
-                batch[place] = self._redeemed(candidate)
+                content = self.store.read(candidate.claim.path)
+                batch[place] = intake.with_claim(candidate, content, self.doors.policy)
                 self.line.replace(decided + place, batch[place])
         self.state = recovery.complete(self.store, self.state, batch)
         if draft is not None and self.state is not before:
@@ -261,15 +273,9 @@ class Desk:
         size = 0
         for place, candidate in enumerate(self.line.head(start, most - start)):
             size += intake.full_size(candidate)
-            if (start or place) and size > policy.group_bytes_max:
+            if candidate.is_verbatim or ((start or place) and size > policy.group_bytes_max):
                 return
             yield candidate
-
-    def _redeemed(self, candidate: Candidate) -> Candidate:
-        proposal = candidate.proposal
-        check = proposal.claim_check if proposal else None
-        assert check is not None, "only a claim check is redeemed"
-        return intake.with_claim(candidate, self.store.read(check.path), self.doors.policy)
 
     def _terms(self, spoken_for: int = 0) -> Terms:
         clock = self.doors.clock
@@ -304,7 +310,7 @@ class Desk:
 
     def _take_off(self, plan: Plan) -> None:
         assert self.state is not None, "what is written was decided on a state"
-        encoded = self._encode(self.state, plan)
+        encoded = verbatim.encoded_of(plan) or self._encode(self.state, plan)
         put = EntryPut(self.store, self.label, encoded)
         clock, section = self.doors.clock, self.doors.settings
         # Whoever slept since he looked at the log may not send: it may have been cleaned up since.
@@ -339,4 +345,5 @@ class Desk:
 
     def _done(self, plan: Plan) -> tuple[Verdict, ...]:
         self.line.served(len(plan.verdicts))
+        self.way = verbatim.way_after(self.way, plan, self.doors.clock.boot_s())
         return plan.verdicts

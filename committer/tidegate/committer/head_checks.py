@@ -44,7 +44,7 @@ def wrong_at_head(candidate: Candidate, state: TableState, policy: Policy) -> Re
     if content.has_row_ids or has_moved:
         after = basis.after(content.metadata, content.protocol)
         wrong = feature_admission.uncounted_rows(candidate, after)
-    return wrong or _dead_file(content, live) or _live_file(content, live)
+    return wrong or dead_file(content, live) or _live_file(content, live)
 
 
 def _wrong_since(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
@@ -71,7 +71,8 @@ def _traces(state: TableState, after: Basis) -> Rejection | None:
     )
 
 
-def _dead_file(content: Content, live: PersistentMap[str, str | None]) -> Rejection | None:
+def dead_file(content: Content, live: PersistentMap[str, str | None]) -> Rejection | None:
+    """Return which file is removed that is not live, or not with its vector, or None."""
     vectors = content.removed_vectors
     dead = next((path for path in sorted(content.removed) if path not in live), None)
     if dead is not None:

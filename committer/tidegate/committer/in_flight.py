@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from tidegate.committer import intake, recovery
 from tidegate.committer.asking import wanted
@@ -12,6 +13,10 @@ from tidegate.committer.policy import Policy
 from tidegate.committer.puts import Flight
 from tidegate.committer.rebase import Encoded
 from tidegate.committer.state import TableState
+from tidegate.delta.errors import Contended
+
+RACES_MAX: Final = 100
+"""Versions lost in a row after which somebody else keeps winning, and the table rests."""
 
 
 @dataclass
@@ -44,8 +49,18 @@ def plain(
     """Yield the first candidates that can be decided on without a look into the store."""
     for candidate in candidates:
         is_known = state.window_start - 1 <= candidate.read_version <= state.version
-        if not is_known or intake.needs_claim(candidate) or recovery.lacks(state, candidate):
+        if candidate.is_verbatim or not is_known or intake.needs_claim(candidate):
+            return
+        if recovery.lacks(state, candidate):
             return
         if wanted(state, [candidate], known, policy.vector_bytes_max):
             return
         yield candidate
+
+
+def contended(root: str, version: int) -> Contended:
+    """Return what is said of a table at which somebody else keeps winning."""
+    return Contended(
+        f"{RACES_MAX} versions of {root} in a row were won by others, the last one {version}: find "
+        "out who else writes so much"
+    )

@@ -16,8 +16,10 @@ from tidegate.committer.content import EMPTY, read_content
 from tidegate.committer.flaws import MALFORMED, TOO_LARGE, Flawed, flaw
 from tidegate.committer.intents import Intent, check_apart, read_intents
 from tidegate.committer.policy import Policy
+from tidegate.delta import names
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import MalformedRecord
+from tidegate.delta.names import in_log, staged_version
 from tidegate.pipeline.codec import Headers, decode, parse_json, producer_of
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import ClaimCheck, Proposal
@@ -25,6 +27,7 @@ from tidegate.pipeline.row_intent import ROW_INTENT, RowIntent
 from tidegate.pipeline.trace import passed_on
 
 CLAIM_FOLDER: Final = "_tidegate/proposals/"
+STAGED_FOLDER: Final = in_log(names.STAGED_FOLDER)
 KINDS: Final = frozenset({"commit", "cancel", "register", "verbatim"})
 VERSION_MAX: Final = 2**63 - 1
 
@@ -91,9 +94,9 @@ def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
         remedy = "put the actions into a file and give a claim check"
         what = f"{size} bytes, {policy.record_bytes_max} are allowed"
         return flaw(TOO_LARGE, "(record)", what, remedy)
-    if proposal.kind == "verbatim":
-        what = "verbatim proposals are not supported by this release"
-        return flaw("not_supported", "kind", what, "propose actions")
+    if proposal.kind == "verbatim" and not policy.verbatim:
+        what = "the operator takes no ready bytes"
+        return flaw("verbatim_not_allowed", "kind", what, "propose actions")
     if proposal.claim_check is not None:
         return _wrong_claim(proposal, proposal.claim_check, policy)
     return None
@@ -101,9 +104,7 @@ def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
 
 def with_claim(candidate: Candidate, content: bytes | None, policy: Policy) -> Candidate:
     """Return a candidate with the actions that its claim check names; None: no such file."""
-    assert candidate.proposal is not None, "a claim check stands in a proposal"
-    check = candidate.proposal.claim_check
-    assert check is not None, "only a claim check is redeemed"
+    check = candidate.claim
     wrong = None
     if content is None:
         wrong = "names a file that is not there"
@@ -161,7 +162,12 @@ def _intents(rows: list[dict[str, Any]]) -> list[RowIntent]:
 
 def _wrong_claim(proposal: Proposal, check: ClaimCheck, policy: Policy) -> Rejection | None:
     expected = f"{CLAIM_FOLDER}{proposal.proposal_id}.ndjson"
-    if check.path != expected:
+    is_there = check.path == expected
+    if proposal.kind == "verbatim":
+        expected = f"{STAGED_FOLDER}/{proposal.exact_version:020d}.<uuid>.json"
+        folder, _, name = check.path.rpartition("/")
+        is_there = folder == STAGED_FOLDER and staged_version(name) == proposal.exact_version
+    if not is_there:
         what = f"{check.path[:128]!r} is not where claim checks lie"
         return flaw("claim_check", "claim_check.path", what, f"name {expected}")
     if check.size > policy.claim_bytes_max:

@@ -43,6 +43,18 @@ class Line:
         """Let a candidate take the place of an earlier form of itself."""
         self.waiting[place] = Waiting(candidate, self.waiting[place].since_s)
 
+    def bring_forward(self, place: int) -> None:
+        """Let who stands at a place stand first."""
+        if place:
+            one = self.waiting[place]
+            del self.waiting[place]
+            self.waiting.appendleft(one)
+
+    def first_verbatim(self) -> int | None:
+        """Return the place of the first who brings ready bytes, or None."""
+        places = (place for place, one in enumerate(self.waiting) if one.candidate.is_verbatim)
+        return next(places, None)
+
     def head(self, start: int, count: int) -> Iterator[Candidate]:
         """Yield up to `count` candidates from place `start` on."""
         return (one.candidate for one in islice(self.waiting, start, start + count))

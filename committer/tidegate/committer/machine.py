@@ -14,6 +14,8 @@ from tidegate.committer.entries import Entry
 from tidegate.committer.grouping import Group
 from tidegate.committer.known import NOTHING, Known
 from tidegate.committer.policy import Policy
+from tidegate.committer.ready_bytes import Ready
+from tidegate.committer.right_of_way import Answered
 from tidegate.committer.state import TableState, advance
 from tidegate.committer.steps import CANCEL_STEPS, STEPS
 from tidegate.committer.verdicts import Consider, Verdict, View, target_of
@@ -40,10 +42,15 @@ class Landed:
 
 @dataclass(frozen=True)
 class Plan:
-    """The verdicts on the first records of a batch, and the group that makes them true."""
+    """The verdicts on the first records of a batch, and the group that makes them true.
+
+    `ready` are the bytes of its entry where a writer brought them, `answer` what he is told.
+    """
 
     group: Group
     verdicts: tuple[Verdict, ...]
+    ready: Ready | None = None
+    answer: Answered | None = None
 
 
 def decide(view: View, command: Consider) -> Verdict:

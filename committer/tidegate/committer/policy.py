@@ -18,7 +18,8 @@ class Policy:
     """Limits on one proposal, and on what shares an entry.
 
     `weakest_isolation` is the weakest level a proposal may ask for; `window` is how many versions
-    are remembered with all that the conflict rules look at.
+    are remembered with all that the conflict rules look at; `verbatim` whether ready bytes may be
+    proposed.
     Units: `_bytes` in bytes, `_chars` in code points, `_ms` in ms.
     """
 
@@ -36,3 +37,4 @@ class Policy:
     group_actions_max: int = 100_000
     group_bytes_max: int = 64 * _MIB
     window: int = 1_000
+    verbatim: bool = True

@@ -122,6 +122,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         domains=(*(domain for one in contents for domain in one.domains), *draft.domains),
         only_moves_row_ids=group.moves_row_ids,
         is_timed=timed,
+        txn_id=info.txn_id,
         provenance=provenance,
         operation=info.operation,
         timestamp=now_ms,

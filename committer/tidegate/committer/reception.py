@@ -37,7 +37,10 @@ STALE_S: Final = 1.0
 
 @dataclass
 class Reception:
-    """The desks of a topic partition, and the deliveries without an answer: offset -> size."""
+    """The desks of a topic partition, and the deliveries without an answer: offset -> size.
+
+    A table that was `dropped` has no desk, and keeps its id and its root.
+    """
 
     at: TopicPartition
     doors: Doors
@@ -45,6 +48,7 @@ class Reception:
     origin: Origin
     desks: dict[UUID, Desk] = field(default_factory=dict)
     unsettled: dict[int, int] = field(default_factory=dict)
+    dropped: dict[UUID, TableRecord] = field(default_factory=dict)
     opened_s: float = 0.0
 
     def open(self) -> Known:
@@ -54,7 +58,9 @@ class Reception:
         self.opened_s = self.doors.clock.boot_s()
         for record in tables.values():
             at = (record.proposals_topic, record.topic_partition)
-            if at == here and record.table not in self.desks:
+            if at == here and record.status == "dropped":
+                self.dropped[record.table] = record
+            elif at == here and record.status != "staged" and record.table not in self.desks:
                 self._seat(record)
                 self.telling.tables.add(record.table)
         tables |= {table: desk.record for table, desk in self.desks.items()}
@@ -67,7 +73,10 @@ class Reception:
             self.open()
         desk = self.desks.get(candidate.table)
         kind = proposal.kind if proposal else "commit"
-        if kind == "register":
+        if candidate.table in self.dropped:
+            record = self.dropped[candidate.table]
+            self.answer(registration.dropped(candidate, record), record)
+        elif kind == "register":
             self._register(candidate)
         elif desk is None and proposal is not None and proposal.is_create:
             self._create(candidate)
@@ -75,8 +84,8 @@ class Reception:
             self.answer(registration.unknown_table(candidate), _nobody(candidate))
         elif desk.halted is not None:
             self.answer(halted(candidate, desk.halted), desk.record)
-        elif kind == "verbatim":
-            # Reserved: nothing is written down of what a later release may well accept.
+        elif kind == "verbatim" and candidate.flaw is not None:
+            # Nothing is written down of such a refusal: what is denied today may do tomorrow.
             self.answer(Verdict(candidate, "denied", rejection=candidate.flaw), desk.record)
         else:
             desk.line.join(candidate, self.doors.clock.boot_s())
@@ -107,7 +116,10 @@ class Reception:
             self.answer(registration.under_way(candidate), _nobody(candidate))
             return
         there = known.under(proposal.table_root)
-        if there is not None:
+        if there is not None and there.status == "dropped":
+            self.answer(registration.dropped(candidate, there), there)
+            return
+        if there is not None and there.status != "staged":
             if there.table in self.desks:
                 # Whoever asks again may have lost the registry, and this is all that is left of it.
                 self.telling.registered(there)

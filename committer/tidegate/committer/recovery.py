@@ -25,6 +25,7 @@ from tidegate.delta.features.table import check_writable
 from tidegate.delta.names import LOG_FOLDER, commit_name, in_log
 from tidegate.delta.paths import canonical_paths
 from tidegate.delta.snapshot import LiveKeys
+from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.open_table import (
     head_version,
@@ -53,6 +54,27 @@ def load(store: LogStore, table: UUID, window: int) -> TableState:
         oldest=oldest_commit(store) or 0,
     )
     return reach_back(store, state, max(snapshot.version - 1, state.oldest - 1))
+
+
+def check_told(store: LogStore, state: TableState, record: TableRecord) -> None:
+    """Refuse a log that ends before what was published of it, or holds another file there.
+
+    Raises: BrokenLog (`LogGap`, `CorruptCommit`).
+    """
+    through = record.published_through
+    if state.version < max(through, 0):
+        raise BrokenLog(
+            f"the log of {store.root} ends at version {state.version}, but version "
+            f"{max(through, 0)} was published: restore the missing files",
+            error_class="LogGap",
+        )
+    told = state.entries.get(through)
+    if told is not None and record.sha256 not in (None, told.sha256):
+        raise BrokenLog(
+            f"version {through} of {store.root} is not the file that was published: "
+            "somebody overwrote it; compare it with a backup before anything is written",
+            error_class="CorruptCommit",
+        )
 
 
 def refresh(store: LogStore, state: TableState) -> tuple[TableState, tuple[Entry, ...]]:

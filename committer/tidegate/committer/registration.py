@@ -4,8 +4,10 @@ A table is registered by the proposal that creates it, once version 0 stands in 
 proposal of kind `register`, which writes nothing to the log. Here is what is asked before.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from tidegate.committer.candidate import Candidate
@@ -16,7 +18,11 @@ from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.store_paths import canonical_root
 
-NAME_CHARS_MAX = 255
+NAME_CHARS_MAX: Final = 255
+NAME_PARTS: Final = (1, 3)
+"""A name is `table`, or `catalog.schema.table`."""
+
+_UNFIT: Final = re.compile(r"[\x00-\x1f\x7f/`]")
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,13 @@ def objection(candidate: Candidate, known: Known) -> Verdict | None:
     proposal = _proposal(candidate)
     root = proposal.table_root
     other = known.under(root)
-    if other is not None:
+    if other is not None and other.status == "dropped":
+        return dropped(candidate, other)
+    if other is not None and other.status == "staged":
+        if other.table != proposal.table:
+            reason = f"table_root: {root} is given out to {other.table}; take another root"
+            return denied(candidate, "root_given_out", reason)
+    elif other is not None:
         return _exists(candidate, other)
     if not _is_canonical(root):
         reason = (
@@ -58,7 +70,15 @@ def objection(candidate: Candidate, known: Known) -> Verdict | None:
     if name is not None and not 0 < len(name) <= NAME_CHARS_MAX:
         reason = f"name: is empty or longer than {NAME_CHARS_MAX} characters; choose another"
         return denied(candidate, "bad_name", reason)
-    if name is not None and any(one.name == name for one in known.tables.values()):
+    if name is not None and not _is_name(name):
+        reason = (
+            f"name: {name!r} is neither one word nor three parts, `catalog.schema.table`, each "
+            "without spaces around it, slashes and control characters; choose another"
+        )
+        return denied(candidate, "bad_name", reason)
+    if name is not None and any(
+        one.name == name and one.table != proposal.table for one in known.tables.values()
+    ):
         reason = f"name: {name!r} is another table's; choose another"
         return denied(candidate, "name_taken", reason)
     return None
@@ -67,10 +87,12 @@ def objection(candidate: Candidate, known: Known) -> Verdict | None:
 def new_record(candidate: Candidate, known: Known, topic: str, partition: int) -> TableRecord:
     """Return the registration of a table of which nothing has been told."""
     proposal = _proposal(candidate)
+    staged = known.tables.get(proposal.table)
+    promised = staged.name if staged is not None else None
     return TableRecord(
         table=proposal.table,
         table_root=proposal.table_root,
-        name=proposal.name or _free_name(proposal, known),
+        name=proposal.name or promised or _free_name(proposal, known),
         proposals_topic=topic,
         topic_partition=partition,
     )
@@ -95,6 +117,15 @@ def under_way(candidate: Candidate) -> Verdict:
     return denied(candidate, "being_created", reason, "retry")
 
 
+def dropped(candidate: Candidate, record: TableRecord) -> Verdict:
+    """Return the answer to a proposal for a table that was dropped: its root stays given out.
+
+    Its log may still be there, and who comes late with a proposal for it must not meet another one.
+    """
+    reason = f"table: {record.table} at {record.table_root} was dropped; take another root"
+    return denied(candidate, "table_dropped", reason)
+
+
 def _exists(candidate: Candidate, other: TableRecord) -> Verdict:
     rejection = Rejection(
         rule="table_exists",
@@ -112,6 +143,13 @@ def _free_name(proposal: Proposal, known: Known) -> str:
     name = proposal.table_root.rpartition("/")[2][:NAME_CHARS_MAX]
     taken = {one.name for one in known.tables.values()}
     return f"{name}-{proposal.table.hex[-8:]}" if name in taken else name
+
+
+def _is_name(name: str) -> bool:
+    """Whether a name is one word, or the three parts of a catalog's name."""
+    parts = name.split(".")
+    is_clean = all(part and part == part.strip() and not _UNFIT.search(part) for part in parts)
+    return is_clean and len(parts) in NAME_PARTS
 
 
 def _is_canonical(root: str) -> bool:

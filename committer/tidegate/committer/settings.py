@@ -42,6 +42,13 @@ class CommitterSection(Section):
     id_window: PositiveInt = 1_000
     """Versions of which everything is remembered; older ones are read from the log when needed."""
 
+    verbatim: bool = True
+    """Whether writers may propose ready bytes as a version; false denies all of them."""
+    external_grace_ms: Annotated[int, Field(ge=0, le=60_000)] = 1_000
+    """How long native groups wait for a writer whose ready bytes came too late; 0 lets none wait.
+
+    It must exceed what such a writer takes to try again, or it gives nothing."""
+
     @property
     def policy(self) -> Policy:
         """The part that the judgement looks at."""
@@ -55,6 +62,7 @@ class CommitterSection(Section):
             group_actions_max=self.group_actions_max,
             group_bytes_max=self.group_bytes_max,
             window=self.id_window,
+            verbatim=self.verbatim,
         )
 
 

@@ -43,7 +43,7 @@ def _table() -> None:
 @app.command()
 def register(
     uri: Uri,
-    name: Annotated[str | None, typer.Option(help="The name to register it under.")] = None,
+    name: Annotated[str | None, typer.Option(help="One word, or catalog.schema.table.")] = None,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.")] = TIMEOUT_S,
     config: Config = None,
     set_: Set = None,

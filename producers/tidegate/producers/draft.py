@@ -12,10 +12,11 @@ import orjson
 from pydantic import JsonValue
 
 from tidegate.delta.actions import Action, Add, DeletionVector, Metadata, Protocol, Remove
-from tidegate.delta.commit import sha256
+from tidegate.delta.commit import Commit, sha256
 from tidegate.delta.files import bitmap
 from tidegate.delta.files.bitmap import Bitmap
 from tidegate.delta.files.deletion_vectors import in_file, inline, path_of
+from tidegate.delta.names import STAGED_FOLDER, in_log, staged_name
 from tidegate.delta.paths import decode_path
 from tidegate.pipeline.codec import encode
 from tidegate.pipeline.proposal import (
@@ -181,6 +182,20 @@ def delete(
 def register(target: Target, stamp: Stamp) -> Proposal:
     """Return the request to manage a table that exists: nothing is written to its log."""
     return _proposal("register", target, stamp, _Body(Operation(name="REGISTER")))
+
+
+def verbatim(target: Target, stamp: Stamp, version: int, content: bytes) -> Proposal:
+    """Return the proposal of ready bytes as exactly a version, alone and as they are.
+
+    They are to be durable under the path of its claim check before it is sent. To propose other
+    bytes is another proposal, with another stamp; the work is recognised by commitInfo.txnId.
+    """
+    info = Commit.decode(version, content).info
+    path = in_log(f"{STAGED_FOLDER}/{staged_name(version, stamp.proposal_id)}")
+    claim = ClaimCheck(path=path, size=len(content), sha256=sha256(content))
+    known = _proposal("commit", target, stamp, _Body(Operation()))
+    told = {"exact_version": version, "claim_check": claim, "txn_id": info.txn_id if info else None}
+    return Proposal.model_validate({**dict(known), **told, "kind": "verbatim"})
 
 
 def cancel(proposal: Proposal, stamp: Stamp) -> Proposal:

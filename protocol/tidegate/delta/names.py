@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NewType
+from uuid import UUID
 
 Version = NewType("Version", int)
 """The version of a table. Never an offset."""
@@ -24,6 +25,7 @@ _CHECKSUM = re.compile(r"^(\d{20})\.crc$")
 _COMPACTED = re.compile(r"^(\d{20})\.(\d{20})\.compacted\.json$")
 _CLASSIC = re.compile(r"^(\d{20})\.checkpoint\.parquet$")
 _MULTIPART = re.compile(r"^(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet$")
+_STAGED = re.compile(rf"^(\d{{20}})\.{_UUID}\.json")
 _V2 = re.compile(rf"^(\d{{20}})\.checkpoint\.({_UUID})\.(json|parquet)$")
 
 
@@ -96,6 +98,23 @@ def commit_name(version: int) -> str:
     Spec: "Delta Log Entries"
     """
     return f"{version:020d}.json"
+
+
+def staged_name(version: int, unique: UUID) -> str:
+    """Return the name, inside the staging folder, of a file that is meant for a version.
+
+    Spec: "Terminology: Commits"
+    """
+    return f"{version:020d}.{unique}.json"
+
+
+def staged_version(name: str) -> Version | None:
+    """Return the version that a file of the staging folder is meant for, or None by another name.
+
+    Spec: "Terminology: Commits"
+    """
+    found = _STAGED.fullmatch(name)
+    return Version(int(found[1])) if found else None
 
 
 def checksum_name(version: int) -> str:

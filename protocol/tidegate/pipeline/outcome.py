@@ -23,6 +23,7 @@ class Rejection(Message):
     `rule` is the rule's name in the code (`concurrent_append`, `malformed`, `deadline_passed`);
     `error_class` and `exception` are delta-spark's names where it has one. `advice`: `retry` the
     same bytes later, `rebase` on the new snapshot, `rerun` the work, or `fix` the request.
+    `head_version` is told to who came too late with ready bytes.
     """
 
     rule: str
@@ -32,6 +33,7 @@ class Rejection(Message):
     exception: str | None = None
     winner_version: int | None = None
     winner_proposal_id: str | None = None
+    head_version: int | None = None
     field: str | None = None
     path: str | None = None
 

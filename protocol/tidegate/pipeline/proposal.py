@@ -51,7 +51,9 @@ class Proposal(Message):
     bytes. `table` is the registry's UUID; `table_id` is `metaData.id` at `read_version`, null in a
     create, whose `read_version` is -1. `actions` are rows of the log in canonical Delta JSON; the
     committer adds commitInfo and all that is assigned late. `dv_intents` are the rows that leave
-    files which stay: each file stands there once, and not among the actions.
+    files which stay: each file stands there once, and not among the actions. A verbatim one brings
+    the bytes of version `exact_version`, ready, in the file of its claim check; `read_version` is
+    where its work began, `txn_id` the commitInfo's, the same in each of its attempts.
 
     Units: `created_ms`, `deadline_ms`, `files_since_ms` in ms since the Unix epoch.
     Spec: "Terminology: Commits"
@@ -77,6 +79,7 @@ class Proposal(Message):
     engine_info: str | None = None
     user_metadata: str | None = None
     exact_version: NonNegativeInt | None = None
+    txn_id: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
     cancels: UUID | None = None
 
     @model_validator(mode="after")
@@ -85,9 +88,17 @@ class Proposal(Message):
             raise ValueError("a cancel names the proposal it gives up in `cancels`")
         if self.kind == "verbatim" and (self.exact_version is None or self.claim_check is None):
             raise ValueError("a verbatim proposal has `exact_version` and `claim_check`")
+        if self.exact_version is not None and self.exact_version <= self.read_version:
+            raise ValueError("`exact_version` comes after `read_version`")
         if (self.actions or self.dv_intents) and self.claim_check is not None:
             raise ValueError("give `actions` and `dv_intents`, or a `claim_check`, not both")
         return self
+
+    @property
+    def claim(self) -> ClaimCheck:
+        """The claim check, of a proposal that has one."""
+        assert self.claim_check is not None, "only who makes a claim is asked for it"
+        return self.claim_check
 
     @property
     def is_create(self) -> bool:

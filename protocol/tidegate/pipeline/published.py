@@ -35,7 +35,14 @@ class CommitRecord(Message):
 
 
 class TableRecord(Message):
-    """A registered table. `published_through` is the last version told on `commits`, or -1."""
+    """A registered table. `published_through` is the last version told on `commits`, or -1.
+
+    `table` is the registry's own id, never the metaData's; `name` is one word or the three parts of
+    a catalog's, `catalog.schema.table`. `status`: `staged`, id and root are given out and nothing
+    stands there yet; `open`, anybody may read and write by path; `managed`, through its catalog
+    alone; `halted`, the log can't be served, see `reason`; `dropped`, no more: its id and its root
+    are not given out again.
+    """
 
     table: UUID
     table_root: TableRoot

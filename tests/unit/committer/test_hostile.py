@@ -383,10 +383,21 @@ def test_without_a_readable_position_it_is_set_aside_and_denied(
     assert gate.letters()
 
 
-def test_a_verbatim_proposal_is_denied_by_name(gate: Gate) -> None:
-    claim = {"path": "x", "size": 1, "sha256": "0" * 64}
+@pytest.mark.parametrize(
+    "path",
+    [
+        "x",
+        "_delta_log/00000000000000000001.json",
+        f"_delta_log/_staged_commits/{6:020d}.{UUID(int=6)}.json",
+        f"_delta_log/_staged_commits/../{5:020d}.{UUID(int=6)}.json",
+        f"_delta_log/_staged_commits/{5:020d}.{UUID(int=6)}.json\n",
+        f"_tidegate/proposals/{UUID(int=6)}.ndjson",
+    ],
+)
+def test_ready_bytes_lie_where_they_are_staged_and_nowhere_else(gate: Gate, path: str) -> None:
+    claim = {"path": path, "size": 1, "sha256": "0" * 64}
     one = proposal(kind="verbatim", exact_version=5, claim_check=claim)
-    assert told(gate, one) == ("denied", "not_supported")
+    assert told(gate, one) == ("denied", "claim_check")
 
 
 def test_a_record_that_is_too_large_is_refused(gate: Gate) -> None:

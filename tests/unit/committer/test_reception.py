@@ -21,7 +21,10 @@ from tests.builders import (
 )
 from tidegate.delta.errors import OutcomeUnknown
 from tidegate.delta.names import Version, commit_name, in_log
+from tidegate.pipeline.codec import encode
 from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.published import TableRecord
+from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.open_table import open_snapshot
@@ -111,3 +114,63 @@ def test_a_table_that_is_just_being_created_is_not_registered_on_the_way() -> No
     assert "table_exists" in rules.values()
     assert gate.tables() == {}
     assert gate.ask(register())[0].status == "committed"
+
+
+def drop(gate: Gate) -> None:
+    """Say in the registry that the table was dropped, and start over."""
+    gone = gate.tables()[TABLE].model_copy(update={"status": "dropped"})
+    gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(gone))
+    gate.restart()
+    gate.settle(4)
+
+
+def test_a_table_that_was_dropped_takes_nothing_and_is_not_touched(gate: Gate) -> None:
+    drop(gate)
+    outcomes = gate.ask(proposal(add("a")), register(), create())
+    rules = [one.rejection.rule for one in outcomes if one.rejection]
+    assert rules == ["table_dropped"] * 3
+    assert {one.status for one in outcomes} == {"denied"}
+    assert len(gate.entries()) == 1
+    assert gate.tables()[TABLE].status == "dropped"
+
+
+def test_the_root_of_a_dropped_table_is_not_given_out_again(gate: Gate) -> None:
+    drop(gate)
+    another = UUID(int=99)
+    outcomes = gate.ask(create(table=another), register(another))
+    assert [one.rejection.rule for one in outcomes if one.rejection] == ["table_dropped"] * 2
+    assert another not in gate.tables()
+
+
+def staged(gate: Gate, name: str) -> None:
+    """Say in the registry that the root is given out, and nothing stands there yet."""
+    record = TableRecord(
+        table=TABLE,
+        table_root=ROOT,
+        name=name,
+        proposals_topic=gate.topics.proposals,
+        topic_partition=0,
+        status="staged",
+    )
+    gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(record))
+
+
+def test_a_staged_table_is_created_by_who_was_given_its_root_and_by_nobody_else() -> None:
+    gate = Gate()
+    staged(gate, "main.sales.orders")
+    [other, early, outcome] = gate.ask(create(table=UUID(int=99)), proposal(add("a")), create())
+    assert [one.rejection.rule for one in (other, early) if one.rejection] == [
+        "root_given_out",
+        "unknown_table",
+    ]
+    assert (outcome.status, outcome.version) == ("committed", 0)
+    record = gate.tables()[TABLE]
+    assert (record.status, record.name) == ("open", "main.sales.orders")
+
+
+def test_a_staged_table_that_another_engine_made_is_registered() -> None:
+    gate = Gate(stores={ROOT: table_in_memory(creation())})
+    staged(gate, "main.sales.orders")
+    [outcome] = gate.ask(register())
+    assert (outcome.status, outcome.version, outcome.repeat) == ("committed", 0, False)
+    assert gate.tables()[TABLE].status == "open"

@@ -59,3 +59,16 @@ def test_a_name_is_given_once_and_found_where_none_is_asked_for() -> None:
     assert (record.name, record.proposals_topic, record.topic_partition) == ("t", "topic", 2)
     other = new_record(asking(), known("memory://tables", name="t"), "topic", 2)
     assert other.name == f"t-{TABLE.hex[-8:]}"
+
+
+@pytest.mark.parametrize("name", ["t", "a table", "main.sales.orders", "bücher-2"])
+def test_a_name_is_one_word_or_three_parts(name: str) -> None:
+    assert objection(asking(name=name), known("memory://tables")) is None
+
+
+@pytest.mark.parametrize("name", ["a.b", "a.b.c.d", "a..c", ".a.b", "a. b.c", "a/b", "a\n", "`a`"])
+def test_another_name_is_refused(name: str) -> None:
+    answer = objection(asking(name=name), known("memory://tables"))
+    assert answer is not None
+    assert answer.rejection is not None
+    assert answer.rejection.rule == "bad_name"

@@ -1,3 +1,5 @@
+from uuid import UUID
+
 import pytest
 
 from tidegate.delta.names import (
@@ -8,6 +10,8 @@ from tidegate.delta.names import (
     compacted_name,
     in_log,
     parse,
+    staged_name,
+    staged_version,
 )
 
 
@@ -62,3 +66,14 @@ def test_the_order_of_names_is_the_order_of_versions() -> None:
 
 def test_a_name_in_the_log_is_below_the_table() -> None:
     assert in_log(commit_name(0)) == "_delta_log/00000000000000000000.json"
+
+
+def test_a_staged_name_says_for_which_version_it_is_meant() -> None:
+    unique = UUID("80a083e8-7026-4e79-81be-64bd76c43a11")
+    assert staged_name(7, unique) == f"{7:020d}.{unique}.json"
+    assert staged_version(staged_name(7, unique)) == 7
+
+
+@pytest.mark.parametrize("name", [f"{7:020d}.json", "7.x.json", f"{7:020d}.{UUID(int=1)}.json\n"])
+def test_no_other_name_is_that_of_a_staged_commit(name: str) -> None:
+    assert staged_version(name) is None

@@ -1,0 +1,184 @@
+"""Ready bytes: what a file that is to become a version as it is must be like.
+
+Who wrote it read the table up to the version before, and has met its conflicts itself. Asked is
+what another engine's version is asked when we meet it in the log, and what would break the table.
+A check is a function of the table and the bytes; `CHECKS` are all of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.committer.admission import unlike_partitioning
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.content import Content, content_of
+from tidegate.committer.entries import Entry, entry_of
+from tidegate.committer.flaws import MALFORMED, Flawed, flaw
+from tidegate.committer.head_checks import dead_file
+from tidegate.committer.rows import OUR_APPS
+from tidegate.committer.standing import Basis
+from tidegate.committer.state import TableState
+from tidegate.delta.actions import CommitInfo
+from tidegate.delta.commit import Commit, sha256
+from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
+from tidegate.delta.features.changes import check_change
+from tidegate.delta.features.definition import Definition
+from tidegate.delta.features.properties import append_only, in_commit_timestamps_enabled
+from tidegate.delta.features.table import check_writable
+from tidegate.pipeline.outcome import Rejection
+
+FIELD: Final = "claim_check"
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The bytes of a version, read: what they say, and what will be remembered of them."""
+
+    content: bytes
+    commit: Commit
+    actions: Content
+    entry: Entry
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """Ready bytes before the table that they are to follow. `after` is the table they leave."""
+
+    candidate: Candidate
+    ready: Ready
+    state: TableState
+    after: Basis
+
+
+def read_ready(version: int, content: bytes) -> Ready | Rejection:
+    """Return what ready bytes say, or why they are no version of a table."""
+    try:
+        commit = Commit.decode(version, content)
+        actions = content_of(commit)
+        entry = entry_of(commit, sha256(content), len(content))
+    except BrokenLog as error:
+        return flaw(MALFORMED, FIELD, str(error), "write it as the format says, and stage it anew")
+    except Flawed as error:
+        return error.rejection
+    return Ready(content, commit, actions, entry)
+
+
+def wrong_bytes(candidate: Candidate, ready: Ready, state: TableState) -> Rejection | None:
+    """Return why ready bytes may not become the version after a table's head, or None."""
+    after = state.basis.after(ready.actions.metadata, ready.actions.protocol)
+    arrival = Arrival(candidate, ready, state, after)
+    return next((wrong for check in CHECKS if (wrong := check(arrival))), None)
+
+
+def speaks_for_itself(arrival: Arrival) -> Rejection | None:
+    """commitInfo comes first and once, and names the work that the proposal names."""
+    actions = arrival.ready.commit.actions
+    infos = arrival.ready.commit.of(CommitInfo)
+    if not actions:
+        return flaw(MALFORMED, FIELD, "the file is empty", "stage a commit")
+    if infos and (len(infos) > 1 or actions[0] is not infos[0]):
+        return flaw(MALFORMED, FIELD, "commitInfo is not its first line alone", "write it there")
+    told = arrival.candidate.proposal and arrival.candidate.proposal.txn_id
+    written = infos[0].txn_id if infos else None
+    if told and written and told != written:
+        what = f"is {told!r}, the bytes say {written[:128]!r}"
+        return flaw(MALFORMED, "txn_id", what, "name the commitInfo's")
+    return None
+
+
+def is_not_ours(arrival: Arrival) -> Rejection | None:
+    """What the committer writes of itself, nobody else does."""
+    info = arrival.ready.commit.info
+    is_ours = any(one.app_id.startswith(OUR_APPS) for one in arrival.ready.actions.txns)
+    if not is_ours and (info is None or info.tidegate is None):
+        return None
+    what = "the bytes speak of proposals in the committer's name"
+    return flaw("reserved_provenance", FIELD, what, "leave `tidegate` out of it")
+
+
+def is_a_table(arrival: Arrival) -> Rejection | None:
+    """What is written of the table itself must be writable, and a change that is allowed."""
+    before, after = arrival.state.basis, arrival.after
+    if after is before:
+        return None
+    try:
+        check_writable(after.protocol, after.metadata, arrival.state.root)
+        old = Definition(before.metadata, before.protocol)
+        new = Definition(after.metadata, after.protocol)
+        found = check_change(old, new)
+    except (UnsupportedFeature, InvalidRequest, BrokenLog) as error:
+        return Rejection(rule="bad_metadata", reason=str(error), error_class=error.error_class)
+    if not found:
+        return None
+    one = found[0]
+    return Rejection(rule=one.rule, reason=str(one), advice="fix", error_class=one.error_class)
+
+
+def keeps_time(arrival: Arrival) -> Rejection | None:
+    """Where versions carry their own timestamps they have one, later than the last."""
+    if not in_commit_timestamps_enabled(arrival.after.metadata):
+        return None
+    info = arrival.ready.commit.info
+    own = info.in_commit_timestamp if info else None
+    last = arrival.state.entries.get(arrival.state.version)
+    if own is None:
+        return flaw("no_timestamp", FIELD, "the table wants inCommitTimestamp", "write it")
+    if last is not None and last.is_timed and own <= (last.timestamp or 0):
+        what = f"inCommitTimestamp {own} is not later than {last.timestamp}"
+        return flaw(
+            "timestamp_not_later", FIELD, what, "take the greater of the clock and that + 1"
+        )
+    return None
+
+
+def files_stand(arrival: Arrival) -> Rejection | None:
+    """What leaves is live, with its vector; what joins is not live under another one."""
+    actions, live = arrival.ready.actions, arrival.state.files
+    dead = dead_file(actions, live)
+    if dead is not None:
+        return dead
+    for path, _ in actions.added:
+        if path in live and path not in actions.removed and live[path] != actions.vectors.get(path):
+            what = f"{path[:128]!r} is in the table with another deletion vector"
+            return flaw("added_file_live", FIELD, what, "remove the file with the one it has")
+    return None
+
+
+def takes_appends_only(arrival: Arrival) -> Rejection | None:
+    """A table that only takes appends loses no rows."""
+    lost = any(one.data_change for one in arrival.ready.actions.removes)
+    if not lost or not append_only(arrival.state.basis.metadata):
+        return None
+    what = "rows leave a table that only takes appends"
+    return flaw("append_only", FIELD, what, "unset delta.appendOnly first")
+
+
+def goes_with_the_partitions(arrival: Arrival) -> Rejection | None:
+    """Every file has a value for each partition column, and for no other."""
+    return unlike_partitioning(arrival.ready.actions, arrival.after)
+
+
+def rows_are_tracked(arrival: Arrival) -> Rejection | None:
+    """On a table that tracks rows new files bring their row ids: nobody gives them any later."""
+    if not arrival.after.tracks_rows:
+        return None
+    for add in arrival.ready.actions.adds:
+        if add.base_row_id is None or add.default_row_commit_version is None:
+            what = f"{add.path[:128]!r} has no row ids, and the table tracks rows"
+            return flaw("no_row_ids", FIELD, what, "write baseRowId and defaultRowCommitVersion")
+    return None
+
+
+Check = Callable[[Arrival], Rejection | None]
+
+CHECKS: Final[tuple[Check, ...]] = (
+    speaks_for_itself,
+    is_not_ours,
+    is_a_table,
+    keeps_time,
+    files_stand,
+    takes_appends_only,
+    goes_with_the_partitions,
+    rows_are_tracked,
+)
+"""All must hold; the first that does not is told."""

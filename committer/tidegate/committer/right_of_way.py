@@ -1,0 +1,69 @@
+"""The right of way: native groups wait a while for a writer whose ready bytes came too late.
+
+Such a writer lists, reads the winners, writes its bytes anew and proposes again, while a native
+group takes a fraction of that: without a right of way it may lose for ever. With it nobody starves:
+a hold has one deadline, and between two holds a native group is committed.
+
+    free ── a refusal ──▶ held, until a deadline ── each came again, or the time is up ──▶ free
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tidegate.pipeline.outcome import Status
+
+
+@dataclass(frozen=True)
+class RightOfWay:
+    """Who is waited for, of one table; a committer that takes over begins with nobody.
+
+    `owed` maps each such writer to the SHA-256 of the bytes that were refused; `is_due` says that a
+    native group was committed since the last hold began. Units: `until_s` and `grace_s` in seconds.
+    """
+
+    grace_s: float
+    owed: Mapping[str, str] = field(default_factory=dict)
+    until_s: float = 0.0
+    is_due: bool = True
+
+    def holds(self, now_s: float) -> bool:
+        """Return whether native groups wait."""
+        return bool(self.owed) and now_s < self.until_s
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A writer has its answer to ready bytes, by their SHA-256."""
+
+    writer: str
+    sha256: str
+    status: Status
+
+
+def after_answer(way: RightOfWay, answer: Answered, now_s: float) -> RightOfWay:
+    """Return the right of way after an answer to ready bytes.
+
+    Law: a hold's deadline never moves; the same bytes again neither end nor prolong it
+    """
+    if not way.holds(now_s):
+        way = replace(way, owed={})
+    if answer.status == "rejected":
+        return _after_refusal(way, answer, now_s)
+    if answer.status != "committed" and way.owed.get(answer.writer) == answer.sha256:
+        return way
+    owed = {writer: told for writer, told in way.owed.items() if writer != answer.writer}
+    return replace(way, owed=owed)
+
+
+def after_native_group(way: RightOfWay) -> RightOfWay:
+    """Return the right of way after a native group was committed: the next refusal may hold."""
+    return replace(way, is_due=True)
+
+
+def _after_refusal(way: RightOfWay, answer: Answered, now_s: float) -> RightOfWay:
+    owed = {**way.owed, answer.writer: answer.sha256}
+    if way.owed:
+        return replace(way, owed=owed)
+    if way.is_due and way.grace_s > 0:
+        return RightOfWay(way.grace_s, owed, now_s + way.grace_s, is_due=False)
+    return way

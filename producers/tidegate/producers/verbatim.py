@@ -1,0 +1,35 @@
+"""Ready bytes as exactly one version: for writers that make their commits themselves.
+
+Such a writer met its conflicts up to the version before. Told `version_taken` it reads the winners
+and, where none rules it out, makes new bytes for the version after `head_version`, under the same
+commitInfo.txnId. It has the right of way for a moment, so it should not dawdle.
+"""
+
+from uuid import uuid5
+
+from tidegate.delta.commit import sha256
+from tidegate.pipeline.outcome import Outcome
+from tidegate.producers import draft
+from tidegate.producers.client import TIMEOUT_S, Client
+from tidegate.runtime.log_store import LogStore
+
+
+def propose_bytes(
+    client: Client,
+    store: LogStore,
+    target: draft.Target,
+    version: int,
+    content: bytes,
+    timeout_s: float = TIMEOUT_S,
+) -> Outcome:
+    """Stage the bytes of a version, propose them, and return the outcome, whatever it is.
+
+    The target's `read_version` is where the work began, also in later attempts at it. The same
+    bytes for the same version are the same proposal, whoever sends them and however often.
+    Raises: BrokenLog, for bytes that are no commit; OutcomeUnknown; Unavailable.
+    """
+    proposal_id = uuid5(target.table, f"{version}/{sha256(content)}")
+    stamp = draft.Stamp(proposal_id, client.clock.now_ms())
+    proposal = draft.verbatim(target, stamp, version, content)
+    store.put(proposal.claim.path, content)
+    return client.propose(proposal, timeout_s)

@@ -1,0 +1,88 @@
+"""Writers that know nothing of the gate: they make the bytes of a version, and propose just these.
+
+One that was told that its version is taken makes its bytes anew for the next one, with the same
+files and under the same name of its work: so work that is committed twice joins a file twice.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests import builders
+from tests.simulation.stage import Stage
+from tests.simulation.tables import TABLES, Table
+from tidegate.pipeline.proposal import Proposal
+
+Row = dict[str, Any]
+
+
+def write(stage: Stage) -> None:
+    """Such a writer begins, or tries again, or its staged file is lost."""
+    stage.look()
+    again = list(_refused(stage))
+    if again and stage.dice.random() < 0.6:
+        _try_again(stage, *stage.dice.choice(again))
+    elif stage.dice.random() < 0.05:
+        _spoil(stage)
+    else:
+        _begin(stage)
+
+
+def _begin(stage: Stage) -> None:
+    table = stage.dice.choice(TABLES)
+    log = stage.log(table)
+    if log.head < 0:
+        return
+    rows = [builders.add(stage.data_file(table, f"v{stage.next()}"))]
+    if log.live and stage.dice.random() < 0.3:
+        rows.append(builders.remove(stage.dice.choice(list(log.live))))
+    told: Row = {"read_version": log.head, "files_since_ms": stage.clock.now_ms()}
+    _propose(stage, table, rows, {**told, "txn_id": f"w{stage.next()}"})
+
+
+def _try_again(stage: Stage, table: Table, one: Proposal) -> None:
+    """It has read the winners; one whose file is gone gives up."""
+    rows = stage.verbatim[one.claim.sha256]
+    removed = [row["remove"]["path"] for row in rows if "remove" in row]
+    if any(path not in stage.log(table).live for path in removed):
+        return
+    kept = {"read_version", "files_since_ms", "txn_id"}
+    _propose(stage, table, rows, one.model_dump(include=kept))
+
+
+def _propose(stage: Stage, table: Table, rows: list[Row], told: Row) -> None:
+    version = stage.log(table).head + (2 if stage.dice.random() < 0.03 else 1)
+    own = builders.info(txnId=told["txn_id"], userMetadata=str(stage.next()))
+    content = builders.to_bytes([own, *rows])
+    path = f"_delta_log/_staged_commits/{version:020d}.{stage.new_id()}.json"
+    stage.stores[table.root].put(path, content)
+    claim = {"path": path, "size": len(content), "sha256": builders.digest_of(content)}
+    stage.verbatim[claim["sha256"]] = rows
+    place: Row = {"proposal_id": stage.new_id(), "table": table.id, "table_root": table.root}
+    what: Row = {"kind": "verbatim", "exact_version": version, "claim_check": claim}
+    stage.send(table, builders.proposal(**{**place, **what, **told}))
+
+
+def _spoil(stage: Stage) -> None:
+    """A staged file goes, or other bytes take its place."""
+    sent = [(table, one) for table, one in stage.past if one.kind == "verbatim"]
+    if not sent:
+        return
+    table, one = stage.dice.choice(sent)
+    path = one.claim.path
+    if stage.dice.random() < 0.5:
+        stage.stores[table.root].delete(path)
+    else:
+        stage.stores[table.root].put(path, b"other bytes")
+
+
+def _refused(stage: Stage) -> Iterator[tuple[Table, Proposal]]:
+    """Yield the last attempt of each work whose version was taken."""
+    last = {one.txn_id: (table, one) for table, one in stage.past if one.kind == "verbatim"}
+    taken = {
+        told.body["proposal_id"]
+        for told in stage.history.told
+        if (told.body.get("rejection") or {}).get("rule") == "version_taken"
+    }
+    for table, one in last.values():
+        if str(one.proposal_id) in taken:
+            yield table, one
