@@ -1,7 +1,8 @@
 """What delta-spark reads of some tables, as JSON on standard output: `program FOLDER...`.
 
 A process of its own, so that its session's extensions do not reach other tests. Exit status 75:
-delta-spark's jar could not be had.
+delta-spark's jar could not be had. A folder that is preceded by `facts:` is asked for less of its
+past and for more of its log.
 """
 
 import json
@@ -10,9 +11,11 @@ from typing import Any
 
 from delta import DeltaTable, configure_spark_with_delta_pip
 from pyspark.errors import PySparkException, PySparkRuntimeError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 NO_JAR = 75
+FACTS = "facts:"
+_ROW_ID = ("_metadata.row_id", "_metadata.row_commit_version")
 _CONFIG = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
@@ -22,6 +25,8 @@ _CONFIG = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -35,7 +40,13 @@ def main(folders: list[str]) -> int:
     except (PySparkException, PySparkRuntimeError):
         return NO_JAR
     spark.sparkContext.setLogLevel("OFF")
-    json.dump({folder: _read(spark, folder) for folder in folders}, sys.stdout)
+    found = {}
+    for folder in folders:
+        if folder.startswith(FACTS):
+            found[folder.removeprefix(FACTS)] = _told(spark, folder.removeprefix(FACTS))
+        else:
+            found[folder] = _read(spark, folder)
+    json.dump(found, sys.stdout)
     return 0
 
 
@@ -49,13 +60,7 @@ def _session() -> SparkSession:
 def _read(spark: SparkSession, folder: str) -> dict[str, Any]:
     table = DeltaTable.forPath(spark, folder)
     history = table.history().select("version", "operation", "operationMetrics").collect()
-    counts = {
-        str(row["version"]): spark.read.format("delta")
-        .option("versionAsOf", row["version"])
-        .load(folder)
-        .count()
-        for row in history
-    }
+    counts = {str(row["version"]): _at(spark, folder, row["version"]).count() for row in history}
     rows = table.toDF().orderBy("k").toArrow()
     return {
         "history": [[row["version"], row["operation"]] for row in history],
@@ -64,6 +69,70 @@ def _read(spark: SparkSession, folder: str) -> dict[str, Any]:
         "rows": [repr(row) for row in rows.to_pylist()],
         "changes": _changes(spark, folder, history[-1]["version"]) if _is_fed(table) else None,
     }
+
+
+def _told(spark: SparkSession, folder: str) -> dict[str, Any]:
+    """Return rows at the head and at the version before, and all that the log says; or why not."""
+    try:
+        return _facts(spark, folder)
+    except PySparkException as error:
+        return {"refused": str(error)[:2000]}
+
+
+def _facts(spark: SparkSession, folder: str) -> dict[str, Any]:
+    log = spark._jvm.org.apache.spark.sql.delta.DeltaLog
+    snapshot = log.forTable(spark._jsparkSession, folder).unsafeVolatileSnapshot()
+    metadata = json.loads(snapshot.metadata().json())["metaData"]
+    own, version = metadata["configuration"], snapshot.version()
+    is_timed = own.get("delta.enableInCommitTimestamps") == "true"
+    is_tracked = own.get("delta.enableRowTracking") == "true"
+    is_fed = own.get("delta.enableChangeDataFeed") == "true"
+    head = spark.read.format("delta").load(folder)
+    ids = head.select("k", *_ROW_ID).collect() if is_tracked else []
+    domains = json.loads(f"[{_joined(snapshot.domainMetadata())}]")
+    is_clustered = any(one["domainMetadata"]["domain"] == "delta.clustering" for one in domains)
+    detail = DeltaTable.forPath(spark, folder).detail().collect()[0] if is_clustered else None
+    return {
+        "version": version,
+        "protocol": json.loads(snapshot.protocol().json())["protocol"],
+        "metadata": metadata,
+        "domains": domains,
+        "transactions": json.loads(f"[{_joined(snapshot.setTransactions())}]"),
+        "files": snapshot.numOfFiles(),
+        "bytes": snapshot.sizeInBytes(),
+        "checksum_holds": _checksum_holds(spark, snapshot),
+        "times_ms": _times_ms(spark, folder) if is_timed else {},
+        "rows": _rows(head),
+        "rows_before": _rows(_at(spark, folder, version - 1)),
+        "row_ids": sorted(list(row) for row in ids),
+        "changes": _changes(spark, folder, 0) if is_fed else None,
+        "clustering": list(detail["clusteringColumns"]) if detail else [],
+    }
+
+
+def _checksum_holds(spark: SparkSession, snapshot: Any) -> bool | None:
+    """Return whether the log is as its checksum says; None where the version has none."""
+    if not snapshot.checksumOpt().isDefined():
+        return None
+    return bool(snapshot.validateChecksum(spark._jvm.PythonUtils.toScalaMap({})))
+
+
+def _times_ms(spark: SparkSession, folder: str) -> dict[str, int]:
+    found = DeltaTable.forPath(spark, folder).history().select("version", "timestamp").collect()
+    return {str(row["version"]): round(row["timestamp"].timestamp() * 1000) for row in found}
+
+
+def _joined(actions: Any) -> str:
+    """Return the JSON of some actions."""
+    return ",".join(actions.apply(at).json() for at in range(actions.size()))
+
+
+def _rows(frame: DataFrame) -> list[str]:
+    return [repr(row) for row in frame.toArrow().sort_by("k").to_pylist()]
+
+
+def _at(spark: SparkSession, folder: str, version: int) -> DataFrame:
+    return spark.read.format("delta").option("versionAsOf", version).load(folder)
 
 
 def _is_fed(table: DeltaTable) -> bool:

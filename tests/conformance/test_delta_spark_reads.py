@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.delta_spark_program import NO_JAR
+from tests.conformance.delta_spark_program import FACTS, NO_JAR
+from tests.conformance.feature_tables import FEATURE_TABLES
+from tests.conformance.grown_tables import Grown
 from tests.conformance.written_tables import TABLES, Gate, Written, fed
+from tidegate.delta.features import arithmetic
+from tidegate.delta.features.table import FEATURES, Support
 from tidegate.producers.history import history
 from tidegate.runtime.change_rows import read_changes
 from tidegate.runtime.data_files import read_table
@@ -21,18 +25,34 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 BUILT = (*TABLES, fed)
 NAMES = [build.__name__ for build in BUILT]
+FEATURED = [build.__name__ for build in FEATURE_TABLES]
+REFUSING_CHECKPOINTER = {"v2Checkpoint"}
+"""Features under which our checkpointer writes no checksums."""
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
-    gate = Gate(tmp_path_factory.mktemp("tables"))
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Gate:
+    return Gate(tmp_path_factory.mktemp("tables"))
+
+
+@pytest.fixture(scope="module")
+def tables(gate: Gate) -> dict[str, Written]:
     return {build.__name__: build(gate) for build in BUILT}
 
 
 @pytest.fixture(scope="module")
-def foreign(tables: dict[str, Written]) -> dict[str, Any]:
+def featured(gate: Gate) -> dict[str, Grown]:
+    """Return the tables of each feature, with the checkpointer's files in their logs."""
+    grown = {build.__name__: build(gate) for build in FEATURE_TABLES}
+    gate.checkpointer.look()
+    return grown
+
+
+@pytest.fixture(scope="module")
+def foreign(tables: dict[str, Written], featured: dict[str, Grown]) -> dict[str, Any]:
     """Return what delta-spark read, all tables in one session of its own."""
-    folders = {name: str(table.path) for name, table in tables.items()}
+    asked = {name: FACTS + str(table.path) for name, table in featured.items()}
+    folders = {name: str(table.path) for name, table in tables.items()} | asked
     done = subprocess.run(
         [sys.executable, "-m", "tests.conformance.delta_spark_program", *folders.values()],
         cwd=ROOT,
@@ -47,7 +67,7 @@ def foreign(tables: dict[str, Written]) -> dict[str, Any]:
         pytest.skip("delta-spark's jar can't be had: no Maven repository answers")
     assert done.returncode == 0, done.stderr[-4000:]
     read = json.loads(done.stdout)
-    return {name: read[folder] for name, folder in folders.items()}
+    return {name: read[folder.removeprefix(FACTS)] for name, folder in folders.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -93,3 +113,103 @@ def test_only_the_checkpointers_files_tell_of_the_first_versions(
     for name in ("kept_short", "fed"):
         assert foreign[name]["history"][-1][0] > 0
         assert not (tables[name].path / "_delta_log" / f"{0:020d}.json").exists()
+
+
+@pytest.fixture(params=FEATURED)
+def both(
+    request: pytest.FixtureRequest, featured: dict[str, Grown], foreign: dict[str, Any]
+) -> tuple[Grown, dict[str, Any]]:
+    """Return a table of a feature, and what delta-spark says of it."""
+    return featured[request.param], foreign[request.param]
+
+
+Both = tuple[Grown, dict[str, Any]]
+
+
+def test_rows_of_every_feature_are_the_same_now_and_a_version_before(both: Both) -> None:
+    table, told = both
+    assert "refused" not in told
+    head = table.snapshot
+    assert told["version"] == head.version
+    for version, rows in ((head.version, "rows"), (head.version - 1, "rows_before")):
+        ours = read_table(table.store, open_snapshot(table.store, version)).sort_by("k")
+        assert told[rows] == [repr(row) for row in ours.to_pylist()], f"version {version}"
+    assert told["rows"]
+
+
+def test_what_the_log_says_of_every_feature_is_the_same(both: Both) -> None:
+    table, told = both
+    head = table.snapshot
+    assert _comparable(told["metadata"]) == _comparable(head.metadata.to_row()["metaData"])
+    assert _comparable(told["protocol"]) == _comparable(head.protocol.to_row()["protocol"])
+    domains = [one["domainMetadata"] for one in told["domains"]]
+    assert {one["domain"]: one["configuration"] for one in domains} == {
+        name: one.configuration for name, one in head.domains.items()
+    }
+    transactions = [one["txn"] for one in told["transactions"]]
+    assert {one["appId"]: one["version"] for one in transactions} == {
+        name: one.version for name, one in head.app_transactions.items()
+    }
+    assert told["files"] == head.files.num_rows
+    assert told["bytes"] == sum(head.files["size"].to_pylist())
+
+
+def test_checksums_that_we_write_hold_for_delta_spark(both: Both) -> None:
+    table, told = both
+    writes = not table.by_hand and not REFUSING_CHECKPOINTER.intersection(
+        table.snapshot.protocol.reader_features or ()
+    )
+    assert told["checksum_holds"] is (True if writes else None)
+
+
+def test_row_ids_that_the_committer_gave_are_the_same(
+    featured: dict[str, Grown], foreign: dict[str, Any]
+) -> None:
+    for name in ("tracked", "tracked_in_mid_life", "as_iceberg_v3"):
+        ours = [[k, *told] for k, told in sorted(featured[name].row_ids().items())]
+        assert foreign[name]["row_ids"] == ours
+        assert len({row_id for _, row_id, _ in ours}) == len(ours) > 1
+
+
+def test_versions_are_of_the_times_that_stand_in_them(
+    featured: dict[str, Grown], foreign: dict[str, Any]
+) -> None:
+    for name, least in (("timed", 3), ("timed_in_mid_life", 2)):
+        log = sorted((featured[name].path / "_delta_log").glob("[0-9]*[0-9].json"))
+        infos = [json.loads(path.read_text("utf-8").splitlines()[0])["commitInfo"] for path in log]
+        ours = {str(at): one.get("inCommitTimestamp") for at, one in enumerate(infos)}
+        stated = {version: at for version, at in ours.items() if at is not None}
+        assert len(stated) == least
+        assert {version: foreign[name]["times_ms"][version] for version in stated} == stated
+
+
+def test_changes_told_by_files_of_their_own_are_the_same(
+    featured: dict[str, Grown], foreign: dict[str, Any]
+) -> None:
+    ours = read_changes(featured["cdc_recorded"].store, 0).to_pylist()
+    assert foreign["cdc_recorded"]["changes"] == sorted(map(repr, ours))
+    assert [row["_commit_version"] for row in ours].count(2) == 3
+
+
+def test_clustering_columns_are_told_by_the_names_that_they_have_now(
+    foreign: dict[str, Any],
+) -> None:
+    assert foreign["clustered"]["clustering"] == ["t", "k"]
+
+
+def test_every_feature_that_we_write_is_in_some_table(featured: dict[str, Grown]) -> None:
+    protocols = [table.snapshot.protocol for table in featured.values()]
+    listed = {name for one in protocols for name in arithmetic.writer_features(one)}
+    written = {name for name, one in FEATURES.items() if one.writes is not Support.NO}
+    assert written <= listed
+
+
+def _comparable(plain: dict[str, Any]) -> dict[str, Any]:
+    """Return an action with its features in order, its schema as an object, and no null."""
+    found = {key: value for key, value in plain.items() if value is not None}
+    for key in ("readerFeatures", "writerFeatures"):
+        if key in found:
+            found[key] = sorted(found[key])
+    if "schemaString" in found:
+        found["schemaString"] = json.loads(found["schemaString"])
+    return found

@@ -1,0 +1,228 @@
+"""A table of each feature that we write, small, of a few versions; `FEATURE_TABLES` names them."""
+
+import json
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from tests.conformance.grown_tables import (
+    COMMIT_COLUMN,
+    ID_COLUMN,
+    MATERIALIZED,
+    Grown,
+    K,
+    P,
+    S,
+    column,
+    local,
+    row,
+    supported,
+)
+from tests.conformance.schema_tables import (
+    checked,
+    defaulted,
+    evolved,
+    generated,
+    iceberg,
+    mapped_by_id,
+    mapped_by_name,
+    mapped_in_mid_life,
+    numbered,
+    widened,
+    widened_in_preview,
+)
+from tests.conformance.written_tables import Gate
+from tests.v2_checkpoints import Form, put_v2
+from tidegate.delta.actions import DomainMetadata
+from tidegate.delta.checkpoints import hint
+from tidegate.delta.checkpoints.hint import LastCheckpoint
+from tidegate.delta.names import LAST_CHECKPOINT, commit_name, in_log
+from tidegate.delta.schema import alteration
+from tidegate.delta.schema.types import TIMESTAMP_NTZ, parse_schema
+
+
+def row_deletes(gate: Gate) -> Grown:
+    """Rows that several deletes took from the same files, with small vectors and large ones."""
+    table = Grown(gate, gate.folder / "row-deletes")
+    table.begin((K, S, P), {"delta.enableDeletionVectors": "true"}, ("p",))
+    table.append([row(k, p=k % 2) for k in range(6_000)])
+    table.delete_rows([0, 1, 2], [2, 3, 5_999])
+    table.delete_rows(range(10, 6_000, 3), range(10, 6_000, 7))
+    table.append([row(10_000, p=1)])
+    table.delete_rows([10_000])
+    return table
+
+
+def tracked(gate: Gate) -> Grown:
+    """Rows with ids: new ones, ones that an update moved with theirs, and deleted ones."""
+    table = Grown(gate, gate.folder / "tracked")
+    properties = {"delta.enableRowTracking": "true", "delta.enableDeletionVectors": "true"}
+    table.begin((K, S), properties | MATERIALIZED)
+    table.append([row(k) for k in range(5)])
+    table.append([row(k) for k in range(10, 13)])
+    table.delete_rows([1], [11])
+    known = table.row_ids()
+    ids = pa.array([known[k][0] for k in sorted(known)], pa.int64())
+    versions = [None if k == 3 else known[k][1] for k in sorted(known)]
+    rows = [{"k": k, "s": "new" if k == 3 else f"s{k}"} for k in sorted(known)]
+    kept = {ID_COLUMN: ids, COMMIT_COLUMN: pa.array(versions, pa.int64())}
+    table.replace("UPDATE", rows, **kept)
+    table.append([row(20)])
+    return table
+
+
+def tracked_in_mid_life(gate: Gate) -> Grown:
+    table = Grown(gate, gate.folder / "tracked-in-mid-life")
+    table.begin((K, S), {})
+    table.append([row(k) for k in range(4)])
+    seen = table.snapshot.metadata
+    own = {**seen.configuration, **supported("rowTracking")}
+    table.change("SET TBLPROPERTIES", seen.with_(configuration=own))
+    again = [one.with_(data_change=False) for one in table.live()]
+    table.say("ROW TRACKING BACKFILL", *again)
+    seen = table.snapshot.metadata
+    own = {**seen.configuration, "delta.enableRowTracking": "true", **MATERIALIZED}
+    table.change("SET TBLPROPERTIES", seen.with_(configuration=own))
+    table.append([row(9)])
+    return table
+
+
+def timed(gate: Gate) -> Grown:
+    table = Grown(gate, gate.folder / "timed")
+    table.begin((K, S), {"delta.enableInCommitTimestamps": "true"})
+    table.append([row(1)])
+    table.append([row(2)])
+    return table
+
+
+def timed_in_mid_life(gate: Gate) -> Grown:
+    table = Grown(gate, gate.folder / "timed-in-mid-life")
+    table.begin((K, S), {})
+    table.append([row(1)])
+    table.set(enableInCommitTimestamps="true")
+    table.append([row(2)])
+    return table
+
+
+def with_domains(gate: Gate) -> Grown:
+    table = Grown(gate, gate.folder / "with-domains")
+    one = DomainMetadata(domain="app.one", configuration='{"a": 1}')
+    other = DomainMetadata(domain="app.other", configuration="")
+    table.begin((K, S), supported("domainMetadata"), (), (one, other))
+    table.append([row(1)], one.with_(configuration='{"a": "ü"}'))
+    table.append([row(2)], other.with_(removed=True))
+    return table
+
+
+def clustered(gate: Gate) -> Grown:
+    """Clustered by columns that have physical names, and then by another."""
+    table = Grown(gate, gate.folder / "clustered")
+    properties = {"delta.columnMapping.mode": "name", **supported("clustering")}
+    table.begin((K, S, P), properties)
+    table.append([row(1, p=3)], _clustering(table, "s", "k"))
+    metadata = alteration.rename_column(table.snapshot.metadata, ("s",), "t")
+    table.change("RENAME COLUMN", metadata)
+    table.append([{"k": 2, "t": "z", "p": 4}])
+    return table
+
+
+def _clustering(table: Grown, *names: str) -> DomainMetadata:
+    schema = parse_schema(table.snapshot.metadata.schema_string)
+    physical = {one.name: one.metadata["delta.columnMapping.physicalName"] for one in schema}
+    told = {"clusteringColumns": [[physical[name]] for name in names]}
+    return DomainMetadata(domain="delta.clustering", configuration=json.dumps(told))
+
+
+def cdc_recorded(gate: Gate) -> Grown:
+    """Changes told by files of their own, and changes that the data files tell."""
+    table = Grown(gate, gate.folder / "cdc-recorded", by_hand=True)
+    table.begin((K, S), {"delta.enableChangeDataFeed": "true"})
+    table.append([row(1), row(2), row(3)])
+    kinds = ["update_preimage", "update_postimage", "delete"]
+    told = {"k": [1, 1, 2], "s": ["s1", "new", "s2"], "_change_type": kinds}
+    table.replace("MERGE", [{"k": 1, "s": "new"}, row(3)], table.changes(pa.table(told)))
+    table.append([row(4)])
+    return table
+
+
+def append_only(gate: Gate) -> Grown:
+    table = Grown(gate, gate.folder / "append-only")
+    table.begin((K, S), {"delta.appendOnly": "true"})
+    table.append([row(1)])
+    table.append([row(2)])
+    return table
+
+
+def without_zone(gate: Gate) -> Grown:
+    """Times without a zone, as values, bounds and partition values."""
+    table = Grown(gate, gate.folder / "without-zone")
+    table.begin((K, column("at", TIMESTAMP_NTZ), column("p", TIMESTAMP_NTZ)), {}, ("p",))
+    times = [local(1, 1, 1), local(9999, 12, 31, 23, 59, 59, 999_999), None]
+    table.append([{"k": at, "at": one, "p": one} for at, one in enumerate(times)])
+    table.append([{"k": 9, "at": local(1969, 12, 31, 23), "p": local(2024, 1, 1, 1, 2, 3, 4)}])
+    return table
+
+
+def protected(gate: Gate) -> Grown:
+    table = Grown(gate, gate.folder / "protected")
+    table.begin((K, S), supported("checkpointProtection"))
+    table.append([row(1)])
+    table.append([row(2)])
+    return table
+
+
+def vacuum_checked(gate: Gate) -> Grown:
+    table = Grown(gate, gate.folder / "vacuum-checked")
+    table.begin((K, S), supported("vacuumProtocolCheck"))
+    table.append([row(1)])
+    table.append([row(2)])
+    return table
+
+
+def _v2(form: Form) -> Callable[[Gate], Grown]:
+    def build(gate: Gate) -> Grown:
+        """A table of which a V2 checkpoint is all that is left of the first versions."""
+        table = Grown(gate, gate.folder / f"v2-{form.name.lower()}")
+        table.begin((K, S, P), {"delta.checkpointPolicy": "v2"}, ("p",))
+        table.append([row(k, p=k % 3) for k in range(6)])
+        table.append([row(k, p=k % 3) for k in range(6, 12)])
+        snapshot, store = table.snapshot, table.store
+        name = put_v2(store, snapshot, form, 0, files_a_sidecar=2)
+        version = int(snapshot.version)
+        store.put(in_log(LAST_CHECKPOINT), hint.encode(LastCheckpoint(version, 10)))
+        assert name.startswith(f"{version:020d}")
+        for old in range(version):
+            store.delete(in_log(commit_name(old)))
+        table.append([row(20, p=1)])
+        return table
+
+    build.__name__ = f"v2_{form.name.lower()}"
+    return build
+
+
+FEATURE_TABLES: tuple[Callable[[Gate], Grown], ...] = (
+    mapped_by_name,
+    mapped_by_id,
+    mapped_in_mid_life,
+    widened,
+    widened_in_preview,
+    evolved,
+    row_deletes,
+    tracked,
+    tracked_in_mid_life,
+    timed,
+    timed_in_mid_life,
+    with_domains,
+    clustered,
+    numbered,
+    generated,
+    defaulted,
+    checked,
+    cdc_recorded,
+    append_only,
+    without_zone,
+    protected,
+    vacuum_checked,
+    *(iceberg(version) for version in ("V1", "V2", "V3")),
+    *(_v2(form) for form in Form),
+)

@@ -1,0 +1,299 @@
+"""A table that grows by the functions of the protocol: the means of `feature_tables`.
+
+Its entries pass the real committer. What that does not write yet, such as an active CHECK
+constraint, the protocol's functions say all the same: the entries of such a table go `by_hand`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests import builders
+from tests.conformance.written_tables import CLOCK, Written
+from tidegate.delta.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
+from tidegate.delta.commit import Commit
+from tidegate.delta.features import row_tracking
+from tidegate.delta.features.definition import Definition
+from tidegate.delta.features.settling import define_new, settle
+from tidegate.delta.files.columns import rows_to_adds
+from tidegate.delta.files.grammar import Predicate
+from tidegate.delta.files.statistics import compute
+from tidegate.delta.names import Version, commit_name, in_log
+from tidegate.delta.schema.arrow import arrow_type
+from tidegate.delta.schema.assignment import map_columns, physical_names
+from tidegate.delta.schema.mapping import Mode, field_id, mode_of, physical_name, to_physical
+from tidegate.delta.schema.partitions import serialize
+from tidegate.delta.schema.types import (
+    INTEGER,
+    LONG,
+    STRING,
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    format_schema,
+    parse_schema,
+)
+from tidegate.delta.snapshot import Snapshot
+from tidegate.pipeline.codec import encode, headers
+from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate.pipeline.read_set import ReadSet
+from tidegate.producers import draft
+from tidegate.producers.files.rewriting import Rewriter
+from tidegate.producers.writing import Saying, stamp_for
+from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.clock import new_id
+from tidegate.runtime.data_files import read_table, rows_of
+from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.row_ids import ROW_COMMIT_VERSION, ROW_ID
+
+Rows = Sequence[Mapping[str, Any]]
+NO_READS = ReadSet()
+ID_COLUMN, COMMIT_COLUMN = "_row-id-col-x", "_row-commit-version-col-x"
+MATERIALIZED = {
+    row_tracking.ROW_ID_COLUMN: ID_COLUMN,
+    row_tracking.ROW_COMMIT_VERSION_COLUMN: COMMIT_COLUMN,
+}
+"""The properties of a table that tracks rows, whose files may tell of rows that moved."""
+
+
+def column(name: str, kind: DataType, *, nullable: bool = True, **metadata: Any) -> StructField:
+    """Return a column; a dot in the keys of its metadata is spelt `__`."""
+    return StructField(
+        name, kind, nullable, {key.replace("__", "."): text for key, text in metadata.items()}
+    )
+
+
+def row(k: int, **more: Any) -> dict[str, Any]:
+    """Return a row of a key, a text and what else is said."""
+    return {"k": k, "s": f"s{k}", **more}
+
+
+def local(*parts: int) -> datetime:
+    """Return a time without a zone."""
+    year, month, day, *rest = parts
+    return datetime(year, month, day, *rest, tzinfo=UTC).replace(tzinfo=None)
+
+
+def supported(*names: str) -> dict[str, str]:
+    """Return the instructions to support some features."""
+    return {f"delta.feature.{name}": "supported" for name in names}
+
+
+K = column("k", LONG)
+S = column("s", STRING)
+P = column("p", INTEGER)
+
+
+@dataclass
+class Grown(Written):
+    """One table, and each thing that makes a version of it."""
+
+    by_hand: bool = False
+
+    def __post_init__(self) -> None:
+        self.id = new_id(CLOCK)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return open_snapshot(self.store)
+
+    def begin(
+        self,
+        columns: Iterable[StructField],
+        properties: Mapping[str, str],
+        partition_columns: Sequence[str] = (),
+        also: Sequence[Action] = (),
+    ) -> None:
+        """Create the table, without rows."""
+        metadata = Metadata(
+            id=str(uuid4()),
+            schema_string=format_schema(StructType(tuple(columns))),
+            partition_columns=tuple(partition_columns),
+            configuration=dict(properties),
+            created_time=CLOCK.now_ms(),
+        )
+        mapped = map_columns(None, metadata, _new_names())
+        made = settle(None, mapped).definition if self.by_hand else define_new(mapped)
+        self.say("CREATE TABLE", made.protocol, made.metadata, *also)
+
+    def change(self, operation: str, metadata: Metadata, *also: Action) -> None:
+        """Make the table's metadata what an alteration returned, with what that asks for."""
+        before = self.snapshot
+        settled = settle(Definition(before.metadata, before.protocol), metadata)
+        assert not settled.flaws, settled.flaws
+        after, protocol = settled.definition
+        mapped = map_columns(before.metadata, after, _new_names())
+        told = () if protocol == before.protocol else (protocol,)
+        self.say(operation, *told, mapped, *also)
+
+    def set(self, **properties: str) -> None:
+        """Set properties, which are named without `delta.` and with `__` for dots."""
+        metadata = self.snapshot.metadata
+        own = {f"delta.{key.replace('__', '.')}": text for key, text in properties.items()}
+        wanted = metadata.with_(configuration={**metadata.configuration, **own})
+        self.change("SET TBLPROPERTIES", wanted)
+
+    def append(self, rows: Rows, *also: Action) -> None:
+        """Append rows, a file for each set of partition values."""
+        self.say("WRITE", *also, *self.adds(rows))
+
+    def adds(self, rows: Rows, **more: pa.Array) -> list[Add]:
+        """Return the new files of some rows; `more` are columns beyond the schema's."""
+        metadata = self.snapshot.metadata
+        groups: dict[str, list[Mapping[str, Any]]] = {}
+        for row in rows:
+            key = repr([row.get(name) for name in metadata.partition_columns])
+            groups.setdefault(key, []).append(row)
+        return [self._file(metadata, own, more) for own in groups.values()]
+
+    def _file(self, metadata: Metadata, rows: Rows, more: Mapping[str, pa.Array]) -> Add:
+        schema, mode = parse_schema(metadata.schema_string), mode_of(metadata)
+        fields = [one for one in schema if one.name not in metadata.partition_columns]
+        values = {
+            physical_name(one, mode): serialize(rows[0].get(one.name), one.kind)
+            for one in schema
+            if one.name in metadata.partition_columns
+        }
+        shape = pa.schema([_stored(one, mode) for one in fields])
+        whole = StructType(tuple(fields))
+        plain = [_physical(row, whole, mode) for row in rows]
+        table = pa.Table.from_pylist(plain, schema=shape)
+        stats = compute(table, to_physical(whole, mode))
+        for name, values_of in more.items():
+            table = table.append_column(name, values_of)
+        path = f"part-{uuid4()}.parquet"
+        pq.write_table(table, self.path / path, store_schema=False)
+        return Add(
+            path=path,
+            partition_values=values,
+            size=(self.path / path).stat().st_size,
+            modification_time=CLOCK.now_ms(),
+            data_change=True,
+            stats=stats,
+        )
+
+    def live(self) -> list[Add]:
+        return rows_to_adds(self.snapshot.files)
+
+    def replace(self, operation: str, rows: Rows, *also: Action, **more: pa.Array) -> None:
+        """Put other rows in the place of all that are there."""
+        live = self.live()
+        removes = [draft.removal(one, CLOCK.now_ms()) for one in live]
+        reads = ReadSet(files=tuple(one.path for one in live), whole_table=True)
+        self.say(operation, *also, *removes, *self.adds(rows, **more), reads=reads)
+
+    def delete_rows(self, *each: Sequence[int]) -> None:
+        """Delete rows by their keys: several deletes lie on the topic together, as one entry."""
+        snapshot, sent = self.snapshot, []
+        record = self.gate.client.require(self.store.root)
+        for keys in each:
+            proposal = self._deletion(snapshot, keys)
+            at = TopicPartition(record.proposals_topic, record.topic_partition)
+            key = str(proposal.table).encode()
+            self.gate.bus.append(at, key, encode(proposal), headers(proposal))
+            sent.append(proposal)
+        for proposal in sent:
+            outcome = self.gate.client.propose(proposal)
+            assert outcome.status == "committed", outcome.rejection
+
+    def _deletion(self, snapshot: Snapshot, keys: Sequence[int]) -> Proposal:
+        predicate: Predicate = {"op": "in", "column": ["k"], "values": list(keys), "type": "long"}
+        rewriter = Rewriter(self.store, snapshot.metadata, predicate, CLOCK, 0)
+        adds = {one.path: one for one in rows_to_adds(snapshot.files)}
+        found = [rewriter.mark(file) for file in rows_of(snapshot.files)]
+        marked = [(adds[one.path], one.marked) for one in found if one.marked and one.deleted_rows]
+        deletion = draft.Deletion("k IN (...)", predicate, list(adds), (), (), {}, marked)
+        vectors, content = draft.vectors_of(deletion, new_id(CLOCK))
+        if content is not None:
+            self.store.put(*content)
+        version, table_id = int(snapshot.version), snapshot.metadata.id
+        target = draft.Target(self.id, self.store.root, version, table_id)
+        return draft.delete(target, stamp_for(self.gate.client, Saying(30)), deletion, vectors)
+
+    def changes(self, rows: pa.Table) -> Cdc:
+        """Return a new file of change data, as a version brings it."""
+        path = f"_change_data/cdc-{uuid4()}.parquet"
+        (self.path / "_change_data").mkdir(exist_ok=True)
+        pq.write_table(rows, self.path / path, store_schema=False)
+        return Cdc(path=path, partition_values={}, size=(self.path / path).stat().st_size)
+
+    def say(self, operation: str, *actions: Action, reads: ReadSet = NO_READS) -> None:
+        """Make a version of some actions."""
+        self.path.mkdir(exist_ok=True)
+        head = -1 if operation == "CREATE TABLE" else int(self.snapshot.version)
+        if self.by_hand:
+            self._put(head + 1, operation, actions)
+            return
+        proposal = builders.proposal(
+            *(one.to_row() for one in actions),
+            proposal_id=new_id(CLOCK),
+            table=self.id,
+            table_root=self.store.root,
+            table_id=None if head < 0 else self.snapshot.metadata.id,
+            read_version=head,
+            operation=Operation(name=operation),
+            reads=reads,
+            created_ms=CLOCK.now_ms(),
+        )
+        outcome = self.gate.client.propose(proposal)
+        assert outcome.status == "committed", outcome.rejection
+
+    def _put(self, version: int, operation: str, actions: Sequence[Action]) -> None:
+        info = CommitInfo(timestamp=CLOCK.now_ms(), operation=operation, operation_parameters={})
+        order: tuple[type[Action], ...] = (Protocol, Metadata, Remove, Add)
+        ranked = sorted(actions, key=lambda one: [*order, type(one)].index(type(one)))
+        commit = Commit(Version(version), (info, *ranked))
+        self.store.put_if_absent(in_log(commit_name(version)), commit.encode(), 10.0)
+
+    def row_ids(self) -> Mapping[int, tuple[int, int]]:
+        """Return, by key, the id of each row and the version that last changed it."""
+        found = self.rows_of_head(["k", ROW_ID, ROW_COMMIT_VERSION])
+        return {row["k"]: (row[ROW_ID], row[ROW_COMMIT_VERSION]) for row in found.to_pylist()}
+
+    def rows_of_head(self, columns: Sequence[str] | None = None) -> pa.Table:
+        return read_table(self.store, self.snapshot, columns)
+
+
+def _new_names() -> Iterator[str]:
+    return physical_names(iter(uuid4, None))
+
+
+def _stored(one: StructField, mode: Mode) -> pa.Field:
+    """Return a column as it lies in a file, with the ids of the table's mapping."""
+    known = field_id(one) if mode is not Mode.NONE else None
+    about = None if known is None else {"PARQUET:field_id": str(known)}
+    return pa.field(physical_name(one, mode), _stored_type(one.kind, mode), one.nullable, about)
+
+
+def _stored_type(kind: DataType, mode: Mode) -> pa.DataType:
+    match kind:
+        case StructType():
+            return pa.struct([_stored(one, mode) for one in kind.fields])
+        case ArrayType():
+            return pa.list_(pa.field("element", _stored_type(kind.element, mode)))
+        case MapType():
+            return pa.map_(_stored_type(kind.key, mode), _stored_type(kind.value, mode))
+        case _:
+            return arrow_type(kind)
+
+
+def _physical(value: Any, kind: DataType, mode: Mode) -> Any:
+    match value, kind:
+        case None, _:
+            return None
+        case _, StructType():
+            return {
+                physical_name(one, mode): _physical(value.get(one.name), one.kind, mode)
+                for one in kind.fields
+            }
+        case _, ArrayType():
+            return [_physical(one, kind.element, mode) for one in value]
+        case _:
+            return value

@@ -1,0 +1,64 @@
+"""A table of each feature that we write, as delta-rs reads it, or refuses to by name."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError
+
+from tests.conformance.feature_tables import FEATURE_TABLES
+from tests.conformance.grown_tables import Grown
+from tests.conformance.written_tables import Gate
+from tidegate.runtime.data_files import read_table
+from tidegate.runtime.open_table import open_snapshot
+
+REFUSED: Final[Mapping[str, str]] = {
+    "widened": r"Unsupported table features required: \[TypeWidening\]",
+    "widened_in_preview": r"Unsupported table features required: \[TypeWideningPreview\]",
+    "vacuum_checked": r"Unsupported table features required: \[VacuumProtocolCheck\]",
+}
+"""Table -> the words by which delta-rs 1.6.6 refuses it."""
+
+
+@pytest.fixture(scope="module", params=FEATURE_TABLES, ids=lambda build: build.__name__)
+def built(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Grown]:
+    build: Callable[[Gate], Grown] = request.param
+    return build.__name__, build(Gate(tmp_path_factory.mktemp("tables")))
+
+
+def rows_of(table: DeltaTable) -> pa.Table:
+    found = QueryBuilder().register("t", table).execute("SELECT * FROM t ORDER BY k")
+    return pa.table(found.read_all() if hasattr(found, "read_all") else found)
+
+
+def test_the_rows_are_the_same_or_the_table_is_refused_by_name(built: tuple[str, Grown]) -> None:
+    name, table = built
+    if name in REFUSED:
+        with pytest.raises(DeltaError, match=REFUSED[name]):
+            rows_of(DeltaTable(table.path))
+        return
+    head = int(table.snapshot.version)
+    for version in (head, head - 1):
+        ours = read_table(table.store, open_snapshot(table.store, version)).sort_by("k")
+        theirs = rows_of(DeltaTable(table.path, version=version))
+        assert theirs.column_names == ours.column_names
+        assert theirs.cast(ours.schema).to_pylist() == ours.to_pylist(), f"version {version}"
+        assert ours.num_rows > 0
+
+
+def test_what_the_log_says_is_the_same(built: tuple[str, Grown]) -> None:
+    _, table = built
+    foreign, head = DeltaTable(table.path), table.snapshot
+    told = foreign.protocol()
+    assert told.min_reader_version == head.protocol.min_reader_version
+    assert told.min_writer_version == head.protocol.min_writer_version
+    assert set(told.reader_features or ()) == set(head.protocol.reader_features or ())
+    assert set(told.writer_features or ()) == set(head.protocol.writer_features or ())
+    metadata = foreign.metadata()
+    assert metadata.configuration == head.metadata.configuration
+    assert tuple(metadata.partition_columns) == tuple(head.metadata.partition_columns)
+    assert len(foreign.file_uris()) == head.files.num_rows
