@@ -248,10 +248,59 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "the root is not spelt as the registry spells it, or its store cannot be opened",
         "give a canonical URI: `file:///…`, `s3://…`, `gs://…`, `abfss://…`",
     ),
-    "bad_name": Refusal("the name is empty or too long", "choose another"),
+    "bad_name": Refusal(
+        "the name is empty, too long, or neither one word nor `catalog.schema.table`",
+        "choose another",
+    ),
     "name_taken": Refusal("another table has the name", "choose another"),
     "NotADeltaTable": Refusal(
         "there is no Delta table at that root", "create it first, or correct the root"
+    ),
+    "being_created": Refusal(
+        "a table is just being created at that root by another proposal",
+        "ask again when that is settled",
+    ),
+    "root_given_out": Refusal(
+        "the root is given out to another table that is not there yet",
+        "choose another root, or propose under the id that it was given to",
+    ),
+    "table_dropped": Refusal(
+        "the table was dropped, and its root is not given out again", "take another root"
+    ),
+    "verbatim_not_allowed": Refusal(
+        "the operator takes no ready bytes: `committer.verbatim` is off",
+        "propose actions, or have it switched on",
+    ),
+    "version_taken": Refusal(
+        "ready bytes for a version that holds other bytes",
+        "read the table, and make them anew for the version after `head_version`",
+    ),
+    "version_ahead": Refusal(
+        "ready bytes for a version that is not the next one",
+        "make them for the version after the head",
+    ),
+    "staged_file": Refusal(
+        "the staged file is missing, or holds other bytes than the proposal says",
+        "write it first, whole; then propose again",
+    ),
+    "already_committed": Refusal(
+        "the same work, by its `txnId`, is in the table under other bytes",
+        "take the version that the answer names for yours",
+    ),
+    "reserved_provenance": Refusal(
+        "ready bytes speak of themselves as the gate's own", "leave `tidegate` out of commitInfo"
+    ),
+    "no_timestamp": Refusal(
+        "ready bytes lack the in-commit timestamp that the table asks for",
+        "put `inCommitTimestamp` into commitInfo",
+    ),
+    "timestamp_not_later": Refusal(
+        "the in-commit timestamp of ready bytes is not later than the version before",
+        "make them anew with a later one",
+    ),
+    "no_row_ids": Refusal(
+        "ready bytes add a file without the row ids that the table asks for",
+        "assign `baseRowId` and `defaultRowCommitVersion`",
     ),
     "too_many_refusals": Refusal(
         "so many proposals for the table were refused just now that this one was not written down",
