@@ -16,16 +16,16 @@ STATED = "rows_with_variant_as_json"
 
 
 @pytest.fixture(scope="module")
-def stated(corpus: Path) -> list[Case]:
-    found = [case for case in table_cases(corpus) if STATED in case.get("extra", {})]
+def stated(own_corpus: Path) -> list[Case]:
+    found = [case for case in table_cases(own_corpus) if STATED in case.get("extra", {})]
     assert found
     return found
 
 
-def test_every_variant_says_what_delta_spark_says(corpus: Path, stated: list[Case]) -> None:
+def test_every_variant_says_what_delta_spark_says(own_corpus: Path, stated: list[Case]) -> None:
     for case in stated:
-        expected = pq.read_table(corpus / case["extra"][STATED])
-        found = faces.read_table(str(corpus / case["table"]), version=case.get("version"))
+        expected = pq.read_table(own_corpus / case["extra"][STATED])
+        found = faces.read_table(str(own_corpus / case["table"]), version=case.get("version"))
         variants = [name for name in expected.column_names if is_variant(found.schema.field(name))]
         assert variants
         assert meant(found, variants) == meant(expected, variants)

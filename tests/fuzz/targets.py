@@ -26,9 +26,18 @@ from tidegate.delta import paths
 from tidegate.delta.actions import DeletionVector, Metadata
 from tidegate.delta.changes.plan import plan
 from tidegate.delta.checkpoints import checksum, hint
+from tidegate.delta.checkpoints.parsed import parsed_of
 from tidegate.delta.commit import Commit
-from tidegate.delta.errors import TidegateError
+from tidegate.delta.features import properties
+from tidegate.delta.features.changes import check_change
+from tidegate.delta.features.constraints import requirements
+from tidegate.delta.features.defaults import column_defaults
+from tidegate.delta.features.definition import Definition
+from tidegate.delta.features.generated import generated_columns
+from tidegate.delta.features.identity import identity_columns
 from tidegate.delta.features.table import check_readable, check_writable
+from tidegate.delta.features.upgrades import minimum_protocol
+from tidegate.delta.features.validity import check_definition
 from tidegate.delta.files import bitmap, deletion_vectors, z85
 from tidegate.delta.files.predicate import evaluate, may_match_partition, prune
 from tidegate.delta.names import commit_name, compacted_name, in_log, parse
@@ -122,6 +131,29 @@ def schemas(data: bytes) -> None:
     row = metadata()
     row["metaData"]["schemaString"] = text
     use(holding(tables.template(), in_log(commit_name(2)), to_bytes([row])))
+
+
+def definitions(data: bytes) -> None:
+    """A table's metaData and protocol, a row each, before all who judge them."""
+    found = allowed(read_part, commit_name(0), data)
+    if found is None or found.metadata is None or found.protocol is None:
+        return
+    one = Definition(found.metadata, found.protocol)
+    known = allowed(parse_schema, one.metadata.schema_string)
+    if known is None:
+        return
+    for check in (check_readable, check_writable):
+        allowed(check, one.protocol, one.metadata, "here")
+    allowed(check_definition, one)
+    allowed(check_change, one, one)
+    allowed(properties.validate, one.metadata.configuration)
+    allowed(minimum_protocol, one.metadata)
+    allowed(requirements, one.metadata, one.protocol)
+    for read in (generated_columns, identity_columns, column_defaults):
+        allowed(read, one.metadata, one.protocol)
+    for every in properties.ALL:
+        allowed(every, one.metadata)
+    allowed(parsed_of, one.metadata)
 
 
 def values(data: bytes) -> None:
@@ -341,6 +373,42 @@ def _commits() -> tuple[bytes, ...]:
     return tuple(tables.template()[in_log(commit_name(version))] for version in range(HEAD + 1))
 
 
+_OF_WRITERS: Final = ("rowTracking", "identityColumns", "allowColumnDefaults", "generatedColumns")
+
+
+def _definitions() -> tuple[bytes, ...]:
+    about = metadata(
+        ["p"],
+        **{
+            "columnMapping.mode": "name",
+            "columnMapping.maxColumnId": "2",
+            "logRetentionDuration": "interval 30 days",
+            "checkpointInterval": "10",
+            "constraints.positive": "x > 0",
+            "enableRowTracking": "true",
+            "dataSkippingStatsColumns": "x,`m`",
+            "checkpoint.writeStatsAsStruct": "true",
+            "inCommitTimestampEnablementVersion": "1",
+        },
+    )
+    column = {
+        "delta.identity.start": 1,
+        "delta.identity.step": 2,
+        "delta.identity.allowExplicitInsert": True,
+        "delta.generationExpression": "x + 1",
+        "CURRENT_DEFAULT": "1",
+        "delta.invariants": json.dumps({"expression": {"expression": "x > 1"}}),
+        "__CHAR_VARCHAR_TYPE_STRING": "varchar(3)",
+    }
+    fields = [{"name": name, "type": "long", "nullable": True, "metadata": column} for name in "xp"]
+    about["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+    both = [*tables.FEATURES, "columnMapping"]
+    under = protocol(3, 7, readerFeatures=both, writerFeatures=[*both, *_OF_WRITERS])
+    nested = metadata()
+    nested["metaData"]["schemaString"] = json.dumps(_NESTED)
+    return (to_bytes([under, about]), to_bytes([protocol(1, 4), nested]))
+
+
 def _records() -> tuple[bytes, ...]:
     known = builders.proposal(add("a"), reads={"predicates": [_PREDICATE], "files": ["a"]})
     return (codec.encode(known), codec.encode(builders.create()))
@@ -364,6 +432,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "vector": Target(vectors, _file(tables.template, VECTOR)),
     "vector in the log": Target(inline_vectors, _json(_INLINE)),
     "schema": Target(schemas, _json(_NESTED)),
+    "definition": Target(definitions, _definitions),
     "partition value": Target(values, _texts("1", "-1.5", "2024-02-29 12:00:00.5", "a/b", "NaN")),
     "statistics": Target(statistics, _json(_STATISTICS)),
     "predicate": Target(predicates, _json(_PREDICATE)),
@@ -371,5 +440,3 @@ TARGETS: Final[Mapping[str, Target]] = {
     "record": Target(records, _records),
 }
 """Every target, by what is fed to it."""
-
-__all__ = ["TARGETS", "Target", "TidegateError"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.fuzz.mutations import ODD, mutate
 from tests.fuzz.targets import TARGETS
 
-CHEAP = {"commit", "hint", "checksum", "vector", "predicate", "record"}
+CHEAP = {"commit", "hint", "checksum", "vector", "predicate", "record", "definition"}
 """Targets that open no table."""
 
 MANY, FEW = settings(max_examples=150), settings(max_examples=20)

@@ -167,7 +167,7 @@ def wrong_drop(candidate: Candidate, read: Basis, after: Basis) -> Rejection | N
             f"drops the feature {min(dropped)!r}",
             "keep every feature that the table has, or drop one by DROP FEATURE",
         )
-    why = in_use(dropped, after.metadata)
+    why = in_use(dropped, after)
     if why is None:
         return None
     return flaw(

@@ -7,6 +7,7 @@ from tidegate.committer import feature_admission
 from tidegate.committer.admission import unlike_partitioning
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content
+from tidegate.committer.feature_drops import in_use, left_in
 from tidegate.committer.flaws import FEATURE_IN_USE, flaw
 from tidegate.committer.persistent import PersistentMap
 from tidegate.committer.policy import Policy
@@ -59,20 +60,13 @@ def _wrong_since(candidate: Candidate, state: TableState, policy: Policy) -> Rej
 def _traces(state: TableState, after: Basis) -> Rejection | None:
     """Return why a feature can't be dropped: some file or domain of the table still uses it."""
     dropped = state.basis.features - after.features
-    trace = None
-    if "deletionVectors" in dropped:
-        path = next((path for path, vector in state.files.items() if vector is not None), None)
-        trace = f"{path[:128]!r} has a deletion vector" if path else None
-    if "domainMetadata" in dropped:
-        names = (name for name, domain in state.domains.items() if not domain.removed)
-        name = next(names, None)
-        trace = f"the metadata domain {name[:128]!r} lives" if name else None
+    trace = in_use(dropped, after, left_in(state)) if dropped else None
     if trace is None:
         return None
     return flaw(
         FEATURE_IN_USE,
         "actions.protocol",
-        f"drops {', '.join(sorted(dropped))}, and {trace}",
+        f"drops {', '.join(sorted(dropped))}: {trace}",
         "take every trace of the feature out of the table first",
     )
 

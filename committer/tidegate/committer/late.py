@@ -70,7 +70,7 @@ def history_is_protected(draft: Draft, metadata: Metadata, read_version: int) ->
     if draft.before is None or "checkpointProtection" not in draft.after.features:
         return metadata
     dropped = draft.before.features - draft.after.features
-    if not needs_history(dropped, draft.before.protocol):
+    if not needs_history(dropped):
         return metadata
     bound = {BOUND: str(draft.version)}
     return metadata.with_(configuration={**metadata.configuration, **bound})

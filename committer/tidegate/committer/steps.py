@@ -13,6 +13,7 @@ from tidegate.committer.asking import burden, vectors_for
 from tidegate.committer.conflicts import RULES_VERSION, Conflict, follow
 from tidegate.committer.grouping import fits
 from tidegate.committer.row_conflicts import concerned
+from tidegate.committer.settled_table import settled
 from tidegate.committer.standing import begin
 from tidegate.committer.state import Settled
 from tidegate.committer.verdicts import Consider, Verdict, View, denied, target_of
@@ -110,6 +111,17 @@ def app_txn_seen(view: View, command: Consider) -> Verdict | None:
     # A table that forgets its applications can't be asked again: there the log must remember.
     keeps = txn_retention_ms(view.state.basis.metadata) is None
     return _negative(view, command, rejection, is_log_fact=keeps)
+
+
+def asks_for_a_table(view: View, command: Consider) -> Verdict | Consider | None:
+    """What it writes of the table is put as the protocol wants it, or can't be asked for."""
+    candidate, state = command.candidate, view.state
+    if candidate.content.metadata is None or candidate.flaw is not None or state.version < 0:
+        return None
+    found = settled(candidate, state.basis_at(candidate.read_version))
+    if isinstance(found, Rejection):
+        return _negative(view, command, found, is_log_fact=False)
+    return None if found is candidate else command._replace(candidate=found)
 
 
 def inadmissible(view: View, command: Consider) -> Verdict | None:
@@ -220,6 +232,7 @@ STEPS: Final[tuple[Step, ...]] = (
     behind_a_table_change,
     created_before,
     app_txn_seen,
+    asks_for_a_table,
     inadmissible,
     unreadable_rows,
     behind_a_new_vector,

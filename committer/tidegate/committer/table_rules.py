@@ -6,7 +6,7 @@ Each compares one winner with the proposal as far as it has come; `conflicts.RUL
 from typing import Final
 
 from tidegate.committer.entries import Entry
-from tidegate.committer.feature_drops import in_use
+from tidegate.committer.feature_drops import in_use, left_by
 from tidegate.committer.metadata_changes import conflict_free
 from tidegate.committer.standing import Found, Standing
 from tidegate.delta.errors import UnsupportedFeature
@@ -78,8 +78,8 @@ def dropped_feature_in_use(standing: Standing, winner: Entry) -> Found | None:
     if not dropped or dropped == {row_tracking.FEATURE}:
         return None
     own = standing.candidate.content.metadata
-    metadata = winner.metadata or (standing.now if own is None else standing.read).metadata
-    why = in_use(dropped, metadata, winner)
+    snapshot = (standing.now if own is None else standing.read).after(winner.metadata, None)
+    why = in_use(dropped, snapshot, left_by(winner))
     return Found(f"leaves a table in which {why}") if why else None
 
 

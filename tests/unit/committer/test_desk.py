@@ -5,9 +5,28 @@ from uuid import UUID
 
 import pytest
 
-from tests.builders import ROOT, Gate, add, create, info, proposal, to_bytes
+from tests.builders import (
+    ROOT,
+    Gate,
+    add,
+    create,
+    digest_of,
+    info,
+    metadata,
+    proposal,
+    protocol,
+    remove,
+    row_delete,
+    rows_of,
+    to_bytes,
+)
 from tidegate.committer.puts import Landing, Work
+from tidegate.committer.settings import CommitterSection
+from tidegate.delta.actions import DeletionVector
+from tidegate.delta.files.bitmap import of_rows
+from tidegate.delta.files.deletion_vectors import inline, inline_rows
 from tidegate.delta.names import commit_name, in_log
+from tidegate.pipeline.proposal import Operation
 from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.trace import TRACEPARENT, compose
 
@@ -154,3 +173,70 @@ def test_versions_of_several_proposals_carry_no_ones_trace(gate: Gate, puts: Hel
     gate.settle()
     names = [name for name, _ in gate.records(gate.topics.commits)[-1].headers]
     assert TRACEPARENT not in names
+
+
+def test_whoever_a_flood_lets_in_first_has_had_the_claim_check_read() -> None:
+    gate = Gate(CommitterSection(roots=("memory://tables",), group_members_max=2))
+    gate.ask(create())
+    one = proposal()
+    content = to_bytes([add("claimed")])
+    path = f"_tidegate/proposals/{one.proposal_id}.ndjson"
+    gate.stores[ROOT].put(path, content)
+    claim = {"path": path, "size": len(content), "sha256": digest_of(content)}
+    claimed = proposal(proposal_id=one.proposal_id, claim_check=claim)
+    flood = [proposal(add(f"f{number}")) for number in range(4)]
+    gate.send(*flood, headers=(("producer", b"flood"),))
+    gate.send(claimed, headers=(("producer", b"other"),))
+    gate.settle()
+    paths = [[row["add"]["path"] for row in rows if "add" in row] for rows in gate.entries()[1:]]
+    assert paths[0] == ["f0", "claimed"]
+    assert sorted(path for some in paths for path in some) == ["claimed", "f0", "f1", "f2", "f3"]
+
+
+def test_row_deletes_are_decided_ahead_on_the_vector_that_flies(puts: HeldPuts) -> None:
+    names = ["deletionVectors"]
+    feature = protocol(3, 7, readerFeatures=names, writerFeatures=names)
+    gate = Gate(puts=puts)
+    table = (feature, metadata(enableDeletionVectors="true"), add("a"))
+    gate.ask(proposal(*table, read_version=-1, operation=Operation(name="CREATE TABLE")))
+    gate.ask(row_delete(rows_of("a", [0])))
+    puts.is_holding = True
+    base = inline(of_rows([0])).unique_id
+    deletes = [row_delete(rows_of("a", [row], base=base), read_version=1) for row in (1, 2, 3)]
+    gate.send(deletes[0])
+    gate.settle()
+    gate.send(*deletes[1:])
+    gate.settle()
+    flying = gate.desk().flying
+    assert flying is not None
+    assert flying.ahead is not None
+    assert flying.ahead.planning.taken == 2
+    for _ in range(2):
+        puts.land()
+        gate.settle()
+    [vector] = [row["add"]["deletionVector"] for row in gate.entries()[3] if "add" in row]
+    assert list(inline_rows(DeletionVector.model_validate(vector))) == [0, 1, 2, 3]
+    assert [one.version for one in gate.outcomes()[2:]] == [2, 3, 3]
+
+
+def test_row_deletes_decided_ahead_are_decided_anew_after_a_lost_race(puts: HeldPuts) -> None:
+    names = ["deletionVectors"]
+    feature = protocol(3, 7, readerFeatures=names, writerFeatures=names)
+    gate = Gate(puts=puts)
+    table = (feature, metadata(enableDeletionVectors="true"), add("a"))
+    gate.ask(proposal(*table, read_version=-1, operation=Operation(name="CREATE TABLE")))
+    puts.is_holding = True
+    gate.send(row_delete(rows_of("a", [1])))
+    gate.settle()
+    gate.send(row_delete(rows_of("a", [2])), row_delete(rows_of("a", [7], op="update")))
+    gate.settle()
+    vector = inline(of_rows([7])).model_dump(by_alias=True, exclude_none=True)
+    theirs = [info("DELETE"), remove("a"), add("a", deletionVector=vector)]
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes(theirs))
+    for _ in range(4):
+        puts.land()
+        gate.settle()
+    told = [(one.status, one.version) for one in gate.outcomes()[1:]]
+    assert told == [("committed", 2), ("committed", 2), ("rejected", None)]
+    [vector] = [row["add"]["deletionVector"] for row in gate.entries()[2] if "add" in row]
+    assert list(inline_rows(DeletionVector.model_validate(vector))) == [1, 2, 7]

@@ -179,7 +179,7 @@ MALFORMED_ACTIONS: tuple[tuple[str, Row], ...] = (
     ("bad_metadata", with_metadata(format={"provider": "orc", "options": {}})),
     ("bad_metadata", metadata(appendOnly="perhaps")),
     ("bad_metadata", metadata(checkpointInterval="0")),
-    ("feature_not_listed", metadata(enableDeletionVectors="true")),
+    ("feature_by_hand", with_metadata(schemaString=builders.schema(x="timestamp_ntz"))),
     ("malformed", with_metadata(partitionColumns="x")),
     ("malformed", with_metadata(configuration={"a": 1})),
     ("bad_protocol", protocol(1, 1)),
