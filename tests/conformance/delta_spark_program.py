@@ -10,12 +10,14 @@ import sys
 from typing import Any
 
 from delta import DeltaTable, configure_spark_with_delta_pip
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 
 NO_JAR = 75
 FACTS = "facts:"
 _ROW_ID = ("_metadata.row_id", "_metadata.row_commit_version")
+# Tables are tiny: to compile a plan takes longer than to run it interpreted.
 _CONFIG = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
@@ -75,13 +77,13 @@ def _told(spark: SparkSession, folder: str) -> dict[str, Any]:
     """Return rows at the head and at the version before, and all that the log says; or why not."""
     try:
         return _facts(spark, folder)
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         return {"refused": str(error)[:2000]}
 
 
 def _facts(spark: SparkSession, folder: str) -> dict[str, Any]:
-    log = spark._jvm.org.apache.spark.sql.delta.DeltaLog
-    snapshot = log.forTable(spark._jsparkSession, folder).unsafeVolatileSnapshot()
+    delta = _jvm(spark).org.apache.spark.sql.delta
+    snapshot = delta.DeltaLog.forTable(spark._jsparkSession, folder).unsafeVolatileSnapshot()
     metadata = json.loads(snapshot.metadata().json())["metaData"]
     own, version = metadata["configuration"], snapshot.version()
     is_timed = own.get("delta.enableInCommitTimestamps") == "true"
@@ -110,11 +112,15 @@ def _facts(spark: SparkSession, folder: str) -> dict[str, Any]:
     }
 
 
+def _jvm(spark: SparkSession) -> Any:
+    return spark._jvm
+
+
 def _checksum_holds(spark: SparkSession, snapshot: Any) -> bool | None:
     """Return whether the log is as its checksum says; None where the version has none."""
     if not snapshot.checksumOpt().isDefined():
         return None
-    return bool(snapshot.validateChecksum(spark._jvm.PythonUtils.toScalaMap({})))
+    return bool(snapshot.validateChecksum(_jvm(spark).PythonUtils.toScalaMap({})))
 
 
 def _times_ms(spark: SparkSession, folder: str) -> dict[str, int]:

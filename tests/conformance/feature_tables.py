@@ -36,9 +36,20 @@ from tests.v2_checkpoints import Form, put_v2
 from tidegate.delta.actions import DomainMetadata
 from tidegate.delta.checkpoints import hint
 from tidegate.delta.checkpoints.hint import LastCheckpoint
+from tidegate.delta.files.bitmap import of_rows
+from tidegate.delta.files.deletion_vectors import inline
 from tidegate.delta.names import LAST_CHECKPOINT, commit_name, in_log
 from tidegate.delta.schema import alteration
-from tidegate.delta.schema.types import TIMESTAMP_NTZ, parse_schema
+from tidegate.delta.schema.types import (
+    BINARY,
+    BYTE,
+    DOUBLE,
+    FLOAT,
+    SHORT,
+    TIMESTAMP_NTZ,
+    parse_schema,
+)
+from tidegate.producers import draft
 
 
 def row_deletes(gate: Gate) -> Grown:
@@ -136,12 +147,17 @@ def _clustering(table: Grown, *names: str) -> DomainMetadata:
 def cdc_recorded(gate: Gate) -> Grown:
     """Changes told by files of their own, and changes that the data files tell."""
     table = Grown(gate, gate.folder / "cdc-recorded", by_hand=True)
-    table.begin((K, S), {"delta.enableChangeDataFeed": "true"})
+    properties = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
+    table.begin((K, S), properties)
     table.append([row(1), row(2), row(3)])
     kinds = ["update_preimage", "update_postimage", "delete"]
     told = {"k": [1, 1, 2], "s": ["s1", "new", "s2"], "_change_type": kinds}
     table.replace("MERGE", [{"k": 1, "s": "new"}, row(3)], table.changes(pa.table(told)))
-    table.append([row(4)])
+    table.append([row(4), row(5)])
+    [marked] = [one for one in table.live() if '"minValues":{"k":4' in (one.stats or "")]
+    bounds = {**json.loads(marked.stats or "{}"), "tightBounds": False}
+    told = {"deletion_vector": inline(of_rows([1])), "stats": json.dumps(bounds)}
+    table.say("DELETE", draft.removal(marked, 0), marked.with_(**told))
     return table
 
 
@@ -150,6 +166,18 @@ def append_only(gate: Gate) -> Grown:
     table.begin((K, S), {"delta.appendOnly": "true"})
     table.append([row(1)])
     table.append([row(2)])
+    return table
+
+
+def typed_partitions(gate: Gate) -> Grown:
+    """Partition values of the types that no other table is partitioned by, extremes among them."""
+    table = Grown(gate, gate.folder / "typed-partitions")
+    kinds = {"d": DOUBLE, "f": FLOAT, "b": BYTE, "h": SHORT, "bin": BINARY}
+    columns = [column(name, kind) for name, kind in kinds.items()]
+    table.begin((K, *columns), {}, tuple(kinds))
+    table.append([{"k": 1, "d": 1e300, "f": -0.5, "b": -128, "h": 32767, "bin": b"a b"}])
+    table.append([{"k": 2, "d": float("inf"), "f": 3e38, "b": 0, "h": -1, "bin": b"\x01~"}])
+    table.append([{"k": 3}, {"k": 4, "d": 0.1, "f": 1e-30, "b": 127, "h": 0, "bin": b"%2F"}])
     return table
 
 
@@ -221,6 +249,7 @@ FEATURE_TABLES: tuple[Callable[[Gate], Grown], ...] = (
     cdc_recorded,
     append_only,
     without_zone,
+    typed_partitions,
     protected,
     vacuum_checked,
     *(iceberg(version) for version in ("V1", "V2", "V3")),

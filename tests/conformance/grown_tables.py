@@ -77,8 +77,8 @@ def row(k: int, **more: Any) -> dict[str, Any]:
 
 def local(*parts: int) -> datetime:
     """Return a time without a zone."""
-    year, month, day, *rest = parts
-    return datetime(year, month, day, *rest, tzinfo=UTC).replace(tzinfo=None)
+    year, month, day, hour, minute, second, micros = (*parts, *(0,) * (7 - len(parts)))
+    return datetime(year, month, day, hour, minute, second, micros, UTC).replace(tzinfo=None)
 
 
 def supported(*names: str) -> dict[str, str]:

@@ -31,6 +31,7 @@ from tidegate.delta.schema.types import (
     STRING,
     TIMESTAMP_NTZ,
     ArrayType,
+    DataType,
     DecimalType,
     StructType,
 )
@@ -81,7 +82,7 @@ def mapped_in_mid_life(gate: Gate) -> Grown:
 
 def widened(gate: Gate) -> Grown:
     table = Grown(gate, gate.folder / "widened")
-    narrow = {
+    narrow: dict[str, tuple[DataType, DataType, object]] = {
         "i": (BYTE, INTEGER, 7),
         "l": (INTEGER, LONG, 2**31 - 1),
         "f": (FLOAT, DOUBLE, 0.1),
@@ -98,7 +99,8 @@ def widened(gate: Gate) -> Grown:
     old = {name: value for name, (_, _, value) in narrow.items()}
     table.append([{"k": 1, **old, "a": [1, None], "st": {"x": 5}}, {"k": 2}])
     ways = [((name,), kind) for name, (_, kind, _) in narrow.items()]
-    for path, kind in (*ways, (("a", "element"), LONG), (("st", "x"), INTEGER)):
+    inner: list[tuple[tuple[str, ...], DataType]] = [(("a", "element"), LONG)]
+    for path, kind in (*ways, *inner, (("st", "x"), INTEGER)):
         seen = table.snapshot
         metadata = alteration.change_type(seen.metadata, seen.protocol, path, kind)
         table.change("CHANGE COLUMN", metadata)
@@ -221,5 +223,5 @@ def iceberg(version: str) -> Callable[[Gate], Grown]:
             table.say("WRITE", *adds, *marks)
         return table
 
-    build.__name__ = f"asiceberg_{version.lower()}"
+    build.__name__ = f"as_iceberg_{version.lower()}"
     return build

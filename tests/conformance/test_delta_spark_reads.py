@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.conformance.delta_spark_program import FACTS, NO_JAR
 from tests.conformance.feature_tables import FEATURE_TABLES
 from tests.conformance.grown_tables import Grown
 from tests.conformance.written_tables import TABLES, Gate, Written, fed
+from tidegate.delta.actions import Action
 from tidegate.delta.features import arithmetic
 from tidegate.delta.features.table import FEATURES, Support
 from tidegate.producers.history import history
@@ -20,7 +22,7 @@ from tidegate.runtime.change_rows import read_changes
 from tidegate.runtime.data_files import read_table
 from tidegate.runtime.open_table import open_snapshot
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 BUILT = (*TABLES, fed)
@@ -49,9 +51,24 @@ def featured(gate: Gate) -> dict[str, Grown]:
 
 
 @pytest.fixture(scope="module")
-def foreign(tables: dict[str, Written], featured: dict[str, Grown]) -> dict[str, Any]:
+def miscounted(featured: dict[str, Grown]) -> Path:
+    """Return a copy of a table whose checksum counts a file too many."""
+    table = featured["append_only"]
+    copy = table.path.with_name("miscounted")
+    shutil.copytree(table.path, copy)
+    [*_, newest] = sorted((copy / "_delta_log").glob("*.crc"))
+    counted = json.loads(newest.read_text("utf-8"))
+    newest.write_text(json.dumps({**counted, "numFiles": counted["numFiles"] + 1}), "utf-8")
+    return copy
+
+
+@pytest.fixture(scope="module")
+def foreign(
+    tables: dict[str, Written], featured: dict[str, Grown], miscounted: Path
+) -> dict[str, Any]:
     """Return what delta-spark read, all tables in one session of its own."""
     asked = {name: FACTS + str(table.path) for name, table in featured.items()}
+    asked["miscounted"] = FACTS + str(miscounted)
     folders = {name: str(table.path) for name, table in tables.items()} | asked
     done = subprocess.run(
         [sys.executable, "-m", "tests.conformance.delta_spark_program", *folders.values()],
@@ -59,7 +76,7 @@ def foreign(tables: dict[str, Written], featured: dict[str, Grown]) -> dict[str,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=840,
         check=False,
     )
     unresolved = "UNRESOLVED DEPENDENCIES" in done.stderr or "unresolved dependency" in done.stderr
@@ -140,8 +157,8 @@ def test_rows_of_every_feature_are_the_same_now_and_a_version_before(both: Both)
 def test_what_the_log_says_of_every_feature_is_the_same(both: Both) -> None:
     table, told = both
     head = table.snapshot
-    assert _comparable(told["metadata"]) == _comparable(head.metadata.to_row()["metaData"])
-    assert _comparable(told["protocol"]) == _comparable(head.protocol.to_row()["protocol"])
+    assert _comparable(told["metadata"]) == _comparable(_plain(head.metadata))
+    assert _comparable(told["protocol"]) == _comparable(_plain(head.protocol))
     domains = [one["domainMetadata"] for one in told["domains"]]
     assert {one["domain"]: one["configuration"] for one in domains} == {
         name: one.configuration for name, one in head.domains.items()
@@ -160,6 +177,10 @@ def test_checksums_that_we_write_hold_for_delta_spark(both: Both) -> None:
         table.snapshot.protocol.reader_features or ()
     )
     assert told["checksum_holds"] is (True if writes else None)
+
+
+def test_a_checksum_that_does_not_hold_is_noticed(foreign: dict[str, Any]) -> None:
+    assert "DELTA_TXN_LOG_FAILED_INTEGRITY" in foreign["miscounted"]["refused"]
 
 
 def test_row_ids_that_the_committer_gave_are_the_same(
@@ -202,6 +223,11 @@ def test_every_feature_that_we_write_is_in_some_table(featured: dict[str, Grown]
     listed = {name for one in protocols for name in arithmetic.writer_features(one)}
     written = {name for name, one in FEATURES.items() if one.writes is not Support.NO}
     assert written <= listed
+
+
+def _plain(action: Action) -> dict[str, Any]:
+    """Return what an action says, as the log spells it."""
+    return action.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _comparable(plain: dict[str, Any]) -> dict[str, Any]:
