@@ -1,11 +1,15 @@
 """What every test folder shares: the options of the simulation, and the conformance corpus."""
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests import corpora
+
+# Whoever runs the tests may have a terminal of any width; the tests have none.
+os.environ.pop("COLUMNS", None)
 
 # The same examples every time, so that a change is judged and not luck; nothing is timed.
 # `--hypothesis-profile explore` looks further.

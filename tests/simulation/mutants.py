@@ -251,6 +251,10 @@ def mutant(rule: str, patch: Patch, *broken: str) -> Mutant:
     return Mutant(rule, patch, frozenset(broken))
 
 
+ASSERTED = "an_assertion"
+"""What breaks when the committer itself finds that something cannot be."""
+
+OF_ROWS = ("lost_rows_are_minded", "rows_are_updated_once")
 AT_ONCE = ("outcome_agreement", "linearizable")
 ENTRY = ("legal_entry", "consistent_read", "exactly_once", "applications_advance", "linearizable")
 
@@ -314,17 +318,18 @@ MUTANTS: dict[str, Mutant] = {
     "without_rebase": mutant(
         "a lost race is read before anything is decided",
         without_rebase,
-        *("exactly_once", "consistent_read", "no_conflict", *AT_ONCE),
+        *("exactly_once", "consistent_read", "no_conflict", "vectors_are_unions", ASSERTED),
+        *AT_ONCE,
     ),
     "without_conflicts": mutant(
         "what was read is not changed before the proposal's turn",
         lambda: without_step(steps.conflicting),
-        *("no_conflict", "consistent_read"),
+        *("no_conflict", "consistent_read", *OF_ROWS),
     ),
     "without_checking_against_the_group": mutant(
         "F13: members are checked against one another",
         without_checking_against_the_group,
-        *("no_conflict", "consistent_read"),
+        *("no_conflict", "consistent_read", *OF_ROWS),
     ),
     "without_the_table_alone": mutant(
         "F13: a change of the table is alone in its entry",

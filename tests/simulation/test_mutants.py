@@ -46,4 +46,6 @@ def notice(patch: Patch, seed: int) -> str | None:
             World(seed).run()
         except Broken as error:
             return str(error)
+        except AssertionError as error:
+            return f"seed {seed} broke {mutants.ASSERTED} of the committer: {error}"
     return None
