@@ -171,8 +171,8 @@ def without_waiting_for_the_answers() -> Iterator[None]:
 
 
 def without_checking_against_the_group() -> AbstractContextManager[object]:
-    def alone(view: View, command: Consider) -> Verdict | None:
-        with mock.patch.object(view.group, "winners", []):
+    def alone(view: View, command: Consider) -> Verdict | Consider | None:
+        with mock.patch.object(view.group, "rivals", return_value=[]):
             return steps.conflicting(view, command)
 
     return instead_of(steps.conflicting, alone)

@@ -55,8 +55,9 @@ def _propose(stage: Stage, table: Table, rows: list[Row], told: Row) -> None:
     content = builders.to_bytes([own, *rows])
     path = f"_delta_log/_staged_commits/{version:020d}.{stage.new_id()}.json"
     stage.stores[table.root].put(path, content)
-    claim = {"path": path, "size": len(content), "sha256": builders.digest_of(content)}
-    stage.verbatim[claim["sha256"]] = rows
+    digest = builders.digest_of(content)
+    claim = {"path": path, "size": len(content), "sha256": digest}
+    stage.verbatim[digest] = rows
     place: Row = {"proposal_id": stage.new_id(), "table": table.id, "table_root": table.root}
     what: Row = {"kind": "verbatim", "exact_version": version, "claim_check": claim}
     stage.send(table, builders.proposal(**{**place, **what, **told}))

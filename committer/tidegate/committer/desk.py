@@ -144,7 +144,7 @@ class Desk:
         if self.races < RACES_MAX:
             return ()
         self.races = 0
-        raise contended(self.store.root, self.state.version)
+        raise contended(self.store.root, flying.encoded.entry.version)
 
     def look(self) -> None:
         """REBASE, and the look at an idle table: learn what others wrote.
