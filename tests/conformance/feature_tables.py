@@ -228,6 +228,22 @@ def _v2(form: Form) -> Callable[[Gate], Grown]:
     return build
 
 
+def v2_checkpointed(gate: Gate) -> Grown:
+    """A table whose V2 checkpoint is the checkpointer's own; older versions are gone."""
+    table = Grown(gate, gate.folder / "v2-checkpointed")
+    asked = {"delta.checkpointPolicy": "v2", "delta.checkpointInterval": "4"}
+    table.begin((K, S, P), asked, ("p",))
+    for start in range(0, 20, 5):
+        table.append([row(k, p=k % 3) for k in range(start, start + 5)])
+    gate.checkpointer.look()
+    log = table.path / "_delta_log"
+    assert len(list(log.glob(f"{4:020d}.checkpoint.*.json"))) == 1
+    for old in range(4):
+        table.store.delete(in_log(commit_name(old)))
+    table.append([row(20, p=1)])
+    return table
+
+
 FEATURE_TABLES: tuple[Callable[[Gate], Grown], ...] = (
     mapped_by_name,
     mapped_by_id,
@@ -254,4 +270,5 @@ FEATURE_TABLES: tuple[Callable[[Gate], Grown], ...] = (
     vacuum_checked,
     *(iceberg(version) for version in ("V1", "V2", "V3")),
     *(_v2(form) for form in Form),
+    v2_checkpointed,
 )

@@ -21,7 +21,6 @@ from tests.v2_checkpoints import Form
 from tidegate.cdc_publisher import position
 from tidegate.committer.intake import read_record
 from tidegate.committer.policy import Policy
-from tidegate.committer.predicates import wrong_with
 from tidegate.delta import paths
 from tidegate.delta.actions import DeletionVector, Metadata
 from tidegate.delta.changes.plan import plan
@@ -41,6 +40,7 @@ from tidegate.delta.features.validity import check_definition
 from tidegate.delta.files import bitmap, deletion_vectors, z85
 from tidegate.delta.files.add_lines import BYTES_MIN
 from tidegate.delta.files.predicate import evaluate, may_match_partition, prune
+from tidegate.delta.files.wellformed import wrong_with
 from tidegate.delta.names import commit_name, compacted_name, in_log, parse
 from tidegate.delta.replay import is_reconciled, read_part, read_parts
 from tidegate.delta.schema import partitions

@@ -4,9 +4,11 @@ from typing import Final
 
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import UnsupportedFeature
-from tidegate.delta.features.arithmetic import writer_features
+from tidegate.delta.features.arithmetic import reader_features, writer_features
 from tidegate.delta.features.properties import checkpoint_policy
 from tidegate.delta.features.table import FEATURES, Support, check_readable
+
+V2_CHECKPOINT: Final = "v2Checkpoint"
 
 WITHOUT_EFFECT: Final = frozenset(
     {
@@ -39,8 +41,13 @@ def check_shortenable(protocol: Protocol, metadata: Metadata, table: str) -> Non
         known = FEATURES.get(name)
         if name not in WITHOUT_EFFECT and (known is None or known.writes is Support.NO):
             raise _refusal(table, name)
-    if checkpoint_policy(metadata) != "classic":
-        raise _refusal(table, "v2Checkpoint")
+    if wants_v2(metadata) and V2_CHECKPOINT not in reader_features(protocol):
+        raise _refusal(table, V2_CHECKPOINT)
+
+
+def wants_v2(metadata: Metadata) -> bool:
+    """Return whether a table asks for checkpoints of the second kind."""
+    return bool(checkpoint_policy(metadata) == "v2")
 
 
 def _refusal(table: str, feature: str) -> UnsupportedFeature:

@@ -8,11 +8,12 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Final, assert_never
 from uuid import UUID
 
-from tidegate.checkpointer.features import check_shortenable
+from tidegate.checkpointer.features import check_shortenable, wants_v2
 from tidegate.checkpointer.machine import (
     CheckpointDue,
     Checkpointed,
@@ -29,13 +30,16 @@ from tidegate.checkpointer.machine import (
 from tidegate.checkpointer.settings import CheckpointerSettings
 from tidegate.checkpointer.view import View, first_sight, read_version
 from tidegate.delta.checkpoints import checksum, compaction
+from tidegate.delta.checkpoints.hint import LastCheckpoint
 from tidegate.delta.errors import BrokenLog, InvalidRequest, OutcomeUnknown, UnsupportedFeature
 from tidegate.delta.features.properties import checkpoint_interval
 from tidegate.delta.names import checksum_name, compacted_name, in_log
+from tidegate.delta.snapshot import Snapshot
 from tidegate.pipeline.published import CommitRecord, TableRecord
 from tidegate.runtime import metrics
 from tidegate.runtime.bus import Bus
 from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
+from tidegate.runtime.clock import Clock, new_id
 from tidegate.runtime.failpoints import reach
 from tidegate.runtime.integrity import check_stated
 from tidegate.runtime.log_store import LogStore, Put
@@ -44,6 +48,7 @@ from tidegate.runtime.open_table import head_version, open_snapshot
 from tidegate.runtime.registry import read_registry
 from tidegate.runtime.service import Running
 from tidegate.runtime.stores import open_store
+from tidegate.runtime.v2_checkpoint_writing import Form, Layout, write_v2
 
 FAILPOINTS: Final = (
     "checkpointer.before_put",
@@ -137,7 +142,7 @@ class Checkpointer:
         check_shortenable(snapshot.protocol, snapshot.metadata, view.store.root)
         check_stated(view.store, snapshot)
         reach("checkpointer.before_put")
-        hint = write_classic(view.store, snapshot, self._running.clock.now_ms())
+        hint = _write(view.store, snapshot, self._running.clock)
         reach("checkpointer.after_put")
         moved = move_hint_forward(view.store, hint)
         reach("checkpointer.after_hint")
@@ -173,6 +178,14 @@ class Checkpointer:
                 why=error,
                 error_class=error.error_class,
             )
+
+
+def _write(store: LogStore, snapshot: Snapshot, clock: Clock) -> LastCheckpoint:
+    """Write the checkpoint of a snapshot, of the kind that its table asks for."""
+    now_ms = clock.now_ms()
+    if wants_v2(snapshot.metadata):
+        return write_v2(store, snapshot, Layout(Form.JSON), now_ms, partial(new_id, clock))
+    return write_classic(store, snapshot, now_ms)
 
 
 def _sum(view: View, version: int) -> Summed:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tidegate.committer import feature_admission, predicates
+from tidegate.committer import feature_admission
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content
 from tidegate.committer.flaws import PARTITION_VALUES, TOO_LARGE, flaw
@@ -17,6 +17,7 @@ from tidegate.committer.rows import NAME_CHARS_MAX, OUR_APPS
 from tidegate.committer.standing import Basis
 from tidegate.committer.table_changes import wrong_table
 from tidegate.delta.actions import Add, Cdc, Metadata
+from tidegate.delta.files.wellformed import wrong_with
 from tidegate.delta.schema import partitions
 from tidegate.delta.schema.types import STRING
 from tidegate.pipeline.outcome import Rejection
@@ -145,7 +146,7 @@ def allowed_isolation(case: _Case) -> Rejection | None:
 
 def understood(case: _Case) -> Rejection | None:
     """Nothing is asked that this release does not do."""
-    wrong = predicates.wrong_with(case.candidate.reads.predicates, case.policy.predicate_nodes_max)
+    wrong = wrong_with(case.candidate.reads.predicates, case.policy.predicate_nodes_max)
     if wrong is not None:
         return flaw(
             "bad_predicate",

@@ -1,4 +1,4 @@
-"""`tidegate table`: register, list, history, describe, snapshot, conflicts."""
+"""`tidegate table`: register, list, history, describe, snapshot, rows, changes, conflicts."""
 
 from typing import Annotated, Any, Final
 
@@ -8,6 +8,7 @@ from tidegate.delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate.delta.schema.types import parse_schema
 from tidegate.delta.snapshot import Snapshot
 from tidegate.pipeline.published import TableRecord
+from tidegate.producers import cli_rows
 from tidegate.producers.cli_shown import OUT, plain, show
 from tidegate.producers.client import TIMEOUT_S, Client
 from tidegate.producers.conflicts_told import ToldConflict, by_rule, conflicts
@@ -33,6 +34,8 @@ Uri = Annotated[
 Version = Annotated[int | None, typer.Option("--version", help="As of this version.")]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Tables behind the gate.")
+app.command("rows")(cli_rows.show_rows)
+app.command("changes")(cli_rows.show_changes)
 
 
 @app.callback()
@@ -218,6 +221,7 @@ def _facts(snapshot: Snapshot) -> dict[str, Any]:
         "features": sorted(features),
         "files": snapshot.files.num_rows,
         "bytes": total_size(snapshot),
+        "checksum": str(snapshot.checksum),
     }
 
 

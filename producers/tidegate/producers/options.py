@@ -149,7 +149,8 @@ def for_reading(options: Mapping[str, str]) -> ReadOptions:
     """
     given = _known(options, READING, WRITING)
     version = _whole(given, "versionAsOf", 0)
-    timestamp_ms = _timestamp_ms(given.get("timestampAsOf"))
+    timestamp = given.get("timestampAsOf")
+    timestamp_ms = None if timestamp is None else time_ms(timestamp, "timestampAsOf")
     if version is not None and timestamp_ms is not None:
         _refuse("give versionAsOf or timestampAsOf, not both")
     return ReadOptions(_place(options, given), version, timestamp_ms)
@@ -281,15 +282,17 @@ def _seconds(given: Mapping[str, str]) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def _timestamp_ms(text: str | None) -> int | None:
-    if text is None:
-        return None
+def time_ms(text: str, option: str) -> int:
+    """Return a point in time as an option spells it, in ms since the Unix epoch.
+
+    Raises: InvalidRequest, naming the option.
+    """
     try:
         at: datetime = parse(text, TIMESTAMP)
         return round(at.timestamp() * 1000)
     except (ValueError, AttributeError):
         _refuse(
-            f"option timestampAsOf={text}: expected a timestamp such as 2013-01-01 00:00:00 "
+            f"option {option}={text}: expected a timestamp such as 2013-01-01 00:00:00 "
             "(UTC unless it names a zone)",
             "DELTA_TIMESTAMP_INVALID",
         )

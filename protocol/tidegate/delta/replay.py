@@ -39,6 +39,7 @@ _SINGLE: Final = ("protocol", "metaData")
 class LogPart:
     """What one file of the log says: a commit, a log compaction or a checkpoint.
 
+    `name` is the file's, or that of the checkpoint's file which holds its metadata.
     Shape: `files` has ADD_SCHEMA, perhaps with `stats_parsed`, or else KEY_SCHEMA; `tombstones`
     has REMOVE_SCHEMA.
     Spec: "Actions"
@@ -51,11 +52,12 @@ class LogPart:
     txns: tuple[Txn, ...] = ()
     domains: tuple[DomainMetadata, ...] = ()
     info: CommitInfo | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """The state that parts of the log add up to.
+    """The state that parts of the log add up to, and by which files protocol and metadata came.
 
     Spec: "Action Reconciliation"
     """
@@ -67,6 +69,7 @@ class Replayed:
     metadata: Metadata
     app_transactions: Mapping[str, Txn]
     domains: Mapping[str, DomainMetadata]
+    defined_in: tuple[str, ...] = ()
 
 
 def read_part(name: str, content: bytes, files: pa.Schema = ADD_SCHEMA) -> LogPart:
@@ -137,6 +140,7 @@ def part_of(name: str, found: Bodies, files: pa.Schema = ADD_SCHEMA) -> LogPart:
         txns=tuple(objects["txn"]),
         domains=tuple(objects["domainMetadata"]),
         info=next(iter(objects["commitInfo"]), None),
+        name=name,
     )
 
 
@@ -161,9 +165,10 @@ def replay(parts: Sequence[LogPart], checkpoint: LogPart | None) -> Replayed:
     metadata = _last([part.metadata for part in every if part.metadata])
     if protocol is None or metadata is None:
         missing = "protocol" if protocol is None else "metaData"
+        span = " to ".join(dict.fromkeys(part.name for part in (*every[:1], *every[-1:])))
         raise BrokenLog(
-            f"the log holds no {missing} action up to the version asked for: it was written by "
-            "hand or files of it are lost; restore them from a backup",
+            f"the log holds no {missing} action up to the version asked for ({span}): it was "
+            "written by hand or files of it are lost; restore them from a backup",
             error_class="MissingProtocol" if protocol is None else "MissingMetadata",
         )
     below = checkpoint or LogPart(files=every[0].files.slice(0, 0))
@@ -176,7 +181,18 @@ def replay(parts: Sequence[LogPart], checkpoint: LogPart | None) -> Replayed:
         metadata=metadata,
         app_transactions=advance_txns({}, (txn for part in every for txn in part.txns)),
         domains=advance_domains({}, (one for part in every for one in part.domains)),
+        defined_in=defining(every),
     )
+
+
+def defining(parts: Sequence[LogPart]) -> tuple[str, ...]:
+    """Return the files by which the protocol and the metadata came that stand after some parts.
+
+    Spec: "Action Reconciliation"
+    """
+    protocols = [part.name for part in parts if part.protocol]
+    metadata = [part.name for part in parts if part.metadata]
+    return tuple(dict.fromkeys([*protocols[-1:], *metadata[-1:]]))
 
 
 def advance(

@@ -11,13 +11,15 @@ from tidegate.delta.names import Kind, LogFile, Version
 class LogSegment:
     """The files that make up a version: a checkpoint, perhaps in parts, and what follows it.
 
-    Shape: `deltas` are commits and log compactions, ascending, without a gap up to `version`.
+    Shape: `deltas` are commits and log compactions, ascending, without a gap up to `version`;
+    `checksum` is the version checksum file of `version`, where one was listed.
     Spec: "Action Reconciliation"
     """
 
     version: Version
     checkpoint: tuple[LogFile, ...]
     deltas: tuple[LogFile, ...]
+    checksum: LogFile | None = None
 
     @property
     def checkpoint_version(self) -> int:
@@ -31,7 +33,9 @@ def choose(files: Iterable[LogFile], version: int | None = None) -> LogSegment:
     Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`); BrokenLog (`LogGap`).
     Spec: "Checkpoints"
     """
-    known = [file for file in files if file.kind is not Kind.CHECKSUM]
+    listed = list(files)
+    checksums = {file.version: file for file in listed if file.kind is Kind.CHECKSUM}
+    known = [file for file in listed if file.kind is not Kind.CHECKSUM]
     commits = {file.version: file for file in known if file.kind is Kind.COMMIT}
     checkpoints = complete_checkpoints(known)
     there = [*commits, *checkpoints]
@@ -50,7 +54,8 @@ def choose(files: Iterable[LogFile], version: int | None = None) -> LogSegment:
     if start < 0 and 0 not in commits and version is not None and begins is not None:
         raise _not_found(target, f"the log was cleaned up and begins at version {begins}")
     deltas = _deltas(known, commits, start + 1, target)
-    return LogSegment(Version(target), checkpoints.get(start, ()), deltas)
+    checksum = checksums.get(Version(target))
+    return LogSegment(Version(target), checkpoints.get(start, ()), deltas, checksum)
 
 
 def complete_checkpoints(files: Iterable[LogFile]) -> dict[int, tuple[LogFile, ...]]:

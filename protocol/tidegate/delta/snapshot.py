@@ -4,13 +4,14 @@ The file set stays in Arrow columns; everything else is a handful of objects.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
 
 from tidegate.delta.actions import DomainMetadata, Metadata, Protocol, Txn
+from tidegate.delta.checkpoints.verdict import NOT_ASKED, ChecksumVerdict
 from tidegate.delta.commit import Commit
 from tidegate.delta.files.columns import adds_to_columns, removes_to_columns
 from tidegate.delta.files.key_set import KeySet
@@ -36,6 +37,7 @@ class Snapshot:
     Shape: `files` has ADD_SCHEMA, a row a live file, perhaps with `stats_parsed` (see
     `files.stated`); `tombstones` has REMOVE_SCHEMA, a row a removed file that the log still names
     (expiry is applied where there is a clock).
+    `checksum` says whether the version's checksum file agrees, where whoever opened it asked.
     Units: `in_commit_timestamp` in ms since the Unix epoch: that of the version's own commit.
     Spec: "Action Reconciliation"
     """
@@ -48,11 +50,18 @@ class Snapshot:
     app_transactions: Mapping[str, Txn] = field(default_factory=dict)
     domains: Mapping[str, DomainMetadata] = field(default_factory=dict)
     in_commit_timestamp: int | None = None
+    checksum: ChecksumVerdict = NOT_ASKED
 
     @cached_property
     def file_keys(self) -> pa.ChunkedArray:
         """The key of each row of `files`, in its order."""
         return keys(self.files)
+
+    def checked(self, verdict: ChecksumVerdict) -> "Snapshot":
+        """Return the same state with what came of asking its version checksum file."""
+        after = replace(self, checksum=verdict)
+        vars(after)["file_keys"] = self.file_keys
+        return after
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,8 @@ def read_checkpoint(store: LogStore, parts: Iterable[LogFile], columns: Columns 
 
     Raises: BrokenLog (`CorruptCheckpoint`) for a missing, torn or malformed file; Unavailable.
     """
-    tops = [_read_top(store, part, columns) for part in parts]
+    named = list(parts)
+    tops = [_read_top(store, part, columns) for part in named]
     paths = [sidecar_path(one) for top in tops for one in top.sidecars]
     below = [_read_parquet(store, path, columns).part for path in dict.fromkeys(paths)]
     read = [*(top.part for top in tops), *below]
@@ -82,6 +83,10 @@ def read_checkpoint(store: LogStore, parts: Iterable[LogFile], columns: Columns 
         metadata=next((part.metadata for part in read if part.metadata), None),
         txns=tuple(txn for part in read for txn in part.txns),
         domains=tuple(one for part in read for one in part.domains),
+        name=next(
+            (one.name for one, top in zip(named, tops, strict=True) if top.part.metadata),
+            named[0].name,
+        ),
     )
 
 

@@ -16,6 +16,7 @@ from tidegate.delta.files.deletion_vectors import EVERY_ROW, RowChoice
 from tidegate.delta.files.grammar import Predicate, children, columns_of, path_of
 from tidegate.delta.files.predicate_rows import evaluate
 from tidegate.delta.files.pruning import COLLATIONS, prune
+from tidegate.delta.files.wellformed import wrong_with
 from tidegate.delta.schema import partitions
 from tidegate.delta.schema.arrow import arrow_type, to_arrow
 from tidegate.delta.schema.mapping import Mode, mode_of, physical_partition_columns
@@ -30,6 +31,9 @@ from tidegate.runtime.vector_files import chosen_rows, live_rows
 
 ROWS_MAX: Final = 32_768
 """Rows of a batch."""
+
+NODES_MAX: Final = 100_000
+"""Nodes and values of a predicate past which it is no question but a table of its own."""
 
 FILES_MAX: Final = 1_024
 """Files whose rows of the log are Python objects at once."""
@@ -69,7 +73,8 @@ def scan(
     """Yield the rows of a snapshot in batches, file after file.
 
     Files that can't hold a row for which the predicate is true are not opened.
-    Raises: as `read_file`; UnsupportedFeature for a comparison under a collation.
+    Raises: as `read_file`; UnsupportedFeature for a comparison under a collation; InvalidRequest
+    (`BadPredicate`) for what the grammar of predicates lacks.
     """
     metadata = snapshot.metadata
     names = [one.name for one in selected(metadata, columns)]
@@ -77,6 +82,7 @@ def scan(
         for file in rows_of(snapshot.files):
             yield from read_file(store, file, metadata, names)
         return
+    _check_grammar(predicate)
     _check_comparable(predicate, schema_of(metadata), store.root)
     kept = prune(predicate, snapshot.files, metadata)
     looked_at = [one.name for one in selected(metadata, sorted(columns_of(predicate)))]
@@ -128,7 +134,7 @@ def read_rows(
     """
     try:
         with open_table_file(store, path) as file:
-            rows = None if choice == EVERY_ROW else chosen_rows(store, choice)
+            rows = None if choice == EVERY_ROW else chosen_rows(store, choice, path)
             if rows is not None and rows.is_nothing:
                 return
             parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
@@ -152,6 +158,16 @@ def matching(batch: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
     """Return the rows for which a predicate is true."""
     mask = evaluate(predicate, pa.Table.from_batches([batch]))
     return batch.filter(mask.combine_chunks())
+
+
+def _check_grammar(predicate: Predicate) -> None:
+    wrong = wrong_with([predicate], NODES_MAX)
+    if wrong is not None:
+        raise InvalidRequest(
+            f"the predicate {wrong[1]}: use the grammar of `delta/files/grammar.py`, or leave the "
+            "condition out and apply it to the rows",
+            error_class="BadPredicate",
+        )
 
 
 def _check_comparable(predicate: Predicate, schema: StructType, root: str) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 import orjson
 import pyarrow as pa
 
-from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
+from tidegate.delta.errors import BrokenLog, InvalidRequest, TidegateError, UnsupportedFeature
 from tidegate.delta.files.columns import ADD_SCHEMA
 from tidegate.delta.names import LAST_CHECKPOINT, LOG_FOLDER, Kind, LogFile, in_log, parse
 from tidegate.delta.replay import LogPart, is_reconciled, read_parts
@@ -120,12 +120,24 @@ def of_table(root: str) -> Iterator[None]:
     """Name the table in errors of pure code, which was not told which table it looks at."""
     try:
         yield
-    except (InvalidRequest, BrokenLog) as error:
-        raise type(error)(f"table {root}: {error}", error_class=error.error_class) from error
-    except UnsupportedFeature as error:
-        raise UnsupportedFeature(
-            f"table {root}: {error}", feature=error.feature, error_class=error.error_class
-        ) from error
+    except (InvalidRequest, BrokenLog, UnsupportedFeature) as error:
+        raise _retold(error, f"table {root}: {error}") from error
+
+
+@contextmanager
+def defined_in(names: Collection[str]) -> Iterator[None]:
+    """Name the files by which a table's protocol and metadata came in errors about these."""
+    try:
+        yield
+    except (BrokenLog, UnsupportedFeature) as error:
+        told = " and ".join(names)
+        raise _retold(error, f"{error} (its protocol and metaData stand in {told})") from error
+
+
+def _retold(error: TidegateError, message: str) -> TidegateError:
+    if isinstance(error, UnsupportedFeature):
+        return UnsupportedFeature(message, feature=error.feature, error_class=error.error_class)
+    return type(error)(message, error_class=error.error_class)
 
 
 def _starts(store: LogStore, version: int | None) -> Iterator[int]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow.compute as pc
+
 from tidegate.delta.actions import CommitInfo, Protocol
 from tidegate.delta.commit import Commit
 from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
@@ -11,12 +13,20 @@ from tidegate.delta.features.properties import in_commit_timestamps_enabled
 from tidegate.delta.features.table import check_readable
 from tidegate.delta.files.columns import KEY_SCHEMA
 from tidegate.delta.names import Kind, commit_name
-from tidegate.delta.replay import LogPart, Replayed, read_part, read_parts, replay
+from tidegate.delta.replay import LogPart, Replayed, defining, read_part, read_parts, replay
 from tidegate.delta.segment import LogSegment
 from tidegate.delta.snapshot import LiveKeys, Snapshot, evolve_parts, from_replay
 from tidegate.runtime import garbage
 from tidegate.runtime.checkpoint_files import KEYS, WHOLE, Columns, read_checkpoint
-from tidegate.runtime.log_files import find_segment, list_log, of_table, read_content, read_deltas
+from tidegate.runtime.integrity import verdict_on
+from tidegate.runtime.log_files import (
+    defined_in,
+    find_segment,
+    list_log,
+    of_table,
+    read_content,
+    read_deltas,
+)
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.time_travel import find_version
 
@@ -29,6 +39,8 @@ def open_snapshot(
 ) -> Snapshot:
     """Return the table at a version, at a point in time, or as it is.
 
+    Where the version has a checksum file, `checksum` says whether it agrees; a contradiction is
+    logged, once a version, and rows are told all the same.
     Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`, `TimestampBeforeEarliest`,
     `TimestampAfterLatest`); BrokenLog (`LogGap`, `CorruptCommit`, `CorruptCheckpoint`,
     `MissingProtocol`, `MissingMetadata`); UnsupportedFeature; Unavailable.
@@ -45,7 +57,7 @@ def version_at(store: LogStore, timestamp_ms: int) -> int:
 
     Raises: as `open_snapshot`.
     """
-    return find_version(store, _open(store, None), timestamp_ms)
+    return find_version(store, open_keys(store), timestamp_ms)
 
 
 def head_version(store: LogStore, at_least: int = -1) -> int | None:
@@ -92,8 +104,9 @@ def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
     with garbage.paused(), of_table(store.root):
         parts = read_parts(contents)
     after = evolve_parts(snapshot, parts)
-    if any(part.protocol or part.metadata for part in parts):
-        check_readable(after.protocol, after.metadata, store.root)
+    if changed := defining(parts):
+        with defined_in(changed):
+            check_readable(after.protocol, after.metadata, store.root)
     for part in parts:
         _check_vectors(store, after.protocol, after.version, part)
     return after
@@ -122,7 +135,7 @@ def _open(store: LogStore, version: int | None) -> Snapshot:
     read = _read(store, version, WHOLE)
     snapshot = from_replay(read.segment.version, read.state, read.timestamp)
     _check_vectors(store, snapshot.protocol, snapshot.version, LogPart(files=snapshot.files))
-    return snapshot
+    return snapshot.checked(verdict_on(store, snapshot, read.segment.checksum))
 
 
 @dataclass(frozen=True)
@@ -136,7 +149,8 @@ def _read(store: LogStore, version: int | None, columns: Columns) -> _Read:
     segment, deltas, below = _read_segment(store, version, columns)
     with of_table(store.root):
         state = replay(deltas, below)
-    check_readable(state.protocol, state.metadata, store.root)
+    with defined_in(state.defined_in):
+        check_readable(state.protocol, state.metadata, store.root)
     timestamp = None
     if in_commit_timestamps_enabled(state.metadata):
         info = _info_of(store, segment, deltas)
@@ -183,9 +197,10 @@ def _check_vectors(store: LogStore, protocol: Protocol, version: int, part: LogP
     """Refuse vectors that no feature announces: who reads by the protocol shows deleted rows."""
     vectors = part.files["deletionVector"]
     if vectors.null_count < len(vectors) and "deletionVectors" not in reader_features(protocol):
+        first = part.files["path"].filter(pc.is_valid(vectors))[0]
         raise UnsupportedFeature(
-            f"table {store.root} has files with deletion vectors at version {version}, although "
-            "its protocol does not list the feature 'deletionVectors': add the feature to the "
-            "protocol, or restore the table to a version without them",
+            f"table {store.root} has files with deletion vectors at version {version}, {first} "
+            "for one, although its protocol does not list the feature 'deletionVectors': add the "
+            "feature to the protocol, or restore the table to a version without them",
             feature="deletionVectors",
         )

@@ -5,7 +5,6 @@ Modification times of files may stand still or step back; they are made to rise 
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tidegate.delta.errors import BrokenLog, InvalidRequest
 from tidegate.delta.features.properties import (
@@ -13,42 +12,42 @@ from tidegate.delta.features.properties import (
     ict_enablement_version,
     in_commit_timestamps_enabled,
 )
-from tidegate.delta.names import Kind, commit_name
+from tidegate.delta.names import Kind, LogFile, commit_name
 from tidegate.delta.replay import read_part
 from tidegate.delta.segment import complete_checkpoints
-from tidegate.delta.snapshot import Snapshot
+from tidegate.delta.snapshot import LiveKeys, Snapshot
 from tidegate.runtime.log_files import list_log, of_table, read_content
 from tidegate.runtime.log_store import LogStore
 
-
-@dataclass(frozen=True)
-class _History:
-    """The commits that can be travelled to. Units: `modified` in ms since the Unix epoch."""
-
-    versions: Sequence[int]
-    modified: Sequence[int]
+Opened = Snapshot | LiveKeys
+"""A table as it is, as far as versions and their times are concerned."""
 
 
-def find_version(store: LogStore, head: Snapshot, timestamp_ms: int) -> int:
+def find_version(store: LogStore, head: Opened, timestamp_ms: int) -> int:
     """Return the version that was the newest at a point in time.
 
+    Where versions have their own time, some of them are read and the log is not listed past its
+    beginning; the ages of files are only in a listing, up to where they matter.
     Raises: InvalidRequest (`TimestampBeforeEarliest`, `TimestampAfterLatest`); Unavailable.
     """
-    history = _travelable(store)
     bound = _ict_from(head)
+    oldest = _oldest_travelable(store)
+    versions: Sequence[int]
     if bound is None or timestamp_ms < bound[1]:
-        versions = [v for v in history.versions if bound is None or v < bound[0]]
-        found = bisect_right(history.modified[: len(versions)], timestamp_ms) - 1
-        at = history.modified[found] if found >= 0 else None
+        aged = _commits(store, head.version if bound is None else bound[0] - 1)
+        kept = {v: at for v, at in aged.items() if oldest is not None and v >= oldest}
+        versions, modified = list(kept), _rising(list(kept.values()))
+        found = bisect_right(modified, timestamp_ms) - 1
+        at = modified[found] if found >= 0 else None
     else:
-        versions = [v for v in history.versions if v >= bound[0]]
+        first = head.version + 1 if oldest is None else max(bound[0], oldest)
+        versions = range(first, head.version + 1)
         found = bisect_right(versions, timestamp_ms, key=lambda v: own_timestamp(store, v)) - 1
         at = own_timestamp(store, versions[found]) if found >= 0 else None
     if at is None:
-        oldest = history.versions[0] if history.versions else "gone"
         raise InvalidRequest(
             f"table {store.root} has no version as old as {timestamp_ms} ms: the oldest that can "
-            f"be read is {oldest}; ask for a later time",
+            f"be read is {'gone' if oldest is None else oldest}; ask for a later time",
             error_class="TimestampBeforeEarliest",
         )
     if versions[found] == head.version and at < timestamp_ms:
@@ -61,7 +60,7 @@ def find_version(store: LogStore, head: Snapshot, timestamp_ms: int) -> int:
 
 
 def versions_between(
-    store: LogStore, head: Snapshot, start_ms: int, end_ms: int | None = None
+    store: LogStore, head: Opened, start_ms: int, end_ms: int | None = None
 ) -> tuple[int, int | None]:
     """Return the versions whose changes were made between two points in time, both included.
 
@@ -82,7 +81,7 @@ def versions_between(
     return start, end
 
 
-def commit_timestamps(store: LogStore, head: Snapshot, start: int, end: int) -> Mapping[int, int]:
+def commit_timestamps(store: LogStore, head: Opened, start: int, end: int) -> Mapping[int, int]:
     """Return when each version from `start` to `end`, both included, was committed.
 
     Units: ms since the Unix epoch. Versions whose commit file is gone are left out.
@@ -92,7 +91,7 @@ def commit_timestamps(store: LogStore, head: Snapshot, start: int, end: int) -> 
     if bound and start >= bound[0]:
         found = ((version, _stated_timestamp(store, version)) for version in range(start, end + 1))
         return {version: at for version, at in found if at is not None}
-    commits = _commits(store)
+    commits = _commits(store, end)
     times = zip(commits, _rising(list(commits.values())), strict=True)
     return {
         version: own_timestamp(store, version) if bound and version >= bound[0] else modified
@@ -134,16 +133,19 @@ def _stated_timestamp(store: LogStore, version: int) -> int | None:
     return info.in_commit_timestamp
 
 
-def _first_from(store: LogStore, head: Snapshot, timestamp_ms: int) -> int:
+def _first_from(store: LogStore, head: Opened, timestamp_ms: int) -> int:
     """Return the oldest version that was committed at a point in time or after it."""
-    commits = _commits(store)
     bound = _ict_from(head)
-    ages = _rising(list(commits.values()))
-    aged = [version for version in commits if bound is None or version < bound[0]]
-    found = bisect_left(ages[: len(aged)], timestamp_ms)
-    if found < len(aged) and (bound is None or timestamp_ms < bound[1]):
-        return aged[found]
-    own = [version for version in commits if bound is not None and version >= bound[0]]
+    if bound is None or timestamp_ms < bound[1]:
+        commits = _commits(store, head.version if bound is None else bound[0] - 1)
+        found = bisect_left(_rising(list(commits.values())), timestamp_ms)
+        if found < len(commits):
+            return list(commits)[found]
+    own: Sequence[int] = ()
+    if bound is not None:
+        listed = list_log(store)
+        first = next((file.version for file, _ in listed if file.kind is Kind.COMMIT), 0)
+        own = range(max(bound[0], first), head.version + 1)
     found = bisect_left(own, timestamp_ms, key=lambda version: own_timestamp(store, version))
     if found < len(own):
         return own[found]
@@ -154,7 +156,7 @@ def _first_from(store: LogStore, head: Snapshot, timestamp_ms: int) -> int:
     )
 
 
-def _ict_from(head: Snapshot) -> tuple[int, int] | None:
+def _ict_from(head: Opened) -> tuple[int, int] | None:
     """Return the version and the time from which commits carry their own; None: they don't."""
     if not in_commit_timestamps_enabled(head.metadata):
         return None
@@ -163,21 +165,27 @@ def _ict_from(head: Snapshot) -> tuple[int, int] | None:
     return (0, -1) if version is None or time_ms is None else (version, time_ms)
 
 
-def _travelable(store: LogStore) -> _History:
-    """Return the commits whose state can be read: from version 0 or the oldest checkpoint on."""
-    commits = _commits(store)
-    if 0 in commits:
-        oldest = 0
-    else:
-        complete = complete_checkpoints(file for file, _ in list_log(store))
-        oldest = min(complete, default=max(commits, default=0) + 1)
-    kept = {version: at for version, at in commits.items() if version >= oldest}
-    return _History(list(kept), _rising(list(kept.values())))
+def _oldest_travelable(store: LogStore) -> int | None:
+    """Return the oldest commit whose state can be read: 0, or that of the oldest checkpoint."""
+    checkpoints: list[LogFile] = []
+    for file, _ in list_log(store):
+        if file.is_checkpoint:
+            checkpoints.append(file)
+        is_reached = file.version == 0 or bool(complete_checkpoints(checkpoints))
+        if file.kind is Kind.COMMIT and is_reached:
+            return file.version
+    return None
 
 
-def _commits(store: LogStore) -> dict[int, int]:
-    listed = list_log(store)
-    return {file.version: stat.modified_ms for file, stat in listed if file.kind is Kind.COMMIT}
+def _commits(store: LogStore, last: int) -> dict[int, int]:
+    """Return the age of each commit up to a version, from a listing that goes no further."""
+    found: dict[int, int] = {}
+    for file, stat in list_log(store):
+        if file.start > last:
+            break
+        if file.kind is Kind.COMMIT:
+            found[file.version] = stat.modified_ms
+    return found
 
 
 def _rising(times: Sequence[int]) -> list[int]:

@@ -77,9 +77,11 @@ def write_v2(
             "one, or add the feature",
             feature=FEATURE,
         )
-    sidecars = []
+    sidecars: list[Sidecar] = []
+    below = 0
     if layout.form in WITH_SIDECARS:
-        sidecars = list(_put_sidecars(store, snapshot, layout.sidecar_files, now_ms, new_id))
+        put = list(_put_sidecars(store, snapshot, layout.sidecar_files, now_ms, new_id))
+        sidecars, below = [one for one, _ in put], sum(rows for _, rows in put)
     name = _name(snapshot.version, layout.form, new_id)
     if layout.form is Form.JSON:
         content = top_level_json(snapshot, sidecars, now_ms)
@@ -90,7 +92,7 @@ def write_v2(
     store.put(in_log(name), content)
     return LastCheckpoint(
         version=snapshot.version,
-        size=size,
+        size=size + below,
         size_in_bytes=len(content) + sum(one.size_in_bytes for one in sidecars),
         num_of_add_files=snapshot.files.num_rows,
     )
@@ -104,8 +106,11 @@ def _name(version: int, form: Form, new_id: Callable[[], UUID]) -> str:
 
 def _put_sidecars(
     store: LogStore, snapshot: Snapshot, each: int, now_ms: int, new_id: Callable[[], UUID]
-) -> Iterator[Sidecar]:
-    """Write the sidecars of a snapshot and yield what names them; the last has the tombstones."""
+) -> Iterator[tuple[Sidecar, int]]:
+    """Write the sidecars of a snapshot; yield what names them and how many actions each holds.
+
+    The last has the tombstones.
+    """
     shape = sidecar_schema(snapshot.metadata)
     no_files, none = snapshot.files.slice(0, 0), snapshot.tombstones.slice(0, 0)
     parts = [
@@ -117,9 +122,9 @@ def _put_sidecars(
         parts.append((no_files, gone))
     for files, tombstones in parts:
         name = sidecar_name(snapshot.version, str(new_id()))
-        content, _ = _encode(shape, sidecar_rows(files, tombstones, snapshot.metadata))
+        content, rows = _encode(shape, sidecar_rows(files, tombstones, snapshot.metadata))
         store.put(in_sidecars(name), content)
-        yield Sidecar(path=name, size_in_bytes=len(content), modification_time=now_ms)
+        yield Sidecar(path=name, size_in_bytes=len(content), modification_time=now_ms), rows
 
 
 def _encode(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[bytes, int]:

@@ -81,19 +81,19 @@ def live_rows(store: LogStore, file: Mapping[str, Any]) -> RowChoice:
         ) from error
 
 
-def chosen_rows(store: LogStore, choice: RowChoice) -> ChosenRows:
-    """Return the rows that a choice means, from the vectors that it names.
+def chosen_rows(store: LogStore, choice: RowChoice, path: str = "") -> ChosenRows:
+    """Return the rows that a choice means, from the vectors that it names; `path` is of the file.
 
     Raises: as `read_vector`.
     """
-    without = Bitmap() if choice.without is None else read_vector(store, choice.without)
+    without = Bitmap() if choice.without is None else read_vector(store, choice.without, path)
     if choice.only is None:
         return ChosenRows(without, are_left_out=True)
-    return ChosenRows(read_vector(store, choice.only) - without, are_left_out=False)
+    return ChosenRows(read_vector(store, choice.only, path) - without, are_left_out=False)
 
 
-def read_vector(store: LogStore, vector: DeletionVector) -> Bitmap:
-    """Return the rows that a deletion vector deletes.
+def read_vector(store: LogStore, vector: DeletionVector, path: str = "") -> Bitmap:
+    """Return the rows that a deletion vector deletes, that of the data file `path` if it is known.
 
     Raises: BrokenLog (`DeletionVectorMissing`, `CorruptDeletionVector`); UnsupportedFeature for a
     file in another store; Unavailable.
@@ -103,7 +103,8 @@ def read_vector(store: LogStore, vector: DeletionVector) -> Bitmap:
             return deletion_vectors.inline_rows(vector)
         return _read_file(store, vector)
     except ValueError as error:
-        raise _corrupt(store, f"deletion vector {vector.unique_id!r}", error) from error
+        of = f" of {path!r}" if path else ""
+        raise _corrupt(store, f"deletion vector {vector.unique_id!r}{of}", error) from error
 
 
 def _corrupt(store: LogStore, what: str, why: ValueError) -> BrokenLog:

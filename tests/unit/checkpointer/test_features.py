@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.checkpointer.features import WITHOUT_EFFECT, check_shortenable
+from tidegate.checkpointer.features import WITHOUT_EFFECT, check_shortenable, wants_v2
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import UnsupportedFeature
 from tidegate.delta.features.table import FEATURES
@@ -48,7 +48,18 @@ def test_protected_checkpoints_do_not_keep_us_from_writing_one_more() -> None:
     check("checkpointProtection", **bound)
 
 
-def test_a_table_that_asks_for_other_checkpoints_is_refused() -> None:
+def test_a_table_that_asks_for_checkpoints_of_the_second_kind_is_summarised() -> None:
+    names = ("v2Checkpoint",)
+    protocol = Protocol(
+        min_reader_version=3, min_writer_version=7, reader_features=names, writer_features=names
+    )
+    asked = {"delta.checkpointPolicy": "v2"}
+    metadata = Metadata(id="m", schema_string=SCHEMA, configuration=asked)
+    check_shortenable(protocol, metadata, "t")
+    assert wants_v2(metadata)
+
+
+def test_a_table_that_asks_for_them_and_does_not_tell_its_readers_is_refused() -> None:
     with pytest.raises(UnsupportedFeature, match="v2Checkpoint"):
         check(**{"delta.checkpointPolicy": "v2"})
 

@@ -129,6 +129,35 @@ def test_a_hint_that_was_not_moved_is_moved_by_the_next_life(
     assert found.version == 10
 
 
+def test_a_table_that_asks_for_checkpoints_of_the_second_kind_gets_them(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    names = ["v2Checkpoint"]
+    lists = {"readerFeatures": names, "writerFeatures": names}
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **lists}
+    table.commit("UPGRADE PROTOCOL", {"protocol": protocol})
+    table.set_metadata(**{"delta.checkpointPolicy": "v2"})
+    grow(table, 9)
+    table.drop(next(iter(table.files)))
+    before = summary(table)
+    checkpointer(bus).look()
+    log = table.folder / "_delta_log"
+    [top] = log.glob("*.checkpoint.*.json")
+    assert top.name.startswith(f"{10:020d}.checkpoint.")
+    assert not list(log.glob("*.checkpoint*.parquet"))
+    assert list((log / "_sidecars").iterdir())
+    found = hint.decode((log / "_last_checkpoint").read_bytes())
+    assert found is not None
+    assert (found.version, found.num_of_add_files) == (10, len(table.files))
+    for old in range(10):
+        (log / f"{old:020d}.json").unlink()
+    for old_name in (compacted_name(0, 4), compacted_name(5, 9)):
+        (log / old_name).unlink(missing_ok=True)
+    assert summary(table) == before
+    grow(table, 11)
+    assert summary(table)[0] == 11
+
+
 def test_a_checksum_follows_from_the_one_before(table: WrittenTable, bus: MemoryBus) -> None:
     grow(table, 6)
     checkpointer(bus).look()

@@ -45,6 +45,12 @@ def test_the_newest_checkpoint_and_what_follows_it_is_read() -> None:
     assert [file.name for file in segment.deltas] == commits(11, 12)
 
 
+def test_the_checksum_of_the_version_is_known_where_it_was_listed() -> None:
+    names = [*commits(0, 2), checksum_name(1), checksum_name(3)]
+    told = [choose(listing(names), version).checksum for version in (0, 1, 2)]
+    assert told == [None, *listing([checksum_name(1)]), None]
+
+
 def test_an_older_version_is_read_from_an_older_checkpoint() -> None:
     names = [*commits(0, 12), checkpoint_name(5), checkpoint_name(10)]
     segment = choose(listing(names), 7)

@@ -36,6 +36,10 @@ REMEDY: Final = re.compile(
 )
 
 
+FILE: Final = re.compile(r"\b\d{20}\.[\w.-]*(json|parquet|crc)\b|[\w./=-]+\.(parquet|bin)\b")
+"""A file of the log, of data or of deletion vectors."""
+
+
 @dataclass(frozen=True)
 class Damage:
     """What is done to the files of a table; the class, and what the message names of it."""
@@ -135,31 +139,37 @@ OF_THE_LOG: Final[Mapping[str, Damage]] = {
     "two protocols in a commit": Damage(
         rows(0, lambda found: found.append(protocol())), "CorruptCommit", (NAMES[0], "protocol")
     ),
-    "no protocol": Damage(rows(0, lambda found: found.pop(1)), "MissingProtocol", ("protocol",)),
-    "no metaData": Damage(rows(0, lambda found: found.pop(2)), "MissingMetadata", ("metaData",)),
+    "no protocol": Damage(
+        rows(0, lambda found: found.pop(1)), "MissingProtocol", ("protocol", NAMES[0], NAMES[HEAD])
+    ),
+    "no metaData": Damage(
+        rows(0, lambda found: found.pop(2)), "MissingMetadata", ("metaData", NAMES[0], NAMES[HEAD])
+    ),
     "a damaged protocol": Damage(
         field(0, "protocol", "minReaderVersion", "three"),
         "CorruptCommit",
         (NAMES[0], "minReaderVersion"),
     ),
     "a protocol without its lists": Damage(
-        field(0, "protocol", "readerFeatures", None), "UnsupportedProtocol", ("readerFeatures",)
+        field(0, "protocol", "readerFeatures", None),
+        "UnsupportedProtocol",
+        (NAMES[0], "readerFeatures"),
     ),
     "a damaged schema": Damage(
         field(0, "metaData", "schemaString", '{"type": "struct"'),
         "CorruptCommit",
-        ("schemaString",),
+        (NAMES[0], "schemaString"),
     ),
     "a schema of no struct": Damage(
-        field(0, "metaData", "schemaString", '"long"'), "CorruptCommit", ("schemaString",)
+        field(0, "metaData", "schemaString", '"long"'), "CorruptCommit", (NAMES[0], "schemaString")
     ),
     "an unknown type": Damage(
         field(0, "metaData", "schemaString", builders.schema(x="money")),
         "UnsupportedFeature",
-        ("money",),
+        (NAMES[0], "money"),
     ),
     "a partition column that is not there": Damage(
-        field(0, "metaData", "partitionColumns", ["q"]), "CorruptCommit", ("'q'",)
+        field(0, "metaData", "partitionColumns", ["q"]), "CorruptCommit", (NAMES[0], "'q'")
     ),
     "only a checkpoint, and it is torn": Damage(
         cut(in_log(CHECKPOINT), 1_000), "CorruptCheckpoint", (CHECKPOINT,), True, True
@@ -170,7 +180,7 @@ OF_THE_LOG: Final[Mapping[str, Damage]] = {
     "only a checkpoint, and it is of another kind": Damage(
         holds(in_log(CHECKPOINT), to_parquet(pa.table({"x": [1]}))),
         "MissingProtocol",
-        ("protocol",),
+        (CHECKPOINT, "protocol"),
         True,
         True,
     ),
@@ -213,12 +223,12 @@ OF_THE_DATA: Final[Mapping[str, Damage]] = {
         field(2, "add", "deletionVector.cardinality", 3), "CorruptDeletionVector", (VECTOR, "3")
     ),
     "a vector is of no kind": Damage(
-        field(2, "add", "deletionVector.storageType", "x"), "CorruptDeletionVector", ("'x'",)
+        field(2, "add", "deletionVector.storageType", "x"), "CorruptDeletionVector", (DATA, "'x'")
     ),
     "a vector's name is no Z85": Damage(
         field(2, "add", "deletionVector.pathOrInlineDv", "\\" * 20),
         "CorruptDeletionVector",
-        ("Z85",),
+        (DATA, "Z85"),
     ),
 }
 """What keeps rows from being read, of a table that opens."""
@@ -245,6 +255,7 @@ def told(damage: Damage, face: Face) -> str:
     assert builders.ROOT in message
     assert [name for name in damage.names if name not in message] == [], message
     assert REMEDY.search(message), message
+    assert FILE.search(message), message
     assert message.count(builders.ROOT) == 1, message
     return message
 

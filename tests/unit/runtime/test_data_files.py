@@ -319,6 +319,25 @@ def test_files_out_of_reach_are_not_opened_and_rows_are_filtered() -> None:
     assert [batch.to_pylist() for batch in found] == [[{"p": "z"}]]
 
 
+@pytest.mark.parametrize(
+    ("predicate", "named"),
+    [
+        ({"op": "like", "column": ["v"], "value": "a%", "type": "string"}, "'like'"),
+        ({"op": "not", "arg": {"op": "xor", "args": []}}, "'xor'"),
+        ({"op": "=", "column": ["v"], "value": 1}, "'type'"),
+        ({"op": "=", "column": ["v"], "value": "one", "type": "long"}, "'one'"),
+        ({"column": ["v"]}, "`op`"),
+    ],
+)
+def test_a_predicate_outside_the_grammar_is_refused_and_named(
+    predicate: dict[str, Any], named: str
+) -> None:
+    store, snapshot = table(x=[1])
+    with pytest.raises(InvalidRequest, match=named) as refused:
+        read_table(store, snapshot, predicate=predicate)
+    assert refused.value.error_class == "BadPredicate"
+
+
 @pytest.fixture
 def spark_table(own_corpus: Path) -> Path:
     return own_corpus / "tables" / "spark44" / "dates-and-timestamps-early"

@@ -137,7 +137,19 @@ def test_partition_values_at_their_edges_are_read(kind: str, text: str, value: A
     assert found["p"].to_pylist() == [value]
 
 
-@pytest.mark.parametrize(("kind", "text"), [("date", "+10000-01-01"), ("long", str(2**63))])
+def test_days_past_the_year_9999_are_read_from_partitions_and_statistics_do_not_mind() -> None:
+    days = pa.array([2_932_897], pa.int32()).cast(pa.date32())
+    store = table_of(
+        {"d": "date", "p": "date"}, written(pa.table({"d": days})), {"p": "+10000-01-01"}
+    )
+    found = read(store)
+    assert found["d"].cast(pa.int32()).to_pylist() == found["p"].cast(pa.int32()).to_pylist()
+    late = {"op": ">", "column": ["p"], "value": "9999-12-31", "type": "date"}
+    head = open_snapshot(store)
+    assert read_table(store, head, ["d"], late).num_rows == 1
+
+
+@pytest.mark.parametrize(("kind", "text"), [("date", "+9999999-01-01"), ("long", str(2**63))])
 def test_partition_values_past_their_type_are_refused(kind: str, text: str) -> None:
     store = table_of({"x": "long", "p": kind}, written(pa.table({"x": [1]})), {"p": text})
     with pytest.raises(BrokenLog, match=r"'a' of table memory://t can't be read") as refused:

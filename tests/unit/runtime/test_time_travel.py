@@ -6,6 +6,7 @@ import pytest
 
 from tidegate.delta.errors import BrokenLog, InvalidRequest
 from tidegate.delta.names import commit_name, in_log
+from tidegate.runtime.checkpoint_writing import write_classic
 from tidegate.runtime.log_store import FileStat
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.open_table import open_snapshot
@@ -146,6 +147,58 @@ def test_times_out_of_the_range_are_refused(start_ms: int, end_ms: int | None, e
     with pytest.raises(InvalidRequest, match="memory://t") as refused:
         between(enabled_at_two(), start_ms, end_ms)
     assert refused.value.error_class == error
+
+
+class Listed(MemoryStore):
+    """A store that counts the files that were listed."""
+
+    def __init__(self, files: dict[str, bytes], modified: dict[str, int]) -> None:
+        super().__init__()
+        self.files, self.modified, self.seen = files, modified, 0
+
+    def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
+        for stat in super().list_from(folder, start):
+            self.seen += 1
+            yield stat
+
+
+def test_a_time_is_found_without_listing_what_lies_past_it() -> None:
+    own = {"enableInCommitTimestamps": "true"}
+    late = {f"inCommitTimestampEnablement{end}": "900" for end in ("Version", "Timestamp")}
+    for configuration, asked in ((own, 500), (own | late, 950)):
+        store = by_age(0)
+        put(store, 0, 0, info(0), PROTOCOL, metadata(**configuration))
+        for version in range(1, 1_000):
+            put(store, version, version, info(version))
+        listed = Listed(store.files, store.modified)
+        head = open_snapshot(listed)
+        listed.seen = 0
+        assert find_version(listed, head, asked) == asked
+        assert versions_between(listed, head, asked, asked + 1) == (asked, asked + 1)
+        assert listed.seen < 10
+
+
+def test_ages_are_listed_up_to_where_commits_carry_their_own_time() -> None:
+    store = enabled_at_two()
+    for version in range(5, 500):
+        put(store, version, 3, info(120 + version))
+    listed = Listed(store.files, store.modified)
+    head = open_snapshot(listed)
+    listed.seen = 0
+    assert find_version(listed, head, 20) == 1
+    assert versions_between(listed, head, 11, 50) == (1, 1)
+    assert listed.seen < 20
+
+
+def test_a_log_that_begins_with_a_checkpoint_is_travelled_from_there() -> None:
+    store = by_age(10, 20, 30, 40)
+    snapshot = open_snapshot(store, 1)
+    write_classic(store, snapshot, 0)
+    del store.files[in_log(commit_name(0))]
+    assert [found(store, at_ms) for at_ms in (20, 30, 40)] == [1, 2, 3]
+    with pytest.raises(InvalidRequest, match="oldest that can be read is 1") as refused:
+        found(store, 19)
+    assert refused.value.error_class == "TimestampBeforeEarliest"
 
 
 def test_a_table_with_its_own_time_is_told_without_listing_its_log() -> None:

@@ -159,7 +159,18 @@ def differences(stated: VersionChecksum, found: VersionChecksum) -> tuple[str, .
         for name in ("app_transactions", "domains", "in_commit_timestamp", "deletions")
         if getattr(stated, name) is not None
     ]
-    return tuple(name for name in names if getattr(stated, name) != getattr(found, name))
+    return tuple(
+        name for name in names if _known(getattr(stated, name)) != _known(getattr(found, name))
+    )
+
+
+def _known(value: Any) -> Any:
+    """Return a value as it is compared: the features of a protocol are in no order."""
+    if not isinstance(value, Protocol):
+        return value
+    lists = (value.reader_features, value.writer_features)
+    versions = (value.min_reader_version, value.min_writer_version)
+    return (*versions, *(frozenset(names or ()) for names in lists))
 
 
 def _totals(commit: Commit) -> tuple[int | None, int]:

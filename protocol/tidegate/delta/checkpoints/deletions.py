@@ -55,6 +55,8 @@ def of_files(files: pa.Table) -> Deletions:
     Spec: "Version Checksum File Schema"
     """
     vectors = files["deletionVector"]
+    if vectors.null_count == len(vectors):
+        return none_in(len(vectors))
     rows = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
     at_least = [pc.sum(pc.greater_equal(rows, least)).as_py() or 0 for least in BINS]
     return Deletions(

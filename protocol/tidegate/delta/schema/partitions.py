@@ -10,8 +10,15 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.delta.schema import far_times
 from tidegate.delta.schema.arrow import arrow_type
-from tidegate.delta.schema.types import DECIMAL_PRECISION_MAX, DataType, DecimalType, PrimitiveType
+from tidegate.delta.schema.types import (
+    DATE,
+    DECIMAL_PRECISION_MAX,
+    DataType,
+    DecimalType,
+    PrimitiveType,
+)
 
 T = TypeVar("T")
 
@@ -19,8 +26,8 @@ NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 
 _ESCAPED: Final = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _TIMESTAMP: Final = re.compile(
-    r"^(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,9}))?)?"
-    r"(Z|[+-]\d{2}:?\d{2})?$"
+    r"^(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?"
+    r"(Z|[+-]\d{2}(?::?\d{2})?)?$"
 )
 _DATE: Final = re.compile(r"^(\d{4})-(\d{1,2})-(\d{1,2})$")
 _WHOLE: Final = re.compile(r"^[+-]?\d+$")
@@ -67,12 +74,20 @@ def parse(text: str | None, kind: DataType) -> Any:
 def column(texts: pa.Array | Sequence[str | None], kind: DataType) -> pa.Array:
     """Return many partition values at once; each distinct text is parsed once.
 
+    Law: years that Python's dates do not reach are no matter
     Raises: ValueError, which names the text.
     Spec: "Partition Value Serialization"
     """
     encoded = _array(texts).dictionary_encode()
-    distinct = [parse(text, kind) for text in encoded.dictionary.to_pylist()]
-    values = pa.array(distinct, arrow_type(kind))
+    distinct = encoded.dictionary.to_pylist()
+    try:
+        values = pa.array([parse(text, kind) for text in distinct], arrow_type(kind))
+    except ValueError:
+        if kind not in far_times.REACHED:
+            raise
+        counts = pa.array([_far(text, kind) for text in distinct], pa.int64())
+        number = pa.int32() if kind == DATE else pa.int64()
+        values = counts.cast(number).cast(arrow_type(kind))
     return values.take(encoded.indices)
 
 
@@ -201,6 +216,17 @@ def _value(text: str, kind: DataType) -> Any:
         case PrimitiveType("binary"):
             return text.encode("utf-8")
     raise ValueError(f"{kind} can't partition a table")
+
+
+def _far(text: str, kind: DataType) -> int | None:
+    """Return a date or a moment in any year, in days or microseconds since the Unix epoch."""
+    if text == "":
+        return None
+    try:
+        spelled, days = far_times.near(text)
+        return far_times.number(_value(spelled, kind), days, kind)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"the partition value {text!r} is no {kind}") from error
 
 
 def _truth(text: str) -> bool:

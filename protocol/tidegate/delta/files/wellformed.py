@@ -1,4 +1,4 @@
-"""Whether the predicates of a read set are of the grammar: checked before they are evaluated."""
+"""Whether predicates from elsewhere are of the grammar: asked before they are evaluated."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +22,7 @@ def wrong_with(predicates: Sequence[Any], nodes_max: int) -> tuple[int, str] | N
     """Return which predicate is wrong and what is wrong with it, or None.
 
     `nodes_max` bounds the nodes and the values of all of them together.
+    Spec: "Per-file Statistics"
     """
     left = nodes_max
     for index, predicate in enumerate(predicates):

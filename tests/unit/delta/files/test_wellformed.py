@@ -1,7 +1,7 @@
 import pytest
 
 from tests.builders import Row
-from tidegate.committer.predicates import wrong_with
+from tidegate.delta.files.wellformed import wrong_with
 
 EQUAL: Row = {"op": "=", "column": ["p"], "value": 1, "type": "integer"}
 

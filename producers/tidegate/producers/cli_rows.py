@@ -1,0 +1,114 @@
+"""`tidegate table rows` and `tidegate table changes`: what a table holds, and what became of it."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import orjson
+import typer
+
+from tidegate.delta.errors import InvalidRequest, TidegateError
+from tidegate.producers.cli_shown import OUT, plain, show
+from tidegate.producers.connection import store_for
+from tidegate.producers.options import Place, time_ms
+from tidegate.runtime.change_rows import stream_changes
+from tidegate.runtime.cli_service import Json, Set, fail, loaded
+from tidegate.runtime.data_files import scan, schema_of
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.open_table import open_keys, open_snapshot
+from tidegate.runtime.plain_rows import first_rows
+from tidegate.runtime.row_ids import ROW_COMMIT_VERSION, ROW_ID
+from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.stores import canonical_root
+from tidegate.runtime.time_travel import versions_between
+
+Uri = Annotated[
+    str, typer.Argument(help="The table's root: a path, file://, s3://, gs:// or abfss://.")
+]
+Limit = Annotated[int, typer.Option("--limit", help="So many rows.", min=1)]
+_MOMENT: Final = "A version, or a time: 2024-02-29, 2024-02-29 12:00:00 (UTC unless it says)."
+
+
+def show_rows(
+    uri: Uri,
+    at: Annotated[str | None, typer.Option("--at", help=_MOMENT)] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            help=f"Only these, separated by commas; {ROW_ID} and {ROW_COMMIT_VERSION}, too.",
+        ),
+    ] = None,
+    limit: Limit = 20,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Show rows of a table, as it is or as it was."""
+    try:
+        store = _store(uri, set_)
+        version, at_ms = _moment(at, "--at")
+        snapshot = open_snapshot(store, version, at_ms)
+        names = list(schema_of(snapshot.metadata).names)
+        if columns is not None:
+            names = [name.strip() for name in columns.split(",") if name.strip()]
+        _print(names, first_rows(scan(store, snapshot, names), limit), as_json=as_json)
+    except TidegateError as error:
+        fail(error)
+
+
+def show_changes(
+    uri: Uri,
+    since: Annotated[str, typer.Option("--from", help=_MOMENT)],
+    until: Annotated[str | None, typer.Option("--to", help=_MOMENT)] = None,
+    limit: Limit = 20,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Show the rows that changed: what happened to each, in which version, and when.
+
+    Both ends are included, and of one kind: versions, or times.
+    """
+    try:
+        store = _store(uri, set_)
+        (start, start_ms), (end, end_ms) = _moment(since, "--from"), _moment(until, "--to")
+        if until is not None and (start is None) != (end is None):
+            raise InvalidRequest(
+                "--from and --to are of one kind: give two versions or two times",
+                error_class="DELTA_ILLEGAL_OPTION",
+            )
+        if start_ms is not None:
+            start, end = versions_between(store, open_keys(store), start_ms, end_ms)
+        shape, batches = stream_changes(store, start or 0, end)
+        _print(shape.names, first_rows(batches, limit), as_json=as_json)
+    except TidegateError as error:
+        fail(error)
+
+
+def _store(uri: str, set_: list[str] | None) -> LogStore:
+    return store_for(Place(canonical_root(uri), loaded(ServiceSettings, None, set_).storage))
+
+
+def _moment(text: str | None, option: str) -> tuple[int | None, int | None]:
+    """Return the version that an option names, or the time in ms since the Unix epoch."""
+    if text is None:
+        return None, None
+    return (int(text), None) if text.isdecimal() else (None, time_ms(text, option))
+
+
+def _print(names: Sequence[str], rows: Sequence[Sequence[Any]], *, as_json: bool) -> None:
+    if as_json:
+        told = [dict(zip(names, row, strict=True)) for row in rows]
+        OUT.print_json(orjson.dumps(told, default=_spelled).decode())
+    else:
+        show(names, [[_cell(value) for value in row] for row in rows])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return orjson.dumps(value, default=_spelled).decode()
+    return (
+        value.hex() if isinstance(value, bytes) else plain(value if value is None else str(value))
+    )
+
+
+def _spelled(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
