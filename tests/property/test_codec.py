@@ -81,6 +81,33 @@ PROPOSAL = message(
         "user_metadata": TEXT,
     },
 )
+NAMED = TEXT.filter(bool)
+PATHS = st.lists(TEXT, min_size=1, max_size=3)
+CHANGES = st.one_of(
+    message(
+        {"op": st.just("add_column"), "column": st.dictionaries(TEXT, VALUES, max_size=3)},
+        {"parent": st.lists(TEXT, max_size=2), "first": st.booleans(), "after": NAMED},
+    ),
+    message({"op": st.just("drop_column"), "path": PATHS}, {}),
+    message({"op": st.just("rename_column"), "path": PATHS, "name": NAMED}, {}),
+    message({"op": st.just("change_type"), "path": PATHS, "type": PRESENT}, {}),
+    message({"op": st.just("allow_nulls"), "path": PATHS}, {}),
+    message({"op": st.just("comment_on"), "path": PATHS}, {"comment": TEXT}),
+    message({"op": st.just("set_default"), "column": NAMED}, {"expression": TEXT}),
+    message({"op": st.just("set_property"), "key": NAMED, "value": TEXT}, {}),
+    message({"op": st.just("unset_property"), "key": NAMED}, {}),
+)
+PATCH = message({"changes": st.lists(CHANGES, min_size=1, max_size=3)}, {"base": SHA256})
+PATCHING = message(
+    {
+        "proposal_id": UUIDS,
+        "table": UUIDS,
+        "table_root": ROOTS,
+        "read_version": st.integers(-1, 2**62),
+        "metadata_patch": PATCH,
+    },
+    {"operation": OPERATION, "user_metadata": TEXT},
+)
 REJECTION = message(
     {"rule": TEXT, "reason": TEXT},
     {
@@ -136,7 +163,7 @@ RATIFICATION = message(
     {"table_root": ROOTS, "version": st.integers(-1, 2**62)}, {"staged": STAGED, "sha256": SHA256}
 )
 WIRES: dict[type[Message], st.SearchStrategy[dict[str, Any]]] = {
-    Proposal: PROPOSAL,
+    Proposal: PROPOSAL | PATCHING,
     Outcome: OUTCOME,
     CommitRecord: COMMIT,
     TableRecord: TABLE,

@@ -1,15 +1,16 @@
 """A candidate: a proposal as the machine considers it, with what follows from its bytes alone."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from uuid import UUID
 
 from tidegate.committer.content import EMPTY, Content, canonical
 from tidegate.committer.intents import Intent
 from tidegate.committer.policy import Level
-from tidegate.delta.actions import Txn
+from tidegate.delta.actions import Metadata, Protocol, Txn
 from tidegate.pipeline.codec import Headers
+from tidegate.pipeline.metadata_patch import MetadataPatch
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import ClaimCheck, Proposal
 from tidegate.pipeline.read_set import ReadSet
@@ -86,6 +87,26 @@ class Candidate:
         assert self.proposal is not None, "a claim check stands in a proposal"
         return self.proposal.claim
 
+    @property
+    def patch(self) -> MetadataPatch | None:
+        """What it wants changed of the table, whatever that is when it is committed."""
+        return self.proposal.metadata_patch if self.proposal else None
+
+    def with_table(self, metadata: Metadata, protocol: Protocol | None) -> "Candidate":
+        """Return the candidate with what it comes to write of the table itself."""
+        content = replace(self.content, metadata=metadata, protocol=protocol)
+        return replace(self, content=content)
+
+    @property
+    def writes_metadata(self) -> bool:
+        """Whether it writes metaData, be it as a patch."""
+        return bool(self.content.metadata or self.patch)
+
+    @property
+    def speaks_of_table(self) -> bool:
+        """Whether it writes of the table itself, be it as a patch."""
+        return self.writes_metadata or self.content.protocol is not None
+
     @cached_property
     def reads(self) -> ReadSet:
         """What its writer looked at; unsaid means the whole table."""
@@ -123,7 +144,7 @@ class Candidate:
     def is_rearranging(self) -> bool:
         """Whether it holds nothing but files with the same rows as before: no row changes."""
         content = self.content
-        if content.metadata or content.protocol or content.domains or self.txns or self.intents:
+        if self.speaks_of_table or content.domains or self.txns or self.intents:
             return False
         return not any(file.data_change for file in (*content.adds, *content.removes))
 
@@ -133,7 +154,7 @@ class Candidate:
         content = self.content
         return (
             self.is_blind_append
-            and not (content.metadata or content.protocol or content.domains)
+            and not (self.speaks_of_table or content.domains)
             and not (self.reads.app_ids or self.reads.domains)
             and not (content.has_row_ids or self.operation in ROW_ID_OPERATIONS)
         )

@@ -43,7 +43,7 @@ __all__ = [
     "follow",
 ]
 
-RULES_VERSION: Final = 4
+RULES_VERSION: Final = 5
 """Raised with every change that can change a verdict; it stands in every entry."""
 
 
@@ -80,7 +80,7 @@ def concurrent_append(standing: Standing, winner: Entry) -> Found | None:
         return None
     if winner.only_moves_row_ids or candidate.only_moves_row_ids:
         return None
-    may_come_later = winner.is_blind_append and candidate.content.metadata is None
+    may_come_later = winner.is_blind_append and not candidate.writes_metadata
     if standing.level == "WriteSerializable" and may_come_later:
         return None
     columns = standing.read.metadata.partition_columns

@@ -80,6 +80,12 @@ class Entry:
         return "tidegate" if self.provenance else "external"
 
     @property
+    def is_patch(self) -> bool:
+        """Whether it says of the table what a patch came to, and no more."""
+        origin = self.provenance
+        return origin is not None and any(one.patched for one in origin.accepted)
+
+    @property
     def changes_table(self) -> bool:
         """Whether the schema, the properties or the protocol were written."""
         return self.metadata is not None or self.protocol is not None

@@ -9,7 +9,7 @@ from typing import Final
 import orjson
 
 from tidegate.committer.candidate import BACKFILL, UNBACKFILL, Candidate
-from tidegate.committer.feature_drops import DROP_FEATURE, in_use
+from tidegate.committer.feature_drops import DROP_FEATURE, in_use, wrong_before_drop
 from tidegate.committer.flaws import (
     BAD_PROTOCOL,
     DOMAINS_NOT_SUPPORTED,
@@ -167,7 +167,7 @@ def wrong_drop(candidate: Candidate, read: Basis, after: Basis) -> Rejection | N
             f"drops the feature {min(dropped)!r}",
             "keep every feature that the table has, or drop one by DROP FEATURE",
         )
-    why = in_use(dropped, after)
+    why = in_use(dropped, after) or wrong_before_drop(dropped, read, after)
     if why is None:
         return None
     return flaw(

@@ -7,6 +7,7 @@ from tidegate.committer.entries import Entry
 from tidegate.committer.standing import Basis
 from tidegate.committer.state import TableState
 from tidegate.delta.features import row_tracking
+from tidegate.delta.features.changes import check_change
 from tidegate.delta.features.definition import Definition
 from tidegate.delta.features.properties import checkpoint_protection_version
 from tidegate.delta.features.table import FEATURES
@@ -40,6 +41,20 @@ def in_use(dropped: Set[str], basis: Basis, remains: Remains = NOTHING) -> str |
     one = Definition(basis.metadata, basis.protocol)
     trace = next(traces(name, one, remains), None)
     return f"the feature {name!r} is in use: {trace[0]} {trace[1]}" if trace else None
+
+
+def wrong_before_drop(dropped: Set[str], read: Basis, after: Basis) -> str | None:
+    """Return why a table is not ready for a drop, or loses more by it than the feature, or None."""
+    [name] = dropped
+    if name == row_tracking.FEATURE and not row_tracking.is_suspended(read.metadata):
+        # Until it is suspended every new file is given row ids, which the drop would leave behind.
+        return f"the feature {name!r} gives out row ids, for it is not suspended"
+    before, left = (
+        Definition(read.metadata, read.protocol),
+        Definition(after.metadata, after.protocol),
+    )
+    found = check_change(before, left, dropping=name)
+    return str(found[0]) if found else None
 
 
 def left_by(winner: Entry) -> Remains:

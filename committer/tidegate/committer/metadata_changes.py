@@ -53,7 +53,7 @@ def conflict_free(
     if may_number and numbers_only(before, after):
         return None
     change = Change(before, after, features)
-    return _changed_field(change) or _changed_property(change) or _changed_schema(change)
+    return changed_field(change) or _changed_property(change) or _changed_schema(change)
 
 
 def numbers_only(before: Metadata, after: Metadata) -> bool:
@@ -121,7 +121,8 @@ TOLERATED: Final[Mapping[str, Callable[[Change], bool]]] = {
 """Property -> whether its addition or change is tolerated."""
 
 
-def _changed_field(change: Change) -> str | None:
+def changed_field(change: Change) -> str | None:
+    """Return which field of the metadata changed, besides schema and properties, or None."""
     before, after = change.before, change.after
     for name in ("id", "name", "description", "format", "partition_columns", "created_time"):
         if getattr(before, name) != getattr(after, name):

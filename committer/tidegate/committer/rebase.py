@@ -226,6 +226,7 @@ def _accepted(member: Candidate, deleted: int | None) -> Accepted:
         operation=member.operation,
         metrics=operation.metrics if operation else {},
         rows_deleted=deleted,
+        patched=member.patch is not None,
     )
 
 

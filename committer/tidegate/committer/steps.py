@@ -7,7 +7,7 @@ log does not imply by itself is written into it before it is told: a rejection i
 from collections.abc import Callable
 from typing import Final
 
-from tidegate.committer import admission, head_checks, row_admission
+from tidegate.committer import admission, head_checks, patching, row_admission
 from tidegate.committer.adoption import with_own_ids_only
 from tidegate.committer.asking import burden, vectors_for
 from tidegate.committer.conflicts import RULES_VERSION, Conflict, follow
@@ -133,6 +133,15 @@ def inadmissible(view: View, command: Consider) -> Verdict | None:
     return _negative(view, command, rejection, is_log_fact=False) if rejection else None
 
 
+def unlawful_patch(view: View, command: Consider) -> Verdict | None:
+    """The table that was read can't be changed as a patch says."""
+    candidate, state = command.candidate, view.state
+    if candidate.patch is None:
+        return None
+    rejection = patching.wrong_patch(candidate, state, view.policy)
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
 def unreadable_rows(view: View, command: Consider) -> Verdict | None:
     """The rows that leave files can't be read, are none of theirs, or are too many to look at.
 
@@ -187,6 +196,19 @@ def behind_a_table_change(view: View, command: Consider) -> Verdict | None:
     return Verdict(command.candidate, "denied", "another entry")
 
 
+def patched(view: View, command: Consider) -> Verdict | Consider | None:
+    """What a patch makes of the table is only known at the head, and is illegal there, perhaps."""
+    candidate, state = command.candidate, view.state
+    if candidate.patch is None:
+        return None
+    found = patching.with_patch(candidate, state.basis, state, view.policy)
+    if isinstance(found, Rejection):
+        # It was lawful when its writer read: what a winner made of the table stands in its way.
+        rejection = found.model_copy(update={"advice": "rerun"})
+        return _negative(view, command, rejection, is_log_fact=False)
+    return command._replace(candidate=found)
+
+
 def unlike_the_group(view: View, command: Consider) -> Verdict | None:
     """It may not share an entry with the members; among them are, perhaps, files that it names."""
     if fits(view.group, command.candidate, view.policy):
@@ -234,9 +256,11 @@ STEPS: Final[tuple[Step, ...]] = (
     app_txn_seen,
     asks_for_a_table,
     inadmissible,
+    unlawful_patch,
     unreadable_rows,
     behind_a_new_vector,
     conflicting,
+    patched,
     unlike_the_group,
     wrong_at_head,
     rows_wrong_at_head,

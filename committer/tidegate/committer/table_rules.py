@@ -3,23 +3,18 @@
 Each compares one winner with the proposal as far as it has come; `conflicts.RULES` has the order.
 """
 
-from typing import Final
-
+from tidegate.committer.drift import Drift, minded
 from tidegate.committer.entries import Entry
 from tidegate.committer.feature_drops import in_use, left_by
 from tidegate.committer.metadata_changes import conflict_free
+from tidegate.committer.patches import touches
 from tidegate.committer.standing import Found, Standing
+from tidegate.committer.touched import in_common, touched
 from tidegate.delta.errors import UnsupportedFeature
 from tidegate.delta.features import row_tracking
 from tidegate.delta.features.arithmetic import check_shape, reader_features, writer_features
 from tidegate.delta.features.table import FEATURES, Support
-
-BINDING: Final = frozenset({"clustering", "materializePartitionColumns"})
-"""Features that bind whoever writes rows as soon as the protocol lists them.
-
-The other features of `failConcurrentTransactionsAtUpgrade` bind through the metadata that uses
-them, a change that `metadata_changed` never lets pass.
-"""
+from tidegate.delta.features.upgrades import interrupting_features
 
 
 def protocol_unsupported(standing: Standing, winner: Entry) -> Found | None:
@@ -64,9 +59,11 @@ def protocol_changed(standing: Standing, winner: Entry) -> Found | None:
 
 def feature_binds_writers(standing: Standing, winner: Entry) -> Found | None:
     """The winner added a feature that asks something of files which are written already."""
-    if winner.protocol is None:
+    if winner.protocol is None or standing.candidate.patch is not None:
         return None
-    added = BINDING & (writer_features(winner.protocol) - standing.read.features)
+    # A version of before the features names none: what it implies, nobody has asked for.
+    named = frozenset(winner.protocol.writer_features or ())
+    added = named.intersection(interrupting_features(standing.read.protocol, winner.protocol))
     return Found(f"added the feature {min(added)!r}, which binds every writer") if added else None
 
 
@@ -87,12 +84,19 @@ def metadata_changed(standing: Standing, winner: Entry) -> Found | None:
     """The winner changed schema, partitioning or properties in a way that the writer must see."""
     if winner.metadata is None:
         return None
-    if standing.candidate.content.metadata is not None:
+    candidate, now = standing.candidate, standing.now.metadata
+    if candidate.content.metadata is not None:
         return Found("changed the metadata, as does the proposal")
+    if candidate.patch is not None:
+        common = in_common(touches(candidate.patch, standing.read), touched(now, winner.metadata))
+        if common is None:
+            return None
+        told = common.told_of(standing.read.metadata)
+        return Found(f"changed {told}, as does the proposal")
     features = standing.after(winner).features
-    what = conflict_free(
-        standing.now.metadata, winner.metadata, features, may_number=winner.is_identity_only
-    )
+    what = conflict_free(now, winner.metadata, features, may_number=winner.is_identity_only)
+    if what is not None and winner.is_patch:
+        what = minded(candidate, Drift(now, winner.metadata, features))
     return Found(f"changed {what}") if what else None
 
 

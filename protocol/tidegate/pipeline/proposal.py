@@ -7,6 +7,7 @@ from uuid import UUID
 from pydantic import Field, JsonValue, NonNegativeInt, StringConstraints, model_validator
 
 from tidegate.pipeline.message import Message
+from tidegate.pipeline.metadata_patch import MetadataPatch
 from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.row_intent import RowIntent
 
@@ -51,7 +52,8 @@ class Proposal(Message):
     bytes. `table` is the registry's UUID; `table_id` is `metaData.id` at `read_version`, null in a
     create, whose `read_version` is -1. `actions` are rows of the log in canonical Delta JSON; the
     committer adds commitInfo and all that is assigned late. `dv_intents` are the rows that leave
-    files which stay: each file stands there once, and not among the actions. A verbatim one brings
+    files which stay: each file stands there once, and not among the actions. A `metadata_patch`
+    comes alone, without actions or intents. A verbatim one brings
     the bytes of version `exact_version`, ready, in the file of its claim check; `read_version` is
     where its work began, `txn_id` the commitInfo's, the same in each of its attempts.
 
@@ -73,6 +75,7 @@ class Proposal(Message):
     isolation: Isolation = "default"
     app_txn: AppTxn | None = None
     dv_intents: tuple[RowIntent, ...] = ()
+    metadata_patch: MetadataPatch | None = None
     created_ms: int | None = None
     files_since_ms: int | None = None
     deadline_ms: int | None = None
@@ -92,6 +95,10 @@ class Proposal(Message):
             raise ValueError("`exact_version` comes after `read_version`")
         if (self.actions or self.dv_intents) and self.claim_check is not None:
             raise ValueError("give `actions` and `dv_intents`, or a `claim_check`, not both")
+        if self.metadata_patch is not None and (
+            self.actions or self.dv_intents or self.claim_check is not None
+        ):
+            raise ValueError("a `metadata_patch` comes without actions, intents or a claim check")
         return self
 
     @property

@@ -18,7 +18,8 @@ from tidegate.pipeline.proposal import Sha256
 class Accepted(Message):
     """A proposal whose actions are in the entry, and its record's offset and SHA-256.
 
-    `rows_deleted` counts the rows that it was the first to delete by deletion vectors.
+    `rows_deleted` counts the rows that it was the first to delete by deletion vectors; `patched`
+    says that what the entry says of the table came of a patch, so that nothing else was changed.
     """
 
     id: UUID
@@ -27,6 +28,7 @@ class Accepted(Message):
     operation: str | None = None
     metrics: Mapping[str, JsonValue] = {}
     rows_deleted: NonNegativeInt | None = None
+    patched: bool = False
 
 
 class Refused(Message):

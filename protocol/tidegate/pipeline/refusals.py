@@ -104,6 +104,10 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
     "other_table": Refusal(
         "the table at that root is not the one that its writer read: it was made anew", _READ_AGAIN
     ),
+    "other_metadata": Refusal(
+        "the metadata that the patch was made for is not that of the version that it names",
+        _READ_AGAIN,
+    ),
     "other_root": Refusal(
         "the id is registered with another root",
         "propose with the root that `tidegate table list` shows",

@@ -108,7 +108,23 @@ def test_a_writer_feature_goes_when_no_property_uses_it(
     drops = named("DROP FEATURE", listed("appendOnly"))
     used = said(table([info(), *table_of]), drops)
     assert used in REFUSED
-    assert said(table([info(), listed("appendOnly", feature), metadata()]), drops) == "committed"
+    ready = {"rowTrackingSuspended": "true"} if feature == "rowTracking" else {}
+    left = table([info(), listed("appendOnly", feature), metadata(**ready)])
+    assert said(left, drops) == "committed"
+
+
+def test_row_tracking_goes_once_it_is_suspended() -> None:
+    drops = named("DROP FEATURE", listed("appendOnly", "domainMetadata"))
+    names = ("appendOnly", "domainMetadata", "rowTracking")
+    assert said(table([info(), listed(*names), metadata()]), drops) == "feature_in_use"
+    ready = metadata(rowTrackingSuspended="true")
+    assert said(table([info(), listed(*names), ready]), drops) == "committed"
+
+
+def test_a_feature_that_another_one_needs_stays() -> None:
+    drops = named("DROP FEATURE", listed("appendOnly", "clustering"))
+    names = ("appendOnly", "domainMetadata", "clustering")
+    assert said(table([info(), listed(*names), metadata()]), drops) == "feature_in_use"
 
 
 @pytest.mark.parametrize(

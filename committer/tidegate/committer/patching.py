@@ -1,0 +1,65 @@
+"""Where a patch is committed: judged by the table that was read, applied to the one at the head."""
+
+import orjson
+
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.feature_admission import CLUSTERING
+from tidegate.committer.flaws import BAD_METADATA, flaw
+from tidegate.committer.patches import applied
+from tidegate.committer.policy import Policy
+from tidegate.committer.standing import Basis
+from tidegate.committer.state import TableState
+from tidegate.committer.table_changes import wrong_table
+from tidegate.delta.errors import TidegateError
+from tidegate.delta.features.changes import check_change
+from tidegate.delta.features.definition import Definition, refuse
+from tidegate.pipeline.metadata_patch import metadata_hash
+from tidegate.pipeline.outcome import Rejection
+
+_FIELD = "metadata_patch"
+
+
+def wrong_patch(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
+    """Return why a patch does not go with the table that its writer read, or None."""
+    patch = candidate.patch
+    assert patch is not None, "only who brings a patch is asked for it"
+    read = state.basis_at(candidate.read_version)
+    if patch.base is not None and patch.base != metadata_hash(read.metadata):
+        what = f"is not the hash of the metadata at version {candidate.read_version}"
+        return flaw("other_metadata", f"{_FIELD}.base", what, "read the table and propose again")
+    found = with_patch(candidate, read, state, policy)
+    return found if isinstance(found, Rejection) else None
+
+
+def with_patch(
+    candidate: Candidate, basis: Basis, state: TableState, policy: Policy
+) -> Candidate | Rejection:
+    """Return a proposal that brings what its patch makes of a table, or why it makes nothing.
+
+    Metadata and protocol are judged together, as a change of the table that they are applied to.
+    """
+    patch = candidate.patch
+    assert patch is not None, "only who brings a patch is asked for it"
+    try:
+        after = applied(patch, basis, candidate.id, _clustered_by(state))
+        new = Definition(after.metadata, after.protocol)
+        refuse(check_change(Definition(basis.metadata, basis.protocol), new), state.root)
+    except (TidegateError, ValueError, RecursionError) as error:
+        return _refusal(error)
+    listed = None if after.protocol == basis.protocol else after.protocol
+    patched = candidate.with_table(after.metadata, listed)
+    return wrong_table(patched.content, basis, state.root, policy) or patched
+
+
+def _clustered_by(state: TableState) -> list[tuple[str, ...]]:
+    """Return the physical paths of the columns that a table is clustered by at its head."""
+    domain = state.domains.get(CLUSTERING)
+    if domain is None or domain.removed:
+        return []
+    return [tuple(path) for path in orjson.loads(domain.configuration)["clusteringColumns"]]
+
+
+def _refusal(error: Exception) -> Rejection:
+    made = flaw(BAD_METADATA, _FIELD, str(error), "correct what it names")
+    error_class = error.error_class if isinstance(error, TidegateError) else None
+    return made.model_copy(update={"error_class": error_class})

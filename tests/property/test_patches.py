@@ -1,0 +1,177 @@
+"""Laws of metadata patches: they say what they touch, and commute where that differs."""
+
+import json
+from itertools import combinations
+from typing import Any
+from uuid import UUID
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.committer.patches import applied, touches
+from tidegate.committer.standing import Basis
+from tidegate.committer.touched import columns_by_physical, in_common, said_of, touched
+from tidegate.delta.actions import Metadata, Protocol
+from tidegate.delta.errors import TidegateError
+from tidegate.delta.features.arithmetic import supported_features
+from tidegate.delta.schema.column_ids import largest_id, max_column_id
+from tidegate.delta.schema.mapping import Mode, mode_of
+from tidegate.delta.schema.types import parse_schema
+from tidegate.pipeline.metadata_patch import MetadataPatch, metadata_hash
+
+READING = ("columnMapping", "typeWidening")
+PROTOCOL = Protocol(
+    min_reader_version=3,
+    min_writer_version=7,
+    reader_features=READING,
+    writer_features=(*READING, "invariants", "checkConstraints", "allowColumnDefaults"),
+)
+FIELDS = ("x", "s", "n", "b")
+NAMES = st.sampled_from([*FIELDS, "t", "u", "T"])
+INSIDE = st.sampled_from(["y", "z", "w"])
+PATHS = st.one_of(NAMES.map(lambda one: (one,)), INSIDE.map(lambda one: ("b", one)))
+KEYS = st.sampled_from(
+    ["mine", "delta.checkpointInterval", "delta.constraints.c", "delta.dataSkippingStatsColumns"]
+)
+VALUES = {
+    "mine": "1",
+    "delta.checkpointInterval": "7",
+    "delta.constraints.c": "x > 0 AND n < 9",
+    "delta.dataSkippingStatsColumns": "x,n",
+}
+
+
+def field(name: str, kind: Any, number: int = 0) -> dict[str, Any]:
+    about = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
+    plain = {"name": name, "type": kind, "nullable": True}
+    return {**plain, "metadata": about if number else {}}
+
+
+def table(mode: str, listing: bool) -> Basis:
+    """Return a table of x, s, n and the struct b of y and z."""
+    count = iter(range(1, 9)) if mode != "none" else iter([0] * 9)
+    inner = {"type": "struct", "fields": [field(one, "integer", next(count)) for one in "yz"]}
+    kinds = {"x": "integer", "s": "string", "n": "short", "b": inner}
+    fields = [field(name, kind, next(count)) for name, kind in kinds.items()]
+    own = {"delta.enableTypeWidening": "true", "delta.columnMapping.mode": mode}
+    if mode != "none":
+        own["delta.columnMapping.maxColumnId"] = "6"
+    if listing:
+        own["delta.dataSkippingStatsColumns"] = "x,s"
+    schema = json.dumps({"type": "struct", "fields": fields})
+    return Basis(Metadata(id="t", schema_string=schema, configuration=own), PROTOCOL)
+
+
+def op(name: str, /, **told: Any) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({"op": st.just(name), **told})
+
+
+CHANGES = st.one_of(
+    st.tuples(NAMES, st.sampled_from([(), ("b",)]), st.sampled_from(["long", "string"])).map(
+        lambda told: {"op": "add_column", "column": field(told[0], told[2]), "parent": told[1]}
+    ),
+    op("drop_column", path=PATHS),
+    op("rename_column", path=PATHS, name=NAMES),
+    op("change_type", path=PATHS, type=st.sampled_from(["integer", "long"])),
+    op("comment_on", path=PATHS, comment=st.sampled_from(["c", None])),
+    op("allow_nulls", path=PATHS),
+    KEYS.map(lambda key: {"op": "set_property", "key": key, "value": VALUES[key]}),
+    op("unset_property", key=KEYS),
+)
+TABLES = st.builds(table, st.sampled_from(["none", "name", "id"]), st.booleans())
+
+
+def after(patch: MetadataPatch, basis: Basis, number: int) -> Basis | None:
+    try:
+        return applied(patch, basis, UUID(int=number))
+    except TidegateError:
+        return None
+
+
+def lawful(basis: Basis, wanted: list[dict[str, Any]]) -> MetadataPatch | None:
+    """Return the patch of those changes that a table lets be made, one after the other."""
+    kept: list[dict[str, Any]] = []
+    for change in wanted:
+        if after(MetadataPatch.model_validate({"changes": [*kept, change]}), basis, 9) is not None:
+            kept.append(change)
+    return MetadataPatch.model_validate({"changes": kept}) if kept else None
+
+
+@st.composite
+def cases(draw: st.DrawFn, most: int) -> tuple[Basis, list[MetadataPatch]]:
+    """Return a table, and patches that it lets be made."""
+    basis = draw(TABLES)
+    wanted = draw(st.lists(st.lists(CHANGES, min_size=1, max_size=3), min_size=most, max_size=most))
+    return basis, [patch for one in wanted if (patch := lawful(basis, one))]
+
+
+def meaning(basis: Basis | None) -> object:
+    """Return what a table is, ids, physical names and the order of its columns aside."""
+    if basis is None:
+        return None
+    known = columns_by_physical(basis.metadata).values()
+    own = basis.metadata.configuration
+    return (
+        {column.path: said_of(column) for column in known},
+        {key: text for key, text in own.items() if key != "delta.columnMapping.maxColumnId"},
+        basis.metadata.partition_columns,
+        supported_features(basis.protocol),
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases(1))
+def test_a_patch_says_what_it_touches(case: tuple[Basis, list[MetadataPatch]]) -> None:
+    basis, patches = case
+    for patch in patches:
+        changed = after(patch, basis, 1)
+        assert changed is not None
+        own = touches(patch, basis)
+        for one in touched(basis.metadata, changed.metadata):
+            assert any(mine.meets(one) for mine in own), one
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases(4))
+def test_patches_that_touch_different_things_commute(
+    case: tuple[Basis, list[MetadataPatch]],
+) -> None:
+    basis, patches = case
+    for one, other in combinations(patches, 2):
+        first, second = after(one, basis, 1), after(other, basis, 2)
+        assert first is not None
+        assert second is not None
+        # The committer asks of the later patch, and of what the earlier one came to.
+        earlier = touched(basis.metadata, first.metadata), touched(basis.metadata, second.metadata)
+        asked = (
+            in_common(touches(other, basis), earlier[0]),
+            in_common(touches(one, basis), earlier[1]),
+        )
+        if asked == (None, None):
+            assert meaning(after(other, first, 2)) == meaning(after(one, second, 1))
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases(4))
+def test_no_id_and_no_physical_name_is_given_twice(
+    case: tuple[Basis, list[MetadataPatch]],
+) -> None:
+    basis, patches = case
+    last, seen = max_column_id(basis.metadata) or 0, set(columns_by_physical(basis.metadata))
+    for number, patch in enumerate(patches):
+        changed = after(patch, basis, number)
+        if changed is None or mode_of(changed.metadata) is Mode.NONE:
+            continue
+        added = columns_by_physical(changed.metadata).keys() - columns_by_physical(basis.metadata)
+        assert not added & seen
+        now = max_column_id(changed.metadata)
+        assert now is not None
+        assert now >= max(last, largest_id(parse_schema(changed.metadata.schema_string)))
+        last, basis, seen = now, changed, seen | added
+
+
+def test_the_hash_of_metadata_is_one_that_any_program_can_make() -> None:
+    plain = Metadata(id="t", schema_string="{}", configuration={"b": "é", "a": "1"})
+    assert metadata_hash(plain) == (
+        "ef4a9c7754105740671f1448a71dda5756b1c8e4bdfb3744fdfcaef5c575d9a6"
+    )

@@ -1,0 +1,56 @@
+"""A feature that asks something of every writer fails those who read the table before it."""
+
+import pytest
+
+from tests.builders import Gate, Row, add, metadata, proposal, protocol
+from tests.unit.committer.test_row_conflicts import statuses, write
+from tidegate.delta.features.feature import Support
+from tidegate.delta.features.table import FEATURES
+from tidegate.pipeline.proposal import Operation
+
+BINDING = sorted(
+    name for name, row in FEATURES.items() if row.fails_concurrent and row.writes is not Support.NO
+)
+FREE = ["appendOnly", "domainMetadata", "changeDataFeed", "vacuumProtocolCheck", "rowTracking"]
+
+
+def behind(*features: str) -> Gate:
+    """Return a gate with a table whose version 1 another engine wrote: a protocol with features."""
+    gate = Gate()
+    begun: list[Row] = [protocol(1, 7, writerFeatures=[]), metadata()]
+    gate.ask(proposal(*begun, read_version=-1, operation=Operation(name="CREATE TABLE")))
+    needed = [needed for name in features for needed in FEATURES[name].needs]
+    both = [name for name in (*features, *needed) if FEATURES[name].reader_writer]
+    lists = {"writerFeatures": [*features, *needed]}
+    reader = 3 if both else 1
+    write(gate, 1, protocol(reader, 7, **lists, **({"readerFeatures": both} if both else {})))
+    return gate
+
+
+def test_the_features_that_bind_are_those_that_delta_spark_names() -> None:
+    assert {
+        *("invariants", "checkConstraints", "generatedColumns", "identityColumns", "clustering"),
+        *("allowColumnDefaults", "checkpointProtection"),
+    } <= set(BINDING)
+
+
+@pytest.mark.parametrize("name", BINDING)
+def test_a_feature_that_binds_writers_fails_who_read_before(name: str) -> None:
+    [told] = gate_told = behind(name).ask(proposal(add("a")))
+    assert statuses(gate_told) == ["feature_binds_writers"]
+    assert told.rejection is not None
+    assert told.rejection.error_class == "DELTA_PROTOCOL_CHANGED"
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_any_other_feature_fails_nobody(name: str) -> None:
+    assert statuses(behind(name).ask(proposal(add("a")))) == ["committed"]
+
+
+def test_what_a_version_without_features_implies_fails_nobody() -> None:
+    gate = Gate()
+    gate.ask(
+        proposal(protocol(), metadata(), read_version=-1, operation=Operation(name="CREATE TABLE"))
+    )
+    write(gate, 1, protocol(1, 4))
+    assert statuses(gate.ask(proposal(add("a")))) == ["committed"]
