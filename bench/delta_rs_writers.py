@@ -1,4 +1,4 @@
-"""The peer: delta-rs writers, each a process that appends to one local table as fast as it can.
+"""The peer: delta-rs writers, each a process that appends to one table as fast as it can.
 
 A writer commits one ready-made add action a call, refreshing its handle before: no data is
 written, so that only the commit path is measured. `gave_up` counts calls that failed after
@@ -8,9 +8,9 @@ delta-rs's own retries; the writer then tries again at once, and its latency run
 import json
 import multiprocessing as mp
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
@@ -28,6 +28,9 @@ SCHEMA_STRING = json.dumps(
     }
 )
 STATS = '{"numRecords":1000,"minValues":{"id":0},"maxValues":{"id":999},"nullCount":{"id":0}}'
+
+
+NO_OPTIONS: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True)
@@ -52,15 +55,29 @@ def rate_of(latencies_s: list[float], seconds: float, gave_up: int = 0) -> Rate:
     )
 
 
-def run(folder: Path, writers: int, seconds: float) -> Rate:
+def add_of(path: str) -> AddAction:
+    """Return the action that adds a file."""
+    return AddAction(path, 1000, {"month": "1"}, 0, True, STATS)
+
+
+def run(root: str, writers: int, seconds: float, options: Mapping[str, str] = NO_OPTIONS) -> Rate:
     """Create a table and let so many processes append to it for some seconds."""
     create_table_with_add_actions(
-        str(folder), Schema.from_json(SCHEMA_STRING), [], "error", partition_by=["month"]
+        root,
+        Schema.from_json(SCHEMA_STRING),
+        [],
+        "error",
+        partition_by=["month"],
+        storage_options=dict(options) or None,
     )
-    context = mp.get_context("spawn")
+    # Forked from one process that has read the library, and no more: 64 starts of Python are slow.
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
     barrier, results = context.Barrier(writers), context.Queue()
     processes = [
-        context.Process(target=_writer, args=(number, str(folder), seconds, barrier, results))
+        context.Process(
+            target=_writer, args=((root, dict(options)), number, seconds, barrier, results)
+        )
         for number in range(writers)
     ]
     for process in processes:
@@ -72,8 +89,10 @@ def run(folder: Path, writers: int, seconds: float) -> Rate:
     return rate_of(latencies, max(part[2] for part in parts), sum(part[1] for part in parts))
 
 
-def _writer(number: int, folder: str, seconds: float, barrier: Any, results: Any) -> None:
-    table = DeltaTable(folder)
+def _writer(
+    place: tuple[str, dict[str, str]], number: int, seconds: float, barrier: Any, results: Any
+) -> None:
+    table = DeltaTable(place[0], storage_options=place[1] or None)
     schema = table.schema()
     latencies: list[float] = []
     gave_up = sequence = 0
@@ -81,14 +100,7 @@ def _writer(number: int, folder: str, seconds: float, barrier: Any, results: Any
     start = time.perf_counter()
     while time.perf_counter() < start + seconds:
         sequence += 1
-        add = AddAction(
-            f"month=1/part-{number:05d}-{sequence:09d}.parquet",
-            1000,
-            {"month": "1"},
-            0,
-            True,
-            STATS,
-        )
+        add = add_of(f"month=1/part-{number:05d}-{sequence:09d}.parquet")
         began = time.perf_counter()
         while True:
             try:

@@ -10,7 +10,10 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the table. `ratio` is ours by the peer's, or by the limit's."""
+    """One line of the table. `ratio` is ours by the peer's, or by the limit's, as the goal says.
+
+    `is_met` is None where the goal is none, or nobody can say.
+    """
 
     measure: str
     ours: str
@@ -18,6 +21,8 @@ class Figure:
     ratio: float
     goal: str
     note: str = ""
+    limit: str = ""
+    is_met: bool | None = None
 
 
 def median(values: Sequence[float]) -> float:
@@ -36,8 +41,10 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def show(figures: Sequence[Figure]) -> None:
     """Print the figures as one table."""
     table = Table(title="Figures, each beside its peer or limit in the same run")
-    for name in ("measure", "ours", "peer or limit", "ratio", "goal", "note"):
+    for name in ("measure", "peer", "ours", "limit", "ratio", "goal", "met?", "note"):
         table.add_column(name, overflow="fold")
     for one in figures:
-        table.add_row(one.measure, one.ours, one.peer, f"{one.ratio:.2f}", one.goal, one.note)
-    Console(width=150).print(table)
+        met = {None: "", True: "yes", False: "NO"}[one.is_met]
+        ratio = f"{one.ratio:.2f}"
+        table.add_row(one.measure, one.peer, one.ours, one.limit, ratio, one.goal, met, one.note)
+    Console(width=170).print(table)

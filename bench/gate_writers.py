@@ -94,9 +94,19 @@ def create(
     properties: Mapping[str, str] = NO_PROPERTIES,
     adds: Sequence[Add] | None = None,
 ) -> TableRecord:
+    """Create a local table through the gate, with its first files; return its registration."""
+    return create_at(settings, f"file://{folder}", properties, adds)
+
+
+def create_at(
+    settings: KafkaSettings,
+    root: str,
+    properties: Mapping[str, str] = NO_PROPERTIES,
+    adds: Sequence[Add] | None = None,
+) -> TableRecord:
     """Create a table through the gate, with its first files, and return its registration."""
     with Client(KafkaBus(settings, "bench"), settings.topics) as client:
-        target = draft.Target(new_id(CLOCK), f"file://{folder}", name=folder.name)
+        target = draft.Target(new_id(CLOCK), root, name=root.rpartition("/")[2])
         metadata = Metadata(
             id=str(new_id(CLOCK)),
             schema_string=SCHEMA_STRING,

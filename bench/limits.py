@@ -3,6 +3,7 @@ client's ceiling."""
 
 import time
 from collections.abc import Sequence
+from http.client import HTTPConnection
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -47,6 +48,19 @@ def put_ms(folder: Path, count: int) -> float:
         began = time.perf_counter()
         store.put_if_absent(f"_delta_log/{number:020d}.json", PUT_BYTES, 10.0)
         took.append(1e3 * (time.perf_counter() - began))
+    return median(took)
+
+
+def slow_put_ms(port: int, key: str, count: int) -> float:
+    """Return the median time of a conditional PUT to the slow store on a bare connection, in ms."""
+    connection = HTTPConnection("127.0.0.1", port)
+    took = []
+    for number in range(count):
+        began = time.perf_counter()
+        connection.request("PUT", f"/{key}/{number:020d}", PUT_BYTES, {"If-None-Match": "*"})
+        connection.getresponse().read()
+        took.append(1e3 * (time.perf_counter() - began))
+    connection.close()
     return median(took)
 
 

@@ -51,6 +51,12 @@ class Bucket(Protocol):
     async def create(self, key: str, content: bytes) -> None:
         """Write an object whole by one request, which the store refuses where there is one."""
 
+    def create_now(self, key: str, content: bytes, timeout_s: float) -> bool:
+        """Do that from the caller's thread, where there is such a way; False: nothing was done.
+
+        Raises: Refusal; OSError and HTTPException, for an answer that did not come in time.
+        """
+
     async def put(self, key: str, content: bytes) -> None:
         """Write an object whole, over what is there."""
 

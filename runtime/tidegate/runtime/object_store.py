@@ -8,6 +8,7 @@ import asyncio
 import io
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import cached_property, partial
+from http.client import HTTPException
 from threading import Lock
 from typing import Any, BinaryIO, Final
 
@@ -18,7 +19,7 @@ from tidegate.runtime import adls_bucket, gcs_bucket, s3_bucket
 from tidegate.runtime.adls_bucket import AdlsBucket
 from tidegate.runtime.gcs_bucket import GcsBucket
 from tidegate.runtime.log_store import FileStat, Put
-from tidegate.runtime.object_answers import Answer, Verdict, is_missing, judge
+from tidegate.runtime.object_answers import Answer, Refusal, Verdict, is_missing, judge
 from tidegate.runtime.object_bucket import SINGLE_PUT_BYTES_MAX, Bucket, Head, Page
 from tidegate.runtime.s3_bucket import S3Bucket
 from tidegate.runtime.store_paths import canonical_root, checked, checked_folder, joined
@@ -107,9 +108,7 @@ class ObjectStore:
                 f"cannot write {path!r} of the table at {self._root}: its {len(content)} bytes do "
                 "not go in one request, and in several nobody decides who was first"
             )
-        request = partial(self._bucket.create, key, content)
-        answer = self._ask(request, timeout_s=deadline_s, attempts=1)
-        match judge(answer):
+        match judge(answer := self._created(key, content, deadline_s)):
             case Verdict.DONE:
                 return Put.WON
             case Verdict.REFUSED:
@@ -153,6 +152,16 @@ class ObjectStore:
 
     def _key(self, path: str) -> str:
         return joined(self._prefix, checked(path, self._root))
+
+    def _created(self, key: str, content: bytes, timeout_s: float) -> Answer:
+        """Return what the store answered to the one conditional PUT."""
+        try:
+            if self._bucket.create_now(key, content, timeout_s):
+                return None
+        except (OSError, HTTPException, Refusal) as error:
+            return error
+        request = partial(self._bucket.create, key, content)
+        return self._ask(request, timeout_s=timeout_s, attempts=1)
 
     def _compare(self, path: str, content: bytes) -> Put:
         try:

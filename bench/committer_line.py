@@ -1,0 +1,97 @@
+"""What the committer's figures are measured on: a broker, a committer process, a slow store.
+
+No checkpointer and no publisher of changes: they are other services, for other machines.
+"""
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from bench import gate_writers
+from bench.slow_store import BUCKET, SlowStore
+from tidegate.pipeline.published import TableRecord
+from tidegate.runtime.kafka_broker import EmbeddedKafka
+from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.processes import Command, ServiceProcess, service_argv, service_process
+from tidegate.runtime.topic_admin import create_topics
+
+READY_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 15.0
+UNGROUPED: Final = {"committer.group_members_max": "1"}
+NO_OVERRIDES: Final[Mapping[str, str]] = {}
+
+
+class Gate:
+    """A committer process of its own topics, and the tables that it serves."""
+
+    def __init__(self, service: ServiceProcess, kafka: KafkaSettings, store: SlowStore) -> None:
+        self.service = service
+        self.kafka = kafka
+        self.store = store
+
+    def table(self, root: str) -> TableRecord:
+        """Create an empty table."""
+        return gate_writers.create_at(self.kafka, root)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of the committer's process so far."""
+        stat = Path(f"/proc/{self.service.child.pid}/stat").read_text(encoding="ascii")
+        fields = stat.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class CommitterLine:
+    """The broker, the slow store, and two committers: one that groups, and one that does not."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with self._stack:
+            self.store = self._stack.enter_context(SlowStore())
+            broker = EmbeddedKafka(self.folder / "kafka")
+            self._stack.enter_context(broker)
+            kafka = KafkaSettings(bootstrap_servers=broker.bootstrap, session_timeout_ms=6_000)
+            self.gate = self._gate("grouping", kafka, NO_OVERRIDES)
+            self.ungrouped = self._gate("ungrouped", kafka, UNGROUPED)
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def slow_root(self, name: str) -> str:
+        """Return the root of a table on the slow store."""
+        return f"s3://{BUCKET}/{name}"
+
+    def local_root(self, name: str) -> str:
+        """Return the root of a table on the local file system."""
+        return (self.folder / "tables" / name).as_uri()
+
+    def _gate(self, name: str, kafka: KafkaSettings, overrides: Mapping[str, str]) -> Gate:
+        own = kafka.model_copy(update={"topic_prefix": f"{name}."})
+        create_topics(own, own.topics.declared())
+        told = {
+            "kafka.bootstrap_servers": own.bootstrap_servers,
+            "kafka.topic_prefix": own.topic_prefix,
+            "kafka.session_timeout_ms": str(own.session_timeout_ms),
+            "committer.roots": f'["s3://{BUCKET}","{(self.folder / "tables").as_uri()}"]',
+            **{f"storage.{option}": value for option, value in self.store.ours.items()},
+            **overrides,
+        }
+        command = Command(name, service_argv("committer", None, told))
+        service = service_process(command, self.folder / "services")
+        service.start()
+        self._stack.callback(service.child.stop, STOP_TIMEOUT_S)
+        service.wait_ready(READY_TIMEOUT_S)
+        return Gate(service, own, self.store)

@@ -1,0 +1,315 @@
+"""The committer beside delta-rs: many writers and one, on a slow store and on the local disk.
+
+A part measures ours, its peer and its limit once a round; its figures are medians of the rounds.
+After every run the log itself is counted: each committed file stands in it once.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from bench import delta_rs_writers, limits, load
+from bench.committer_line import CommitterLine, Gate
+from bench.delta_rs_writers import Rate
+from bench.figures import Figure, median
+from bench.load import Load
+from bench.slow_store import BUCKET
+from tidegate.pipeline.published import TableRecord
+
+MANY: Final = 64
+PEER_S: Final = 15.0
+LIMIT_COUNT: Final = 60
+_ADDED: Final = re.compile(rb'^\{"add":\{.*?"path":"([^"]+)"', re.MULTILINE)
+_console = Console(width=170)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of ours. `requests` are those at the table from the first proposal to the last
+    outcome; `versions` how many the log got by it. Units: `cpu_us` CPU time of the committer for a
+    proposal, in us."""
+
+    load: Load
+    versions: int
+    wrong: int
+    cpu_us: float
+    requests: Mapping[str, int] = field(default_factory=dict)
+
+
+def slow_run(line: CommitterLine, gate: Gate, name: str, writers: int, seconds: float) -> Run:
+    """Let writers append to a new table on the slow store."""
+    table = gate.table(line.slow_root(name))
+    before = line.store.count(name)
+    run, spent_us = loaded(gate, table, writers, seconds)
+    asked = line.store.count(name) - before
+    commits = line.store.commits(name)
+    wrong = miscounted(commits, run.committed)
+    return _told(name, Run(run, len(commits) - 1, wrong, spent_us, asked))
+
+
+def local_run(line: CommitterLine, gate: Gate, name: str, writers: int, seconds: float) -> Run:
+    """Let writers append to a new local table."""
+    table = gate.table(line.local_root(name))
+    run, spent_us = loaded(gate, table, writers, seconds)
+    commits = local_commits(line.folder / "tables" / name)
+    wrong = miscounted(commits, run.committed)
+    return _told(name, Run(run, len(commits) - 1, wrong, spent_us))
+
+
+def loaded(gate: Gate, table: TableRecord, writers: int, seconds: float) -> tuple[Load, float]:
+    """Return what writers saw, and the committer's CPU time for a proposal in us."""
+    began_s = gate.cpu_s
+    run = load.run(gate.kafka, table, writers, seconds)
+    return run, 1e6 * (gate.cpu_s - began_s) / max(1, len(run.committed))
+
+
+def local_commits(table: Path) -> list[bytes]:
+    """Return the bytes of a local table's commit files in order."""
+    return [one.read_bytes() for one in sorted((table / "_delta_log").glob("*[0-9].json"))]
+
+
+def miscounted(commits: Iterable[bytes], expected: Iterable[str]) -> int:
+    """Return how many files that should stand in the log once do not, or should not and do."""
+    found = Counter(path.decode() for content in commits for path in _ADDED.findall(content))
+    wanted = Counter(expected)
+    return (found - wanted).total() + (wanted - found).total()
+
+
+@dataclass
+class Slow:
+    """64 writers on the slow store: throughput, latency, requests."""
+
+    seconds: float
+    ours: list[Run] = field(default_factory=list)
+    theirs: list[Rate] = field(default_factory=list)
+    puts_ms: list[float] = field(default_factory=list)
+    trips_ms: list[float] = field(default_factory=list)
+
+    def measure(self, line: CommitterLine, number: int) -> None:
+        """Measure a round."""
+        self.ours.append(slow_run(line, line.gate, f"slow-{number}", MANY, self.seconds))
+        self.puts_ms.append(slow_put_ms(line, number))
+        self.trips_ms.append(2 * limits.broker_round_trip_ms(line.gate.kafka, LIMIT_COUNT))
+        root = line.slow_root(f"slow-peer-{number}")
+        self.theirs.append(delta_rs_writers.run(root, MANY, PEER_S, line.store.theirs))
+        _peer(root, self.theirs[-1])
+
+    def figures(self) -> list[Figure]:
+        """Return C1, C4, C7 and C8."""
+        put, trip = median(self.puts_ms), median(self.trips_ms)
+        ours, theirs = middle(self.ours, "per_s"), median([one.per_s for one in self.theirs])
+        p50, p99 = middle(self.ours, "p50_ms"), middle(self.ours, "p99_ms")
+        their_p50 = median([one.p50_ms for one in self.theirs])
+        their_p99 = median([one.p99_ms for one in self.theirs])
+        gave_up, their_gave_up = lost(self.ours), sum(one.gave_up for one in self.theirs)
+        told, they_told = told_of(self.ours), sum(one.committed for one in self.theirs)
+        bound = 2.5 * put + trip
+        limit = f"PUT {put:.1f} ms, round trip {trip:.1f} ms"
+        return [
+            Figure(
+                "C1: 64 writers, slow store, proposals/s",
+                f"{ours:.0f}/s",
+                f"delta-rs {theirs:.1f}/s",
+                ours / theirs,
+                ">= 240",
+                f"{cpu_us(self.ours)} each",
+                f"64 / PUT {MANY / put * 1000:.0f}/s",
+                ours / theirs >= 240,
+            ),
+            Figure(
+                "C4: the same, p99, proposal to outcome",
+                f"{p99:.0f} ms",
+                f"delta-rs {their_p99:.0f} ms",
+                p99 / bound,
+                "<= 1 (2.5 PUTs + round trip)",
+                f"{their_p99 / p99:.0f} times below the peer's; 80 wanted",
+                limit,
+                p99 <= bound and their_p99 >= 80 * p99,
+            ),
+            Figure(
+                "C4: the same, p50",
+                f"{p50:.0f} ms",
+                f"delta-rs {their_p50:.0f} ms",
+                p50 / put,
+                "<= 2.1 PUTs",
+                "",
+                limit,
+                p50 <= 2.1 * put,
+            ),
+            self._requests(),
+            Figure(
+                "C8: calls that give up, and files lost or doubled",
+                f"{gave_up} of {told}",
+                f"delta-rs {their_gave_up} of {their_gave_up + they_told}",
+                0.0,
+                "0",
+                "the log is counted, file by file",
+                "0",
+                gave_up == 0,
+            ),
+        ]
+
+    def _requests(self) -> Figure:
+        asked: Counter[str] = Counter()
+        for one in self.ours:
+            asked.update(one.requests)
+        versions = sum(one.versions for one in self.ours)
+        puts = asked.pop("PUT 200", 0)
+        others = ", ".join(f"{count} {kind}" for kind, count in sorted(asked.items()))
+        return Figure(
+            "C7: requests to the store",
+            f"{puts} PUTs, {others or 'nothing else'}",
+            "-",
+            (puts + asked.total()) / max(1, versions),
+            "1 a version, <= 0.05 a proposal",
+            f"{puts / told_of(self.ours):.3f} a proposal",
+            f"{versions} versions",
+            puts == versions and not asked,
+        )
+
+
+@dataclass
+class Local:
+    """64 writers on the local disk: fsync of file and folder on our side, none on the peer's."""
+
+    seconds: float
+    ours: list[Run] = field(default_factory=list)
+    theirs: list[Rate] = field(default_factory=list)
+
+    def measure(self, line: CommitterLine, number: int) -> None:
+        """Measure a round."""
+        self.ours.append(local_run(line, line.gate, f"local-{number}", MANY, self.seconds))
+        root = str(line.folder / "tables" / f"local-peer-{number}")
+        self.theirs.append(delta_rs_writers.run(root, MANY, PEER_S))
+        _peer(root, self.theirs[-1])
+
+    def figures(self) -> list[Figure]:
+        """Return C2."""
+        ours, theirs = middle(self.ours, "per_s"), median([one.per_s for one in self.theirs])
+        return [
+            Figure(
+                "C2: 64 writers, local, proposals/s",
+                f"{ours:.0f}/s, p50 {middle(self.ours, 'p50_ms'):.0f}, "
+                f"p99 {middle(self.ours, 'p99_ms'):.0f} ms, {lost(self.ours)} gave up",
+                f"delta-rs {theirs:.1f}/s, {sum(one.gave_up for one in self.theirs)} gave up",
+                ours / theirs,
+                ">= 400",
+                f"{cpu_us(self.ours)} each; delta-rs does not sync",
+                "",
+                ours / theirs >= 400 and not lost(self.ours),
+            )
+        ]
+
+
+@dataclass
+class One:
+    """One writer: what the gate adds to a PUT."""
+
+    seconds: float
+    slow: list[Run] = field(default_factory=list)
+    local: list[Run] = field(default_factory=list)
+    theirs: list[Rate] = field(default_factory=list)
+    puts_ms: list[float] = field(default_factory=list)
+    local_puts_ms: list[float] = field(default_factory=list)
+    trips_ms: list[float] = field(default_factory=list)
+
+    def measure(self, line: CommitterLine, number: int) -> None:
+        """Measure a round."""
+        seconds = self.seconds / 2
+        self.slow.append(slow_run(line, line.gate, f"one-{number}", 1, seconds))
+        self.puts_ms.append(slow_put_ms(line, number))
+        self.trips_ms.append(2 * limits.broker_round_trip_ms(line.gate.kafka, LIMIT_COUNT))
+        root = line.slow_root(f"one-peer-{number}")
+        self.theirs.append(delta_rs_writers.run(root, 1, seconds, line.store.theirs))
+        _peer(root, self.theirs[-1])
+        self.local.append(local_run(line, line.gate, f"local-one-{number}", 1, seconds / 2))
+        self.local_puts_ms.append(limits.put_ms(line.folder / "limits" / f"one-{number}", 300))
+
+    def figures(self) -> list[Figure]:
+        """Return C3 and Q1."""
+        put, trip = median(self.puts_ms), median(self.trips_ms)
+        slow, theirs = middle(self.slow, "p50_ms"), median([one.p50_ms for one in self.theirs])
+        local, local_put = middle(self.local, "p50_ms"), median(self.local_puts_ms)
+        shares = [
+            one.load.p50_ms - put - trip
+            for one, put, trip in zip(self.slow, self.puts_ms, self.trips_ms, strict=True)
+        ]
+        limit = f"PUT {put:.1f} ms, round trip {trip:.1f} ms"
+        return [
+            Figure(
+                "C3: 1 writer, slow store, p50, proposal to outcome",
+                f"{slow:.1f} ms, p99 {middle(self.slow, 'p99_ms'):.1f} ms",
+                f"delta-rs {theirs:.0f} ms",
+                slow / put,
+                "<= PUT + 2 ms",
+                f"PUT + {slow - put:.1f} ms; {theirs / slow:.1f} times below the peer's, 5 wanted",
+                limit,
+                slow <= put + 2 and theirs >= 5 * slow and not lost(self.slow),
+            ),
+            Figure(
+                "Q1: of that, the gate's share",
+                f"{median(shares):.1f} ms",
+                "-",
+                median(shares),
+                "<= 1 ms",
+                "less PUT and the broker's round trip, both of the same round",
+                limit,
+                median(shares) <= 1,
+            ),
+            Figure(
+                "1 writer, local, p50, proposal to outcome",
+                f"{local:.1f} ms, p99 {middle(self.local, 'p99_ms'):.1f} ms",
+                "-",
+                local / (local_put + trip),
+                "-",
+                "",
+                f"PUT {local_put:.1f} ms, round trip {trip:.1f} ms",
+            ),
+        ]
+
+
+def middle(runs: Sequence[Run], name: str) -> float:
+    """Return the median of a value of the loads of some runs."""
+    return median([getattr(one.load, name) for one in runs])
+
+
+def told_of(runs: Sequence[Run]) -> int:
+    """Return how many proposals were told to be committed."""
+    return sum(len(one.load.committed) for one in runs)
+
+
+def cpu_us(runs: Sequence[Run]) -> str:
+    """Return what a proposal took of the committer, in words."""
+    return f"{median([one.cpu_us for one in runs]):.0f} us of the committer's CPU time"
+
+
+def lost(runs: Sequence[Run]) -> int:
+    """Return how many proposals were given up, lost or doubled in some runs."""
+    return sum(one.load.gave_up + one.wrong for one in runs)
+
+
+def slow_put_ms(line: CommitterLine, number: int) -> float:
+    """Return the median of a bare conditional PUT to the slow store."""
+    return limits.slow_put_ms(line.store.port, f"{BUCKET}/limit-{number}", LIMIT_COUNT)
+
+
+def _told(name: str, run: Run) -> Run:
+    load = run.load
+    _console.print(
+        f"{name}: {load.per_s:.0f}/s, p50 {load.p50_ms:.1f}, p99 {load.p99_ms:.1f} ms, "
+        f"{load.gave_up} gave up, {run.wrong} lost or doubled, {run.versions} versions, "
+        f"{run.cpu_us:.0f} us CPU each, {dict(run.requests)}"
+    )
+    return run
+
+
+def _peer(root: str, rate: Rate) -> None:
+    _console.print(
+        f"{root}: {rate.per_s:.1f}/s, p50 {rate.p50_ms:.0f}, p99 {rate.p99_ms:.0f} ms, "
+        f"{rate.gave_up} gave up"
+    )

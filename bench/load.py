@@ -1,0 +1,220 @@
+"""Load: writers in a closed loop that cost next to nothing, so that what is measured is the gate.
+
+Many writers are one loop over one connection: each outcome that arrives sends its writer's next
+proposal, whose bytes are those of a template but for an id, a time and the version it read. What a
+writer costs on its own machine is not the gate's, and here it would take the gate's core.
+"""
+
+import multiprocessing as mp
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from bench.delta_rs_writers import STATS
+from bench.figures import percentile
+from tidegate.delta.actions import Add
+from tidegate.pipeline.codec import PRODUCER, encode, headers
+from tidegate.pipeline.published import TableRecord
+from tidegate.producers import draft
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.kafka_settings import KafkaSettings, for_librdkafka
+
+WARM_S: Final = 1.0
+"""How long nothing counts: groups form, connections open."""
+
+PATIENCE_S: Final = 15.0
+"""How long an outcome is waited for after the end."""
+
+_ID: Final = UUID(int=0x7777_7777_7777_7777_8777_7777_7777_7777)
+_CREATED_MS: Final = 1_111_111_111_111
+_READ_VERSION: Final = 987_654_321
+_COMMITTED: Final = b'"status":"committed"'
+_VERSION: Final = b'"version":'
+_AT_ONCE: Final = 500
+_SLICE_S: Final = 0.2
+
+
+@dataclass
+class Load:
+    """What writers saw. `committed` are all paths that were told to be in the table.
+
+    Units: `latencies_s` in seconds, of those that came to an end once it was warm; `seconds` is how
+    long that was.
+    """
+
+    latencies_s: list[float] = field(default_factory=list)
+    committed: list[str] = field(default_factory=list)
+    not_committed: int = 0
+    silent: int = 0
+    seconds: float = 0.0
+
+    @property
+    def per_s(self) -> float:
+        """Proposals committed a second."""
+        return len(self.latencies_s) / self.seconds
+
+    @property
+    def p50_ms(self) -> float:
+        """Their latency, proposal to outcome."""
+        return 1e3 * percentile(self.latencies_s, 50)
+
+    @property
+    def p99_ms(self) -> float:
+        """The same of the slowest in a hundred."""
+        return 1e3 * percentile(self.latencies_s, 99)
+
+    @property
+    def gave_up(self) -> int:
+        """Proposals that were not committed, or never answered."""
+        return self.not_committed + self.silent
+
+
+def path_of(proposal_id: str) -> str:
+    """Return the path of the file that a proposal adds."""
+    return f"month=1/part-{proposal_id}.parquet"
+
+
+def run(settings: KafkaSettings, table: TableRecord, writers: int, seconds: float) -> Load:
+    """Let so many writers append to a table for so many seconds once it is warm."""
+    context = mp.get_context("spawn")
+    found: mp.Queue[Load] = context.Queue()
+    told = (settings.model_dump(mode="json"), table.model_dump(mode="json"), writers, seconds)
+    process = context.Process(target=_process, args=(*told, found))
+    process.start()
+    load = found.get()
+    process.join()
+    return load
+
+
+def _process(
+    settings: dict[str, Any], table: dict[str, Any], writers: int, seconds: float, found: Any
+) -> None:
+    loop = _Loop(KafkaSettings.model_validate(settings), TableRecord.model_validate(table))
+    found.put(loop.run(writers, seconds))
+    loop.close()
+
+
+class _Template:
+    """The bytes of an append, cut where the next differs from the last."""
+
+    def __init__(self, table: TableRecord) -> None:
+        add = Add(
+            path=path_of(str(_ID)),
+            partition_values={"month": "1"},
+            size=1000,
+            modification_time=SystemClock().now_ms(),
+            data_change=True,
+            stats=STATS,
+        )
+        target = draft.Target(table.table, table.table_root, _READ_VERSION, table.table_id)
+        proposal = draft.append(target, draft.Stamp(_ID, _CREATED_MS), [add])
+        self._body = encode(proposal)
+        self._headers = headers(proposal)
+        self._id = str(_ID).encode()
+
+    def body(self, proposal_id: bytes, version: bytes) -> bytes:
+        """Return a proposal's value."""
+        made = self._body.replace(self._id, proposal_id)
+        made = made.replace(b"%d" % _CREATED_MS, b"%d" % (time.time_ns() // 1_000_000))
+        return made.replace(b"%d" % _READ_VERSION, version)
+
+    def headers(self, proposal_id: bytes, writer: int) -> dict[str, str | bytes | None]:
+        """Return its headers."""
+        named = [
+            (name, proposal_id if name == "proposal_id" else one) for name, one in self._headers
+        ]
+        return {**dict(named), PRODUCER: b"writer-%d" % writer}
+
+
+class _Loop:
+    """All writers, and their one connection."""
+
+    def __init__(self, settings: KafkaSettings, table: TableRecord) -> None:
+        common = for_librdkafka(settings)
+        self._producer = Producer(
+            {**common, "linger.ms": 0, "acks": "all", "enable.idempotence": True}
+        )
+        self._consumer = Consumer(
+            {
+                **common,
+                "group.id": "bench.none",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 100,
+            }
+        )
+        at = TopicPartition(settings.topics.outcomes, table.topic_partition)
+        at.offset = self._consumer.get_watermark_offsets(at, timeout=PATIENCE_S)[1]
+        self._consumer.assign([at])
+        self._table = table
+        self._key = str(table.table).encode()
+        self._template = _Template(table)
+        self._out: dict[bytes, tuple[int, float]] = {}
+        self._run_id, self._sent = secrets.token_hex(5), 0
+
+    def run(self, writers: int, seconds: float) -> Load:
+        """Return what the writers saw."""
+        load = Load(seconds=seconds)
+        starts_s = time.perf_counter() + WARM_S
+        ends_s = starts_s + seconds
+        for writer in range(writers):
+            self._send(writer, b"0")
+        while self._out and time.perf_counter() < ends_s + PATIENCE_S:
+            for message in self._arrived():
+                found = self._out.pop(message.key(), None)
+                if found is None:
+                    continue
+                writer, began_s = found
+                now_s, value = time.perf_counter(), message.value()
+                if _COMMITTED not in value:
+                    load.not_committed += 1
+                    version = b"0"
+                else:
+                    load.committed.append(path_of(message.key().decode()))
+                    version = _number_after(value, _VERSION)
+                    if starts_s <= now_s < ends_s:
+                        load.latencies_s.append(now_s - began_s)
+                if now_s < ends_s:
+                    self._send(writer, version)
+        load.silent = len(self._out)
+        return load
+
+    def close(self) -> None:
+        """Let go of the broker."""
+        self._producer.flush(PATIENCE_S)
+        self._consumer.close()
+
+    def _arrived(self) -> Sequence[Any]:
+        first = self._consumer.poll(_SLICE_S)
+        if first is None:
+            return ()
+        return [one for one in (first, *self._consumer.consume(_AT_ONCE, 0)) if not one.error()]
+
+    def _send(self, writer: int, version: bytes) -> None:
+        self._sent += 1
+        proposal_id = (
+            f"{self._run_id[:8]}-{self._run_id[8:]}00-7000-8000-{self._sent:012x}".encode()
+        )
+        body = self._template.body(proposal_id, version)
+        told = self._template.headers(proposal_id, writer)
+        self._out[proposal_id] = writer, time.perf_counter()
+        self._producer.produce(
+            self._table.proposals_topic,
+            value=body,
+            key=self._key,
+            partition=self._table.topic_partition,
+            headers=told,
+        )
+        self._producer.poll(0)
+
+
+def _number_after(value: bytes, name: bytes) -> bytes:
+    start = value.index(name) + len(name)
+    end = start
+    while value[end : end + 1].isdigit():
+        end += 1
+    return value[start:end]
