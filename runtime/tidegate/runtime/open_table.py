@@ -45,7 +45,7 @@ def version_at(store: LogStore, timestamp_ms: int) -> int:
 
     Raises: as `open_snapshot`.
     """
-    return find_version(store, _open(store, None), timestamp_ms)
+    return find_version(store, open_keys(store), timestamp_ms)
 
 
 def head_version(store: LogStore, at_least: int = -1) -> int | None:
@@ -99,12 +99,14 @@ def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
     return after
 
 
-def open_keys(store: LogStore) -> LiveKeys:
-    """Return what a committer has to know of a table as it is: of files, only which there are.
+def open_keys(store: LogStore, version: int | None = None) -> LiveKeys:
+    """Return a table at a version, or as it is; of files, only which there are.
+
+    That is what a committer has to know, and whoever asks for no more than a definition.
 
     Raises: as `open_snapshot`.
     """
-    read = _read(store, None, KEYS)
+    read = _read(store, version, KEYS)
     named = LogPart(files=read.state.files)
     _check_vectors(store, read.state.protocol, read.segment.version, named)
     return LiveKeys(

@@ -16,9 +16,12 @@ from tidegate.delta.features.properties import (
 from tidegate.delta.names import Kind, commit_name
 from tidegate.delta.replay import read_part
 from tidegate.delta.segment import complete_checkpoints
-from tidegate.delta.snapshot import Snapshot
+from tidegate.delta.snapshot import LiveKeys, Snapshot
 from tidegate.runtime.log_files import list_log, of_table, read_content
 from tidegate.runtime.log_store import LogStore
+
+Opened = Snapshot | LiveKeys
+"""A table that is open; of its files nothing is asked here."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class _History:
     modified: Sequence[int]
 
 
-def find_version(store: LogStore, head: Snapshot, timestamp_ms: int) -> int:
+def find_version(store: LogStore, head: Opened, timestamp_ms: int) -> int:
     """Return the version that was the newest at a point in time.
 
     Raises: InvalidRequest (`TimestampBeforeEarliest`, `TimestampAfterLatest`); Unavailable.
@@ -61,7 +64,7 @@ def find_version(store: LogStore, head: Snapshot, timestamp_ms: int) -> int:
 
 
 def versions_between(
-    store: LogStore, head: Snapshot, start_ms: int, end_ms: int | None = None
+    store: LogStore, head: Opened, start_ms: int, end_ms: int | None = None
 ) -> tuple[int, int | None]:
     """Return the versions whose changes were made between two points in time, both included.
 
@@ -82,7 +85,7 @@ def versions_between(
     return start, end
 
 
-def commit_timestamps(store: LogStore, head: Snapshot, start: int, end: int) -> Mapping[int, int]:
+def commit_timestamps(store: LogStore, head: Opened, start: int, end: int) -> Mapping[int, int]:
     """Return when each version from `start` to `end`, both included, was committed.
 
     Units: ms since the Unix epoch. Versions whose commit file is gone are left out.
@@ -134,7 +137,7 @@ def _stated_timestamp(store: LogStore, version: int) -> int | None:
     return info.in_commit_timestamp
 
 
-def _first_from(store: LogStore, head: Snapshot, timestamp_ms: int) -> int:
+def _first_from(store: LogStore, head: Opened, timestamp_ms: int) -> int:
     """Return the oldest version that was committed at a point in time or after it."""
     commits = _commits(store)
     bound = _ict_from(head)
@@ -154,7 +157,7 @@ def _first_from(store: LogStore, head: Snapshot, timestamp_ms: int) -> int:
     )
 
 
-def _ict_from(head: Snapshot) -> tuple[int, int] | None:
+def _ict_from(head: Opened) -> tuple[int, int] | None:
     """Return the version and the time from which commits carry their own; None: they don't."""
     if not in_commit_timestamps_enabled(head.metadata):
         return None
