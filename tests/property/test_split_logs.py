@@ -20,6 +20,7 @@ from tidegate.delta.commit import Commit
 from tidegate.delta.errors import InvalidRequest
 from tidegate.delta.names import commit_name, compacted_name, in_log
 from tidegate.delta.snapshot import Snapshot
+from tidegate.runtime import log_files
 from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.open_table import open_keys, open_snapshot, refresh
@@ -108,6 +109,17 @@ def test_following_a_log_comes_to_what_opening_it_comes_to(
     at = data.draw(st.integers(0, len(log) - 1), "known")
     known = open_snapshot(stored(log[: at + 1]))
     assert told(refresh(stored(log), known)) == told(open_snapshot(stored(log)))
+
+
+@given(logs, st.integers(1, 600))
+@settings(max_examples=40)
+def test_commits_read_a_few_at_a_time_say_what_all_of_them_say(
+    log: list[Commit], together: int
+) -> None:
+    whole = told(open_snapshot(stored(log)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_files, "TOGETHER_BYTES", together)
+        assert told(open_snapshot(stored(log))) == whole
 
 
 @given(logs)

@@ -15,10 +15,10 @@ from tidegate.delta.features.table import check_readable
 from tidegate.delta.schema.arrow import to_arrow
 from tidegate.delta.schema.mapping import Mode, mode_of
 from tidegate.delta.schema.types import LONG, STRING, TIMESTAMP, StructField, StructType
-from tidegate.delta.snapshot import Snapshot
+from tidegate.delta.snapshot import LiveKeys
 from tidegate.runtime.data_files import partition_values_of, read_rows, schema_of
 from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.open_table import open_snapshot, read_commit
+from tidegate.runtime.open_table import open_keys, read_commit
 from tidegate.runtime.time_travel import commit_timestamps
 
 CHANGE_TYPE: Final = "_change_type"
@@ -83,9 +83,10 @@ def stream_changes(
     Raises: InvalidRequest (`InvalidVersionRange`, `VersionNotFound`, `CdfNotEnabled`);
     UnsupportedFeature where a schema in the range can't be told in that one; as `read_file`.
     """
-    head = open_snapshot(store)
+    # Only definitions matter here: files may be a million, and the commits name those that changed.
+    head = open_keys(store)
     end = _checked_range(store, head, start_version, end_version)
-    first = open_snapshot(store, start_version)
+    first = open_keys(store, start_version)
     _check_recorded(store, first.metadata, start_version)
     teller = _teller(store, first, end, head)
     times = commit_timestamps(store, head, start_version, end)
@@ -107,16 +108,16 @@ def stream_changes(
     return change_schema(teller.metadata), batches
 
 
-def _teller(store: LogStore, first: Snapshot, end: int, head: Snapshot) -> Snapshot:
+def _teller(store: LogStore, first: LiveKeys, end: int, head: LiveKeys) -> LiveKeys:
     """Return the snapshot in whose schema the changes are told."""
     if end == head.version:
         return head
-    last = open_snapshot(store, end)
+    last = open_keys(store, end)
     modes = {mode_of(one.metadata) for one in (first, last, head)}
     return head if modes == {Mode.NONE} else last
 
 
-def _checked_range(store: LogStore, head: Snapshot, start: int, end: int | None) -> int:
+def _checked_range(store: LogStore, head: LiveKeys, start: int, end: int | None) -> int:
     """Return the last version to read."""
     if start < 0 or (end is not None and end < start):
         raise InvalidRequest(
@@ -153,7 +154,7 @@ def _check_recorded(store: LogStore, metadata: Metadata, version: int) -> None:
 
 
 def _check_followable(
-    store: LogStore, commit: Commit, standing: Metadata, teller: Snapshot
+    store: LogStore, commit: Commit, standing: Metadata, teller: LiveKeys
 ) -> None:
     """Refuse a commit after which changes are not recorded, or can't be told as is asked."""
     if commit.protocol is not None:
@@ -163,7 +164,7 @@ def _check_followable(
         _check_schema(store, commit.metadata, commit.version, teller)
 
 
-def _check_schema(store: LogStore, metadata: Metadata, version: int, teller: Snapshot) -> None:
+def _check_schema(store: LogStore, metadata: Metadata, version: int, teller: LiveKeys) -> None:
     if not tells_as(metadata, teller.metadata):
         raise UnsupportedFeature(
             f"changes of table {store.root}: the schema of version {version} can't be told in "

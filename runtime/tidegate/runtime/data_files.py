@@ -29,8 +29,8 @@ from tidegate.runtime.row_ids import POSITION, physical_fields, tracked_field, w
 from tidegate.runtime.table_files import open_table_file
 from tidegate.runtime.vector_files import chosen_rows, live_rows
 
-ROWS_MAX: Final = 32_768
-"""Rows of a batch."""
+ROWS_MAX: Final = 16_384
+"""Rows of a batch: some megabytes, which a processor's cache holds and which are soon there."""
 
 NODES_MAX: Final = 100_000
 """Nodes and values of a predicate past which it is no question but a table of its own."""

@@ -1,7 +1,11 @@
 """Files of a table's log by name: list, find what makes up a version, read."""
 
-from collections.abc import Collection, Iterator, Sequence
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from typing import Final
 
 import orjson
@@ -20,9 +24,15 @@ REACH: Final = 100
 
 REACH_GROWTH: Final = 10
 
-TOGETHER_BYTES: Final = 1 << 21
-"""Bytes of commits that are turned into columns at once: small commits are not so many steps, and
-large ones stay within a processor's cache."""
+TOGETHER_BYTES: Final = 1 << 20
+"""Bytes of commits that are turned into columns at once, by one thread: small commits are not so
+many steps, and large ones stay within a processor's cache."""
+
+THREADS_MAX: Final = 4
+"""Threads that turn commits into columns: more would wait for one another, and for the reading."""
+
+_Contents = list[tuple[str, bytes]]
+"""Files of the log: names and bytes."""
 
 
 def list_log(store: LogStore, start: str = "") -> Iterator[tuple[LogFile, FileStat]]:
@@ -63,7 +73,7 @@ def read_content(store: LogStore, name: str) -> bytes | None:
     Raises: BrokenLog (`CorruptCommit`) for an empty one; Unavailable.
     """
     content = store.read(in_log(name))
-    if content is not None and not content.strip():
+    if content is not None and (not content or content.isspace()):
         raise BrokenLog(
             f"{name} of table {store.root} is empty: a writer was interrupted on a store without "
             "put-if-absent; restore it from a backup, or the table to an earlier version",
@@ -79,11 +89,13 @@ def read_deltas(
 
     Raises: BrokenLog (`CorruptCommit`, `LogGap`); Unavailable.
     """
-    parts: list[LogPart] = []
+
+    def turned(group: _Contents) -> list[LogPart]:
+        with of_table(store.root):
+            return read_parts(group, files)
+
     with garbage.paused():
-        for contents in _contents(store, listed):
-            with of_table(store.root):
-                parts += read_parts(contents, files)
+        parts = _side_by_side(turned, _contents(store, listed))
     for file, part in zip(listed, parts, strict=True):
         if file.kind is Kind.COMPACTED and not is_reconciled(part):
             raise BrokenLog(
@@ -95,9 +107,30 @@ def read_deltas(
     return parts
 
 
-def _contents(store: LogStore, listed: Sequence[LogFile]) -> Iterator[list[tuple[str, bytes]]]:
+def _side_by_side(
+    turned: Callable[[_Contents], list[LogPart]], groups: Iterator[_Contents]
+) -> list[LogPart]:
+    """Return what groups of files say, in their order; while some are turned, others are read."""
+    first, second = next(groups, []), next(groups, None)
+    if second is None:
+        return turned(first)
+    parts: list[LogPart] = []
+    threads = min(THREADS_MAX, os.cpu_count() or 1)
+    under_way: deque[Future[list[LogPart]]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="columns") as pool:
+        for group in chain((first, second), groups):
+            under_way.append(pool.submit(turned, group))
+            # One more than there are threads for: what waits to be turned takes memory.
+            if len(under_way) > threads:
+                parts += under_way.popleft().result()
+        for one in under_way:
+            parts += one.result()
+    return parts
+
+
+def _contents(store: LogStore, listed: Sequence[LogFile]) -> Iterator[_Contents]:
     """Yield names and bytes of files, as many at once as their objects may take memory."""
-    contents: list[tuple[str, bytes]] = []
+    contents: _Contents = []
     size = 0
     for file in listed:
         content = read_content(store, file.name)

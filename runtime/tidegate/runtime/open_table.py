@@ -112,12 +112,14 @@ def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
     return after
 
 
-def open_keys(store: LogStore) -> LiveKeys:
-    """Return what a committer has to know of a table as it is: of files, only which there are.
+def open_keys(store: LogStore, version: int | None = None) -> LiveKeys:
+    """Return a table at a version, or as it is; of files, only which there are.
+
+    That is what a committer has to know, and whoever asks for no more than a definition.
 
     Raises: as `open_snapshot`.
     """
-    read = _read(store, None, KEYS)
+    read = _read(store, version, KEYS)
     named = LogPart(files=read.state.files)
     _check_vectors(store, read.state.protocol, read.segment.version, named)
     return LiveKeys(

@@ -16,6 +16,7 @@ from tidegate.delta.names import (
     compacted_name,
     in_log,
 )
+from tidegate.runtime import log_files
 from tidegate.runtime.log_files import REACH
 from tidegate.runtime.log_store import FileStat
 from tidegate.runtime.memory import MemoryStore
@@ -167,6 +168,19 @@ def test_a_torn_commit_is_refused(content: bytes) -> None:
     store.files[in_log(commit_name(1))] = content
     assert refusal(store) == "CorruptCommit"
     assert paths(store, 0) == ["f0"]
+
+
+def test_a_torn_commit_among_many_is_refused_by_its_name_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_files, "TOGETHER_BYTES", 1)
+    store = table(20)
+    store.files[in_log(commit_name(11))] = b'{"add":'
+
+    with pytest.raises(BrokenLog, match=f"table memory://t: {commit_name(11)} holds") as refused:
+        open_snapshot(store)
+    assert str(refused.value).count("memory://") == 1
+    assert refused.value.error_class == "CorruptCommit"
 
 
 @pytest.mark.parametrize(

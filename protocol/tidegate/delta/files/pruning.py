@@ -24,7 +24,7 @@ from tidegate.delta.files.grammar import (
     path_of,
     paths_of,
 )
-from tidegate.delta.files.quick_look import NEGATED, left_in
+from tidegate.delta.files.quick_look import NEGATED, is_last_word, left_in
 from tidegate.delta.files.stated import texts
 from tidegate.delta.schema.mapping import Mode, mode_of, physical_name
 from tidegate.delta.schema.types import (
@@ -159,9 +159,12 @@ def _by_statistics(
     predicate: Predicate, files: pa.Table, of_partitions: _Columns, of_data: _Columns
 ) -> pa.Table:
     named = {path: (one.path, one.kind) for path, one in of_data.items()}
-    likely = left_in(predicate, files, named)
+    still_open = _beyond(predicate, of_partitions)
+    likely = left_in(still_open, files, named)
     if likely is not None:
         files = files.filter(likely)
+        if is_last_word(still_open, named):
+            return files
     exact = any(isinstance(one.kind, DecimalType) for one in of_data.values())
     parsed = bounds.parse_all(texts(files).to_pylist(), exact_numbers=exact)
     found = {
@@ -175,6 +178,18 @@ def _by_statistics(
         found[path] = bounds.of_singles(known) if _held_singles(one) else known
     every = _files({**of_partitions, **of_data}, files.num_rows, found)
     return files.filter(pa.array(_marks(predicate, every, negated=False), pa.bool_()))
+
+
+def _beyond(predicate: Predicate, of_partitions: _Columns) -> Predicate:
+    """Return what of a predicate partition values have not decided yet."""
+    parts = predicate["args"] if predicate["op"] == "and" else [predicate]
+    named = [frozenset(paths_of(part)) for part in parts]
+    left = [
+        part
+        for part, paths in zip(parts, named, strict=True)
+        if not paths or not paths <= of_partitions.keys()
+    ]
+    return {"op": "and", "args": left}
 
 
 def _files(columns: _Columns, size: int, found: Mapping[tuple[str, ...], Bounds]) -> _Files:

@@ -1,11 +1,12 @@
 """A first look at the statistics of very many files, by columns: what is surely left out goes.
 
-Arrow reads the bounds of the columns that a predicate names, and nothing else, out of all the
+Arrow reads what is said of the columns that a predicate names, and nothing else, out of all the
 statistics at once. It is a rough look: bounds that need thought (cut, rounded, of another type than
-their column) leave a file in, to be judged by itself.
+their column) leave a file in, to be judged by itself. Whole numbers and dates need none.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
 from functools import reduce
 from typing import Any, Final
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from tidegate.delta.files.bounds import PREFIX_UNITS
+from tidegate.delta.files.chunks import missing
 from tidegate.delta.files.grammar import COMPARISONS, Predicate, kind_of, literal, path_of
 from tidegate.delta.files.stated import PARSED
 from tidegate.delta.schema.types import DATE, STRING, DataType, PrimitiveType
@@ -42,10 +44,30 @@ Path = tuple[str, ...]
 Columns = Mapping[Path, tuple[Path, DataType]]
 """Columns by the names of the predicate: how the log calls them, and their types."""
 
-_Bounds = Mapping[Path, tuple[pa.ChunkedArray, pa.ChunkedArray]]
-_Test = Callable[[_Bounds], pa.ChunkedArray]
 
-_BLOCK_BYTES: Final = 1 << 20
+@dataclass(frozen=True)
+class _Said:
+    """What is said of a column in each file; bounds are null where none is stated."""
+
+    lower: pa.ChunkedArray
+    upper: pa.ChunkedArray
+    holds_value: pa.ChunkedArray
+
+
+_Bounds = Mapping[Path, _Said]
+
+
+@dataclass(frozen=True)
+class _Test:
+    """A question to all files, and whether no closer look at them can answer it otherwise."""
+
+    ask: Callable[[_Bounds], pa.ChunkedArray]
+    is_final: bool
+
+
+_BLOCK_BYTES: Final = 1 << 18
+"""Bytes of statistics that one core reads at a time: few enough that there are some for each."""
+
 _PREFIX: Final = PREFIX_UNITS // 2 - 1
 """Characters of a string bound that no writer has cut."""
 
@@ -62,15 +84,29 @@ def left_in(predicate: Predicate, files: pa.Table, columns: Columns) -> pa.Array
     """
     if files.num_rows < ROWS_MIN:
         return None
-    plain = {path: one for path, one in columns.items() if _arrow_type(one[1]) is not None}
+    plain = _plain(columns)
     test = _test(predicate, plain, negated=False)
     if test is None:
         return None
     try:
-        return pc.fill_null(test(_read(files, plain)), True)
+        return pc.fill_null(test.ask(_read(files, plain)), True)
     except pa.ArrowException:
         # One text that is not as it should be, and all of them are read one by one.
         return None
+
+
+def is_last_word(predicate: Predicate, columns: Columns) -> bool:
+    """Return whether what `left_in` leaves in needs no closer look: where it says anything at all.
+
+    Law: of such a predicate, every way to judge a file by its statistics says the same
+    Spec: "Per-file Statistics"
+    """
+    test = _test(predicate, _plain(columns), negated=False)
+    return test is not None and test.is_final
+
+
+def _plain(columns: Columns) -> Columns:
+    return {path: one for path, one in columns.items() if _arrow_type(one[1]) is not None}
 
 
 def _test(node: Predicate, columns: Columns, *, negated: bool) -> _Test | None:
@@ -93,14 +129,16 @@ def _every(parts: Sequence[_Test | None]) -> _Test | None:
     said = [part for part in parts if part is not None]
     if not said:
         return None
-    return lambda bounds: reduce(pc.and_, (part(bounds) for part in said))
+    is_final = len(said) == len(parts) and all(part.is_final for part in said)
+    return _Test(lambda bounds: reduce(pc.and_, (part.ask(bounds) for part in said)), is_final)
 
 
 def _any(parts: Sequence[_Test | None]) -> _Test | None:
     said = [part for part in parts if part is not None]
     if not said or len(said) < len(parts):
         return None
-    return lambda bounds: reduce(pc.or_, (part(bounds) for part in said))
+    is_final = all(part.is_final for part in said)
+    return _Test(lambda bounds: reduce(pc.or_, (part.ask(bounds) for part in said)), is_final)
 
 
 def _leaf(node: Predicate, plain: Any, op: str, columns: Columns) -> _Test | None:
@@ -111,7 +149,13 @@ def _leaf(node: Predicate, plain: Any, op: str, columns: Columns) -> _Test | Non
     arrow = _arrow_type(columns[path][1])
     if arrow is None or not _is_a(value, arrow):
         return None
-    return lambda bounds: pc.fill_null(_in_reach(*bounds[path], value, op), True)
+
+    def ask(bounds: _Bounds) -> pa.ChunkedArray:
+        said = bounds[path]
+        in_reach = pc.fill_null(_in_reach(said.lower, said.upper, value, op), True)
+        return pc.and_(in_reach, said.holds_value)
+
+    return _Test(ask, is_final=not isinstance(value, str))
 
 
 def _is_a(value: Any, kind: pa.DataType) -> bool:
@@ -149,7 +193,7 @@ def _arrow_type(kind: DataType) -> pa.DataType | None:
 
 
 def _read(files: pa.Table, columns: Columns) -> _Bounds:
-    """Return the lowest and highest value of columns in each file, null where none is stated."""
+    """Return the lowest and highest value of columns in each file, and whether it holds any."""
     stats = files["stats"]
     if PARSED in files.schema.names and stats.null_count == len(stats):
         read = files[PARSED]
@@ -157,10 +201,32 @@ def _read(files: pa.Table, columns: Columns) -> _Bounds:
         # Chunk by chunk: to make one piece of them first costs more than it gains.
         shape = _shape(columns.values())
         read = pa.concat_tables([_parsed(one, shape) for one in stats.chunks if len(one)])["stats"]
+    rows = _count(read, ["numRecords"])
     return {
-        path: (_side(read, ["minValues", *name], kind), _side(read, ["maxValues", *name], kind))
+        path: _Said(
+            _side(read, ["minValues", *name], kind),
+            _side(read, ["maxValues", *name], kind),
+            _may_differ(_count(read, ["nullCount", *name]), rows),
+        )
         for path, (name, kind) in columns.items()
     }
+
+
+def _may_differ(nulls: pa.ChunkedArray, rows: pa.ChunkedArray) -> pa.ChunkedArray:
+    is_known = pc.and_(pc.greater_equal(rows, 0), pc.greater_equal(nulls, 0))
+    return pc.fill_null(pc.invert(pc.and_(is_known, pc.equal(nulls, rows))), True)
+
+
+def _count(read: pa.ChunkedArray, path: Sequence[str]) -> pa.ChunkedArray:
+    """Return a count, null in every file where it is none or is not stated at all."""
+    kind = read.type
+    for name in path:
+        at = kind.get_field_index(name) if pa.types.is_struct(kind) else -1
+        if at < 0:
+            return missing(len(read), pa.int64())
+        kind = kind.field(at).type
+    found = pc.struct_field(read, path)
+    return found if pa.types.is_integer(kind) else missing(len(read), pa.int64())
 
 
 def _side(read: pa.ChunkedArray, path: Sequence[str], kind: DataType) -> pa.ChunkedArray:
@@ -174,13 +240,18 @@ def _side(read: pa.ChunkedArray, path: Sequence[str], kind: DataType) -> pa.Chun
 
 
 def _shape(columns: Iterable[tuple[Path, DataType]]) -> pa.Schema:
-    """Return what is read of the statistics: the bounds of some columns, dates as text."""
-    tree: dict[str, Any] = {}
+    """Return what is read of the statistics: what is said of some columns, dates as text."""
+    bounds: dict[str, Any] = {}
+    counts: dict[str, Any] = {}
     for path, kind in columns:
-        at = reduce(lambda below, name: below.setdefault(name, {}), path[:-1], tree)
-        at[path[-1]] = pa.int64() if kind not in (STRING, DATE) else pa.string()
-    sides = pa.struct([pa.field("minValues", _struct(tree)), pa.field("maxValues", _struct(tree))])
-    return pa.schema([pa.field("stats", sides)])
+        _put(bounds, path, pa.int64() if kind not in (STRING, DATE) else pa.string())
+        _put(counts, path, pa.int64())
+    sides = {"minValues": bounds, "maxValues": bounds, "nullCount": counts}
+    return pa.schema([pa.field("stats", _struct({"numRecords": pa.int64(), **sides}))])
+
+
+def _put(tree: dict[str, Any], path: Path, kind: pa.DataType) -> None:
+    reduce(lambda below, name: below.setdefault(name, {}), path[:-1], tree)[path[-1]] = kind
 
 
 def _struct(tree: Any) -> pa.DataType:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.delta.files import quick_look
-from tidegate.delta.files.quick_look import Columns, left_in
+from tidegate.delta.files.quick_look import Columns, is_last_word, left_in
 from tidegate.delta.schema.types import DATE, DOUBLE, LONG, STRING
 
 COLUMNS: Columns = {
@@ -109,3 +109,20 @@ def test_statistics_of_another_type_than_the_column_say_nothing() -> None:
     files = pa.table({"stats": pa.nulls(1, pa.string()), "stats_parsed": sides})
 
     assert left_in(is_("=", "id", 7), files, {("id",): (("id",), LONG)}) is None
+
+
+def test_a_file_of_nothing_but_nulls_is_left_out_whatever_its_bounds() -> None:
+    nulls = {**span("id", 1, 9), "numRecords": 3, "nullCount": {"id": 3}}
+    some = {**span("id", 1, 9), "numRecords": 3, "nullCount": {"id": 2}}
+    below_zero = {**span("id", 1, 9), "numRecords": -1, "nullCount": {"id": -1}}
+
+    assert look(is_("=", "id", 5), nulls, some, below_zero) == [False, True, True]
+
+
+def test_it_is_the_last_word_where_every_part_needs_no_thought() -> None:
+    whole, date_ = is_("<", "id", 6), is_(">=", "day", "2024-02-01")
+
+    assert is_last_word({"op": "and", "args": [whole, date_]}, COLUMNS)
+    assert is_last_word({"op": "not", "arg": {"op": "or", "args": [whole, date_]}}, COLUMNS)
+    assert not is_last_word({"op": "and", "args": [whole, is_("=", "name", "x")]}, COLUMNS)
+    assert not is_last_word({"op": "and", "args": [whole, is_("=", "x", 1.0)]}, COLUMNS)
