@@ -2,15 +2,20 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
+NIGHT := model simulation properties fuzz contests blows writers
 .PHONY: help env demo test check unit model simulation sim fuzz conformance integration emulators \
-	contests nightly bench docs lock clean
+	contests nightly bench docs lock clean $(NIGHT:%=night-%)
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Unit and property tests are short and many: one process a core, four at most.
 MANY := -n auto --maxprocesses 4 -q
+# Tests of processes wait more than they work: two files at a time, each with a broker of its own.
+PAIRS := -n 2 --dist loadfile -v
 SEEDS ?= 500
 NIGHTLY_SEEDS ?= 5000
+NIGHTLY_BLOWS ?= 600
+NIGHTLY_VERSIONS ?= 20000
 SECONDS ?= 600
 CONTESTS ?= 1000
 SERVICES := committer checkpointer cdc-publisher producers
@@ -18,6 +23,9 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
 
+# A part of the night ends with the test that is running when its minutes are over.
+budget = -o log_cli=true --log-cli-level=INFO --log-cli-format='%(asctime)s %(message)s' \
+	--session-timeout=$(shell echo $$((60 * $(1))))
 heading = @printf '\n=== %s\n' "$(1)"
 
 help: ## this list
@@ -66,7 +74,7 @@ conformance: env ## foreign tables in our reader, our tables in foreign readers
 
 integration: env ## real Kafka, real Spark, kill -9
 	$(call heading,integration: a real broker and real processes that are killed)
-	@$(PYTEST) tests/integration -v
+	@$(PYTEST) tests/integration $(PAIRS) --durations=20
 
 emulators: env ## fake-gcs-server and Azurite from their registries, for `make contests`
 	@sh .ci/emulators
@@ -75,11 +83,38 @@ contests: emulators ## a thousand contests a store, over a road that loses answe
 	$(call heading,contests: $(CONTESTS) names a store, two writers each)
 	@$(PYTEST) -q tests/integration/test_store_laws.py tests/integration/test_store_contests.py --contests $(CONTESTS)
 
-nightly: env ## longer: 5,000 seeds, the large models, TLC as second opinion, more examples
-	@$(MAKE) --no-print-directory model FULL=1
-	@$(MAKE) --no-print-directory simulation SEEDS=$(NIGHTLY_SEEDS)
-	$(call heading,nightly: properties on more examples)
-	@$(PYTEST) $(MANY) tests/property --hypothesis-profile explore
+nightly: env ## longer: large models, TLC, 5,000 seeds, more examples, contests, 600 blows, 20,000 versions
+	@failed=; for part in $(NIGHT); do \
+		$(MAKE) --no-print-directory night-$$part || failed="$$failed $$part"; \
+	done; test -z "$$failed" || { echo "the night failed in:$$failed"; exit 1; }
+
+night-model:
+	$(call heading,night: every model and TLC; 30 minutes)
+	@$(PYTEST) $(MANY) $(call budget,30) tests/model --full -rs
+
+night-simulation:
+	$(call heading,night: $(NIGHTLY_SEEDS) seeds; 40 minutes)
+	@$(PYTEST) $(MANY) $(call budget,40) tests/simulation --seeds $(NIGHTLY_SEEDS)
+
+night-properties:
+	$(call heading,night: properties on more examples; 30 minutes)
+	@$(PYTEST) $(MANY) $(call budget,30) tests/property --hypothesis-profile explore
+
+night-fuzz:
+	$(call heading,night: foreign bytes to every parser; $(SECONDS) seconds)
+	@$(MAKE) --no-print-directory fuzz
+
+night-contests:
+	$(call heading,night: $(CONTESTS) contests a store; 30 minutes)
+	@$(MAKE) --no-print-directory contests
+
+night-blows:
+	$(call heading,night: $(NIGHTLY_BLOWS) kills and suspensions under load; 40 minutes)
+	@$(PYTEST) -v $(call budget,40) tests/integration/test_blows.py --blows $(NIGHTLY_BLOWS)
+
+night-writers:
+	$(call heading,night: $(NIGHTLY_VERSIONS) versions by writers of all kinds; 30 minutes)
+	@$(PYTEST) -v $(call budget,30) tests/integration/test_mixed_writers.py --versions $(NIGHTLY_VERSIONS)
 
 bench: env ## the figures, each beside its peer
 	@$(BIN)/python -m bench

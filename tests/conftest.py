@@ -19,13 +19,23 @@ settings.load_profile("steady")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--seed n` (one, loudly), `--seeds n` (that many, from 0), `--contests n`, `--full`."""
+    """Add `--seed n` (one, loudly), `--seeds n` (that many, from 0), and how much there is of else.
+
+    CI takes what stands here; `make nightly` asks for more of the same.
+    """
     group = parser.getgroup("simulation")
     group.addoption("--seed", type=int, default=None, help="run this seed of the simulation only")
     group.addoption("--seeds", type=int, default=500, help="run this many seeds, from 0 (500)")
     stores = parser.getgroup("stores")
     stores.addoption(
         "--contests", type=int, default=200, help="names that two writers contest at once (200)"
+    )
+    processes = parser.getgroup("processes")
+    processes.addoption(
+        "--blows", type=int, default=64, help="kills and suspensions of committers under load (64)"
+    )
+    processes.addoption(
+        "--versions", type=int, default=5_000, help="versions by all kinds of writers (5,000)"
     )
     parser.addoption(
         "--full", action="store_true", help="the night's length: large models, long walks"

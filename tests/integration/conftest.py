@@ -61,6 +61,11 @@ def broker(session_broker: Broker) -> Iterator[str]:
 @pytest.fixture
 def kafka(broker: str) -> KafkaSettings:
     """Return settings with topics that no other test sees, created."""
+    return own_topics(broker)
+
+
+def own_topics(broker: str) -> KafkaSettings:
+    """Create topics that nobody else sees, and return the settings that name them."""
     settings = KafkaSettings(
         bootstrap_servers=broker,
         topic_prefix=f"t{secrets.token_hex(4)}.",

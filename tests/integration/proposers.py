@@ -48,24 +48,37 @@ def write_file(folder: Path, writer: str, number: int) -> Add:
     """Write a data file of one row and return its action."""
     name = f"part-{writer}-{number:06d}-{new_id(CLOCK)}.parquet"
     pq.write_table(pa.table([[writer], [number]], schema=SCHEMA), folder / name)
+    row = {"writer": writer, "number": number}
+    stats = {
+        "numRecords": 1,
+        "minValues": row,
+        "maxValues": row,
+        "nullCount": dict.fromkeys(row, 0),
+    }
     return Add(
         path=name,
         partition_values={},
         size=(folder / name).stat().st_size,
         modification_time=CLOCK.now_ms(),
         data_change=True,
-        stats='{"numRecords":1}',
+        stats=orjson.dumps(stats).decode(),
     )
 
 
 @dataclass
 class Proposer:
-    """A writer that appends rows one proposal at a time, and remembers what it was told."""
+    """A writer that appends rows one proposal at a time, and remembers what it was told.
+
+    It writes `count` rows; where somebody says that it is `enough`, as many as it has written.
+    While it `may_write` no more, it rests.
+    """
 
     kafka: KafkaSettings
     table: TableRecord
     name: str
     count: int
+    enough: threading.Event = field(default_factory=threading.Event)
+    may_write: threading.Event | None = None
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     failure: BaseException | None = None
 
@@ -95,6 +108,11 @@ class Proposer:
         version = 0
         with Client(KafkaBus(self.kafka, self.name), self.kafka.topics, patience_s=3.0) as client:
             for number in range(self.count):
+                if self.may_write is not None:
+                    self.may_write.wait()
+                if self.enough.is_set():
+                    self.count = number
+                    break
                 target = draft.Target(
                     self.table.table, self.table.table_root, version, self.table.table_id
                 )
@@ -106,10 +124,16 @@ class Proposer:
 
 
 def append_with(
-    kafka: KafkaSettings, table: TableRecord, writers: int, count: int
+    kafka: KafkaSettings,
+    table: TableRecord,
+    writers: int,
+    count: int,
+    enough: threading.Event | None = None,
+    may_write: threading.Event | None = None,
 ) -> list[Proposer]:
-    """Start so many writers with so many rows each."""
-    proposers = [Proposer(kafka, table, f"w{n}", count) for n in range(writers)]
+    """Start so many writers with so many rows each, or until it is enough."""
+    until = enough or threading.Event()
+    proposers = [Proposer(kafka, table, f"w{n}", count, until, may_write) for n in range(writers)]
     for proposer in proposers:
         proposer.start()
     return proposers
@@ -120,11 +144,14 @@ def told(proposers: Sequence[Proposer]) -> list[Outcome]:
     return [outcome for proposer in proposers for outcome in proposer.outcomes.values()]
 
 
-def read_topic(kafka: KafkaSettings, topic: str, partition: int = 0) -> Iterator[Record]:
-    """Yield what lies on a partition."""
+def read_topic(
+    kafka: KafkaSettings, topic: str, partition: int = 0, start: int = 0
+) -> Iterator[Record]:
+    """Yield what lies on a partition, from an offset on."""
     reader = KafkaBus(kafka, "test").reader()
     at = TopicPartition(topic, partition)
     following, end = reader.bounds(at)
+    following = max(following, type(end)(start))
     while following < end:
         records = reader.read(at, following, 2.0)
         if not records:

@@ -64,21 +64,24 @@ def check_offsets_are_safe(line: Line) -> None:
         assert record.offset >= passed or one in answered, f"{one} was passed without an outcome"
 
 
-def account_of(line: Line, table: TableRecord) -> Account:
-    """Return what was sent, told and written of a table, with the broker's times."""
+def account_of(line: Line, *tables: TableRecord) -> Account:
+    """Return what was sent, told and written of some tables, with the broker's times."""
     topics = line.kafka.topics
     sent = proposals(_stamped(line, topics.proposals))
     told = [
         Told(json.loads(value), moment_ms) for value, moment_ms in _stamped(line, topics.outcomes)
     ]
-    files = sorted((folder_of(table) / "_delta_log").glob("0*.json"))
-    log = Table.of([path.read_bytes() for path in files if path.name[:-5].isdigit()])
-    root, own = table.table_root, str(table.table)
+    roots, own = {one.table_root for one in tables}, {str(one.table) for one in tables}
     return Account(
-        {key: one for key, one in sent.items() if one.root == root},
-        [one for one in told if one.body["table"] == own],
-        {root: log},
+        {key: one for key, one in sent.items() if one.root in roots},
+        [one for one in told if one.body["table"] in own],
+        {one.table_root: _log_of(one) for one in tables},
     )
+
+
+def _log_of(table: TableRecord) -> Table:
+    files = sorted((folder_of(table) / "_delta_log").glob("0*.json"))
+    return Table.of([path.read_bytes() for path in files if path.name[:-5].isdigit()])
 
 
 def _stamped(line: Line, topic: str) -> list[tuple[bytes, float]]:

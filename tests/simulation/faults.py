@@ -175,7 +175,9 @@ class StormyStore:
         return self.inner.read(path)
 
     def open(self, path: str) -> BinaryIO:
-        """Return a reader."""
+        """Return a reader, or fail."""
+        self.weather.strike()
+        self.weather.outage("the store")
         return self.inner.open(path)
 
     def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from tidegate.committer.flaws import DUPLICATE, TOO_LARGE, refuse
+import orjson
+
+from tidegate.committer.flaws import DUPLICATE, TOO_LARGE, flaw, refuse
 from tidegate.committer.policy import Policy
 from tidegate.committer.rows import Line, add_line, body_of, is_add, read_row
 from tidegate.delta.actions import (
@@ -26,6 +28,7 @@ from tidegate.delta.actions import (
 )
 from tidegate.delta.commit import Commit, sha256
 from tidegate.delta.paths import canonical_path
+from tidegate.pipeline.outcome import Rejection
 
 PartitionValues = Mapping[str, str | None]
 A = TypeVar("A", bound=Action)
@@ -144,6 +147,23 @@ def vectors_of(files: Iterable[FileAction]) -> Mapping[str, str]:
     }
 
 
+def overfull(content: bytes, policy: Policy) -> Rejection | None:
+    """Return why a file of actions has too many lines, or too long ones, to be parsed; or None.
+
+    Counted are the lines of actions and of row intents, blank ones too: what is parsed takes many
+    times the room of its bytes.
+    """
+    lines_max = 2 * policy.actions_max
+    if content.count(b"\n") > lines_max:
+        what = f"the file has more than {lines_max} lines"
+        return flaw(TOO_LARGE, "claim_check", what, "propose them in several steps")
+    longest = max(map(len, content.split(b"\n")))
+    if longest > policy.line_bytes_max:
+        what = f"the file has a line of {longest} bytes, {policy.line_bytes_max} are allowed"
+        return flaw(TOO_LARGE, "claim_check", what, "give each action a line of its own")
+    return None
+
+
 def read_content(rows: Iterable[Any], policy: Policy) -> Content:
     """Return the actions that some rows spell.
 
@@ -151,6 +171,7 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
     """
     actions: dict[type[Action], list[Action]] = {}
     kept: list[Line] = []
+    unknown = 0
     for index, row in enumerate(rows):
         if index >= policy.actions_max:
             refuse(
@@ -160,6 +181,11 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
                 "propose them in several steps",
             )
         line, action = read_row(row, f"actions[{index}]", policy)
+        if action.model_extra:
+            unknown += len(orjson.dumps(action.model_extra))
+            if unknown > policy.record_bytes_max:
+                what = f"fields that this release does not know, {unknown} bytes of them"
+                refuse(TOO_LARGE, "actions", what, "leave them out")
         actions.setdefault(type(action), []).append(action)
         if not isinstance(action, _SPELT_LATE):
             kept.append(line)

@@ -17,6 +17,7 @@ from typing import Final
 from tidegate.committer import intake, machine, recovery, verbatim
 from tidegate.committer.bucket import Bucket
 from tidegate.committer.candidate import Candidate
+from tidegate.committer.claims import read_claim
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.entries import Entry
 from tidegate.committer.entry_put import PAUSE_S, EntryPut
@@ -222,7 +223,7 @@ class Desk:
         self.state = recovery.reach_back(self.store, self.state, candidate.read_version)
         content = None
         if verbatim.needs_bytes(self.state, candidate):
-            content = self.store.read(candidate.claim.path)
+            content = read_claim(self.store, candidate.claim)
         reach("after_decide")
         case = verbatim.Case(candidate, content, self._terms().now_ms, self.doors.policy)
         return verbatim.plan_of(self.state, verbatim.rule(self.state, case))
@@ -255,7 +256,7 @@ class Desk:
             self.state = recovery.reach_back(self.store, self.state, oldest_read)
         for place, candidate in enumerate(batch):
             if intake.needs_claim(candidate):
-                content = self.store.read(candidate.claim.path)
+                content = read_claim(self.store, candidate.claim)
                 batch[place] = intake.with_claim(candidate, content, self.doors.policy)
                 self.line.replace(decided + place, batch[place])
         self.state = recovery.complete(self.store, self.state, batch)

@@ -13,6 +13,8 @@ SEGMENT_BYTES_MAX: Final = 255
 CHANGE_FOLDER: Final = "_change_data"
 
 _SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
+_ABSOLUTE: Final = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]")
+_SEPARATOR: Final = re.compile(r"[/\\]")
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _PLAIN: Final = re.compile(r"^(?:[A-Za-z0-9][\w=.-]{0,200}/){0,4}[A-Za-z0-9][\w=.-]{0,200}$", re.A)
@@ -39,7 +41,21 @@ def wrong_with(path: str, *, is_change_file: bool = False) -> str | None:
         return "holds a control character"
     if "\\" in key:
         return "holds a backslash"
+    if "%" in key and _leaves(unquote(key, errors="replace")):
+        return "leads out of the table where it is decoded twice"
     return _wrong_with_segments(key.split("/"), is_change_file=is_change_file)
+
+
+def _leaves(path: str) -> bool:
+    """Return whether a path leads out of the folder that it starts from."""
+    if _ABSOLUTE.match(path):
+        return True
+    depth = 0
+    for part in _SEPARATOR.split(path):
+        depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
+        if depth < 0:
+            return True
+    return False
 
 
 def _wrong_with_segments(segments: list[str], *, is_change_file: bool) -> str | None:

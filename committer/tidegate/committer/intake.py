@@ -4,7 +4,7 @@ A record whose id, table and read version can be read becomes a candidate even w
 then its refusal is written into the log of its table, and holds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
@@ -12,7 +12,7 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.content import EMPTY, read_content
+from tidegate.committer.content import EMPTY, overfull, read_content
 from tidegate.committer.flaws import MALFORMED, TOO_LARGE, Flawed, flaw
 from tidegate.committer.intents import Intent, check_apart, read_intents
 from tidegate.committer.policy import Policy
@@ -30,6 +30,9 @@ CLAIM_FOLDER: Final = "_tidegate/proposals/"
 STAGED_FOLDER: Final = in_log(names.STAGED_FOLDER)
 KINDS: Final = frozenset({"commit", "cancel", "register", "verbatim"})
 VERSION_MAX: Final = 2**63 - 1
+
+UNREAD: Final = 4
+"""Times the size that is allowed, past which a record is not even parsed."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,12 @@ def read_record(
     """Return what a record of the topic of proposals asks for.
 
     A claim check is left unread: `with_claim` does that, once there is a table to read it from.
+    So is a record of many times the size that is allowed: nobody learns whose it is.
     """
-    digest = sha256(value or b"")
+    digest, size = sha256(value or b""), len(value or b"")
+    if size > UNREAD * policy.record_bytes_max:
+        allowed = f"{size} bytes, {policy.record_bytes_max} are allowed"
+        return Letter(TOO_LARGE, f"(record): it is not read, for it has {allowed}", digest)
     try:
         proposal = decode(Proposal, value)
     except MalformedRecord as error:
@@ -61,7 +68,6 @@ def read_record(
         if isinstance(unreadable, Letter):
             return unreadable
         return replace(unreadable, producer=producer_of(headers), trace=passed_on(headers))
-    size = len(value or b"")
     wrong, content = _wrong(proposal, size, policy), EMPTY
     intents: tuple[Intent, ...] = ()
     if wrong is None:
@@ -109,17 +115,21 @@ def with_claim(candidate: Candidate, content: bytes | None, policy: Policy) -> C
     if content is None:
         wrong = "names a file that is not there"
     elif len(content) != check.size:
-        wrong = f"says {check.size} bytes, the file has {len(content)}"
+        has = "more" if len(content) > check.size else str(len(content))
+        wrong = f"says {check.size} bytes, the file has {has}"
     elif sha256(content) != check.sha256:
         wrong = "has another sha256 than the file"
     if wrong or content is None:
         remedy = "write the file first, whole, and propose again"
         return replace(candidate, flaw=flaw("claim_check", "claim_check", str(wrong), remedy))
     size = candidate.size + len(content)
+    crowd = overfull(content, policy)
+    if crowd is not None:
+        return replace(candidate, size=size, flaw=crowd)
     try:
-        rows = _lines(content)
-        claimed = read_content([row for row in rows if ROW_INTENT not in row], policy)
-        intents = read_intents(_intents(rows), policy)
+        stated: list[RowIntent] = []
+        claimed = read_content(_actions(content, stated), policy)
+        intents = read_intents(stated, policy)
         check_apart(intents, claimed)
         return replace(candidate, size=size, content=claimed, intents=intents)
     except Flawed as error:
@@ -139,20 +149,29 @@ def full_size(candidate: Candidate) -> int:
     return candidate.size + (claimed.size if claimed else 0)
 
 
-def _lines(content: bytes) -> list[dict[str, Any]]:
-    lines = [line for line in content.split(b"\n") if line.strip()]
-    try:
-        return [parse_json(line) for line in lines]
-    except MalformedRecord as error:
-        what = f"the file holds a line that is no action: {error}"
-        raise Flawed(
-            flaw(MALFORMED, "claim_check", what, "write newline-delimited JSON, an action a line")
-        ) from error
+def _actions(content: bytes, stated: list[RowIntent]) -> Iterator[dict[str, Any]]:
+    """Yield the actions of a claimed file, one by one, and put its row intents into a list.
+
+    Raises: Flawed, for a line that is neither.
+    """
+    for line in content.split(b"\n"):
+        if not line.strip():
+            continue
+        try:
+            row = parse_json(line)
+        except MalformedRecord as error:
+            what = f"the file holds a line that is no action: {error}"
+            remedy = "write newline-delimited JSON, an action a line"
+            raise Flawed(flaw(MALFORMED, "claim_check", what, remedy)) from error
+        if ROW_INTENT in row:
+            stated.append(_intent(row[ROW_INTENT]))
+        else:
+            yield row
 
 
-def _intents(rows: list[dict[str, Any]]) -> list[RowIntent]:
+def _intent(body: Any) -> RowIntent:
     try:
-        return [RowIntent.model_validate(row[ROW_INTENT]) for row in rows if ROW_INTENT in row]
+        return RowIntent.model_validate(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         what = f"the file holds a row intent that is none: {first['msg']}"

@@ -26,6 +26,7 @@ class Policy:
     record_bytes_max: int = _MIB
     claim_bytes_max: int = 256 * _MIB
     actions_max: int = 100_000
+    line_bytes_max: int = 4 * _MIB
     stats_chars_max: int = 16 * _KIB
     partition_value_chars_max: int = _KIB
     schema_fields_max: int = 10_000

@@ -44,6 +44,8 @@ OPEN_DOMAINS: Final = frozenset({"delta.clustering", "delta.rowTracking"})
 """Domains of table features that a proposal may write, each on terms of its own."""
 INTEGER_MAX: Final = 2**63 - 1
 NAME_CHARS_MAX: Final = 1_024
+ENTRIES_MAX: Final = 128
+"""Partition values or tags that a file may have: each takes many times the room of its bytes."""
 KINDS: Final[Mapping[str, type[Action]]] = {
     kind.wire_name: kind for kind in (Add, Remove, Cdc, Metadata, Protocol, Txn, DomainMetadata)
 }
@@ -164,6 +166,7 @@ def _check_file(action: FileAction, where: str, policy: Policy) -> None:
         _check_number(action.size, f"{where}.size")
         _check_number(action.modification_time, f"{where}.modificationTime")
         _check_partition_values(action.partition_values, where, policy)
+        _check_few(action.tags, f"{where}.tags")
         if action.stats is not None:
             _check_stats(action.stats, f"{where}.stats", policy)
     elif isinstance(action, Remove):
@@ -253,7 +256,14 @@ def _check_number(value: int, where: str) -> None:
         refuse(MALFORMED, where, f"is {value}", "give a number from 0 to 2^63 - 1")
 
 
+def _check_few(entries: Mapping[str, str | None] | None, where: str) -> None:
+    if entries is not None and len(entries) > ENTRIES_MAX:
+        what = f"has {len(entries)} entries, {ENTRIES_MAX} are allowed"
+        refuse(TOO_LARGE, where, what, "leave some out")
+
+
 def _check_partition_values(values: Mapping[str, str | None], where: str, policy: Policy) -> None:
+    _check_few(values, f"{where}.partitionValues")
     for name, value in values.items():
         if value is not None and len(value) > policy.partition_value_chars_max:
             refuse(

@@ -28,6 +28,9 @@ from tidegate.runtime.vector_files import read_vector
 
 FILES_MAX: Final = 10_000
 VECTOR_BYTES_MAX: Final = 32 * 1024 * 1024
+CONTAINER_BYTES: Final = 256
+"""What a container takes besides its content, at most."""
+
 ROUNDS_MAX: Final = 4
 """Times that one answer may lead to the next question: a file, its vector, a pair of vectors."""
 
@@ -181,7 +184,7 @@ class Shelf:
 def _size(rows: Bitmap | str) -> int:
     if isinstance(rows, str):
         return len(rows)
-    return sum(len(container.content) for container in rows.blocks.values())
+    return sum(len(container.content) + CONTAINER_BYTES for container in rows.blocks.values())
 
 
 def _drop(kept: dict[K, V], excess: int) -> None:

@@ -4,6 +4,7 @@ A record of a version is made from its file alone, so whoever tells it tells the
 """
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
@@ -39,7 +40,12 @@ NOBODY: Final = "-"
 """A table without a registration, to metrics: what a stranger calls his table is no label."""
 
 LETTER_BYTES_MAX: Final = 3 * 1024 * 1024
+LETTER_KEY_BYTES_MAX: Final = 4 * 1024
+LETTER_HEADERS_BYTES_MAX: Final = 64 * 1024
 """What is kept of a dead letter, so that the record that carries it fits into its topic."""
+
+HEADER_BYTES: Final = 16
+"""What a header takes besides its name and its value, at most."""
 _log = logging.getLogger(__name__)
 
 
@@ -190,8 +196,9 @@ class Telling:
             ("sha256", letter.sha256.encode()),
         )
         value = None if record.value is None else record.value[:LETTER_BYTES_MAX]
+        key = None if record.key is None else record.key[:LETTER_KEY_BYTES_MAX]
         at = TopicPartition(self.topics.dead_letters, 0)
-        self.producer.publish(at, record.key, value, (*record.headers, *extra))
+        self.producer.publish(at, key, value, (*_kept(record.headers), *extra))
         self.waiting += 1
         DEAD_LETTERS.labels(letter.rule).inc()
         source = f"{record.at.topic}/{record.at.partition}@{record.offset}"
@@ -210,6 +217,16 @@ class Telling:
             self.producer.flush(FLUSH_S)
         self.waiting = 0
         reach("after_flush")
+
+
+def _kept(headers: Headers) -> Iterator[tuple[str, bytes]]:
+    """Yield the first headers of a record, as many as a dead letter has room for."""
+    room = LETTER_HEADERS_BYTES_MAX
+    for name, value in headers:
+        room -= len(name.encode()) + len(value) + HEADER_BYTES
+        if room < 0:
+            return
+        yield name, value
 
 
 def _waited_ms(candidate: Candidate, outcome: Outcome) -> int | None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from tidegate.committer.admission import Place, out_of_time_or_place
 from tidegate.committer.candidate import Candidate
+from tidegate.committer.content import overfull
 from tidegate.committer.grouping import Group
 from tidegate.committer.machine import Plan
 from tidegate.committer.policy import Policy
@@ -86,7 +87,7 @@ def rule(state: TableState, case: Case) -> Ruling:
         return Ruling(_gap(state, candidate), name or str(candidate.id))
     ready: Ready | None = None
     if needs_bytes(state, candidate):
-        read = _read(candidate, case.content)
+        read = _read(candidate, case.content, case.policy)
         if isinstance(read, Rejection):
             verdict = Verdict(candidate, "denied", rejection=read)
             return Ruling(verdict, name or str(candidate.id))
@@ -143,7 +144,7 @@ def _done_under(state: TableState, candidate: Candidate, name: str | None) -> in
     return next((one for one in since if state.entries[one].txn_id == name), None)
 
 
-def _read(candidate: Candidate, content: bytes | None) -> Ready | Rejection:
+def _read(candidate: Candidate, content: bytes | None, policy: Policy) -> Ready | Rejection:
     claim = candidate.claim
     wrong = None
     if content is None:
@@ -155,7 +156,7 @@ def _read(candidate: Candidate, content: bytes | None) -> Ready | Rejection:
             f"claim_check: {claim.path[:256]!r} {wrong}; stage the bytes anew, and propose them"
         )
         return Rejection(rule=STAGED_FILE, reason=reason, advice="fix", field="claim_check")
-    return read_ready(exact_version(candidate), content)
+    return overfull(content, policy) or read_ready(exact_version(candidate), content)
 
 
 def _gap(state: TableState, candidate: Candidate) -> Verdict:

@@ -100,8 +100,12 @@ class Topics:
         large = {"max.message.bytes": str(4 * 1024 * 1024)}
         # The broker's clock stamps what is compared: writers' clocks are their own.
         dated = {"message.timestamp.type": "LogAppendTime"}
+        # The broker unpacks what writers packed, and measures that: a bomb bursts there.
+        unpacked = {"compression.type": "uncompressed"}
         return (
-            Topic(self.proposals, "table", n, "delete", 14 * _DAY_MS, {**large, **dated}),
+            Topic(
+                self.proposals, "table", n, "delete", 14 * _DAY_MS, {**large, **dated, **unpacked}
+            ),
             Topic(self.outcomes, "proposal_id", n, "compact,delete", 7 * _DAY_MS, dated),
             Topic(self.commits, "table", n, "delete", 30 * _DAY_MS, dated),
             Topic(self.table_state, "table", n, "compact", -1),

@@ -6,7 +6,7 @@ from confluent_kafka import OFFSET_INVALID, Message
 from confluent_kafka import TopicPartition as RdPartition
 
 from tidegate.delta.errors import Fenced
-from tidegate.runtime.bus import Offset, Record, TopicPartition
+from tidegate.runtime.bus import Headers, Offset, Record, TopicPartition
 from tidegate.runtime.kafka_errors import passes, translated
 
 
@@ -32,17 +32,27 @@ def _record(message: Message) -> Record:
     assert topic is not None, "a record has a topic"
     assert partition is not None, "a record has a partition"
     assert offset is not None, "a record has an offset"
-    pairs = message.headers() or ()
-    assert not isinstance(pairs, dict), "headers are read as pairs"
-    headers = tuple((name, _octets(value)) for name, value in pairs)
     return Record(
         TopicPartition(topic, partition),
         Offset(offset),
         message.key(),
         message.value(),
-        headers,
+        _headers(message),
         message.timestamp()[1],
     )
+
+
+def _headers(message: Message) -> Headers:
+    """Return the headers; none where a name is no UTF-8, which the library can't read.
+
+    Whoever may write a record may write such a name, and what a header says is a claim anyhow.
+    """
+    try:
+        pairs = message.headers() or ()
+    except (SystemError, UnicodeDecodeError):
+        return ()
+    assert not isinstance(pairs, dict), "headers are read as pairs"
+    return tuple((name, _octets(value)) for name, value in pairs)
 
 
 def _octets(value: str | bytes | None) -> bytes:

@@ -89,3 +89,11 @@ def test_a_claim_check_is_redeemed_once() -> None:
     assert [add.path for add in redeemed.content.adds] == ["a"]
     assert redeemed.size == len(value) + len(content)
     assert redeemed.sha256 == candidate.sha256
+
+
+def test_a_record_of_many_times_the_size_is_set_aside_unread() -> None:
+    policy = Policy(record_bytes_max=1_000)
+    value = value_of(proposal(add("a"), user_metadata="x" * 5_000))
+    letter = read_record(value, 0, policy)
+    assert isinstance(letter, Letter)
+    assert (letter.rule, letter.sha256, letter.proposal_id) == ("too_large", sha256(value), None)

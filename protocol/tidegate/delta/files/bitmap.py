@@ -35,6 +35,10 @@ _BUCKETS_MAX: Final = 1 << 16
 """Buckets that are written: rows past 2^48 are in no file, and each bucket before them costs."""
 _KEY_MAX: Final = 2**31 - 1
 
+BLOCKS_MAX: Final = 1 << 18
+"""Blocks of a vector past which it is not read: no file has that many rows, and a few bytes claim
+a block."""
+
 
 @dataclass(frozen=True)
 class Bitmap:
@@ -156,7 +160,7 @@ def encode(bitmap: Bitmap) -> bytes:
 def decode(content: bytes) -> Bitmap:
     """Return the set that a deletion vector's bytes hold; what follows them is not looked at.
 
-    Raises: ValueError for another magic, torn bytes, or what contradicts itself.
+    Raises: ValueError for another magic, torn bytes, what contradicts itself, or too many blocks.
     Spec: "Deletion Vector Format"
     """
     reader = _Reader(content)
@@ -182,6 +186,7 @@ class _Reader:
     def __init__(self, content: bytes) -> None:
         self._content = content
         self._at = 0
+        self._blocks = 0
 
     def take(self, size: int) -> bytes:
         if size > len(self._content) - self._at:
@@ -195,6 +200,11 @@ class _Reader:
 
     def rest(self) -> int:
         return len(self._content) - self._at
+
+    def count_blocks(self, count: int) -> None:
+        self._blocks += count
+        if self._blocks > BLOCKS_MAX:
+            raise ValueError(f"it has more than {BLOCKS_MAX} containers")
 
 
 def _portable(reader: _Reader) -> Iterator[tuple[int, dict[int, Container]]]:
@@ -261,6 +271,7 @@ def _read_bucket(reader: _Reader) -> dict[int, Container]:
             raise ValueError(f"a bucket of {count} containers")
     else:
         raise ValueError(f"a bucket begins with {cookie}")
+    reader.count_blocks(count)
     heads = struct.unpack(f"<{2 * count}H", reader.take(4 * count))
     if cookie == _COOKIE or count >= _OFFSETS_FROM:
         reader.take(4 * count)  # where each container begins: they follow one another

@@ -1,0 +1,186 @@
+"""Blows to the committers of a line, from a seed: who dies at which point, who is suspended.
+
+Two committers run at all times, each armed with the next point of the plan, so whichever is active
+dies at its own, the other takes over, and the dead one starts again behind it.
+"""
+
+import logging
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from tests.integration.conftest import Line
+from tests.integration.proposers import committed_offset, read_topic
+from tidegate.runtime.processes import ServiceProcess, probe
+
+SUSPENSION: Final = "SIGSTOP"
+"""A committer sleeps until its heir has told outcomes, and wakes up as a zombie."""
+
+PASSAGES: Final[Mapping[str, tuple[int, int]]] = {
+    "after_take": (12, 40),
+    "after_load": (1, 3),
+    "after_decide": (2, 12),
+    "before_put": (2, 12),
+    "after_put": (2, 12),
+    "after_register": (1, 1),
+    "after_outcomes": (2, 12),
+    "after_commits": (2, 12),
+    "before_flush": (2, 8),
+    "after_flush": (2, 8),
+    "after_state": (1, 3),
+    "before_offsets": (1, 3),
+    "after_offsets": (1, 3),
+}
+"""The points at which committers die, and at which passage: most lives leave something behind."""
+
+SUSPENSIONS_A_ROUND: Final = 2
+_POLL_S: Final = 0.02
+_log = logging.getLogger(__name__)
+
+
+def blows(dice: Random) -> Iterator[str]:
+    """Yield blows for ever: round after round all of them, each time in another order."""
+    all_of_them = [*PASSAGES, *[SUSPENSION] * SUSPENSIONS_A_ROUND]
+    while True:
+        yield from dice.sample(all_of_them, len(all_of_them))
+
+
+@dataclass
+class Seat:
+    """The place of a committer: when it dies another one takes it, armed with another point."""
+
+    name: str
+    point: str = ""
+    service: ServiceProcess | None = None
+
+    def signal(self, sign: signal.Signals) -> None:
+        """Send a signal to who sits there."""
+        assert self.service is not None, "the seat is taken"
+        self.service.child.signal(sign)
+
+    def fell(self) -> bool:
+        """Return whether who sat there was killed at the point; any other end is a failure."""
+        if self.service is None or self.service.child.is_alive():
+            return False
+        status = self.service.child.exit_status()
+        assert status == -signal.SIGKILL, (
+            f"{self.name} ended with {status} on its way to {self.point}:\n"
+            f"{self.service.child.tail()}"
+        )
+        return True
+
+    def is_active(self) -> bool:
+        """Return whether who sits there says that it has the topic partition."""
+        address = self.service.address() if self.service is not None else None
+        return address is not None and "active" in probe(f"{address}/readyz", 1.0)[1]
+
+
+class Siege:
+    """The two committers of a line, and the blows that have fallen on them."""
+
+    def __init__(self, line: Line, dice: Random, plan: Iterator[str]) -> None:
+        self._line = line
+        self._dice = dice
+        self._plan = plan
+        self._seats = (Seat("left"), Seat("right"))
+        self._is_to_suspend = False
+        self._suspended: Seat | None = None
+        self._heard = 0
+
+    def step(self, heard: int, unheard_max: int) -> list[str]:
+        """Let fall what is due, and return the blows that have fallen since the last step.
+
+        `heard` counts the outcomes that writers were told; `unheard_max` how many more may be on
+        their way to them, told by who sleeps by now.
+        """
+        fallen = []
+        for seat in self._seats:
+            if seat.fell():
+                fallen.append(seat.point)
+                seat.service = None
+            if seat.service is None:
+                self._take(seat)
+        if self._suspended is None and self._is_to_suspend:
+            self._suspend(heard + unheard_max)
+        elif self._suspended is not None and heard > self._heard:
+            self._suspended.signal(signal.SIGCONT)
+            self._suspended = None
+            fallen.append(SUSPENSION)
+        return fallen
+
+    def lift(self) -> None:
+        """End both committers, and leave the line to one that nobody strikes."""
+        for seat in self._seats:
+            if seat.service is not None:
+                seat.service.child.signal(signal.SIGCONT)
+                seat.service.child.stop()
+        self._line.started("committer", "heir")
+
+    def _take(self, seat: Seat) -> None:
+        point = next(self._plan)
+        while point == SUSPENSION:
+            self._is_to_suspend = True
+            point = next(self._plan)
+        seat.point = point
+        passage = self._dice.randint(*PASSAGES[point])
+        seat.service = self._line.service("committer", seat.name, f"{point}:{passage}")
+        seat.service.start()
+
+    def _suspend(self, heard: int) -> None:
+        active = next((seat for seat in self._seats if seat.is_active()), None)
+        if active is not None:
+            active.signal(signal.SIGSTOP)
+            self._suspended, self._heard, self._is_to_suspend = active, heard, False
+
+
+@dataclass
+class Passed:
+    """What the group's offset of a line has passed; each record is read once, however often."""
+
+    line: Line
+    _sent: dict[int, str] = field(default_factory=dict)
+    _answered: set[str] = field(default_factory=set)
+    _outcomes: int = 0
+
+    def check(self) -> None:
+        """Fail where a proposal before the offset is without an outcome."""
+        kafka, topics = self.line.kafka, self.line.kafka.topics
+        passed = committed_offset(kafka, f"{kafka.topic_prefix}committer")
+        for record in read_topic(kafka, topics.proposals, start=max(self._sent, default=-1) + 1):
+            self._sent[record.offset] = dict(record.headers)["proposal_id"].decode()
+        for record in read_topic(kafka, topics.outcomes, start=self._outcomes):
+            self._answered.add((record.key or b"").decode())
+            self._outcomes = record.offset + 1
+        lost = [one for at, one in self._sent.items() if at < passed and one not in self._answered]
+        assert not lost, f"passed without an outcome: {lost}"
+
+
+def rain(
+    sieges: Sequence[Siege], heard: Sequence[Callable[[], int]], limit: "Limit"
+) -> Counter[str]:
+    """Let blows fall on all lines at once until they are enough; return how often each fell."""
+    fallen: Counter[str] = Counter()
+    until_s = time.monotonic() + limit.patience_s
+    while fallen.total() < limit.blows:
+        assert time.monotonic() < until_s, f"{fallen.total()} blows in {limit.patience_s} s only"
+        for number, (siege, count) in enumerate(zip(sieges, heard, strict=True)):
+            for blow in siege.step(count(), limit.unheard_max):
+                fallen[blow] += 1
+                _log.info("blow %d of %d: %s", fallen.total(), limit.blows, blow)
+                limit.after(number)
+        time.sleep(_POLL_S)
+    return fallen
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How many blows, how long at most, and what is looked at after each, by number of the line."""
+
+    blows: int
+    patience_s: float
+    unheard_max: int
+    after: Callable[[int], None]

@@ -1,0 +1,57 @@
+"""A writer with delta-spark that knows no gate: arguments are table, name, account, and a
+folder.
+
+It appends a row and then the next, and writes what it was told of each into its account, a line of
+JSON each. It ends when the folder holds the file `stop`. Exit status 75: delta-spark's jar could
+not be had.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from delta import configure_spark_with_delta_pip
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+NO_JAR = 75
+_CONFIG = {
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+
+def main(folder: str, name: str, account: str, signs: str) -> int:
+    builder = SparkSession.builder.appName(name).master("local[1]")
+    for key, value in _CONFIG.items():
+        builder = builder.config(key, value)
+    try:
+        spark = configure_spark_with_delta_pip(builder).getOrCreate()
+    except (PySparkException, PySparkRuntimeError):
+        return NO_JAR
+    spark.sparkContext.setLogLevel("OFF")
+    number = 0
+    with Path(account).open("w", encoding="utf-8", buffering=1) as told:
+        while not Path(signs, "stop").exists():
+            row = spark.sql(f"SELECT '{name}' AS writer, CAST({number} AS BIGINT) AS number")
+            why = None
+            try:
+                row.write.format("delta").mode("append").save(folder)
+            except (PySparkException, Py4JJavaError) as error:
+                why = str(error)[:2000]
+            told.write(json.dumps({"verb": "append", "number": number, "why": why}) + "\n")
+            number += 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,86 @@
+"""Writers who want the same thing: one file that each of them replaces, and one of them at a time.
+
+Who is told *committed* made the file that is there; all others that tried were told that they lost.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.integration.proposers import CLOCK, write_file
+from tidegate.delta.actions import Add
+from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.published import TableRecord
+from tidegate.pipeline.read_set import ReadSet
+from tidegate.producers import draft
+from tidegate.producers.client import Client
+from tidegate.runtime.clock import new_id
+from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.kafka_settings import KafkaSettings
+
+TIMEOUT_S = 90.0
+
+
+@dataclass
+class Baton:
+    """The file, who made it, and the version that it came with, as far as anybody was told."""
+
+    table: TableRecord
+    add: Add | None = None
+    version: int = 0
+    name: str = ""
+    passes: int = 0
+    losses: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def folder(self) -> Path:
+        """Where the file lies."""
+        return Path(self.table.table_root.removeprefix("file://"))
+
+    def seen(self) -> tuple[Add | None, int]:
+        """Return the file and its version."""
+        with self._lock:
+            return self.add, self.version
+
+    def heard(self, name: str, add: Add, outcome: Outcome) -> None:
+        """Note what somebody was told of his try."""
+        with self._lock:
+            if outcome.status != "committed":
+                self.losses += 1
+                return
+            self.passes += 1
+            assert outcome.version is not None
+            if outcome.version > self.version:
+                self.add, self.version, self.name = add, outcome.version, name
+
+
+def contend(
+    kafka: KafkaSettings, baton: Baton, name: str, is_enough: Callable[[], bool]
+) -> list[Outcome]:
+    """Replace the file again and again, and return what came of each try."""
+    outcomes: list[Outcome] = []
+    with Client(KafkaBus(kafka, name), kafka.topics, patience_s=3.0) as client:
+        while not is_enough():
+            held, version = baton.seen()
+            new = write_file(baton.folder, name, len(outcomes))
+            outcome = client.propose(_replacement(baton.table, version, held, new), TIMEOUT_S)
+            outcomes.append(outcome)
+            baton.heard(name, new, outcome)
+    return outcomes
+
+
+def _replacement(table: TableRecord, version: int, held: Add | None, new: Add) -> Proposal:
+    target = draft.Target(table.table, table.table_root, version, table.table_id)
+    proposal = draft.append(target, draft.Stamp(new_id(CLOCK), CLOCK.now_ms()), [new])
+    if held is None:
+        return proposal
+    removal = draft.removal(held, CLOCK.now_ms()).to_row()
+    return proposal.model_copy(
+        update={
+            "actions": (removal, *proposal.actions),
+            "reads": ReadSet(files=(held.path,)),
+        }
+    )

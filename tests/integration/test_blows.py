@@ -1,0 +1,156 @@
+"""Committers that are killed and suspended again and again under load: every account agrees.
+
+`--blows` says how many; `make nightly` asks for more of them. Two lines are struck at once, for
+most of a takeover is waiting for a session to end.
+"""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.integration import ledger
+from tests.integration.blows import PASSAGES, SUSPENSION, Limit, Passed, Siege, blows, rain
+from tests.integration.conftest import Line, own_topics
+from tests.integration.proposers import Proposer, append_with, create_table, told
+from tests.integration.rivals import Baton, contend
+from tests.integration.test_committer_processes import (
+    WAIT_S,
+    account_of,
+    check_all,
+    check_offsets_are_safe,
+    folder_of,
+    rows_of,
+)
+from tests.linearizability.checker import explain
+from tidegate.committer.doors import FAILPOINTS
+from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.published import TableRecord
+from tidegate.runtime.kafka_settings import KafkaSettings
+
+pytestmark = pytest.mark.broker
+
+LINES = 2
+WRITERS = 3
+RIVALS = 2
+ROWS_MAX = 1_000_000
+FOUNDED_EVERY_S = 2.5
+SEED = 20_260
+S_A_BLOW = 12.0
+"""Patience, not a measure: a blow costs a session's timeout and a start."""
+
+
+@dataclass
+class Front:
+    """A line under load: writers who append, rivals for one file, and one who founds tables."""
+
+    line: Line
+    table: TableRecord
+    pool: ThreadPoolExecutor
+    enough: threading.Event = field(default_factory=threading.Event)
+    proposers: list[Proposer] = field(init=False)
+    baton: Baton = field(init=False)
+    contended: list[Future[list[Outcome]]] = field(init=False)
+    founding: Future[list[TableRecord]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        kafka = self.line.kafka
+        self.baton = Baton(self.table)
+        contend(kafka, self.baton, "r", lambda: self.baton.passes == 1)
+        self.proposers = append_with(kafka, self.table, WRITERS, ROWS_MAX, self.enough)
+        self.contended = [
+            self.pool.submit(contend, kafka, self.baton, f"r{number}", self.enough.is_set)
+            for number in range(RIVALS)
+        ]
+        self.founding = self.pool.submit(_found, kafka, self.line.tables, self.enough)
+
+    def heard(self) -> int:
+        """Return how many outcomes its writers have been told."""
+        return len(told(self.proposers)) + self.baton.passes + self.baton.losses
+
+    def check(self) -> None:
+        """Let everybody finish; then fail unless log, topics, rows and memories agree."""
+        for proposer in self.proposers:
+            proposer.join(WAIT_S)
+        outcomes = [one for rival in self.contended for one in rival.result(WAIT_S)]
+        founded = self.founding.result(WAIT_S)
+        check_all(self.line, self.table, self.proposers)
+        check_offsets_are_safe(self.line)
+        rivals = [name for name, _ in rows_of(self.table) if name.startswith("r")]
+        assert rivals == [self.baton.name], "who was told last that he holds it is not who does"
+        assert {one.status for one in outcomes} <= {"committed", "rejected", "denied"}
+        assert any(one.status == "rejected" for one in outcomes), "nobody was in anybody's way"
+        assert founded, "nothing was founded under fire"
+        explain(account_of(self.line, *founded))
+        for table in founded:
+            assert list(ledger.accepted(ledger.entries(folder_of(table))).values()) == [0]
+
+
+def _found(kafka: KafkaSettings, folder: Path, enough: threading.Event) -> list[TableRecord]:
+    """Create a table now and then, and return them all."""
+    tables: list[TableRecord] = []
+    while not enough.wait(FOUNDED_EVERY_S):
+        tables.append(create_table(kafka, folder / f"founded-{len(tables)}"))
+    return tables
+
+
+@pytest.fixture
+def lines(broker: str, tmp_path: Path) -> Iterator[list[Line]]:
+    made = []
+    for number in range(LINES):
+        folder = tmp_path / f"line-{number}"
+        (folder / "tables").mkdir(parents=True)
+        made.append(Line(own_topics(broker), folder / "services", folder / "tables"))
+    yield made
+    for line in made:
+        line.stop()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(LINES * (RIVALS + 1)) as pool:
+        yield pool
+
+
+def test_every_point_at_which_a_committer_can_be_killed_is_struck_here_or_on_s3() -> None:
+    assert set(FAILPOINTS) - PASSAGES.keys() == {"before_resolve"}
+
+
+@pytest.mark.timeout(0)
+def test_struck_again_and_again_under_load_committers_lose_and_double_nothing(
+    lines: list[Line], pool: ThreadPoolExecutor, pytestconfig: pytest.Config
+) -> None:
+    wanted: int = pytestconfig.getoption("blows")
+    dice = Random(SEED)
+    plan = blows(dice)
+    fronts = []
+    for line in lines:
+        first = line.started("committer", "first")
+        fronts.append(Front(line, create_table(line.kafka, line.tables / "t"), pool))
+        first.child.stop()
+    passed = [Passed(line) for line in lines]
+    limit = Limit(
+        wanted,
+        S_A_BLOW * wanted + WAIT_S,
+        WRITERS + RIVALS,
+        lambda number: passed[number].check(),
+    )
+    sieges = [Siege(line, dice, plan) for line in lines]
+    try:
+        fallen = rain(sieges, [front.heard for front in fronts], limit)
+    finally:
+        for front in fronts:
+            front.enough.set()
+    for siege in sieges:
+        siege.lift()
+    for front in fronts:
+        front.check()
+
+    rounds = wanted // (len(PASSAGES) + 2)
+    missed = [point for point in (*PASSAGES, SUSPENSION) if fallen[point] < rounds - 1]
+    assert not missed, f"hardly struck: {missed} of {fallen}"
+    assert fallen[SUSPENSION] >= rounds

@@ -1,0 +1,110 @@
+"""Records that a hostile client sends to a real broker: the committer answers, and goes on."""
+
+import subprocess
+import sys
+from itertools import count
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.integration import misnaming_client
+from tests.integration.conftest import Line
+from tests.integration.proposers import Proposer, create_table, read_topic
+from tests.integration.test_committer_processes import WAIT_S, until
+from tidegate.pipeline.published import TableRecord
+from tidegate.runtime.processes import ServiceProcess
+
+pytestmark = pytest.mark.broker
+
+MIB = 1024 * 1024
+NEARLY = 4 * MIB - 64 * 1024
+"""What the topic lets pass."""
+CODECS = ("gzip", "snappy", "lz4", "zstd")
+HOSTILE = {
+    "message.max.bytes": 1_000_000_000,
+    "queue.buffering.max.kbytes": 1_000_000,
+    "retries": 0,
+}
+
+
+class Target:
+    """A committer that is thrown things at, and has to go on without starting again."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.committer: ServiceProcess = line.started("committer")
+        self.table: TableRecord = create_table(line.kafka, line.tables / "t")
+        self._pid = self.committer.child.pid
+        self._numbers = count()
+
+    @property
+    def letters(self) -> int:
+        """How many records were set aside."""
+        return len(list(read_topic(self.line.kafka, self.line.kafka.topics.dead_letters)))
+
+    def send(
+        self, value: bytes, key: bytes = b"", codec: str = "none", **headers: bytes
+    ) -> KafkaError | None:
+        """Send a record; return what the broker has against it."""
+        kafka, answers = self.line.kafka, list[KafkaError | None]()
+
+        def answered(error: KafkaError | None, message: Message) -> None:
+            answers.append(error)
+
+        settings = {"bootstrap.servers": kafka.bootstrap_servers, "compression.type": codec}
+        producer = Producer({**HOSTILE, **settings})
+        told = list(headers.items())
+        producer.produce(kafka.topics.proposals, value, key, headers=told, on_delivery=answered)
+        producer.flush(30.0)
+        [answer] = answers
+        return answer
+
+    def sets_aside(self, before: int) -> None:
+        """Fail unless the committer sets one more record aside and goes on."""
+        until(lambda: self.letters == before + 1, "the dead letter")
+        self.goes_on()
+
+    def goes_on(self) -> None:
+        """Fail unless the same process commits what is good."""
+        good = Proposer(self.line.kafka, self.table, f"w{next(self._numbers)}", 1)
+        good.start()
+        good.join(WAIT_S)
+        assert [one.status for one in good.outcomes.values()] == ["committed"]
+        assert self.committer.child.is_alive()
+        assert '"event":"retrying"' not in self.committer.child.tail(200)
+        assert self.committer.child.pid == self._pid
+
+
+@pytest.fixture
+def target(line: Line) -> Target:
+    return Target(line)
+
+
+def test_no_record_stops_the_committer_by_its_size_its_key_or_its_headers(target: Target) -> None:
+    flood = {f"h{number}": b"" for number in range(100_000)}
+    for one in (
+        {"value": b"[" * NEARLY},
+        {"value": b"{", "key": b"k" * NEARLY},
+        {"value": b"{", **flood},
+        {"value": b"{", "large": b"x" * NEARLY},
+        {"value": b"{", "producer": b"\xff" * MIB, "traceparent": b"\xff" * MIB},
+    ):
+        before = target.letters
+        assert target.send(**one) is None
+        target.sets_aside(before)
+
+
+def test_a_header_whose_name_is_no_text_does_not_stop_the_committer(target: Target) -> None:
+    kafka, before = target.line.kafka, target.letters
+    argv = [sys.executable, str(misnaming_client.__file__), kafka.bootstrap_servers]
+    subprocess.run([*argv, kafka.topics.proposals], check=True, timeout=WAIT_S)
+    target.sets_aside(before)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_decompression_bomb_bursts_at_the_broker(target: Target, codec: str) -> None:
+    error = target.send(b"a" * (64 * MIB), codec=codec)
+    assert error is not None
+    assert error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+    assert target.send(b"a" * (2 * MIB), codec=codec) is None
+    target.sets_aside(0)

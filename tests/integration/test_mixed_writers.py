@@ -1,0 +1,203 @@
+"""Every kind of writer on one table at once: through the gate, and past it with foreign engines.
+
+`--versions` says how many versions they make together; `make nightly` asks for more of them.
+"""
+
+import json
+import logging
+import os
+import shutil
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.integration import delta_rs_writer, delta_spark_writer
+from tests.integration.conftest import Line
+from tests.integration.proposers import Proposer, append_with, create_table, values
+from tests.integration.test_committer_processes import (
+    check_all,
+    check_offsets_are_safe,
+    folder_of,
+    rows_of,
+    until,
+)
+from tidegate.delta.names import commit_name, in_log
+from tidegate.pipeline.published import TableRecord
+from tidegate.runtime.data_files import read_table
+from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.processes import Command, ServiceProcess
+from tidegate.runtime.stores import open_store
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+PROPOSERS = 16
+DELTA_RS = ("rs0", "rs1", "rs2", "rs3")
+DELTA_SPARK = "spark"
+ROWS_MAX = 10_000_000
+VERSIONS_A_S = 12
+"""Patience, not a measure."""
+STEP_S = 0.1
+END_S = 120.0
+BETWEEN_RESTS = 200
+"""Versions after which all others let delta-spark go first."""
+LEAST = 10
+"""Commits without which a writer was hardly there."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Foreign:
+    """A writer of another engine as a process, and the account of what it was told."""
+
+    name: str
+    process: ServiceProcess
+    account: Path
+
+    def told(self, verb: str) -> dict[int, str | None]:
+        """Return what it was told of each number: None where it was done, else why it was not."""
+        lines = map(json.loads, self.account.read_text("utf-8").splitlines())
+        return {one["number"]: one["why"] for one in lines if one["verb"] == verb}
+
+    def done(self, verb: str) -> set[int]:
+        """Return the numbers of which it was told that it is done."""
+        return {number for number, why in self.told(verb).items() if why is None}
+
+
+Start = Callable[[Command], ServiceProcess]
+
+
+def started(start: Start, program: str | None, name: str, table: Path, signs: Path) -> Foreign:
+    """Start a foreign writer; it looks into a folder for signs to rest or to stop."""
+    assert program is not None
+    account = signs / f"{name}.jsonl"
+    argv = [sys.executable, program, str(table), name, str(account), str(signs)]
+    environ = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return Foreign(name, start(Command(name, argv, environ)), account)
+
+
+@dataclass
+class Conductor:
+    """Who watches the table grow, and lets all others rest now and then until delta-spark is done.
+
+    From a look to its PUT delta-spark takes longer than others to write several versions, through
+    the gate or past it: beside writers who never rest it is always too late.
+    """
+
+    table: Path
+    signs: Path
+    may_write: threading.Event
+    foreign: list[Foreign]
+    head: int = 0
+
+    def let_write(self, wanted: int) -> None:
+        """Wait until the table has so many versions."""
+        self.may_write.set()
+        until_s = time.monotonic() + END_S + wanted / VERSIONS_A_S
+        rests, told = 0, 0
+        while self.look() < wanted:
+            for one in self.foreign:
+                child = one.process.child
+                assert child.is_alive(), f"{one.name} ended:\n{child.tail()}"
+            if self.head // BETWEEN_RESTS > rests:
+                rests += 1
+                _log.info("version %d of %d", self.head, wanted)
+                told = self._rest()
+            assert time.monotonic() < until_s, f"{self.head} versions only, {told} by delta-spark"
+            time.sleep(STEP_S)
+
+    def look(self) -> int:
+        """Return the newest version."""
+        while (self.table / in_log(commit_name(self.head + 1))).exists():
+            self.head += 1
+        return self.head
+
+    def stop(self) -> None:
+        """Tell everybody that it is enough."""
+        (self.signs / "stop").touch()
+        self.may_write.set()
+
+    def _rest(self) -> int:
+        spark = self.foreign[0]
+        before = len(spark.told("append"))
+        self.may_write.clear()
+        (self.signs / "rest").touch()
+        until(lambda: len(spark.told("append")) > before, "delta-spark's turn")
+        (self.signs / "rest").unlink()
+        self.may_write.set()
+        return before + 1
+
+
+def check_rows(table: TableRecord, proposers: list[Proposer], foreign: list[Foreign]) -> None:
+    """Fail unless the table holds the rows that its writers were told of, each once, as both read.
+
+    A proposer's rows were all committed. Of what a foreign writer was told that it failed, nothing
+    is there; only delta-spark may fail after its commit, and so leave it open.
+    """
+    found = Counter(rows_of(table))
+    store = open_store(table.table_root)
+    read = read_table(store, open_snapshot(store)).to_pylist()
+    assert Counter((row["writer"], row["number"]) for row in read) == found, "readers disagree"
+    doubled = {row: count for row, count in found.items() if count > 1}
+    assert not doubled, f"doubled: {doubled}"
+
+    wanted = {(one.name, number) for one in proposers for number in range(one.count)}
+    open_ends: set[tuple[str, int]] = set()
+    for one in foreign:
+        kept = one.done("append") - one.done("delete")
+        wanted |= {(one.name, number) for number in kept}
+        if one.name == DELTA_SPARK:
+            open_ends |= {(one.name, number) for number in one.told("append")}
+    assert not wanted - found.keys(), f"lost: {sorted(wanted - found.keys())[:20]}"
+    extra = found.keys() - wanted - open_ends
+    assert not extra, f"nobody was told of: {sorted(extra)[:20]}"
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="no Java: delta-spark can't write")
+@pytest.mark.timeout(0)
+def test_writers_of_all_kinds_share_a_table_and_no_row_is_lost_or_doubled(
+    line: Line, process: Start, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    wanted: int = pytestconfig.getoption("versions")
+    # A group an entry makes few versions of much; here there are to be many.
+    line.started("committer", committer={"group_members_max": "1", "external_probe_s": "0.5"})
+    table = create_table(line.kafka, line.tables / "t", {"delta.checkpointInterval": "100"})
+    folder = folder_of(table)
+    spark = started(process, delta_spark_writer.__file__, DELTA_SPARK, folder, tmp_path)
+    until(
+        lambda: spark.account.exists() or not spark.process.child.is_alive(), "delta-spark's start"
+    )
+    if spark.process.child.exit_status() == delta_spark_writer.NO_JAR:
+        pytest.skip("delta-spark's jar can't be had: no Maven repository answers")
+    rs = [started(process, delta_rs_writer.__file__, one, folder, tmp_path) for one in DELTA_RS]
+    foreign = [spark, *rs]
+    conductor = Conductor(folder, tmp_path, threading.Event(), foreign)
+    proposers = append_with(line.kafka, table, PROPOSERS, ROWS_MAX, may_write=conductor.may_write)
+    try:
+        conductor.let_write(wanted)
+    finally:
+        for proposer in proposers:
+            proposer.enough.set()
+        conductor.stop()
+    for proposer in proposers:
+        proposer.join(END_S)
+    for one in foreign:
+        assert one.process.child.wait(END_S) == 0, one.process.child.tail()
+
+    head = conductor.look()
+    assert head >= wanted
+    until(lambda: len(values(line.kafka, line.kafka.topics.commits)) > head, "the last records")
+    check_rows(table, proposers, foreign)
+    check_all(line, table, proposers)
+    check_offsets_are_safe(line)
+    authors = Counter(one["author"] for one in values(line.kafka, line.kafka.topics.commits))
+    shares = {one.name: len(one.done("append")) for one in foreign}
+    _log.info("versions by author: %s; by foreign writer: %s", dict(authors), shares)
+    least = min(LEAST, wanted // BETWEEN_RESTS // 2)
+    absent = {name: count for name, count in shares.items() if count < least}
+    assert not absent, f"hardly there: {absent}"

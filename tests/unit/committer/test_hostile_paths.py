@@ -1,0 +1,80 @@
+"""Paths that lead out of the table, hide from readers or mean two things: all are refused."""
+
+import posixpath
+from random import Random
+from urllib.parse import unquote
+
+import pytest
+
+from tests import builders
+from tests.builders import Gate, Row, add, proposal, remove, rows_of
+from tests.unit.committer.hostile_paths import CONTROLS, PATHS, SLASHES, STAYS, UPS
+from tidegate.committer.file_paths import wrong_with
+from tidegate.committer.settings import CommitterSection
+from tidegate.pipeline.proposal import Proposal
+
+AT_ONCE = 200
+WALKS = 20_000
+PIECES = (*UPS, *SLASHES, *STAYS, "a", "p=1", "%25", "%32%65", "é", "x.parquet", " ", ":", "file:")
+
+
+def changed(row: Row, path: str) -> Row:
+    [(name, body)] = row.items()
+    return {name: {**body, "path": path}}
+
+
+def adds(path: str) -> Proposal:
+    return proposal(changed(add("a"), path))
+
+
+def removes(path: str) -> Proposal:
+    return proposal(changed(remove("old"), path))
+
+
+def vectors(path: str) -> Proposal:
+    intent = rows_of("old", [1]).model_copy(update={"path": path})
+    return proposal(dv_intents=[intent])
+
+
+def test_the_corpus_is_large() -> None:
+    assert len(PATHS) >= 300
+    assert len(CONTROLS) == 33
+
+
+@pytest.mark.parametrize("propose", [adds, removes, vectors])
+def test_no_path_of_the_corpus_is_taken_wherever_it_stands(propose: object) -> None:
+    assert callable(propose)
+    section = CommitterSection(roots=("memory://tables",), refusals_burst=10_000)
+    gate = Gate(section)
+    gate.ask(builders.create(), proposal(add("old")))
+    for start in range(0, len(PATHS), AT_ONCE):
+        paths = PATHS[start : start + AT_ONCE]
+        sent = [propose(path) for path in paths]
+        told = {one.proposal_id: one for one in gate.ask(*sent)}
+        for one, path in zip(sent, paths, strict=True):
+            outcome = told[one.proposal_id]
+            assert outcome.rejection is not None, path
+            assert (outcome.status, outcome.rejection.rule) == ("rejected", "bad_path"), path
+    rows = [row for entry in gate.entries()[2:] for row in entry]
+    assert rows
+    assert not any({"add", "remove"} & row.keys() for row in rows)
+
+
+def test_change_files_lie_nowhere_else_either() -> None:
+    taken = [path for path in PATHS if wrong_with(path, is_change_file=True) is None]
+    assert taken == ["_change_data/x", "%5Fchange_data/x"]
+
+
+def test_whatever_is_put_together_stays_below_the_root_however_often_it_is_decoded() -> None:
+    dice = Random(20_260)
+    taken = 0
+    for _ in range(WALKS):
+        path = "".join(dice.choices(PIECES, k=dice.randint(1, 8)))
+        if wrong_with(path) is not None:
+            continue
+        taken += 1
+        for key in (path, unquote(path), unquote(unquote(path))):
+            # Whatever a store takes for a separator.
+            place = posixpath.normpath(posixpath.join("/tables/t", key.replace("\\", "/")))
+            assert f"{place}/".startswith("/tables/t/"), path
+    assert taken > WALKS // 100, "hardly a path was taken: nothing was asked"
