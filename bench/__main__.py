@@ -18,6 +18,7 @@ from bench import (
     read_table,
     row_deletes,
     spark_append,
+    takeover,
 )
 from bench.figures import Figure, median, show
 from tidegate.runtime.local_stack import LocalStack, StackSettings
@@ -79,7 +80,7 @@ def one_writer(stack: LocalStack, folder: Path, rounds: int, seconds: float) -> 
 def bench(
     only: Annotated[
         list[str] | None,
-        typer.Option(help="writers, deletes, one, spark, changes, open, read"),
+        typer.Option(help="writers, deletes, one, spark, takeover, changes, open, read"),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,
     seconds: Annotated[float, typer.Option(help="length of a round of writers")] = 8.0,
@@ -92,6 +93,7 @@ def bench(
         "deletes": lambda stack, folder: row_deletes.figures(stack.kafka, folder, rounds, seconds),
         "one": lambda stack, folder: one_writer(stack, folder, rounds, seconds / 2),
         "spark": lambda stack, folder: spark_append.figures(stack, folder, rounds),
+        "takeover": lambda stack, folder: takeover.figures(stack, folder, rounds),
         "changes": lambda stack, folder: changes.figures(stack, folder, rounds),
     }
     alone: dict[str, Callable[[Path], Sequence[Figure]]] = {
