@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from bench import changes, open_table, read_table, row_deletes, spark_append
+from bench import changes, open_table, read_table, row_deletes, spark_append, takeover
 from bench.committer_line import CommitterLine
 from bench.committing import Local, One, Slow
 from bench.committing_apart import Beside, Ungrouped
@@ -48,7 +48,8 @@ def bench(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="slow, one, local, ungrouped, beside, deletes, spark, changes, open, read"
+            help="slow, one, local, ungrouped, beside, deletes, spark, takeover, changes, open, "
+            "read"
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,
@@ -60,6 +61,7 @@ def bench(
     parts: dict[str, Callable[[LocalStack, Path], Sequence[Figure]]] = {
         "deletes": lambda stack, folder: row_deletes.figures(stack.kafka, folder, rounds, seconds),
         "spark": lambda stack, folder: spark_append.figures(stack, folder, rounds),
+        "takeover": lambda stack, folder: takeover.figures(stack, folder, rounds),
         "changes": lambda stack, folder: changes.figures(stack, folder, rounds),
     }
     alone: dict[str, Callable[[Path], Sequence[Figure]]] = {

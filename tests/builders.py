@@ -6,7 +6,7 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -220,13 +220,15 @@ class Gate:
     """A committer over doors in memory. `stores` are what lies in each root."""
 
     settings: CommitterSection = field(
-        default_factory=lambda: CommitterSection(roots=("memory://tables",))
+        # Reads are counted in places: audits are for who asks for them.
+        default_factory=lambda: CommitterSection(roots=("memory://tables",), audit_s=1e9)
     )
     stores: dict[str, LogStore] = field(default_factory=dict)
     clock: StillClock = field(default_factory=StillClock)
     topics: Topics = field(default_factory=Topics)
     puts: Puts = field(default_factory=AtOnce)
     vet: Callable[[LogStore], None] = _pass
+    processes: Iterator[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
         self.bus = MemoryBus(self.topics.declared(), self.clock.now_ms)
@@ -244,6 +246,7 @@ class Gate:
             settings=self.settings,
             puts=self.puts,
             vet=self.vet,
+            process=f"process {next(self.processes)}",
         )
         return CommitterLoop(doors)
 

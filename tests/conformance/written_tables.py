@@ -47,7 +47,8 @@ from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
 from tidegate.runtime.clock import SystemClock, new_id
 from tidegate.runtime.health import Health
 from tidegate.runtime.local_store import LocalStore
-from tidegate.runtime.memory_bus import MemoryBus, MemoryReader
+from tidegate.runtime.memory_bus import MemoryBus
+from tidegate.runtime.memory_clients import MemoryReader
 from tidegate.runtime.open_table import open_snapshot
 from tidegate.runtime.service import Running
 from tidegate.runtime.stores import canonical_root, open_store

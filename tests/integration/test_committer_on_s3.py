@@ -59,10 +59,10 @@ def root() -> str:
     return f"s3://bucket/tables/{secrets.token_hex(6)}"
 
 
-def create(client: Client, root: str) -> Outcome:
+def create(client: Client, root: str, name: str = "t") -> Outcome:
     schema = format_schema(from_arrow(pa.schema(SCHEMA)))
     metadata = Metadata(id=str(new_id(CLOCK)), schema_string=schema)
-    target = draft.Target(new_id(CLOCK), root, name="t")
+    target = draft.Target(new_id(CLOCK), root, name=name)
     stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
     protocol = Protocol(min_reader_version=1, min_writer_version=2)
     return client.propose(draft.create(target, stamp, protocol, metadata), timeout_s=WAIT_S)
@@ -107,3 +107,22 @@ def test_a_committer_killed_while_a_put_is_in_doubt_leaves_it_to_its_heir(
         line.started("committer", "heir", **service_settings(relay))
         assert creation.result(WAIT_S).status == "committed"
     assert versions(relay, root) == [VERSION_0]
+
+
+def test_a_version_that_somebody_overwrote_halts_its_table_though_nobody_writes(
+    line: Line, relay: Relay, root: str
+) -> None:
+    section = service_settings(relay)
+    section["committer"] |= {"audit_s": 0.5, "external_probe_s": 600}
+    line.started("committer", **section)
+    with Client(KafkaBus(line.kafka, "test"), line.kafka.topics) as client:
+        other = f"{root}-2"
+        for one in (root, other):
+            assert create(client, one, one[-8:]).status == "committed"
+        store = ObjectStore(root, options(relay.port))
+        content = store.read(VERSION_0)
+        assert content is not None
+        store.put(VERSION_0, content.replace(b"CREATE TABLE", b"create table"))
+        until(lambda: client.require(root).status == "halted", "the halt")
+        assert "version 0" in str(client.require(root).reason)
+        assert client.require(other).status == "open", "other tables go on"

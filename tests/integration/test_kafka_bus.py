@@ -135,6 +135,30 @@ def test_a_group_goes_on_from_what_it_committed(
     two.close()
 
 
+def test_a_note_travels_with_an_offset_and_goes_with_the_next_one(
+    bus: KafkaBus, topic: str, member: Callable[[], Consumer]
+) -> None:
+    at = TopicPartition(topic, 0)
+    publish(bus, at, 1)
+    one = member()
+    poll_until(one, was_assigned)
+    assert one.noted(at) == (None, "")
+    one.commit({at: Offset(1)}, {at: '{"owner":"me"}'})
+    assert one.noted(at) == (1, '{"owner":"me"}')
+    one.commit({at: Offset(1)})
+    assert one.noted(at) == (1, "")
+
+
+def test_who_lives_leaves_a_note_at_a_rebalance(topic: str, member: Callable[[], Consumer]) -> None:
+    one, two = member(), member()
+    both = poll_until(one, was_assigned).assigned
+    one.commit(dict.fromkeys(both, Offset(0)), dict.fromkeys(both, "mine"))
+    for at in both:
+        one.part_with(at, "gone")
+    poll_until(two, was_assigned, one)
+    assert {two.noted(at) for at in both} == {(0, "gone")}
+
+
 def test_a_seek_right_after_the_assignment_holds(
     bus: KafkaBus, topic: str, member: Callable[[], Consumer]
 ) -> None:

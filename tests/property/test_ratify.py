@@ -22,7 +22,7 @@ from tidegate.runtime import ratified_store
 from tidegate.runtime.bus import Headers, TopicPartition
 from tidegate.runtime.log_store import FileStat, Put
 from tidegate.runtime.memory import MemoryBus, MemoryStore
-from tidegate.runtime.memory_bus import MemoryProducer, MemoryReader
+from tidegate.runtime.memory_clients import MemoryProducer, MemoryReader
 from tidegate.runtime.ratified_store import RatifiedStore, RatifyLog
 
 SEEDS: Final = 400

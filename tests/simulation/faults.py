@@ -14,8 +14,10 @@ from tidegate.committer.puts import Landing, Work
 from tidegate.delta.errors import Fenced, OutcomeUnknown, TidegateError, Unavailable
 from tidegate.runtime.bus import (
     ANSWER_S,
+    NO_NOTES,
     ClusterIdentity,
     Headers,
+    Notes,
     Offset,
     Polled,
     TopicPartition,
@@ -23,7 +25,8 @@ from tidegate.runtime.bus import (
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.log_store import FileStat, Put
 from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer, MemoryProducer, MemoryReader
+from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer
+from tidegate.runtime.memory_clients import MemoryProducer, MemoryReader
 
 
 class Crash(BaseException):
@@ -276,6 +279,10 @@ class StormyConsumer:
         """Return the group's offset."""
         return self.inner.committed(at)
 
+    def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
+        """Return the group's offset, and what was noted with it."""
+        return self.inner.noted(at)
+
     def seek(self, at: TopicPartition, offset: Offset) -> None:
         """Read on from an offset."""
         self.inner.seek(at, offset)
@@ -288,15 +295,21 @@ class StormyConsumer:
         """Fetch again."""
         self.inner.resume(at)
 
-    def commit(self, next_offsets: Mapping[TopicPartition, Offset]) -> None:
+    def commit(
+        self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
+    ) -> None:
         """Record offsets, lose the request, or lose the answer."""
         self.weather.strike()
         if self.weather.happens("outage"):
             raise Fenced("the group has moved on")
         if self.weather.lasts("broker_loss"):
             raise Unavailable("no broker answers")
-        self.inner.commit(next_offsets)
+        self.inner.commit(next_offsets, notes)
         self.weather.outage("the group's coordinator")
+
+    def part_with(self, at: TopicPartition, note: str) -> None:
+        """Leave a note when the partition is taken away."""
+        self.inner.part_with(at, note)
 
     @property
     def is_member(self) -> bool:

@@ -12,7 +12,7 @@ from unittest import mock
 from uuid import UUID
 
 from tests.simulation import stage
-from tidegate.committer import admission, desk, grouping, machine, recovery, steps
+from tidegate.committer import admission, desk, grouping, machine, recovery, steps, trials
 from tidegate.committer.desk import Desk
 from tidegate.committer.entries import Entry
 from tidegate.committer.entry_put import EntryPut
@@ -24,6 +24,7 @@ from tidegate.committer.reception import Reception
 from tidegate.committer.registration import Known
 from tidegate.committer.state import Settled, TableState
 from tidegate.committer.steps import Step
+from tidegate.committer.trials import Note
 from tidegate.committer.verdicts import Consider, Verdict, View
 from tidegate.delta.errors import Unavailable
 from tidegate.pipeline.outcome import Rejection
@@ -398,6 +399,16 @@ MUTANTS: dict[str, Mutant] = {
         "F16: a table has one topic partition",
         with_every_lane_serving_every_table,
         *("told_in_its_place", "dense_events", "progress"),
+    ),
+    "without_blaming_who_kills": mutant(
+        "I7: the record over which three died is judged no more",
+        lambda: mock.patch.object(trials, "DEATHS_MAX", 10**9),
+        "progress",
+    ),
+    "with_deaths_that_the_living_forget": mutant(
+        "I7: who goes alive takes no death off the count",
+        lambda: mock.patch.object(Note, "clean", lambda note: Note(guilty=note.guilty)),
+        "progress",
     ),
 }
 """F3 is a design that was given up; it is in the models. `no_path_twice` is implied by the conflict

@@ -250,6 +250,15 @@ def write_again(stage: Stage) -> None:
     stage.send(table, one)
 
 
+def write_poison(stage: Stage) -> None:
+    """A proposal comes over which whoever reads it dies."""
+    table = stage.dice.choice(TABLES)
+    log = stage.log(table)
+    one = append(Sight(stage, table, log.head, log.live, stage.past))
+    stage.deadly.add(str(one.proposal_id))
+    stage.send(table, one)
+
+
 def write_nonsense(stage: Stage) -> None:
     """Something comes that is no proposal, or one that nobody can decide on."""
     table = stage.dice.choice(TABLES)

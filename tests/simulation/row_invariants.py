@@ -77,7 +77,10 @@ def vectors_are_unions(step: Step) -> str | None:
         for path, rows, _ in step.intended(body):
             wanted[path] = wanted.get(path, Bitmap()) | rows
     for path, rows in wanted.items():
-        file = step.before[path]
+        file = step.before.get(path)
+        if file is None:
+            # Rows of a file that is not there: of that `consistent_read` tells.
+            continue
         union = file.gone | rows
         if union == file.gone and path not in removed:
             continue

@@ -73,13 +73,15 @@ class Process:
 
     loop: CommitterLoop | None = None
     is_running: bool = False
+    lives: int = 0
 
 
 @dataclass
 class Stage:
     """All there is. `past` are the proposals that were ever sent, with their tables.
 
-    `verbatim` are the rows of ready bytes, by the SHA-256 of these.
+    `verbatim` are the rows of ready bytes, by the SHA-256 of these; `deadly` are the ids of the
+    proposals that kill whoever reads them.
     """
 
     dice: random.Random
@@ -92,6 +94,7 @@ class Stage:
     depth: int = 0
     ids: int = 0
     verbatim: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    deadly: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.bus = MemoryBus(self.topics.declared(), self.clock.now_ms)
@@ -119,10 +122,13 @@ class Stage:
         process.is_running = True
         try:
             if process.loop is None:
-                process.loop = CommitterLoop(self._doors())
+                process.loop = CommitterLoop(self._doors(process))
             process.loop.step()
-        except (Crash, Unavailable, Fenced):
-            # A failure starts the process over, as the ladder does; a bug of ours ends the seed.
+        except Crash:
+            process.loop = None
+            process.lives += 1
+        except (Unavailable, Fenced):
+            # A failure starts the loop over, as the ladder does; a bug of ours ends the seed.
             process.loop = None
         finally:
             process.is_running = False
@@ -145,9 +151,12 @@ class Stage:
         """One of the travelling PUTs arrives."""
         self.weather.land()
 
-    def reach(self, point: str) -> None:
+    def reach(self, point: str, about: str = "") -> None:
         """A committer passes one of its points of failure."""
         self.weather.suspend(point)
+        if point == "after_read" and about in self.deadly:
+            self.weather.struck["deadly"] += 1
+            raise Crash(about)
         if self.weather.happens("crash", 1 / 8):
             raise Crash(point)
 
@@ -155,6 +164,13 @@ class Stage:
         """The broker drops a member that it has not heard of: dead, or a zombie from now on."""
         if self.members:
             self.expel(self.dice.choice(self.members))
+
+    def bury(self) -> None:
+        """The broker drops the members that are dead."""
+        alive = [one.loop.consumer for one in self.processes if one.loop is not None]
+        inner = [one.inner for one in alive if isinstance(one, StormyConsumer)]
+        for member in [one for one in self.members if not any(one is it for it in inner)]:
+            self.expel(member)
 
     def expel(self, member: MemoryConsumer) -> None:
         """End a member's session."""
@@ -211,10 +227,17 @@ class Stage:
         self.ids += 1
         return self.ids
 
-    def _doors(self) -> Doors:
-        bus = StormyBus(self.bus, self.weather, self.members)
-        puts = StormyPuts(self.weather)
-        return Doors(bus, self.topics, self._store, self.clock, self.new_id, SECTION, puts=puts)
+    def _doors(self, process: Process) -> Doors:
+        return Doors(
+            StormyBus(self.bus, self.weather, self.members),
+            self.topics,
+            self._store,
+            self.clock,
+            self.new_id,
+            SECTION,
+            puts=StormyPuts(self.weather),
+            process=f"{self.processes.index(process)}/{process.lives}",
+        )
 
     def _store(self, root: str) -> LogStore:
         return StormyStore(self.stores[root], self.weather)

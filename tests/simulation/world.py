@@ -40,6 +40,7 @@ USUAL: Final[dict[Event, int]] = {
 
 SOMETIMES: Final[dict[Event, int]] = {
     proposers.write_nonsense: 3,
+    proposers.write_poison: 1,
     engines.set_property: 2,
     engines.clean_up: 6,
     engines.vacuum: 4,
@@ -158,8 +159,11 @@ class World:
         quiet = 0
         for _ in range(HEALING_STEPS):
             self.stage.clock.boot += 31.0
+            lives = [process.lives for process in self.stage.processes]
             for process in self.stage.processes:
                 self.stage.work(process)
-            quiet = 0 if self._check() else quiet + 1
+            self.stage.bury()
+            died = lives != [process.lives for process in self.stage.processes]
+            quiet = 0 if self._check() or died else quiet + 1
             if quiet == QUIET_STEPS:
                 break

@@ -28,6 +28,7 @@ from tidegate.checkpointer.machine import (
     evolve,
 )
 from tidegate.checkpointer.settings import CheckpointerSettings
+from tidegate.checkpointer.sweep import DAY_MS, sweep
 from tidegate.checkpointer.view import View, first_sight, read_version
 from tidegate.delta.checkpoints import checksum, compaction
 from tidegate.delta.checkpoints.hint import LastCheckpoint
@@ -60,6 +61,9 @@ FAILPOINTS: Final = (
 """Points at which a test may kill the process."""
 
 PUT_DEADLINE_S: Final = 30.0
+SWEEP_S: Final = 24 * 60 * 60.0
+"""How often what proposals left behind is swept."""
+
 _FOLLOWED: Final = frozenset({"open", "managed", "halted"})
 _log = logging.getLogger(__name__)
 
@@ -82,6 +86,7 @@ class Checkpointer:
         self._running = running
         self._views: dict[UUID, View] = {}
         self._aside: set[UUID] = set()
+        self._swept_s: dict[UUID, float] = {}
 
     @property
     def look_s(self) -> float:
@@ -102,10 +107,29 @@ class Checkpointer:
         """Do what is due on every registered table, whether or not its doorbell rang."""
         self._aside.clear()
         for record in read_registry(self._bus, self._settings.kafka.topics).values():
-            if record.status in _FOLLOWED and not self._running.stopping.is_set():
-                table = _table(record)
-                with self._set_aside_on_refusal(table):
-                    self._attend(table, max(0, record.published_through))
+            if not _is_followed(record) or self._running.stopping.is_set():
+                continue
+            table = _table(record)
+            with self._set_aside_on_refusal(table):
+                self._attend(table, max(0, record.published_through))
+                self._sweep(table)
+
+    def _sweep(self, table: _Table) -> None:
+        """Delete what expired proposals left of a table, once a day."""
+        now_s, view = self._running.clock.boot_s(), self._views.get(table.id)
+        if view is None or now_s - self._swept_s.get(table.id, -inf) < SWEEP_S:
+            return
+        self._swept_s[table.id] = now_s
+        before_ms = self._running.clock.now_ms() - self._kept_ms
+        if swept := sweep(view.store, view.head, before_ms):
+            log_event(_log, "swept", table=table.name, files=swept)
+
+    @property
+    def _kept_ms(self) -> int:
+        """How long what belongs to a proposal is kept: as long as this may be read, and a day."""
+        topics = self._settings.kafka.topics
+        [proposals] = [one for one in topics.declared() if one.name == topics.proposals]
+        return proposals.retention_ms + DAY_MS
 
     def _attend(self, table: _Table, version: int) -> None:
         view = self._views.get(table.id)
@@ -229,6 +253,11 @@ def _measure(table: _Table, view: View) -> None:
     metrics.CHECKPOINT_AGE.labels(table.name).set(age)
     metrics.LOG_TAIL.labels(table.name).set(age)
     metrics.TABLE_VERSION.labels(table.name).set(view.head)
+
+
+def _is_followed(record: TableRecord) -> bool:
+    """Whether a table is there, with the log that was committed: damage stays as it is."""
+    return record.status in _FOLLOWED and record.overwritten is None
 
 
 def _table(record: TableRecord) -> _Table:

@@ -1,6 +1,7 @@
 """Wiring: settings -> doors -> service. `python -m tidegate.committer --help`."""
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from tidegate.committer.doors import Doors
@@ -8,7 +9,7 @@ from tidegate.committer.puts import InThreads
 from tidegate.committer.service import CommitterLoop, serve
 from tidegate.committer.settings import CommitterSettings
 from tidegate.runtime.cli_service import service_app
-from tidegate.runtime.clock import new_id
+from tidegate.runtime.clock import SystemClock, new_id
 from tidegate.runtime.kafka_bus import KafkaBus
 from tidegate.runtime.ratified_store import RatifyLog, ratifying
 from tidegate.runtime.release import ENGINE
@@ -19,6 +20,12 @@ from tidegate.runtime.stores import open_store
 GENERATIONS: Final = (10_000, 20, 20)
 """What is remembered of a table is large and holds no cycles: to look for some is seldom worth it.
 """
+
+AUDITORS: Final = 2
+"""Threads that read versions again."""
+
+_PROCESS: Final = new_id(SystemClock()).hex
+"""Our own name, over every run of the loop: a run that fails is no death."""
 
 
 def main(settings: CommitterSettings, running: Running) -> None:
@@ -39,7 +46,9 @@ def main(settings: CommitterSettings, running: Running) -> None:
         settings=settings.committer,
         engine=ENGINE,
         puts=InThreads(),
+        aside=ThreadPoolExecutor(AUDITORS, thread_name_prefix="audit").submit,
         vet=Vetting(settings.storage, settings.committer.store_contests).vet,
+        process=_PROCESS,
     )
     serve(CommitterLoop(doors), running)
 

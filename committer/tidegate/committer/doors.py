@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Final
 from uuid import UUID
 
+from tidegate.committer.audits import Aside, at_once
 from tidegate.committer.policy import Policy
 from tidegate.committer.puts import AtOnce, Puts
 from tidegate.committer.settings import CommitterSection
@@ -16,6 +17,7 @@ from tidegate.runtime.clock import Clock
 from tidegate.runtime.log_store import LogStore
 
 FAILPOINTS: Final = (
+    "after_read",
     "after_take",
     "after_load",
     "after_decide",
@@ -42,6 +44,9 @@ def _taken_as_it_comes(store: LogStore) -> None:
 class Doors:
     """The world outside. `new_id` rolls the dice; `engine` names the release.
 
+    `process` names the operating system's process, from its start to its death; without one each
+    loop counts as a process.
+    `aside` asks the store for what nobody waits for.
     `puts` are sent one after the other unless a service is given threads for them.
     `vet` lets a store pass before the first table on it is accepted. Raises: Misconfigured;
     Unavailable.
@@ -55,7 +60,9 @@ class Doors:
     settings: CommitterSection
     engine: str = "Tidegate"
     puts: Puts = field(default_factory=AtOnce)
+    aside: Aside = at_once
     vet: Callable[[LogStore], None] = _taken_as_it_comes
+    process: str = ""
 
     @cached_property
     def policy(self) -> Policy:
@@ -63,7 +70,7 @@ class Doors:
         return self.settings.policy
 
 
-def reach(point: str) -> None:
-    """Pass one of FAILPOINTS."""
+def reach(point: str, about: str = "") -> None:
+    """Pass one of FAILPOINTS, with the id of what it is about."""
     assert point in FAILPOINTS, "a point has a name that tests can know"
-    failpoints.reach(point)
+    failpoints.reach(point, about)

@@ -33,6 +33,9 @@ class Revision(NamedTuple):
     after: DeletionVector | None
 
 
+DELTA_SPARK: Final = "Delta-Lake/"
+"""What delta-spark puts into the engineInfo of its commits, before its release."""
+
 IDENTITY_ONLY: Final = "delta.identity.schemaUpdate"
 
 
@@ -43,11 +46,12 @@ class Entry:
     `added` holds canonical paths with their partition values, `vectors` the deletion vectors of
     those that have one; `removed` canonical paths; `revised` the files among them that came back
     with another vector. `author` tells whether the entry has our provenance; `is_timed` whether it
-    carries its own timestamp; `txn_id` by its writer's word which work it is; `only_moves_row_ids`
-    whether it added files again only to give them row ids, or to take these away. `proposal_id` and
-    `deletes`, the rows that leave files which stay, are set on a member of a group that has not
-    landed yet. `adds` are the added files in full: of such a member, and where they have been read
-    again, for a proposal that repeats them.
+    carries its own timestamp; `by_delta_spark` whether its writer calls itself that; `txn_id` by
+    its writer's word which work it is; `only_moves_row_ids` whether it added files again only to
+    give them row ids, or to take these away. `proposal_id` and `deletes`, the rows that leave files
+    which stay, are set on a member of a group that has not landed yet. `adds` are the added files
+    in full: of such a member, and where they have been read again, for a proposal that repeats
+    them.
     Units: `size` in bytes; `timestamp` in ms since the Unix epoch.
     """
 
@@ -70,6 +74,7 @@ class Entry:
     proposal_id: UUID | None = None
     only_moves_row_ids: bool = False
     is_timed: bool = False
+    by_delta_spark: bool = False
     txn_id: str | None = None
     adds: tuple[Add, ...] | None = None
     deletes: Mapping[str, Bitmap] = field(default_factory=dict)
@@ -136,6 +141,7 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
             info.operation if info else None, commit.adds, commit.removes
         ),
         is_timed=info is not None and info.in_commit_timestamp is not None,
+        by_delta_spark=info is not None and DELTA_SPARK in (info.engine_info or ""),
         txn_id=info.txn_id if info else None,
         provenance=of(commit),
         operation=info.operation if info else None,

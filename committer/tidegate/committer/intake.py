@@ -64,10 +64,8 @@ def read_record(
     try:
         proposal = decode(Proposal, value)
     except MalformedRecord as error:
-        unreadable = _unreadable(value, offset, digest, str(error))
-        if isinstance(unreadable, Letter):
-            return unreadable
-        return replace(unreadable, producer=producer_of(headers), trace=passed_on(headers))
+        unreadable = flaw(MALFORMED, "(record)", str(error), "write it as its schema says")
+        return read_identity(value, offset, unreadable, headers)
     wrong, content = _wrong(proposal, size, policy), EMPTY
     intents: tuple[Intent, ...] = ()
     if wrong is None:
@@ -195,19 +193,25 @@ def _wrong_claim(proposal: Proposal, check: ClaimCheck, policy: Policy) -> Rejec
     return None
 
 
-def _unreadable(value: bytes | None, offset: int, digest: str, reason: str) -> Candidate | Letter:
+def read_identity(
+    value: bytes | None, offset: int, wrong: Rejection, headers: Headers = ()
+) -> Candidate | Letter:
+    """Return whose record it is, and no more of it: a candidate that is refused for what is wrong.
+
+    Where that can't be read the record is set aside for it.
+    """
+    digest = sha256(value or b"")
     try:
         body = parse_json(value)
     except MalformedRecord:
-        return Letter("malformed", reason, digest)
+        return Letter(wrong.rule, wrong.reason, digest)
     identity = (_uuid(body, "proposal_id"), _uuid(body, "table"))
     kind, read_version = body.get("kind", "commit"), body.get("read_version")
     if not isinstance(kind, str) or kind not in KINDS:
         return Letter("unknown_kind", f"kind: {str(kind)[:64]!r} is not known", digest, *identity)
     readable = type(read_version) is int and -1 <= read_version <= VERSION_MAX
     if kind != "commit" or None in identity or not readable:
-        return Letter("malformed", reason, digest, *identity)
-    wrong = flaw(MALFORMED, "(record)", reason, "write it as the schema of proposals says")
+        return Letter(wrong.rule, wrong.reason, digest, *identity)
     return Candidate(
         id=UUID(str(body["proposal_id"])),
         sha256=digest,
@@ -216,6 +220,8 @@ def _unreadable(value: bytes | None, offset: int, digest: str, reason: str) -> C
         read_version=int(str(read_version)),
         size=len(value or b""),
         flaw=wrong,
+        producer=producer_of(headers),
+        trace=passed_on(headers),
     )
 
 

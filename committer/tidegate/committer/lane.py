@@ -10,15 +10,27 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from tidegate.committer.audits import Audit, overwritten
+from tidegate.committer.candidate import Candidate
 from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors, reach
+from tidegate.committer.entries import Entry
 from tidegate.committer.intake import Letter, read_record
+from tidegate.committer.outsiders import halts, is_unsafe, unsafe
+from tidegate.committer.poison import read_poison
 from tidegate.committer.reception import BROKEN, Reception, halted
+from tidegate.committer.trials import Trials
 from tidegate.committer.verdicts import Verdict
 from tidegate.delta.errors import Contended, TidegateError, Unavailable
 from tidegate.runtime.bus import Offset, Record
 from tidegate.runtime.logs import log_event
-from tidegate.runtime.metrics import LOADS, PROBES, RESTS, TABLE_LAST_COMMIT
+from tidegate.runtime.metrics import (
+    LOADS,
+    PROBES,
+    RESTS,
+    TABLE_LAST_COMMIT,
+    UNSAFE_VERSIONS,
+)
 
 RETRY_HALTED_S: Final = 30.0
 """How long a halted table is left alone before its log is read again."""
@@ -36,21 +48,61 @@ class Lane:
 
     doors: Doors
     reception: Reception
+    trials: Trials
     position: Offset | None = None
     committed: Offset | None = None
     moved: dict[UUID, None] = field(default_factory=dict)
+    audits: dict[UUID, Audit] = field(default_factory=dict)
 
     def take(self, record: Record) -> None:
+        """Bring a record to the desk of its table; who is under suspicion waits to be called."""
+        if self.trials.holds(record):
+            self.trials.held.append(record)
+        else:
+            self.judge(record)
+
+    def call(self) -> Record | None:
+        """Return the record that is judged next, and alone, once nothing else is under way."""
+        if not self.trials.note.alone or not self._is_quiet:
+            return None
+        if self.trials.is_over():
+            self.trials.note = self.trials.note.at_peace()
+            while self.trials.held:
+                self.judge(self.trials.held.popleft())
+        self.trials.call()
+        return self.trials.held.popleft() if self.trials.held else None
+
+    def judge(self, record: Record) -> None:
         """Bring a record to the desk of its table, or answer it where it has none."""
         self.reception.unsettled[record.offset] = len(record.value or b"")
         self.position = Offset(record.offset + 1)
-        read = read_record(record.value, record.offset, self.doors.policy, record.headers)
+        read = self._read(record)
         if isinstance(read, Letter):
             self.reception.telling.letter(read, record)
             del self.reception.unsettled[record.offset]
         else:
             self.reception.bring(read)
         reach("after_take")
+
+    def _read(self, record: Record) -> Candidate | Letter:
+        guilt = self.trials.guilt(record)
+        if guilt is not None:
+            where = f"{record.at.topic}/{record.at.partition}@{record.offset}"
+            log_event(_log, "poison", level=logging.ERROR, record=where, set_aside=guilt)
+            return read_poison(record, even_refusing_kills=guilt)
+        read = read_record(record.value, record.offset, self.doors.policy, record.headers)
+        reach("after_read", "" if isinstance(read, Letter) else str(read.id))
+        return read
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether every table was read, and nothing is judged but what its store keeps waiting."""
+        now_s = self.doors.clock.boot_s()
+        return all(
+            desk.rests_until_s > now_s
+            or (desk.state is not None and not desk.line and desk.flying is None)
+            for desk in self.reception.desks.values()
+        )
 
     def work(self) -> bool:
         """Let each desk settle one entry, and tell; return whether more could be done at once."""
@@ -96,12 +148,13 @@ class Lane:
     @property
     def unsettled(self) -> int:
         """How many deliveries have no answer yet."""
-        return len(self.reception.unsettled)
+        return len(self.reception.unsettled) + len(self.trials.held)
 
     @property
     def unsettled_bytes(self) -> int:
         """How large they are together."""
-        return sum(self.reception.unsettled.values())
+        held = sum(len(record.value or b"") for record in self.trials.held)
+        return sum(self.reception.unsettled.values()) + held
 
     @property
     def oldest_wait_s(self) -> float:
@@ -152,12 +205,29 @@ class Lane:
         if desk.state is None:
             with LOADS.labels(desk.label).time():
                 desk.load()
-            self._heal(desk)
             self._tell_news(desk)
+            if desk.state is None:
+                return ()
+            self._heal(desk)
+        self._audit(desk)
         if desk.line:
             return desk.settle()
         self._probe(desk)
         return ()
+
+    def _audit(self, desk: Desk) -> None:
+        """Compare recent versions with what they were, every so often, and while no PUT flies."""
+        state, section, now_s = desk.state, self.doors.settings, self.doors.clock.boot_s()
+        audit = self.audits.setdefault(desk.record.table, Audit(now_s + section.audit_s))
+        if state is None or state.version < 0 or desk.flying is not None:
+            return
+        found = audit.end(state, desk.store.root, desk.label)
+        if found is not None:
+            desk.record = desk.record.model_copy(update={"overwritten": found})
+            raise overwritten(desk.store.root, found)
+        if audit.answer is None and now_s >= audit.due_s:
+            audit.due_s = now_s + section.audit_s
+            audit.begin(desk.store, state, section.audit_versions, self.doors.aside)
 
     def _probe(self, desk: Desk) -> None:
         """Ask an idle table for versions that others wrote."""
@@ -173,6 +243,8 @@ class Lane:
             return
         telling = self.reception.telling
         for entry in desk.news:
+            if is_unsafe(entry, desk.record) and self._halts_for(desk, entry):
+                break
             origin = entry.provenance
             if origin is not None and origin.epoch != self.reception.origin.epoch:
                 telling.recovered(entry, desk.record)
@@ -184,6 +256,18 @@ class Lane:
         desk.news.clear()
         self.moved[desk.record.table] = None
         reach("after_commits")
+
+    def _halts_for(self, desk: Desk, entry: Entry) -> bool:
+        """Halt a table, or warn, for a version by an engine that may overwrite one."""
+        assert desk.state is not None, "what is news was read"
+        properties = desk.state.basis.metadata.configuration
+        if halts(properties, self.doors.settings.unsafe_writers):
+            self._halt(desk, unsafe(entry, desk.record))
+            return True
+        UNSAFE_VERSIONS.labels(desk.label).inc()
+        level = logging.WARNING
+        log_event(_log, "unsafe_writer", level=level, table=desk.label, version=entry.version)
+        return False
 
     def _halt(self, desk: Desk, error: TidegateError) -> None:
         """Serve this table no more until its log can be read; the other tables go on."""
@@ -205,6 +289,8 @@ class Lane:
         if desk.halted is None and desk.record.status != "halted":
             return
         desk.halted = None
-        desk.record = desk.record.model_copy(update={"status": "open", "reason": None})
+        desk.record = desk.record.model_copy(
+            update={"status": "open", "reason": None, "overwritten": None}
+        )
         self.moved[desk.record.table] = None
         log_event(_log, "healed", table=desk.label)

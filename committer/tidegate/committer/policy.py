@@ -5,6 +5,9 @@ from typing import Final, Literal
 
 Level = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
 
+UnsafeWriters = Literal["warn", "halt"]
+"""What becomes of a table that an engine without put-if-absent writes beside us."""
+
 STRICTNESS: Final[tuple[Level, ...]] = ("SnapshotIsolation", "WriteSerializable", "Serializable")
 """The isolation levels, weakest first."""
 

@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from tidegate.committer.adoption import wanted_in_full
+from tidegate.committer.audits import check_restored
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import canonical, vector_text
 from tidegate.committer.entries import Entry, entry_of
@@ -59,8 +60,9 @@ def load(store: LogStore, table: UUID, window: int) -> TableState:
 def check_told(store: LogStore, state: TableState, record: TableRecord) -> None:
     """Refuse a log that ends before what was published of it, or holds another file there.
 
-    Raises: BrokenLog (`LogGap`, `CorruptCommit`).
+    Raises: BrokenLog (`LogGap`, `CorruptCommit`); Unavailable.
     """
+    check_restored(store, record.overwritten)
     through = record.published_through
     if state.version < max(through, 0):
         raise BrokenLog(

@@ -6,6 +6,7 @@ the tables' logs; offsets and the registry are hints of where to go on.
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,8 +16,9 @@ from tidegate.committer.lane import Lane
 from tidegate.committer.rebase import Origin
 from tidegate.committer.reception import Reception
 from tidegate.committer.telling import Telling
+from tidegate.committer.trials import SUSPECTS_MAX, Note, note_text, take_over
 from tidegate.delta.errors import Fenced
-from tidegate.runtime.bus import Consumer, Polled, Producer, TopicPartition
+from tidegate.runtime.bus import Consumer, Offset, Polled, Producer, TopicPartition
 from tidegate.runtime.logs import log_event
 from tidegate.runtime.metrics import PROPOSAL_PICKUP
 from tidegate.runtime.service import Running
@@ -24,7 +26,7 @@ from tidegate.runtime.service import Running
 RECORDS_MAX: Final = 1_000
 """Records that one poll brings at most."""
 
-UNSETTLED_MAX: Final = 5_000
+UNSETTLED_MAX: Final = SUSPECTS_MAX
 """Records read and not answered, past which a topic partition is not read on."""
 
 BYTES_MAX: Final = 64 * 1024 * 1024
@@ -60,11 +62,13 @@ class CommitterLoop:
     lags_since_s: float | None = None
     observed_s: float = -math.inf
     is_busy: bool = False
+    process: str = field(init=False)
 
     def __post_init__(self) -> None:
         topics = self.doors.topics
         self.consumer = self.doors.bus.consumer(f"{topics.prefix}committer", [topics.proposals])
         self.producer = self.doors.bus.producer()
+        self.process = self.doors.process or self.doors.new_id().hex
 
     def step(self, timeout_s: float = IDLE_S) -> bool:
         """Do what can be done with one poll; return whether there is more to do at once.
@@ -81,8 +85,9 @@ class CommitterLoop:
         for record in polled.records:
             if record.at in self.lanes:
                 self.lanes[record.at].take(record)
+        called = [self._call(at) for at in list(self.lanes)]
         busy = [lane.work() for lane in self.lanes.values()]
-        self.is_busy = any(busy)
+        self.is_busy = any((*busy, *called))
         if flies and not (polled.records or self.is_busy):
             self.doors.puts.wait(FLYING_S)
         self._keep_up()
@@ -114,6 +119,7 @@ class CommitterLoop:
             if self.doors.clock.boot_s() > ends_s:
                 break
         self._make_durable()
+        self._sign_off()
         self.producer.close()
 
     def leave(self) -> None:
@@ -139,6 +145,25 @@ class CommitterLoop:
         for at in polled.assigned:
             lane = self.lanes[at] = self._lane(at)
             log_event(_log, "assigned", partition=at.partition, tables=len(lane.reception.desks))
+            if not self._begin(at, lane.trials.note):
+                return
+
+    def _begin(self, at: TopicPartition, note: Note) -> bool:
+        """Let the group's note say whose turn it is; return whether it is ours."""
+        if note.deaths or note.alone:
+            told = {"deaths": note.deaths, "until": note.until, "alone": note.alone}
+            log_event(_log, "heir", level=logging.WARNING, partition=at.partition, **told)
+        self.consumer.part_with(at, note_text(note.clean()))
+        return self._record({at: self.lanes[at].trials.recorded})
+
+    def _call(self, at: TopicPartition) -> bool:
+        """Judge the next record that is under suspicion, once the group's note names it."""
+        lane = self.lanes.get(at)
+        record = lane.call() if lane else None
+        if lane is None or record is None or not self._record({at: lane.trials.recorded}):
+            return False
+        lane.judge(record)
+        return True
 
     def _lane(self, at: TopicPartition) -> Lane:
         identity = self.doors.bus.identity([at.topic])
@@ -152,7 +177,8 @@ class CommitterLoop:
         telling = Telling(self.producer, self.doors.topics, at.partition, self.doors.clock)
         reception = Reception(at, self.doors, telling, origin)
         reception.open()
-        return Lane(self.doors, reception)
+        trials = take_over(self.doors.bus, self.consumer, at, self.process)
+        return Lane(self.doors, reception, trials)
 
     def _keep_up(self) -> None:
         """Make durable what was told, every so often: what is sent is on its way before that."""
@@ -176,17 +202,36 @@ class CommitterLoop:
         if not safe:
             return
         reach("before_offsets")
+        if not self._record(safe):
+            return
+        reach("after_offsets")
+        for at, offset in safe.items():
+            self.lanes[at].committed = offset
+
+    def _record(self, offsets: Mapping[TopicPartition, Offset]) -> bool:
+        """Record offsets, each with the note of its lane; return whether they are ours to record.
+
+        Raises: Unavailable.
+        """
+        notes = {at: self.lanes[at].trials.told(offset) for at, offset in offsets.items()}
         try:
-            self.consumer.commit(safe)
+            self.consumer.commit(offsets, notes)
         except Fenced as error:
             # The group has moved on: its new owner reads the logs, and we are told at a next poll.
             log_event(_log, "fenced", level=logging.WARNING, why=error)
             self.lanes.clear()
             self.paused.clear()
-            return
-        reach("after_offsets")
-        for at, offset in safe.items():
-            self.lanes[at].committed = offset
+            return False
+        for at, offset in offsets.items():
+            self.lanes[at].trials.recorded = offset
+        return True
+
+    def _sign_off(self) -> None:
+        """Say that we go of our own will: what was not answered killed nobody."""
+        for lane in self.lanes.values():
+            lane.trials.note = lane.trials.note.clean()
+        if self.lanes:
+            self._record({at: lane.trials.recorded for at, lane in self.lanes.items()})
 
     def _observe(self) -> None:
         now_s = self.doors.clock.boot_s()

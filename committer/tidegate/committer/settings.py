@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from tidegate.committer.policy import Level, Policy
+from tidegate.committer.policy import Level, Policy, UnsafeWriters
 from tidegate.runtime.settings import Section, ServiceSettings
 
 
@@ -37,6 +37,13 @@ class CommitterSection(Section):
     view_age_max_s: PositiveFloat = 600.0
     external_probe_s: PositiveFloat = 5.0
     """How often an idle table is asked for versions by other writers."""
+    unsafe_writers: UnsafeWriters = "warn"
+    """What becomes of a table on S3 to which delta-spark writes past the gate, unless it says so
+    itself (`tidegate.unsafeWriters`)."""
+    audit_s: PositiveFloat = 30.0
+    """How often some recent versions of a table are read again, in case somebody overwrote one."""
+    audit_versions: PositiveInt = 8
+    """How many of them: the newest first, then older ones in turn."""
     store_contests: Annotated[int, Field(ge=0, le=10_000)] = 200
     """Contests that a store of unknown make must hold before its first table; 0 asks for none."""
     id_window: PositiveInt = 1_000

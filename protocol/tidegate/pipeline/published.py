@@ -34,6 +34,13 @@ class CommitRecord(Message):
     proposal_ids: tuple[UUID, ...] = ()
 
 
+class CommittedFile(Message):
+    """A version of a table, and the SHA-256 of the file that it was committed as."""
+
+    version: NonNegativeInt
+    sha256: Sha256
+
+
 class TableRecord(Message):
     """A registered table. `published_through` is the last version told on `commits`, or -1.
 
@@ -41,7 +48,8 @@ class TableRecord(Message):
     a catalog's, `catalog.schema.table`. `status`: `staged`, id and root are given out and nothing
     stands there yet; `open`, anybody may read and write by path; `managed`, through its catalog
     alone; `halted`, the log can't be served, see `reason`; `dropped`, no more: its id and its root
-    are not given out again.
+    are not given out again. `overwritten` is a version whose file somebody replaced: the table is
+    halted until it is restored.
     """
 
     table: UUID
@@ -54,3 +62,4 @@ class TableRecord(Message):
     reason: str | None = None
     published_through: int = -1
     sha256: Sha256 | None = None
+    overwritten: CommittedFile | None = None

@@ -112,6 +112,10 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "the id is registered with another root",
         "propose with the root that `tidegate table list` shows",
     ),
+    "poison": Refusal(
+        "the committer died three times in a row over the record, which is not judged any more",
+        "propose the work in another form: smaller, or less deeply nested; and report it",
+    ),
     "malformed": Refusal(
         "the record or an action is not what the schema of proposals or PROTOCOL.md says",
         "correct the program that wrote it: the answer names the field",

@@ -24,6 +24,12 @@ class TopicPartition:
     partition: int
 
 
+Notes = Mapping[TopicPartition, str]
+"""What is kept beside the group's offsets, for whoever reads on: it travels in the same request."""
+
+NO_NOTES: Final[Notes] = {}
+
+
 @dataclass(frozen=True)
 class Record:
     """A record as it was read. `value` is None for a tombstone: compare with None."""
@@ -58,6 +64,9 @@ class Consumer(Protocol):
     def committed(self, at: TopicPartition) -> Offset | None:
         """Return the group's next offset, or None where there is none. Raises: Unavailable."""
 
+    def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
+        """Return the group's next offset, and what was noted with it. Raises: Unavailable."""
+
     def seek(self, at: TopicPartition, offset: Offset) -> None:
         """Read on from an offset."""
 
@@ -67,8 +76,16 @@ class Consumer(Protocol):
     def resume(self, at: TopicPartition) -> None:
         """Fetch again."""
 
-    def commit(self, next_offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Record the next offset to read, for the group. Raises: Unavailable, Fenced."""
+    def commit(
+        self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
+    ) -> None:
+        """Record the next offset to read, for the group, with a note or none.
+
+        Raises: Unavailable, Fenced.
+        """
+
+    def part_with(self, at: TopicPartition, note: str) -> None:
+        """Leave a note, when the group takes a partition from us that reads on elsewhere."""
 
     @property
     def is_member(self) -> bool:

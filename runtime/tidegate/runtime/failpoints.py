@@ -1,7 +1,7 @@
 """Named points at which a test may kill a process, as the machine would: without warning.
 
-`TIDEGATE_FAILPOINT=name` kills at the first passage, `name:3` at the third. Unset, a point costs
-one comparison.
+`TIDEGATE_FAILPOINT=name` kills at the first passage, `name:3` at the third, `name@id` at the first
+one that is about this id. Unset, a point costs one comparison.
 """
 
 import os
@@ -15,9 +15,9 @@ _armed, _, _count = os.environ.get(VARIABLE, "").partition(":")
 _passages: Counter[str] = Counter()
 
 
-def reach(name: str) -> None:
+def reach(name: str, about: str = "") -> None:
     """Pass a named point; die there by SIGKILL when the environment says so."""
-    if name != _armed:
+    if not _armed or _armed not in (name, f"{name}@{about}"):
         return
     _passages[name] += 1
     if _passages[name] >= int(_count or "1"):

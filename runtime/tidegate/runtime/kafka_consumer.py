@@ -7,7 +7,7 @@ from typing import Final
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RdPartition
 
-from tidegate.runtime.bus import Offset, Polled, TopicPartition
+from tidegate.runtime.bus import NO_NOTES, Notes, Offset, Polled, TopicPartition
 from tidegate.runtime.kafka_errors import translated
 from tidegate.runtime.kafka_records import ours, records, theirs
 
@@ -29,6 +29,8 @@ class KafkaConsumer:
         self._lost: list[TopicPartition] = []
         self._assigned: list[TopicPartition] = []
         self._next: dict[TopicPartition, Offset] = {}
+        self._recorded: dict[TopicPartition, Offset] = {}
+        self._parting: dict[TopicPartition, str] = {}
 
     def poll(self, records_max: int, timeout_s: float) -> Polled:
         """Return what there is, within the timeout; a rebalance comes without records.
@@ -54,6 +56,10 @@ class KafkaConsumer:
 
     def committed(self, at: TopicPartition) -> Offset | None:
         """Return the group's next offset, or None where there is none. Raises: Unavailable."""
+        return self.noted(at)[0]
+
+    def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
+        """Return the group's next offset, and what was noted with it. Raises: Unavailable."""
         doing = f"look up the position of group {self._group!r} in {at}"
         try:
             [found] = self._consumer.committed([theirs(at)], timeout=_ANSWER_S)
@@ -61,7 +67,8 @@ class KafkaConsumer:
             raise translated(error, doing) from error
         if found.error is not None:
             raise translated(found.error, doing)
-        return None if found.offset == OFFSET_INVALID else Offset(found.offset)
+        offset = None if found.offset == OFFSET_INVALID else Offset(found.offset)
+        return offset, found.metadata or ""
 
     def seek(self, at: TopicPartition, offset: Offset) -> None:
         """Read on from an offset. Raises: Unavailable, Fenced."""
@@ -90,12 +97,17 @@ class KafkaConsumer:
         if at in self._next:
             self.seek(at, self._next[at])
 
-    def commit(self, next_offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Record the next offset to read, for the group. Raises: Unavailable, Fenced."""
+    def commit(
+        self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
+    ) -> None:
+        """Record the next offset to read, for the group, with a note or none.
+
+        Raises: Unavailable, Fenced.
+        """
         if not next_offsets:
             return
         doing = f"commit the position of group {self._group!r}"
-        offsets = [theirs(at, offset) for at, offset in next_offsets.items()]
+        offsets = [theirs(at, offset, notes.get(at, "")) for at, offset in next_offsets.items()]
         try:
             done = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
@@ -103,6 +115,11 @@ class KafkaConsumer:
         for partition in done or ():
             if partition.error is not None:
                 raise translated(partition.error, doing)
+        self._recorded |= next_offsets
+
+    def part_with(self, at: TopicPartition, note: str) -> None:
+        """Leave a note, when the group takes a partition from us that reads on elsewhere."""
+        self._parting[at] = note
 
     @property
     def is_member(self) -> bool:
@@ -112,6 +129,7 @@ class KafkaConsumer:
     def close(self) -> None:
         """Leave the group."""
         self._is_member = False
+        self._parting.clear()
         self._consumer.close()
 
     def _join(self) -> None:
@@ -144,6 +162,14 @@ class KafkaConsumer:
         self._assigned = ours(partitions)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
+        left = [
+            theirs(at, self._recorded[at], self._parting[at])
+            for at in ours(partitions)
+            if at in self._recorded and at in self._parting
+        ]
+        if left:
+            # Sent before we join again; whether it arrives is a courtesy.
+            consumer.commit(offsets=left, asynchronous=True)
         self._revoked += self._let_go(consumer, partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
@@ -154,5 +180,7 @@ class KafkaConsumer:
         """Stop fetching; return what the owner was told that it has."""
         consumer.unassign()
         self._next.clear()
+        self._recorded.clear()
+        self._parting.clear()
         untold, self._assigned = self._assigned, []
         return [at for at in ours(partitions) if at not in untold]

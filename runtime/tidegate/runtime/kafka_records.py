@@ -59,9 +59,9 @@ def _octets(value: str | bytes | None) -> bytes:
     return value.encode() if isinstance(value, str) else value or b""
 
 
-def theirs(at: TopicPartition, offset: int = OFFSET_INVALID) -> RdPartition:
-    """Return a topic partition, and an offset in it, as the library takes them."""
-    return RdPartition(at.topic, at.partition, offset)
+def theirs(at: TopicPartition, offset: int = OFFSET_INVALID, note: str = "") -> RdPartition:
+    """Return a topic partition, an offset in it and a note, as the library takes them."""
+    return RdPartition(at.topic, at.partition, offset, metadata=note)
 
 
 def ours(partitions: list[RdPartition]) -> list[TopicPartition]:

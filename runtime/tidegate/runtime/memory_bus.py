@@ -13,13 +13,16 @@ from tidegate.delta.errors import Fenced, Misconfigured
 from tidegate.pipeline.topics import Topic
 from tidegate.runtime.bus import (
     ANSWER_S,
+    NO_NOTES,
     ClusterIdentity,
     Headers,
+    Notes,
     Offset,
     Polled,
     Record,
     TopicPartition,
 )
+from tidegate.runtime.memory_clients import MemoryProducer, MemoryReader
 
 
 def _epoch() -> int:
@@ -54,6 +57,7 @@ class MemoryBus:
             del self.logs[at]
             for group in self._groups.values():
                 group.offsets.pop(at, None)
+                group.notes.pop(at, None)
         self._partitions[name] = partitions
         self._incarnations[name] = self._incarnations.get(name, 0) + 1
         self.logs |= {TopicPartition(name, number): [] for number in range(partitions)}
@@ -69,11 +73,11 @@ class MemoryBus:
         """Return a consumer; it becomes a member of the group at its first poll."""
         return MemoryConsumer(self, self._groups.setdefault(group, _Group(group)), tuple(topics))
 
-    def producer(self) -> "MemoryProducer":
+    def producer(self) -> MemoryProducer:
         """Return a new producer."""
         return MemoryProducer(self)
 
-    def reader(self) -> "MemoryReader":
+    def reader(self) -> MemoryReader:
         """Return a reader without a group."""
         return MemoryReader(self)
 
@@ -100,6 +104,7 @@ class MemoryBus:
         """Forget a group's offsets, as retention does with those of an idle group."""
         if group in self._groups:
             self._groups[group].offsets.clear()
+            self._groups[group].notes.clear()
 
     def rewind(self, group: str, at: TopicPartition, offset: Offset) -> None:
         """Set a group's offset back, as a restore from a copy does. Members read on unmoved."""
@@ -143,6 +148,7 @@ class _Group:
     members: list["MemoryConsumer"] = field(default_factory=list)
     rejoined: list["MemoryConsumer"] = field(default_factory=list)
     offsets: dict[TopicPartition, Offset] = field(default_factory=dict)
+    notes: dict[TopicPartition, str] = field(default_factory=dict)
 
     def join(self, member: "MemoryConsumer") -> None:
         self.members.append(member)
@@ -185,6 +191,7 @@ class MemoryConsumer:
         self._generation = -1
         self._positions: dict[TopicPartition, Offset] = {}
         self._paused: set[TopicPartition] = set()
+        self._parting: dict[TopicPartition, str] = {}
 
     def poll(self, records_max: int, timeout_s: float) -> Polled:
         """Return what there is. A poll that brings a rebalance brings no records."""
@@ -201,6 +208,7 @@ class MemoryConsumer:
             group.join(self)
         revoked: tuple[TopicPartition, ...] = ()
         if group.rebalancing and self not in group.rejoined:
+            group.notes |= {at: note for at, note in self._parting.items() if at in group.notes}
             revoked = self._drop()
             group.rejoin(self)
         if group.rebalancing:
@@ -212,6 +220,10 @@ class MemoryConsumer:
     def committed(self, at: TopicPartition) -> Offset | None:
         """Return the group's next offset, or None where there is none."""
         return self._group.offsets.get(at)
+
+    def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
+        """Return the group's next offset, and what was noted with it."""
+        return self._group.offsets.get(at), self._group.notes.get(at, "")
 
     def seek(self, at: TopicPartition, offset: Offset) -> None:
         """Read on from an offset."""
@@ -227,8 +239,10 @@ class MemoryConsumer:
         """Fetch again."""
         self._paused.discard(at)
 
-    def commit(self, next_offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Record the next offsets of the group.
+    def commit(
+        self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
+    ) -> None:
+        """Record the next offsets of the group, each with a note or none.
 
         A member may still do so after it was told of a rebalance, until the rebalance has ended.
         Raises: Fenced, for a member that is none or of an older generation.
@@ -239,6 +253,11 @@ class MemoryConsumer:
                 f"another member of group {group.name!r} holds {sorted(next_offsets)}; leave"
             )
         group.offsets.update(next_offsets)
+        group.notes.update({at: notes.get(at, "") for at in next_offsets})
+
+    def part_with(self, at: TopicPartition, note: str) -> None:
+        """Leave a note, when the group takes a partition from us that reads on elsewhere."""
+        self._parting[at] = note
 
     @property
     def is_member(self) -> bool:
@@ -261,6 +280,7 @@ class MemoryConsumer:
         held = tuple(sorted(self._positions))
         self._positions.clear()
         self._paused.clear()
+        self._parting.clear()
         return held
 
     def _take(self) -> tuple[TopicPartition, ...]:
@@ -285,53 +305,6 @@ class MemoryConsumer:
             self._positions[at] = Offset(start + len(taken))
             fetched += taken
         return tuple(fetched)
-
-
-class MemoryProducer:
-    """Queues records; `flush` appends them. A crash is to drop the producer with its queue."""
-
-    def __init__(self, bus: MemoryBus) -> None:
-        self._bus = bus
-        self.queued: list[tuple[TopicPartition, bytes | None, bytes | None, Headers]] = []
-
-    def publish(
-        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
-    ) -> None:
-        """Queue a record. Raises: Misconfigured for a missing partition."""
-        self._bus.log(at)
-        self.queued.append((at, key, value, headers))
-
-    def deliver(self, records_max: int) -> None:
-        """Append the first of what is queued, as a crash in the midst of a flush leaves it."""
-        for at, key, value, headers in self.queued[:records_max]:
-            self._bus.append(at, key, value, headers)
-        del self.queued[:records_max]
-
-    def flush(self, timeout_s: float) -> None:
-        """Append all that was queued."""
-        self.deliver(len(self.queued))
-
-    def close(self) -> None:
-        """Flush."""
-        self.flush(0.0)
-
-
-class MemoryReader:
-    """Reads a partition from an offset, outside any group."""
-
-    def __init__(self, bus: MemoryBus) -> None:
-        self._bus = bus
-
-    def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
-        """Return the first offset and the end offset."""
-        return Offset(0), Offset(len(self._bus.log(at)))
-
-    def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
-        """Return all records from `start` on."""
-        return tuple(self._bus.log(at)[start:])
-
-    def close(self) -> None:
-        """Let go."""
 
 
 def _counts(topics: Iterable[Topic]) -> list[tuple[str, int]]:

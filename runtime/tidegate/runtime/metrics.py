@@ -63,6 +63,9 @@ RACES_LOST: Final = Counter(
 PROBES: Final = Counter(
     "tidegate_probes_total", "Looks of an idle table for versions by others.", ["table"]
 )
+AUDITS: Final = Counter(
+    "tidegate_audited_versions_total", "Versions read again and compared.", ["table"]
+)
 LOADS: Final = Histogram(
     "tidegate_table_load_seconds", "Reading a table's log.", ["table"], buckets=_SECONDS
 )
@@ -89,6 +92,11 @@ STORAGE_AMBIGUOUS: Final = Counter(
 )
 EXTERNAL_VERSIONS: Final = Counter(
     "tidegate_external_versions_total", "Versions that other writers published.", ["table"]
+)
+UNSAFE_VERSIONS: Final = Counter(
+    "tidegate_unsafe_versions_total",
+    "Versions by engines that may overwrite those of others.",
+    ["table"],
 )
 DEAD_LETTERS: Final = Counter(
     "tidegate_dead_letters_total", "Records that could not be read.", ["reason"]

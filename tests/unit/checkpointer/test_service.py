@@ -1,5 +1,6 @@
 """The checkpointer over tables on disk and a registry in memory."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,17 @@ from tidegate.checkpointer.settings import CheckpointerSettings
 from tidegate.delta.checkpoints import checksum, hint
 from tidegate.delta.errors import OutcomeUnknown
 from tidegate.delta.names import checkpoint_name, checksum_name, compacted_name
+from tidegate.pipeline.codec import encode, headers
+from tidegate.pipeline.published import TableRecord
 from tidegate.runtime import checkpoint_writing
+from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.health import Health
 from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.log_store import Put
 from tidegate.runtime.memory import MemoryBus
 from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.registry import read_registry
 from tidegate.runtime.service import Running
 
 
@@ -291,3 +296,44 @@ def test_no_checkpoint_is_written_of_a_version_that_contradicts_its_checksum(
     path.unlink()
     service.look()
     assert checkpoint_name(10) in log_of(table)
+
+
+def test_a_look_sweeps_what_expired_proposals_left_once_a_day(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    folder = table.folder / "_tidegate" / "proposals"
+    folder.mkdir(parents=True)
+    for name in ("old", "new"):
+        (folder / f"{name}.ndjson").write_bytes(b"{}")
+    month_ago_s = SystemClock().now_ms() / 1000 - 30 * 24 * 3600
+    os.utime(folder / "old.ndjson", (month_ago_s, month_ago_s))
+    service = checkpointer(bus)
+    service.look()
+    assert [path.name for path in folder.iterdir()] == ["new.ndjson"]
+    os.utime(folder / "new.ndjson", (month_ago_s, month_ago_s))
+    service.look()
+    assert [path.name for path in folder.iterdir()] == ["new.ndjson"]
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"status": "dropped"},
+        {"status": "staged"},
+        {"status": "halted", "overwritten": {"version": 3, "sha256": "a" * 64}},
+    ],
+)
+def test_a_table_that_is_not_there_or_was_overwritten_is_left_as_it_is(
+    table: WrittenTable, bus: MemoryBus, update: dict[str, Any]
+) -> None:
+    topics = CheckpointerSettings().kafka.topics
+    [record] = read_registry(bus, topics).values()
+    changed = TableRecord.model_validate({**record.model_dump(), **update})
+    producer = bus.producer()
+    at = TopicPartition(topics.table_state, record.topic_partition)
+    producer.publish(at, str(record.table).encode(), encode(changed), headers(changed))
+    producer.flush(1.0)
+    grow(table, 12)
+    before = log_of(table)
+    checkpointer(bus).look()
+    assert log_of(table) == before

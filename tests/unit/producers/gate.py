@@ -10,7 +10,8 @@ from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Headers, TopicPartition
-from tidegate.runtime.memory_bus import MemoryBus, MemoryProducer
+from tidegate.runtime.memory_bus import MemoryBus
+from tidegate.runtime.memory_clients import MemoryProducer
 
 TABLE = UUID("0192aaaa-0000-7000-8000-000000000001")
 ROOT = "memory://t"

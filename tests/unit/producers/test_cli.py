@@ -19,7 +19,8 @@ from tidegate.pipeline.read_set import Predicate, ReadSet
 from tidegate.producers import cli, cli_proposals
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.memory_bus import MemoryBus, MemoryProducer
+from tidegate.runtime.memory_bus import MemoryBus
+from tidegate.runtime.memory_clients import MemoryProducer
 
 
 class Prompt(MemoryProducer):

@@ -278,3 +278,29 @@ def test_a_member_is_one_from_its_first_assignment_until_it_hears_that_it_is_non
     bus.expire(first)
     first.poll(10, 0.0)
     assert not first.is_member
+
+
+def test_a_note_travels_with_an_offset_and_goes_with_the_next_one(bus: MemoryBus) -> None:
+    one = member(bus)
+    one.poll(10, 0.0)
+    assert one.noted(P0) == (None, "")
+    one.commit({P0: Offset(1), P1: Offset(2)}, {P0: "a"})
+    assert (one.noted(P0), one.noted(P1)) == ((1, "a"), (2, ""))
+    one.commit({P0: Offset(1)})
+    assert one.noted(P0) == (1, "")
+
+
+def test_who_lives_leaves_a_note_at_a_rebalance_and_who_is_expired_does_not(bus: MemoryBus) -> None:
+    one, two = member(bus), member(bus)
+    one.poll(10, 0.0)
+    one.commit({P0: Offset(0), P1: Offset(0)}, {P0: "mine", P1: "mine"})
+    one.part_with(P1, "gone")
+    two.poll(10, 0.0)
+    one.poll(10, 0.0)
+    two.poll(10, 0.0)
+    assert (one.noted(P0)[1], two.noted(P1)[1]) == ("mine", "gone")
+    two.commit({P1: Offset(0)}, {P1: "theirs"})
+    two.part_with(P1, "gone")
+    bus.expire(two)
+    one.poll(10, 0.0)
+    assert one.noted(P1) == (0, "theirs")

@@ -13,7 +13,7 @@ from tidegate.runtime.bus import Headers, TopicPartition
 from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.log_store import LogStore, Put
 from tidegate.runtime.memory import MemoryBus, MemoryStore
-from tidegate.runtime.memory_bus import MemoryProducer
+from tidegate.runtime.memory_clients import MemoryProducer
 from tidegate.runtime.ratified_store import RatifiedStore, RatifyLog, ratifying
 
 TOPICS = Topics()

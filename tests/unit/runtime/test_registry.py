@@ -9,7 +9,8 @@ from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.published import TableRecord
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import ANSWER_S, Offset, Record, TopicPartition
-from tidegate.runtime.memory_bus import MemoryBus, MemoryReader
+from tidegate.runtime.memory_bus import MemoryBus
+from tidegate.runtime.memory_clients import MemoryReader
 from tidegate.runtime.registry import find_table, read_registry
 
 TOPICS = Topics(partitions=3)

@@ -1,0 +1,129 @@
+"""Audits: recent versions are read again, on a schedule, and compared with what was read before.
+
+An engine without put-if-absent overwrites a version without a word. Here it is found though nobody
+writes, and the table is halted: what was committed there was promised. The newest versions are
+looked at first, for they are the ones that are raced for.
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from tidegate.committer.state import TableState
+from tidegate.delta.commit import sha256
+from tidegate.delta.errors import BrokenLog, TidegateError, Unavailable
+from tidegate.delta.names import commit_name, in_log
+from tidegate.pipeline.published import CommittedFile
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.metrics import AUDITS
+
+T = TypeVar("T")
+
+GONE: Final = ""
+"""The hash of a version whose file is not there."""
+
+
+class Aside(Protocol):
+    """Where the store is asked while the loop goes on."""
+
+    def __call__(self, question: Callable[[], T], /) -> Future[T]:
+        """Ask, and return where the answer will be."""
+
+
+def at_once(question: Callable[[], T], /) -> Future[T]:
+    """Ask and wait: no thread, so that a seed replays every step."""
+    answer: Future[T] = Future()
+    try:
+        answer.set_result(question())
+    except TidegateError as error:
+        answer.set_exception(error)
+    return answer
+
+
+@dataclass
+class Audit:
+    """The audits of one table. `through` is the last head that one began with.
+
+    `walked` is the version at which the walk through the older ones goes on.
+    Units: `due_s` by `Clock.boot_s`.
+    """
+
+    due_s: float
+    through: int = -1
+    walked: int = -1
+    answer: Future[Mapping[int, str]] | None = None
+
+    def begin(self, store: LogStore, state: TableState, most: int, ask: Aside) -> None:
+        """Ask the store for some versions of a table."""
+        versions = self._chosen(state, most)
+        self.through = state.version
+        self.answer = ask(lambda: hashes(store, versions))
+
+    def end(self, state: TableState, root: str, label: str) -> CommittedFile | None:
+        """Return a version that is not as it was, once the store has answered; or None.
+
+        Raises: BrokenLog, where the head is gone.
+        """
+        if self.answer is None or not self.answer.done():
+            return None
+        answer, self.answer = self.answer, None
+        try:
+            found = answer.result()
+        except Unavailable:
+            # A store that does not answer is noticed by whoever needs it.
+            return None
+        AUDITS.labels(label).inc(len(found))
+        for version, digest in found.items():
+            known = state.entries.get(version)
+            if digest == GONE and version == state.version:
+                raise BrokenLog(
+                    f"version {version} of {root}, the last one, is gone: restore it",
+                    error_class="LogGap",
+                )
+            if known is not None and digest not in (GONE, known.sha256):
+                return CommittedFile(version=version, sha256=known.sha256)
+        return None
+
+    def _chosen(self, state: TableState, most: int) -> list[int]:
+        """Return the head and what is new since the last audit, then some of the older ones."""
+        oldest = max(state.window_start, state.oldest)
+        newest = range(state.version, max(self.through, oldest - 1, state.version - most // 2), -1)
+        chosen = dict.fromkeys(newest or (state.version,))
+        start = self.walked if oldest <= self.walked else state.version
+        for version in (*range(start, oldest - 1, -1), *range(state.version, start, -1)):
+            if len(chosen) >= most:
+                self.walked = version
+                break
+            chosen.setdefault(version)
+        return [version for version in chosen if version >= oldest]
+
+
+def hashes(store: LogStore, versions: list[int]) -> Mapping[int, str]:
+    """Return the SHA-256 of some versions' files. Raises: Unavailable."""
+    found: dict[int, str] = {}
+    for version in versions:
+        content = store.read(in_log(commit_name(version)))
+        found[version] = GONE if content is None else sha256(content)
+    return found
+
+
+def overwritten(root: str, one: CommittedFile) -> BrokenLog:
+    """Return the error of a version that is not the file that it was."""
+    return BrokenLog(
+        f"version {one.version} of {root} is another file than the one that was committed: "
+        f"somebody overwrote it; restore the one whose SHA-256 is {one.sha256} from a backup",
+        error_class="CorruptCommit",
+    )
+
+
+def check_restored(store: LogStore, one: CommittedFile | None) -> None:
+    """Refuse a log of which a version was overwritten, until it is what it was, or cleaned up.
+
+    Raises: BrokenLog; Unavailable.
+    """
+    if one is None:
+        return
+    content = store.read(in_log(commit_name(one.version)))
+    if content is not None and sha256(content) != one.sha256:
+        raise overwritten(store.root, one)

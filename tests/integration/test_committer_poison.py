@@ -1,0 +1,73 @@
+"""A record that kills every process which judges it, on a real broker."""
+
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.integration import ledger
+from tests.integration.conftest import Line
+from tests.integration.proposers import CLOCK, create_table, values, write_file
+from tests.integration.test_committer_processes import (
+    WAIT_S,
+    check_offsets_are_safe,
+    rows_of,
+    until,
+)
+from tidegate.pipeline.codec import encode, headers
+from tidegate.producers import draft
+from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.clock import new_id
+from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.processes import ServiceProcess
+
+pytestmark = pytest.mark.broker
+
+DEATHS = 3
+
+
+def _is_dead(service: ServiceProcess) -> bool:
+    return not service.child.is_alive()
+
+
+def test_a_record_that_kills_three_processes_is_refused_and_those_behind_it_are_served(
+    line: Line,
+) -> None:
+    committer = line.started("committer")
+    table = create_table(line.kafka, line.tables / "t")
+    assert committer.child.stop() == 0
+    folder = Path(table.table_root.removeprefix("file://"))
+    target = draft.Target(table.table, table.table_root, 0, table.table_id)
+    adds = [write_file(folder, f"w{number}", 0) for number in range(5)]
+    sent = [draft.append(target, draft.Stamp(new_id(CLOCK), CLOCK.now_ms()), [add]) for add in adds]
+    poison = str(sent[2].proposal_id)
+    producer = KafkaBus(line.kafka, "writer").producer()
+    at = TopicPartition(line.kafka.topics.proposals, table.topic_partition)
+    for proposal in sent:
+        producer.publish(at, str(table.table).encode(), encode(proposal), headers(proposal))
+    producer.flush(WAIT_S)
+
+    for number in range(DEATHS):
+        doomed = line.service("committer", f"doomed-{number}", f"after_read@{poison}")
+        doomed.start()
+        until(partial(_is_dead, doomed), f"death {number}")
+        assert doomed.child.exit_status() == -signal.SIGKILL
+    heir = line.service("committer", "heir", f"after_read@{poison}")
+    heir.start()
+
+    def are_told() -> bool:
+        told = {one["proposal_id"] for one in values(line.kafka, line.kafka.topics.outcomes)}
+        return {str(one.proposal_id) for one in sent} <= told
+
+    until(are_told, "every outcome")
+    assert heir.child.is_alive(), "the fourth one does not judge it any more"
+    outcomes = values(line.kafka, line.kafka.topics.outcomes)
+    told = {one["proposal_id"]: one for one in outcomes}
+    assert told[poison]["status"] == "rejected"
+    assert told[poison]["rejection"]["rule"] == "poison"
+    log = ledger.entries(folder)
+    ledger.check_outcomes(log, outcomes)
+    assert ledger.refused(log) == {poison}
+    assert [writer for writer, _ in rows_of(table)] == ["w0", "w1", "w3", "w4"]
+    check_offsets_are_safe(line)

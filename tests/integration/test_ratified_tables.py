@@ -1,0 +1,91 @@
+"""A store without put-if-absent, on a real broker: the partition decides, and committers die.
+
+The store is a folder, which only replaces files as far as these committers know: no version is put
+by put-if-absent, each is decided on the topic `ratify` and then published.
+"""
+
+import hashlib
+import signal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.integration import ledger
+from tests.integration.conftest import Line
+from tests.integration.proposers import append_with, create_table, told, values
+from tests.integration.test_committer_processes import (
+    WAIT_S,
+    check_all,
+    check_offsets_are_safe,
+    folder_of,
+    until,
+)
+from tidegate.runtime.processes import ServiceProcess
+
+pytestmark = pytest.mark.broker
+
+WRITERS = 3
+ROWS = 8
+
+
+def committer(line: Line, name: str, failpoint: str = "") -> ServiceProcess:
+    roots = {"ratified_roots": f'["{line.tables.as_uri()}"]'}
+    service = line.service("committer", name, failpoint, committer=roots)
+    service.start()
+    return service
+
+
+def decided(line: Line) -> dict[int, dict[str, Any]]:
+    """Return the claim that decides on each version, by a fold of our own."""
+    claims: dict[int, dict[str, Any]] = {}
+    head = None
+    for one in values(line.kafka, line.kafka.topics.ratify):
+        if head is None:
+            head = one["version"]
+        elif one["version"] == head + 1:
+            head, claims[head + 1] = head + 1, one
+    return claims
+
+
+def check_the_partition_decided(line: Line, folder: Path) -> None:
+    claims = decided(line)
+    files = sorted(path for path in (folder / "_delta_log").glob("0*.json"))
+    assert sorted(claims) == list(range(len(files)))
+    for version, path in enumerate(files):
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == claims[version]["sha256"]
+    assert all(one < other for one, other in pairwise(sorted(claims)))
+
+
+@pytest.mark.parametrize("failpoint", ["before_put", "after_put:3", "after_flush:2"])
+def test_two_committers_on_a_ratified_root_lose_and_double_nothing_when_one_is_killed(
+    line: Line, failpoint: str
+) -> None:
+    first = committer(line, "first")
+    first.wait_ready()
+    table = create_table(line.kafka, line.tables / "t")
+    assert first.child.stop() == 0
+
+    doomed = committer(line, "doomed", failpoint)
+    doomed.wait_ready()
+    standby = committer(line, "standby")
+    standby.wait_ready()
+    proposers = append_with(line.kafka, table, WRITERS, ROWS)
+    until(lambda: not doomed.child.is_alive(), f"the death at {failpoint}")
+    assert doomed.child.exit_status() == -signal.SIGKILL
+    for proposer in proposers:
+        proposer.join(WAIT_S)
+    assert standby.child.is_alive()
+    assert len(told(proposers)) == WRITERS * ROWS
+    check_all(line, table, proposers)
+    check_offsets_are_safe(line)
+
+    folder = folder_of(table)
+    check_the_partition_decided(line, folder)
+    assert not list((folder / "_delta_log" / "_staged_commits").glob("*.json"))
+    read = DeltaTable(table.table_root)
+    assert read.version() == len(ledger.entries(folder)) - 1
+    files = {Path(uri).name for uri in read.file_uris()}
+    assert files == ledger.live_paths(ledger.entries(folder))

@@ -1,0 +1,165 @@
+"""Versions are read again: who overwrites one is found out, though nobody writes."""
+
+from concurrent.futures import Future
+from pathlib import Path
+from unittest import mock
+from uuid import UUID
+
+import pytest
+from prometheus_client import REGISTRY
+
+from tests.builders import (
+    ROOT,
+    TABLE,
+    Gate,
+    add,
+    create,
+    info,
+    proposal,
+    to_bytes,
+)
+from tidegate.committer.audits import Audit, at_once
+from tidegate.committer.settings import CommitterSection
+from tidegate.delta.errors import Unavailable
+from tidegate.delta.names import commit_name, in_log
+from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.memory import MemoryStore
+
+OTHER_ROOT = "memory://tables/other"
+OTHER = UUID(int=0x7000_8000_0000_0000_4711)
+SECTION = CommitterSection(
+    roots=("memory://tables", "file:///"), audit_s=30.0, audit_versions=4, external_probe_s=1e6
+)
+
+
+def path_of(version: int) -> str:
+    return in_log(commit_name(version))
+
+
+def overwrite(store: LogStore, version: int) -> bytes:
+    """Do what an engine without put-if-absent does; return what was there."""
+    before = store.read(path_of(version))
+    assert before is not None
+    store.put(path_of(version), to_bytes([info(), add("foreign")]))
+    return before
+
+
+def wait(gate: Gate, seconds: float) -> None:
+    for _ in range(4):
+        gate.clock.boot += seconds / 4
+        gate.loop.step()
+    gate.clock.boot += 0.3
+    gate.loop.step()
+
+
+@pytest.fixture
+def gate() -> Gate:
+    gate = Gate(SECTION)
+    gate.ask(create())
+    for number in range(5):
+        gate.ask(proposal(add(f"f{number}"), read_version=number))
+    return gate
+
+
+@pytest.mark.parametrize("version", [5, 4, 1])
+def test_an_overwritten_version_halts_its_table_while_nobody_writes(
+    gate: Gate, version: int
+) -> None:
+    gate.ask(create(table=OTHER, table_root=OTHER_ROOT))
+    overwrite(gate.stores[ROOT], version)
+    wait(gate, 120.0)
+    record = gate.tables()[TABLE]
+    assert record.status == "halted"
+    assert f"version {version} of {ROOT}" in str(record.reason)
+    assert gate.tables()[OTHER].status == "open"
+    [told] = gate.ask(proposal(add("a"), table=OTHER, table_root=OTHER_ROOT))
+    assert told.status == "committed"
+    [told] = gate.ask(proposal(add("b")))
+    assert told.rejection is not None
+    assert (told.status, told.rejection.rule) == ("denied", "table_halted")
+
+
+def test_a_version_on_a_disk_is_audited_likewise(tmp_path: Path) -> None:
+    root = (tmp_path / "t").as_uri()
+    gate = Gate(SECTION, {root: LocalStore(root)})
+    gate.ask(create(table_root=root))
+    gate.ask(proposal(add("a"), table_root=root))
+    (tmp_path / "t" / path_of(1)).write_bytes(to_bytes([info(), add("foreign")]))
+    wait(gate, 60.0)
+    assert gate.tables()[TABLE].status == "halted"
+
+
+def test_the_heir_of_a_halted_table_does_not_take_it_for_sound(gate: Gate) -> None:
+    before = overwrite(gate.stores[ROOT], 3)
+    wait(gate, 120.0)
+    gate.restart()
+    wait(gate, 120.0)
+    assert gate.tables()[TABLE].status == "halted"
+    gate.stores[ROOT].put(path_of(3), before)
+    wait(gate, 60.0)
+    record = gate.tables()[TABLE]
+    assert (record.status, record.overwritten) == ("open", None)
+    [told] = gate.ask(proposal(add("b"), read_version=5))
+    assert (told.status, told.version) == ("committed", 6)
+
+
+def test_a_last_version_that_is_gone_halts_its_table(gate: Gate) -> None:
+    gate.stores[ROOT].delete(path_of(5))
+    wait(gate, 60.0)
+    assert gate.tables()[TABLE].status == "halted"
+
+
+def test_a_version_that_was_cleaned_up_is_no_damage(gate: Gate) -> None:
+    gate.stores[ROOT].delete(path_of(0))
+    wait(gate, 200.0)
+    assert gate.tables()[TABLE].status == "open"
+
+
+def test_a_store_that_is_away_is_asked_again_later(gate: Gate) -> None:
+    store = gate.stores[ROOT]
+    with mock.patch.object(store, "read", side_effect=Unavailable("the store is away")):
+        wait(gate, 60.0)
+    assert gate.tables()[TABLE].status == "open"
+    overwrite(store, 5)
+    wait(gate, 60.0)
+    assert gate.tables()[TABLE].status == "halted"
+
+
+def test_an_audit_reads_so_many_versions_and_is_counted(gate: Gate) -> None:
+    store = gate.stores[ROOT]
+    labels = {"table": gate.tables()[TABLE].name}
+    before = REGISTRY.get_sample_value("tidegate_audited_versions_total", labels) or 0.0
+    with mock.patch.object(store, "read", wraps=store.read) as read:
+        wait(gate, 29.0)
+        quiet = read.call_count
+        wait(gate, 30.0)
+    after = REGISTRY.get_sample_value("tidegate_audited_versions_total", labels) or 0.0
+    assert (read.call_count - quiet) in (4, 8)
+    assert after - before == read.call_count
+
+
+def test_every_version_of_the_window_has_its_turn(gate: Gate) -> None:
+    state = gate.desk().state
+    assert state is not None
+    seen: list[int] = []
+    audit = Audit(0.0)
+    for _ in range(4):
+        audit.begin(MemoryStore("memory://tables/none"), state, 3, at_once)
+        assert audit.answer is not None
+        seen += audit.answer.result()
+    assert seen[0] == state.version, "the newest one comes first"
+    assert set(seen) == set(range(6))
+
+
+def test_an_answer_that_takes_its_time_keeps_nobody_waiting(gate: Gate) -> None:
+    state = gate.desk().state
+    assert state is not None
+    pending: Future[object] = Future()
+    audit = Audit(0.0)
+    audit.begin(gate.stores[ROOT], state, 3, lambda question: pending)  # type: ignore[arg-type]  # any answer
+    assert audit.end(state, ROOT, "t") is None
+    pending.set_result({5: "another"})
+    found = audit.end(state, ROOT, "t")
+    assert found is not None
+    assert found.version == 5

@@ -1,0 +1,113 @@
+"""Engines that may overwrite a version: warned of, or their table is halted."""
+
+import pytest
+from prometheus_client import REGISTRY
+
+from tests import builders
+from tests.builders import TABLE, Gate, add, info, metadata, proposal, to_bytes
+from tidegate.committer.settings import CommitterSection
+from tidegate.delta.names import commit_name, in_log
+from tidegate.pipeline.proposal import Operation
+from tidegate.runtime.memory import MemoryStore
+
+BUCKET = "s3://bucket/t"
+SPARK = "Apache-Spark/4.2.0 Delta-Lake/4.4.0"
+ROOTS = ("memory://tables", "s3://bucket")
+
+
+def served(root: str, unsafe_writers: str = "warn", said: str | None = None) -> Gate:
+    gate = Gate(CommitterSection.model_validate({"roots": ROOTS, "unsafe_writers": unsafe_writers}))
+    definition = metadata()
+    if said is not None:
+        definition["metaData"]["configuration"]["tidegate.unsafeWriters"] = said
+    rows = (builders.protocol(), definition)
+    operation = Operation(name="CREATE TABLE")
+    gate.ask(proposal(*rows, read_version=-1, operation=operation, table_root=root))
+    return gate
+
+
+def write_past(gate: Gate, root: str, engine: str) -> None:
+    path = in_log(commit_name(len(gate.entries(root))))
+    gate.stores[root].put(path, to_bytes([info(engineInfo=engine), add("foreign")]))
+    gate.clock.boot += 6.0
+    gate.settle()
+
+
+def status(gate: Gate) -> str:
+    return gate.tables()[TABLE].status
+
+
+def warned(gate: Gate) -> float:
+    labels = {"table": gate.tables()[TABLE].name}
+    return REGISTRY.get_sample_value("tidegate_unsafe_versions_total", labels) or 0.0
+
+
+def test_delta_spark_on_s3_is_warned_of_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gate = served(BUCKET)
+    before = warned(gate)
+    write_past(gate, BUCKET, SPARK)
+    assert status(gate) == "open"
+    assert warned(gate) == before + 1
+    assert [one.message for one in caplog.records if "unsafe_writer" in one.getMessage()]
+    assert [(one.version, one.author) for one in gate.commits()][-1] == (1, "external")
+
+
+@pytest.mark.parametrize(("default", "said"), [("halt", None), ("warn", "halt")])
+def test_a_table_that_wants_it_is_halted_and_its_heir_halts_it_too(
+    default: str, said: str | None
+) -> None:
+    gate = served(BUCKET, default, said)
+    write_past(gate, BUCKET, SPARK)
+    assert status(gate) == "halted"
+    assert "version 1" in str(gate.tables()[TABLE].reason)
+    gate.restart()
+    gate.settle(12)
+    assert status(gate) == "halted"
+    [told] = gate.ask(proposal(add("a"), table_root=BUCKET))
+    assert told.rejection is not None
+    assert told.rejection.rule == "table_halted"
+    assert [one.version for one in gate.commits()] == [0]
+
+
+def test_it_is_healed_once_the_operator_has_settled_it() -> None:
+    gate = served(BUCKET, "halt")
+    write_past(gate, BUCKET, SPARK)
+    gate.settings = gate.settings.model_copy(update={"unsafe_writers": "warn"})
+    gate.restart()
+    gate.settle(12)
+    assert status(gate) == "open"
+    [told] = gate.ask(proposal(add("a"), table_root=BUCKET))
+    assert (told.status, told.version) == ("committed", 2)
+    assert [one.version for one in gate.commits()] == [0, 1, 2]
+
+
+def test_a_proposal_that_meets_such_a_version_is_answered_by_what_became_of_it() -> None:
+    gate = served(BUCKET, "halt")
+    path = in_log(commit_name(1))
+    gate.stores[BUCKET].put(path, to_bytes([info(engineInfo=SPARK), add("foreign")]))
+    [told] = gate.ask(proposal(add("a"), table_root=BUCKET))
+    assert (told.status, told.version) == ("committed", 2)
+    assert status(gate) == "halted"
+
+
+@pytest.mark.parametrize(
+    ("root", "engine"),
+    [("memory://tables/t", SPARK), (BUCKET, "delta-rs:py-1.6.6"), (BUCKET, "")],
+)
+def test_who_puts_if_absent_is_a_writer_like_others(root: str, engine: str) -> None:
+    gate = served(root, "halt")
+    before = warned(gate)
+    write_past(gate, root, engine)
+    assert (status(gate), warned(gate)) == ("open", before)
+
+
+def test_what_a_table_went_through_before_it_came_to_the_gate_is_past() -> None:
+    gate = Gate(CommitterSection.model_validate({"roots": ROOTS, "unsafe_writers": "halt"}))
+    rows = [info("CREATE TABLE", engineInfo=SPARK), builders.protocol(), metadata()]
+    gate.stores[BUCKET] = store = MemoryStore(BUCKET)
+    store.put(in_log(commit_name(0)), to_bytes(rows))
+    gate.ask(proposal(kind="register", table_root=BUCKET))
+    gate.settle()
+    assert status(gate) == "open"
