@@ -43,7 +43,7 @@ __all__ = [
     "follow",
 ]
 
-RULES_VERSION: Final = 4
+RULES_VERSION: Final = 5
 """Raised with every change that can change a verdict; it stands in every entry."""
 
 

@@ -7,7 +7,7 @@ log does not imply by itself is written into it before it is told: a rejection i
 from collections.abc import Callable
 from typing import Final
 
-from tidegate.committer import admission, head_checks, row_admission
+from tidegate.committer import admission, change_files, head_checks, row_admission
 from tidegate.committer.adoption import with_own_ids_only
 from tidegate.committer.asking import burden, vectors_for
 from tidegate.committer.conflicts import RULES_VERSION, Conflict, follow
@@ -198,7 +198,9 @@ def wrong_at_head(view: View, command: Consider) -> Verdict | None:
     """A file to remove is not live, a file to add is, or the table does not take removals."""
     if view.state.version < 0:
         return None
-    rejection = head_checks.wrong_at_head(command.candidate, view.state, view.policy)
+    candidate, state = command.candidate, view.state
+    rejection = head_checks.wrong_at_head(candidate, state, view.policy)
+    rejection = rejection or change_files.incomplete(candidate, state.basis, view.known.files)
     return _negative(view, command, rejection, is_log_fact=False) if rejection else None
 
 

@@ -192,6 +192,34 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "the table only takes appends (`delta.appendOnly`)",
         "unset the property first, or leave the rows",
     ),
+    "constraints_not_enforced": Refusal(
+        "rows are added without the word of their writer that a CHECK constraint, an invariant or "
+        "a generated column of the table holds for them",
+        "evaluate it on every row and give its hash in `constraints_enforced`; where a winner "
+        "brought the constraint, read the table first",
+    ),
+    "constraint_not_validated": Refusal(
+        "a constraint is new, and its writer does not say that it holds for every row there is",
+        "read the whole table, evaluate it, and give its hash in `constraints_enforced`",
+    ),
+    "null_in_required_column": Refusal(
+        "a file has nulls, by its statistics or partition values, in a column that takes none",
+        "leave these rows out, or let the column be nullable",
+    ),
+    "bounds_of_variants": Refusal(
+        "a file has bounds of a variant, which are for shredded variants alone",
+        "leave them out, or set `delta.enableVariantShredding`",
+    ),
+    "change_files_missing": Refusal(
+        "the table has a change feed, rows leave and join, or a partition changes, and no change "
+        "file says which rows changed",
+        "write change files and name them in `cdc` actions; where no row that leaves comes back, "
+        "say `cdc_mode: implicit`",
+    ),
+    "wrong_cdc_mode": Refusal(
+        "`cdc_mode` says something else of the change feed than the actions do",
+        "say `explicit` with change files, `implicit` without, `none` where no row changes",
+    ),
     "isolation_not_allowed": Refusal(
         "the isolation level that it asks for is weaker than the operator allows",
         "ask for a stronger one, or have `committer.weakest_isolation` changed",
