@@ -10,6 +10,7 @@ from uuid import UUID
 from pydantic import JsonValue, NonNegativeInt, ValidationError
 
 from tidegate.delta.commit import Commit
+from tidegate.pipeline.identity_values import IdentityBlock, IdentityUsage
 from tidegate.pipeline.message import Message
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Sha256
@@ -19,6 +20,8 @@ class Accepted(Message):
     """A proposal whose actions are in the entry, and its record's offset and SHA-256.
 
     `rows_deleted` counts the rows that it was the first to delete by deletion vectors.
+    `identity_blocks` are the identity values that it leased, `identity_used` those of other leases
+    that its files hold.
     """
 
     id: UUID
@@ -27,6 +30,8 @@ class Accepted(Message):
     operation: str | None = None
     metrics: Mapping[str, JsonValue] = {}
     rows_deleted: NonNegativeInt | None = None
+    identity_blocks: tuple[IdentityBlock, ...] = ()
+    identity_used: tuple[IdentityUsage, ...] = ()
 
 
 class Refused(Message):

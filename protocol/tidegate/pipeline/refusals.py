@@ -5,22 +5,18 @@ here is the class of an error that a table or its store has (`docs/operations.md
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from tidegate.pipeline.refusal import Refusal
+from tidegate.pipeline.refusals_of_rows import OF_NEW_ROWS
+
+__all__ = ("OTHER", "REFUSALS", "Refusal", "label_of")
 
 OTHER: Final = "other"
 """What metrics call a rule that is not in the table: a label's values are ours to choose."""
 
 _RERUN: Final = "run the operation again: it reads the newest version"
 _READ_AGAIN: Final = "read the table as it is and propose again"
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A rule in words: why it refuses, and the way out."""
-
-    cause: str
-    remedy: str
 
 
 REFUSALS: Final[Mapping[str, Refusal]] = {
@@ -192,34 +188,7 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "the table only takes appends (`delta.appendOnly`)",
         "unset the property first, or leave the rows",
     ),
-    "constraints_not_enforced": Refusal(
-        "rows are added without the word of their writer that a CHECK constraint, an invariant or "
-        "a generated column of the table holds for them",
-        "evaluate it on every row and give its hash in `constraints_enforced`; where a winner "
-        "brought the constraint, read the table first",
-    ),
-    "constraint_not_validated": Refusal(
-        "a constraint is new, and its writer does not say that it holds for every row there is",
-        "read the whole table, evaluate it, and give its hash in `constraints_enforced`",
-    ),
-    "null_in_required_column": Refusal(
-        "a file has nulls, by its statistics or partition values, in a column that takes none",
-        "leave these rows out, or let the column be nullable",
-    ),
-    "bounds_of_variants": Refusal(
-        "a file has bounds of a variant, which are for shredded variants alone",
-        "leave them out, or set `delta.enableVariantShredding`",
-    ),
-    "change_files_missing": Refusal(
-        "the table has a change feed, rows leave and join, or a partition changes, and no change "
-        "file says which rows changed",
-        "write change files and name them in `cdc` actions; where no row that leaves comes back, "
-        "say `cdc_mode: implicit`",
-    ),
-    "wrong_cdc_mode": Refusal(
-        "`cdc_mode` says something else of the change feed than the actions do",
-        "say `explicit` with change files, `implicit` without, `none` where no row changes",
-    ),
+    **OF_NEW_ROWS,
     "isolation_not_allowed": Refusal(
         "the isolation level that it asks for is weaker than the operator allows",
         "ask for a stronger one, or have `committer.weakest_isolation` changed",
