@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tidegate.committer import feature_admission
+from tidegate.committer import change_files, enforcement, feature_admission
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content
 from tidegate.committer.flaws import PARTITION_VALUES, TOO_LARGE, flaw
@@ -210,6 +210,24 @@ def legal_by_features(case: _Case) -> Rejection | None:
     )
 
 
+def held_to_constraints(case: _Case) -> Rejection | None:
+    """Its writer vouches for what the table asks of rows, and statistics do not deny it."""
+    candidate, after, read = case.candidate, case.after, case.place.read
+    if after is None:
+        return None
+    wrong = enforcement.not_validated(candidate, read, after) if read is not None else None
+    return (
+        wrong
+        or enforcement.not_enforced(candidate, after)
+        or enforcement.wrong_statistics(candidate, after)
+    )
+
+
+def told_as_changes(case: _Case) -> Rejection | None:
+    """Readers of the change feed, where the table has one, can tell which rows it changes."""
+    return change_files.wrong_mode(case.candidate, case.after) if case.after else None
+
+
 def partitioned_alike(case: _Case) -> Rejection | None:
     """Each file has a value, of the right type, for each partition column and for nothing else."""
     content, after = case.candidate.content, case.after
@@ -259,5 +277,7 @@ ADMISSION: Final[tuple[Check, ...]] = (
     well_named,
     legal_table,
     legal_by_features,
+    held_to_constraints,
+    told_as_changes,
     partitioned_alike,
 )

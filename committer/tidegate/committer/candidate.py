@@ -7,6 +7,7 @@ from uuid import UUID
 
 from tidegate.committer.content import EMPTY, Content, canonical
 from tidegate.committer.intents import Intent
+from tidegate.committer.leases import Numbers
 from tidegate.committer.policy import Level
 from tidegate.delta.actions import Metadata, Protocol, Txn
 from tidegate.pipeline.codec import Headers
@@ -53,7 +54,7 @@ class Candidate:
     Its identity is (`id`, `sha256`), the hash being of the record's value. `flaw` says why it can't
     be committed whatever the table holds; `proposal` is absent where the record is no proposal but
     its id, table and read version could be read. `producer` and `trace` are its headers' claims;
-    `tags` is what the commit will say of itself.
+    `tags` is what the commit will say of itself, `numbers` what becomes of identity columns.
     Units: `size` in bytes.
     """
 
@@ -70,6 +71,7 @@ class Candidate:
     producer: str = ""
     trace: Headers = ()
     tags: Mapping[str, str] | None = None
+    numbers: Numbers | None = None
 
     @property
     def is_cancel(self) -> bool:

@@ -259,7 +259,10 @@ def _one_each(txns: tuple[Txn, ...]) -> tuple[Txn, ...]:
 
 def _check_duplicates(content: Content) -> None:
     added = [path for path, _ in content.added]
+    told = [canonical(one.path) for one in content.changes]
     domains = {domain.domain for domain in content.domains}
+    if len(set(told)) < len(told):
+        _refuse_twice("named as a change file twice", _first_repeated(told))
     if len(set(added)) < len(added):
         _refuse_twice("added twice", _first_repeated(added))
     if len(content.removed) < len(content.removes):

@@ -138,7 +138,7 @@ class Desk:
         landing = flying.flight.result()
         if landing.put is Put.WON:
             self._landed(flying, landing)
-            return self._done(flying.plan)
+            return self._done(flying.told)
         self.races += 1
         metrics.RACES_LOST.labels(self.label).inc()
         self.look()

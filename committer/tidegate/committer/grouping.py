@@ -12,6 +12,7 @@ from uuid import UUID
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry, member_entry
 from tidegate.committer.known import NOTHING, Known
+from tidegate.committer.leases import Leased
 from tidegate.committer.merging import Merges
 from tidegate.committer.policy import Policy
 from tidegate.pipeline.outcome import Rejection
@@ -43,7 +44,8 @@ class Group:
 
     `winners` are the members so far, as winners for the next, `others` those of them that do more
     than delete rows of files which stay; `settled` is what the entry will say
-    of each id in it; `deleted` how many rows each member is the first to delete by vectors.
+    of each id in it; `deleted` how many rows each member is the first to delete by vectors;
+    `marks` and `leases` how far identity values are given out and used.
     """
 
     def __init__(self, version: int) -> None:
@@ -58,6 +60,8 @@ class Group:
         self.deleted: list[int | None] = []
         self.app_ids: set[str] = set()
         self.domains: set[str] = set()
+        self.marks: dict[str, int] = {}
+        self.leases: dict[UUID, Leased] = {}
         self.nature: Nature = "bare"
         self.has_changes = False
         self.changes_table = False
@@ -83,6 +87,9 @@ class Group:
         self.touched.update(file.path for file in content.changes)
         self.app_ids.update(txn.app_id for txn in candidate.txns)
         self.domains.update(domain.domain for domain in content.domains)
+        if candidate.numbers is not None:
+            self.marks.update(candidate.numbers.marks)
+            self.leases.update(candidate.numbers.leases)
         own = nature(candidate)
         self.nature = self.nature if own == "bare" else own
         self.has_changes = self.has_changes or bool(content.changes)

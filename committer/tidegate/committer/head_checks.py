@@ -3,7 +3,7 @@
 Asked last, of what following the winners has made of the proposal.
 """
 
-from tidegate.committer import feature_admission
+from tidegate.committer import change_files, enforcement, feature_admission
 from tidegate.committer.admission import unlike_partitioning
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content
@@ -54,7 +54,15 @@ def _wrong_since(candidate: Candidate, state: TableState, policy: Policy) -> Rej
         wrong = wrong_table(content, state.basis, state.root, policy)
         if wrong is not None:
             return wrong
-    return unlike_partitioning(content, state.basis) if content.adds or content.changes else None
+    after = state.basis.after(content.metadata, content.protocol)
+    wrong = (
+        enforcement.not_enforced(candidate, after, is_news=True)
+        or enforcement.wrong_statistics(candidate, after)
+        or change_files.wrong_mode(candidate, after)
+    )
+    if wrong is not None or not (content.adds or content.changes):
+        return wrong
+    return unlike_partitioning(content, state.basis)
 
 
 def _traces(state: TableState, after: Basis) -> Rejection | None:

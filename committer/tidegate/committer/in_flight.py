@@ -1,7 +1,7 @@
 """What is decided and not yet in the log: an entry on its way, and the draft of the next one."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tidegate.committer import intake, recovery
@@ -41,6 +41,20 @@ class InFlight:
     encoded: Encoded
     flight: Flight
     ahead: Draft | None = None
+
+    @property
+    def told(self) -> Plan:
+        """The plan with all that its entry has assigned, once that has landed."""
+        ids = self.encoded.row_ids
+        if not ids:
+            return self.plan
+        verdicts = (
+            replace(one, row_ids=ids[one.place])
+            if one.needs == "membership" and one.place is not None
+            else one
+            for one in self.plan.verdicts
+        )
+        return replace(self.plan, verdicts=tuple(verdicts))
 
 
 def plain(

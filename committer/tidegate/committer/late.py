@@ -18,7 +18,7 @@ from tidegate.committer.rows import Line, add_line, dated, is_add, tracked
 from tidegate.committer.standing import Basis
 from tidegate.committer.state import TableState
 from tidegate.delta.actions import Add, DomainMetadata, Metadata
-from tidegate.delta.features import row_tracking, timestamps
+from tidegate.delta.features import identity, row_tracking, timestamps
 from tidegate.delta.features.properties import in_commit_timestamps_enabled
 from tidegate.delta.schema.widening import TYPE_CHANGES
 
@@ -111,12 +111,25 @@ def rows_lose_their_numbers(draft: Draft) -> Draft:
     return replace(draft, lines=lines)
 
 
+def identity_marks_follow(draft: Draft) -> Draft:
+    """The high-water marks of identity columns lie behind no value that members reach."""
+    reached: dict[str, list[int]] = {}
+    for member in draft.members:
+        for column, value in (member.numbers.marks if member.numbers else {}).items():
+            reached.setdefault(column, []).append(value)
+    if not reached:
+        return draft
+    metadata = identity.with_marks(draft.after.metadata, reached)
+    return replace(draft, after=Basis(metadata, draft.after.protocol))
+
+
 FileEffect = Callable[[Draft], Draft]
 """Returns the entry with something of all members' files assigned."""
 
 FILE_EFFECTS: Final[tuple[FileEffect, ...]] = (
     rows_are_numbered,
     rows_lose_their_numbers,
+    identity_marks_follow,
 )
 
 
@@ -127,8 +140,29 @@ def dated_lines(draft: Draft) -> Iterator[bytes]:
             yield line if isinstance(line, bytes) else dated(line, draft.now_ms)
 
 
-def tags_of(members: Sequence[Candidate], state: TableState) -> Mapping[str, str]:
-    """Return the tags of an entry: what one member can't vouch for, the entry can't either."""
+def row_ids_given(draft: Draft) -> tuple[Mapping[str, int], ...]:
+    """Return the first row id of each new file of each member, by path; none where rows have none.
+
+    Files that brought their ids along are not among them.
+    """
+    if not draft.after.tracks_rows:
+        return ()
+    mark, given = draft.row_mark, []
+    for member in draft.members:
+        own: dict[str, int] = {}
+        for add in member.content.adds:
+            if add.base_row_id is None:
+                own[add.path] = mark + 1
+                mark += row_tracking.physical_records(add.stats) or 0
+        given.append(own)
+    return tuple(given)
+
+
+def tags_of(members: Sequence[Candidate], state: TableState, after: Metadata) -> Mapping[str, str]:
+    """Return the tags of an entry: what one member can't vouch for, the entry can't either.
+
+    `after` is the table's metadata as the entry leaves it.
+    """
     tags: dict[str, str] = {}
     for member in members:
         if member.tags:
@@ -138,6 +172,9 @@ def tags_of(members: Sequence[Candidate], state: TableState) -> Mapping[str, str
             continue
         if numbers_only(state.basis.metadata, metadata):
             tags[IDENTITY_ONLY] = "true"
+    only_marks = not any(member.content.metadata for member in members)
+    if only_marks and state.version >= 0 and after is not state.basis.metadata:
+        tags[IDENTITY_ONLY] = "true"
     return tags
 
 

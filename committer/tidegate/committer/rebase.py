@@ -3,7 +3,7 @@
 Nothing here outlives a lost race: the same proposals are encoded anew for the next version.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
@@ -17,7 +17,14 @@ from tidegate.committer.conflicts import RULES_VERSION
 from tidegate.committer.content import EMPTY, Content
 from tidegate.committer.entries import IDENTITY_ONLY, Entry, revisions
 from tidegate.committer.grouping import Group
-from tidegate.committer.late import assigned, dated_lines, draft_of, tags_of
+from tidegate.committer.late import (
+    Draft,
+    assigned,
+    dated_lines,
+    draft_of,
+    row_ids_given,
+    tags_of,
+)
 from tidegate.committer.merging import NO_EFFECTS, Effects, effects
 from tidegate.committer.policy import STRICTNESS, Level
 from tidegate.committer.state import TableState
@@ -61,7 +68,8 @@ class Encoded:
     """The bytes of an entry, and what is remembered of it once they have landed.
 
     `adds` are the files that join in it; `merged` its row deletes: a file that has to be written
-    before the entry, perhaps.
+    before the entry, perhaps; `row_ids` the first row ids of each member's new files, where the
+    table tracks rows.
 
     Law: encoded.entry == entry_of(Commit.decode(version, content), sha256(content), len(content))
     """
@@ -70,6 +78,7 @@ class Encoded:
     entry: Entry
     adds: tuple[Add, ...] = ()
     merged: Effects = NO_EFFECTS
+    row_ids: tuple[Mapping[str, int], ...] = ()
 
 
 def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) -> Encoded:
@@ -80,7 +89,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
     bearers = (*group.members, *_bearer(group, merged.content))
     draft = assigned(draft_of(state, bearers, now_ms))
     contents = [one.content for one in bearers]
-    metadata = draft.after.metadata if any(one.metadata for one in contents) else None
+    metadata = _metadata_told(draft, contents)
     protocol = draft.after.protocol if any(one.protocol for one in contents) else None
     provenance = _provenance(group, origin)
     timed = in_commit_timestamps_enabled(draft.after.metadata)
@@ -130,7 +139,14 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         size=len(content),
     )
     kept = merged.as_written(line for own in draft.lines[-1:] for line in own)
-    return Encoded(content, entry, tuple(add for one in contents for add in one.adds), kept)
+    adds = tuple(add for one in contents for add in one.adds)
+    return Encoded(content, entry, adds, kept, row_ids_given(draft))
+
+
+def _metadata_told(draft: Draft, contents: Sequence[Content]) -> Metadata | None:
+    """Return what the entry says of the table, where a member does, or a mark has moved."""
+    is_kept = draft.before is not None and draft.after.metadata is draft.before.metadata
+    return None if is_kept and not any(one.metadata for one in contents) else draft.after.metadata
 
 
 def _bearer(group: Group, content: Content) -> Sequence[Candidate]:
@@ -151,7 +167,7 @@ def _info(state: TableState, group: Group, metadata: Metadata) -> CommitInfo:
         isolation_level=level,
         read_version=None if read_version < 0 else read_version,
         user_metadata=_only({one.proposal.user_metadata for one in members if one.proposal}),
-        tags=tags_of(members, state) or None,
+        tags=tags_of(members, state, metadata) or None,
     )
 
 
@@ -227,6 +243,8 @@ def _accepted(member: Candidate, deleted: int | None) -> Accepted:
         metrics=operation.metrics if operation else {},
         rows_deleted=deleted,
         patched=member.patch is not None,
+        identity_blocks=member.numbers.blocks if member.numbers else (),
+        identity_used=member.numbers.used if member.numbers else (),
     )
 
 

@@ -15,10 +15,18 @@ from tidegate.committer.audits import check_restored
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import canonical, vector_text
 from tidegate.committer.entries import Entry, entry_of
+from tidegate.committer.leases import Leased
 from tidegate.committer.machine import Landed, evolve
 from tidegate.committer.persistent import PersistentMap
 from tidegate.committer.standing import Basis
-from tidegate.committer.state import Bases, Settled, TableState, in_full, settled_by
+from tidegate.committer.state import (
+    Bases,
+    Settled,
+    TableState,
+    in_full,
+    leased_by,
+    settled_by,
+)
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import BrokenLog, InvalidRequest
 from tidegate.delta.features.row_tracking import FEATURE, NO_MARK, high_water_mark
@@ -112,7 +120,7 @@ def reach_back(store: LogStore, state: TableState, read_version: int) -> TableSt
     for entry in found:
         settled |= settled_by(entry, state.settled)
     ours = [entry.provenance.rules for entry in found if entry.provenance]
-    return replace(
+    state = replace(
         state,
         bases=bases,
         entries=state.entries.changed({entry.version: entry for entry in found}),
@@ -123,6 +131,7 @@ def reach_back(store: LogStore, state: TableState, read_version: int) -> TableSt
         timestamp=timestamp,
         mark_before=_mark_before(state, found, start),
     )
+    return _with_leases(state, found)
 
 
 def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> TableState:
@@ -223,6 +232,17 @@ def _row_mark(store: LogStore, version: int) -> int | None:
         return high_water_mark(open_snapshot(store, version).domains)
     except (BrokenLog, InvalidRequest):
         return None
+
+
+def _with_leases(state: TableState, found: list[Entry]) -> TableState:
+    """Return the state with the leases of versions before those it had, as they are by now."""
+    granted = (one for entry in found if entry.provenance for one in entry.provenance.accepted)
+    if not any(one.identity_blocks for one in granted):
+        return state
+    leases: PersistentMap[UUID, Leased] = PersistentMap()
+    for version in range(state.window_start, state.version + 1):
+        leases = leased_by(state.entries[version], state.basis_at(version), leases)
+    return replace(state, leases=leases)
 
 
 def _mark_before(state: TableState, found: list[Entry], start: int) -> int | None:

@@ -1,6 +1,6 @@
 """Where a proposal stands on its way past the winners, and what a rule may find on it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,10 +10,24 @@ from tidegate.committer.entries import Entry
 from tidegate.committer.known import NOTHING, Known
 from tidegate.committer.policy import Level
 from tidegate.delta.actions import Metadata, Protocol
-from tidegate.delta.features import row_tracking
+from tidegate.delta.errors import BrokenLog
+from tidegate.delta.features import constraints, row_tracking
+from tidegate.delta.features.activity import change_data_feed
 from tidegate.delta.features.arithmetic import writer_features
-from tidegate.delta.schema.mapping import physical_partition_columns
-from tidegate.delta.schema.types import STRING, DataType, StructType, parse_schema
+from tidegate.delta.features.constraints import WriteRequirements
+from tidegate.delta.features.identity import IdentityColumn
+from tidegate.delta.features.properties import variant_shredding_enabled
+from tidegate.delta.schema.mapping import mode_of, physical_partition_columns, to_physical
+from tidegate.delta.schema.types import (
+    STRING,
+    VARIANT,
+    DataType,
+    StructField,
+    StructType,
+    parse_schema,
+)
+
+Path = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -38,6 +52,48 @@ class Basis:
         """Whether new files must be given row ids."""
         supported = row_tracking.FEATURE in self.features
         return supported and not row_tracking.is_suspended(self.metadata)
+
+    @cached_property
+    def feeds_changes(self) -> bool:
+        """Whether readers may ask which rows a version changed."""
+        return "changeDataFeed" in self.features and change_data_feed(self.metadata, self.schema)
+
+    @cached_property
+    def required(self) -> WriteRequirements:
+        """What is asked of new rows; nothing where that can't be read.
+
+        Such a table is served no more, so only a version of the past can be like that.
+        """
+        try:
+            return constraints.requirements(self.metadata, self.protocol)
+        except BrokenLog:
+            return WriteRequirements()
+
+    @cached_property
+    def expressions(self) -> Mapping[str, str]:
+        """The hash of each expression that has to be evaluated on new rows, with words for it."""
+        return constraints.hashes(constraints.expressions(self.required))
+
+    @cached_property
+    def never_null(self) -> tuple[Path, ...]:
+        """The physical paths of the columns, and fields of structs, that may not be null."""
+        return tuple(path for path, one in self._fields if not one.nullable)
+
+    @cached_property
+    def unbounded_variants(self) -> tuple[Path, ...]:
+        """The physical paths of variants whose statistics have no bounds: they are not shredded."""
+        if variant_shredding_enabled(self.metadata):
+            return ()
+        return tuple(path for path, one in self._fields if one.kind == VARIANT)
+
+    @property
+    def _fields(self) -> Iterator[tuple[Path, StructField]]:
+        return _fields_of(to_physical(self.schema, mode_of(self.metadata)))
+
+    @cached_property
+    def numbered(self) -> Mapping[str, IdentityColumn]:
+        """The identity columns, by their physical names."""
+        return {one.physical: one for one in self.required.identities}
 
     @cached_property
     def partition_keys(self) -> Mapping[str, str]:
@@ -112,3 +168,12 @@ def begin(candidate: Candidate, read: Basis, level: Level, known: Known = NOTHIN
     """Return the standing of a proposal before it meets its first winner."""
     now = read.after(candidate.content.metadata, candidate.content.protocol)
     return Standing(candidate, read, now, level, known)
+
+
+def _fields_of(schema: StructType, above: Path = ()) -> Iterator[tuple[Path, StructField]]:
+    """Yield the columns and the fields of structs, as statistics have them: no arrays, no maps."""
+    for one in schema:
+        path = (*above, one.name)
+        yield path, one
+        if isinstance(one.kind, StructType):
+            yield from _fields_of(one.kind, path)

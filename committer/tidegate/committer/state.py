@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from tidegate.committer.entries import Entry
+from tidegate.committer.leases import Leased, lapsed, leases_after
 from tidegate.committer.persistent import PersistentMap
 from tidegate.committer.rows import OUR_APPS
 from tidegate.committer.standing import Basis
@@ -38,7 +39,8 @@ class TableState:
     the versions from `window_start` on (`window` of them at least), `settled` the ids in them;
     `oldest` is the first version that the log still holds, as far as known; `rules` are those of
     the last entry of ours, None where none is known; `mark_before` is the high-water mark of row
-    ids at `window_start` - 1, None where it is not known.
+    ids at `window_start` - 1, None where it is not known; `leases` are those of identity values
+    that were granted in these versions.
     Units: `timestamp` in ms since the Unix epoch, the greatest of any commit seen.
     """
 
@@ -57,6 +59,7 @@ class TableState:
     rules: int | None = None
     timestamp: int = 0
     mark_before: int | None = NO_MARK
+    leases: PersistentMap[UUID, Leased] = field(default_factory=PersistentMap)
 
     @property
     def basis(self) -> Basis:
@@ -93,10 +96,11 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
     start = max(state.window_start, entry.version + 1 - state.window)
     gone = range(state.window_start, start)
     forgotten = [known for version in gone for known in _ids(state.entries[version])]
+    bases = _bases(state, entry, start)
     return replace(
         state,
         version=entry.version,
-        bases=_bases(state, entry, start),
+        bases=bases,
         files=state.files.changed(
             {path: entry.vectors.get(path) for path, _ in entry.added},
             drop=sorted(entry.removed),
@@ -109,6 +113,7 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
         rules=entry.provenance.rules if entry.provenance else state.rules,
         timestamp=max(state.timestamp, entry.timestamp or 0, written_ms or 0),
         mark_before=_mark_before(state, gone),
+        leases=leased_by(entry, bases[-1][1], state.leases, forgotten),
     )
 
 
@@ -135,6 +140,22 @@ def settled_by(
     for place, one in enumerate(origin.accepted):
         found[one.id] = Settled(entry.version, place, one.sha256)
     return {target: told for target, told in found.items() if not known or target not in known}
+
+
+def leased_by(
+    entry: Entry,
+    basis: Basis,
+    leases: PersistentMap[UUID, Leased],
+    forgotten: Iterable[UUID] = (),
+) -> PersistentMap[UUID, Leased]:
+    """Return the leases of identity values after an entry that leaves a table."""
+    if leases:
+        leases = leases.changed({}, drop=[one for one in forgotten if one in leases])
+    if entry.provenance is not None:
+        leases = leases_after(leases, entry.provenance.accepted)
+    if leases and entry.metadata is not None:
+        leases = leases.changed({}, drop=lapsed(leases, basis.numbered))
+    return leases
 
 
 def _mark_before(state: TableState, gone: range) -> int | None:

@@ -5,16 +5,18 @@ log does not imply by itself is written into it before it is told: a rejection i
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
-from tidegate.committer import admission, head_checks, patching, row_admission
+from tidegate.committer import admission, change_files, head_checks, patching, row_admission
 from tidegate.committer.adoption import with_own_ids_only
 from tidegate.committer.asking import burden, vectors_for
 from tidegate.committer.conflicts import RULES_VERSION, Conflict, follow
 from tidegate.committer.grouping import fits
+from tidegate.committer.numbering import Book, numbers, with_reached
 from tidegate.committer.row_conflicts import concerned
 from tidegate.committer.settled_table import settled
-from tidegate.committer.standing import begin
+from tidegate.committer.standing import Basis, begin
 from tidegate.committer.state import Settled
 from tidegate.committer.verdicts import Consider, Verdict, View, denied, target_of
 from tidegate.delta.features.properties import txn_retention_ms
@@ -220,7 +222,9 @@ def wrong_at_head(view: View, command: Consider) -> Verdict | None:
     """A file to remove is not live, a file to add is, or the table does not take removals."""
     if view.state.version < 0:
         return None
-    rejection = head_checks.wrong_at_head(command.candidate, view.state, view.policy)
+    candidate, state = command.candidate, view.state
+    rejection = head_checks.wrong_at_head(candidate, state, view.policy)
+    rejection = rejection or change_files.incomplete(candidate, state.basis, view.known.files)
     return _negative(view, command, rejection, is_log_fact=False) if rejection else None
 
 
@@ -235,6 +239,31 @@ def rows_wrong_at_head(view: View, command: Consider) -> Verdict | None:
         candidate, state.files, entries, view.known
     )
     return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
+def values_taken(view: View, command: Consider) -> Verdict | Consider | None:
+    """Its values of identity columns are not its own, or it does not say which they are."""
+    candidate, state, group = command.candidate, view.state, view.group
+    content, proposal = candidate.content, candidate.proposal
+    if state.version >= 0:
+        before = state.basis
+        after = before.after(content.metadata, content.protocol)
+    else:
+        assert content.metadata is not None, "a table begins with metaData"
+        assert content.protocol is not None, "a table begins with a protocol"
+        after = before = Basis(content.metadata, content.protocol)
+    asks = proposal and (proposal.identity_usage or proposal.identity_leases)
+    if not (after.numbered or asks):
+        return None
+    book = Book(
+        with_reached(after.numbered, group.marks),
+        with_reached(before.numbered, group.marks) if state.version >= 0 else {},
+        lambda lease: group.leases.get(lease) or state.leases.get(lease),
+    )
+    found = numbers(candidate, book)
+    if isinstance(found, Rejection):
+        return _negative(view, command, found, is_log_fact=False)
+    return command._replace(candidate=replace(candidate, numbers=found)) if found else None
 
 
 def give_up(view: View, command: Consider) -> Verdict | None:
@@ -264,6 +293,7 @@ STEPS: Final[tuple[Step, ...]] = (
     unlike_the_group,
     wrong_at_head,
     rows_wrong_at_head,
+    values_taken,
 )
 """A proposal that passes them all is accepted."""
 

@@ -13,12 +13,16 @@ from tidegate.committer.flaws import (
 )
 from tidegate.committer.policy import Policy
 from tidegate.committer.standing import Basis
-from tidegate.delta.actions import Metadata
-from tidegate.delta.errors import InvalidRequest, TidegateError, UnsupportedFeature
+from tidegate.delta.actions import Metadata, Protocol
+from tidegate.delta.errors import BrokenLog, InvalidRequest, TidegateError, UnsupportedFeature
 from tidegate.delta.features import properties
 from tidegate.delta.features.arithmetic import writer_features
+from tidegate.delta.features.defaults import check_defaults
+from tidegate.delta.features.generated import check_generated
+from tidegate.delta.features.identity import check_identities
 from tidegate.delta.features.table import FEATURES, check_writable, unlisted_features
 from tidegate.delta.schema.types import (
+    VARIANT,
     DecimalType,
     PrimitiveType,
     StructType,
@@ -44,12 +48,6 @@ def wrong_table(
         wrong = _wrong_metadata(content.metadata, basis, policy)
         if wrong is not None:
             return wrong
-    try:
-        check_writable(protocol, metadata, root)
-    except UnsupportedFeature as error:
-        known = error.feature in FEATURES
-        rule = NOT_SUPPORTED if known else UNKNOWN_FEATURE
-        return flaw(rule, _PROTOCOL, str(error), "leave the feature out")
     listed = {name.removesuffix(PREVIEW) for name in writer_features(protocol)}
     # A feature and its preview are read and written alike: either name covers both.
     unlisted = [
@@ -60,6 +58,18 @@ def wrong_table(
     if unlisted:
         what = f"does not list the feature {unlisted[0]!r}, which the metadata uses"
         return flaw(FEATURE_NOT_LISTED, _PROTOCOL, what, "list it, or leave its use out")
+    try:
+        check_writable(protocol, metadata, root)
+    except UnsupportedFeature as error:
+        known = error.feature in FEATURES
+        rule = NOT_SUPPORTED if known else UNKNOWN_FEATURE
+        return flaw(rule, _PROTOCOL, str(error), "leave the feature out")
+    except BrokenLog as error:
+        return flaw(BAD_METADATA, _METADATA, str(error), "write it as PROTOCOL.md spells it")
+    if content.metadata is not None:
+        wrong = _wrong_columns(content.metadata, protocol, basis)
+        if wrong is not None:
+            return wrong
     return None
 
 
@@ -90,6 +100,24 @@ def _wrong_metadata(metadata: Metadata, basis: Basis | None, policy: Policy) -> 
     return _wrong_schema(schema, metadata.partition_columns, policy)
 
 
+def _wrong_columns(metadata: Metadata, protocol: Protocol, basis: Basis | None) -> Rejection | None:
+    """Return which column could be filled by no writer, where the schema is new, or None."""
+    if basis is not None and metadata.schema_string == basis.metadata.schema_string:
+        return None
+    schema, features = parse_schema(metadata.schema_string), writer_features(protocol)
+    try:
+        if "generatedColumns" in features:
+            check_generated(schema)
+        if "allowColumnDefaults" in features:
+            check_defaults(schema, protocol)
+        if "identityColumns" in features:
+            check_identities(schema, metadata.partition_columns)
+    except InvalidRequest as error:
+        remedy = "define the column anew"
+        return flaw(BAD_METADATA, f"{_METADATA}.schemaString", str(error), remedy)
+    return None
+
+
 def _wrong_schema(
     schema: StructType, partition_columns: Sequence[str], policy: Policy
 ) -> Rejection | None:
@@ -111,7 +139,8 @@ def _wrong_schema(
         )
     kinds = {one.name: one.kind for one in schema}
     for name in partition_columns:
-        if not isinstance(kinds.get(name), PrimitiveType | DecimalType):
+        kind = kinds.get(name)
+        if not isinstance(kind, PrimitiveType | DecimalType) or kind == VARIANT:
             return flaw(
                 BAD_METADATA,
                 f"{_METADATA}.partitionColumns",

@@ -18,6 +18,7 @@ from tidegate.committer.intake import Letter
 from tidegate.committer.verdicts import Verdict, target_of
 from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.outcome import Outcome, Rejection
+from tidegate.pipeline.provenance import Accepted
 from tidegate.pipeline.published import CommitRecord, TableRecord
 from tidegate.pipeline.refusals import label_of
 from tidegate.pipeline.topics import Topics
@@ -158,6 +159,7 @@ class Telling:
                 version=entry.version,
                 sub_index=place,
                 in_commit_timestamp=entry.timestamp,
+                assigned=_leased(one),
             )
             self.outcome(outcome, record.name)
         for refused in origin.refused:
@@ -237,12 +239,20 @@ def _waited_ms(candidate: Candidate, outcome: Outcome) -> int | None:
 
 
 def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
-    """Return what was assigned late: the vector of each file that lost rows in the entry, null for
-    a file that has none left, and how many rows the proposal was the first to delete."""
+    """Return what was assigned late: the first row ids of new files; the vector of each file that
+    lost rows in the entry, null for a file that has none left, and how many rows the proposal was
+    the first to delete; the blocks of identity values that it leased.
+    """
     candidate, place = verdict.candidate, verdict.place
     origin = entry.provenance if entry else None
-    if entry is None or origin is None or place is None or not candidate.intents:
+    if entry is None or origin is None or place is None:
         return {}
+    accepted = origin.accepted[place]
+    told: dict[str, JsonValue] = _leased(accepted)
+    if verdict.row_ids:
+        told["base_row_ids"] = dict(verdict.row_ids)
+    if not candidate.intents:
+        return told
     vectors: dict[str, JsonValue] = {}
     for intent in candidate.intents:
         if intent.path not in entry.removed:
@@ -250,7 +260,12 @@ def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
         revision = entry.revised.get(intent.path)
         after = revision.after if revision else None
         vectors[intent.path] = after.model_dump(by_alias=True, exclude_none=True) if after else None
-    return {"deletion_vectors": vectors, "rows_deleted": origin.accepted[place].rows_deleted}
+    return {**told, "deletion_vectors": vectors, "rows_deleted": accepted.rows_deleted}
+
+
+def _leased(accepted: Accepted) -> dict[str, JsonValue]:
+    blocks = [one.model_dump(mode="json") for one in accepted.identity_blocks]
+    return {"identity": blocks} if blocks else {}
 
 
 def _set_aside(letter: Letter, proposal_id: UUID, table: UUID, record: Record) -> Outcome:

@@ -1,5 +1,6 @@
 """The words of a decision: what is asked, what is looked at, and what is answered."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 from uuid import UUID
@@ -38,7 +39,10 @@ class View:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What becomes of one delivery, once the group's entry has landed."""
+    """What becomes of one delivery, once the group's entry has landed.
+
+    `row_ids` are the first ids of its new files by their paths, where the table tracks rows.
+    """
 
     candidate: Candidate
     status: Status
@@ -47,6 +51,7 @@ class Verdict:
     place: int | None = None
     rejection: Rejection | None = None
     repeat: bool = False
+    row_ids: Mapping[str, int] | None = None
 
 
 def target_of(candidate: Candidate) -> UUID:

@@ -134,7 +134,9 @@ def overwrite(
     operation = _writing("Overwrite", metrics, batch)
     rows = _rows([*(removal(add, stamp.created_ms) for add in live), *adds])
     reads = ReadSet(predicates=(EVERYTHING,), files=tuple(add.path for add in live))
-    return _proposal("commit", target, stamp, _Body(operation, rows, reads))
+    proposal = _proposal("commit", target, stamp, _Body(operation, rows, reads))
+    # No old row is among the new ones, so the files say what readers of the change feed ask.
+    return proposal.model_copy(update={"cdc_mode": "implicit"})
 
 
 def vectors_of(

@@ -42,6 +42,7 @@ WRITING: Final = {
         "partitionOverwriteMode",
         "checkpointLocation",
         "queryName",
+        "constraintsEnforced",
     )
 }
 READING: Final = {name.lower(): name for name in ("path", "versionAsOf", "timestampAsOf")}
@@ -82,6 +83,7 @@ _SECURITY: Final = {
     "ssl.key.password": "key_password",
 }
 _DURATION: Final = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|)$")
+_HASH: Final = re.compile(r"^[0-9a-f]{64}$")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
 
 
@@ -108,6 +110,7 @@ class WriteOptions:
     outcome_timeout_s: float = TIMEOUT_S
     compression: Compression | None = None
     records_per_file_max: int | None = None
+    constraints_enforced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,7 @@ def for_writing(options: Mapping[str, str]) -> WriteOptions:
         outcome_timeout_s=_seconds(given),
         compression=_one_of(given, "compression", get_args(Compression), None),
         records_per_file_max=_whole(given, "maxRecordsPerFile", 1),
+        constraints_enforced=_hashes(given.get("constraintsEnforced", "")),
     )
 
 
@@ -242,6 +246,13 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     return tuple(name.strip().strip("`") for name in text.split(",") if name.strip())
+
+
+def _hashes(text: str) -> tuple[str, ...]:
+    found = tuple(one.strip() for one in text.split(",") if one.strip())
+    if not all(map(_HASH.match, found)):
+        _refuse(f"option constraintsEnforced={text[:80]}: expected SHA-256 in lower hexadecimal")
+    return found
 
 
 def _check_fixed(given: Mapping[str, str], name: str, only: str) -> None:

@@ -4,22 +4,25 @@ The table of features says with which tables the gate commits. Some of them ask 
 writes the files, and there our writers stop, by name.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import UnsupportedFeature
 from tidegate.delta.features import activity
 from tidegate.delta.features.arithmetic import writer_features
+from tidegate.delta.features.constraints import expressions, requirements, unenforced
 from tidegate.delta.schema.types import StructType, parse_schema
 
 Active = Callable[[Metadata, StructType], bool]
 
 CLUSTERING: Final = "clustering"
+CHANGE_FEED: Final = "changeDataFeed"
 
 _USED: Final[Mapping[str, Active]] = {
     "columnMapping": activity.column_mapping,
     "identityColumns": activity.identity_columns,
+    "variantType": activity.variant_type,
 }
 """Features that rows must be written for, and what says that a table uses them."""
 
@@ -37,6 +40,39 @@ def check_rows(protocol: Protocol, metadata: Metadata, root: str) -> None:
     if CLUSTERING in writer_features(protocol):
         used.append(CLUSTERING)
     _refuse(used, f"{root} has rows", "write it with an engine that does")
+
+
+def check_new_rows(
+    protocol: Protocol, metadata: Metadata, root: str, enforced: Collection[str] = ()
+) -> None:
+    """Refuse a table that asks of new rows what our writers do not see to, and nobody else did.
+
+    `enforced` are the hashes of what the caller has made sure of.
+    Raises: UnsupportedFeature, naming the constraint.
+    """
+    required = requirements(metadata, protocol)
+    if required.defaults:
+        _refuse(["allowColumnDefaults"], f"{root} has columns", "write it with an engine that does")
+    lacking = unenforced(expressions(required), enforced)
+    if lacking:
+        raise UnsupportedFeature(
+            f"{root} holds new rows to {lacking[0]}, which this writer does not evaluate: do so on "
+            "every row and give its hash in the option constraintsEnforced "
+            "(`tidegate.delta.features.constraints.hashes`), or write by an engine that does; "
+            "nothing was proposed",
+            feature="checkConstraints",
+        )
+
+
+def check_copies(protocol: Protocol, metadata: Metadata, root: str) -> None:
+    """Refuse to copy rows where readers of the change feed would take them for new ones.
+
+    Raises: UnsupportedFeature.
+    """
+    listed = CHANGE_FEED in writer_features(protocol)
+    if listed and activity.change_data_feed(metadata, parse_schema(metadata.schema_string)):
+        remedy = "set delta.enableDeletionVectors, or delete by an engine that writes change files"
+        _refuse([CHANGE_FEED], f"{root} has a change feed", remedy)
 
 
 def check_new(metadata: Metadata, root: str) -> None:

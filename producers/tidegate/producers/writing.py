@@ -33,6 +33,7 @@ from tidegate.producers.columns import (
 from tidegate.producers.connection import store_for
 from tidegate.producers.files.parquet import Layout, layout_of
 from tidegate.producers.options import Place, WriteOptions
+from tidegate.producers.vouching import NOTHING, Vouched, vouched_for
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.open_table import head_version, open_snapshot
 from tidegate.runtime.release import ENGINE
@@ -76,6 +77,7 @@ class Saying:
     app_txn: AppTxn | None = None
     batch: draft.StreamBatch | None = None
     name: str | None = None
+    vouched: Vouched = NOTHING
 
     @classmethod
     def of(cls, options: WriteOptions, app_txn: AppTxn | None = None) -> "Saying":
@@ -86,6 +88,7 @@ class Saying:
             user_metadata=options.user_metadata,
             app_txn=app_txn,
             name=options.name,
+            vouched=Vouched(options.constraints_enforced),
         )
 
     @classmethod
@@ -107,6 +110,8 @@ def plan(client: Client, frame: StructType, mode: Mode, options: WriteOptions) -
         return _plan_creation(client, frame, mode, options)
     snapshot = open_snapshot(store)
     schema = check_open_to(snapshot, place.root)
+    enforced = options.constraints_enforced
+    own_rows.check_new_rows(snapshot.protocol, snapshot.metadata, place.root, enforced)
     check_frame(frame, schema, place.root)
     columns = snapshot.metadata.partition_columns
     check_partitioning(options.partition_columns, schema, columns, place.root)
@@ -133,6 +138,7 @@ def commit(client: Client, written: Plan, adds: Sequence[Add], saying: Saying) -
     else:
         target = target_of(client.require(written.place.root, saying.timeout_s), written)
         proposal = _draft_change(store, target, stamp, written, adds, saying.batch)
+    proposal = vouched_for(proposal, saying.vouched)
     try:
         return propose(client, store, proposal, saying.timeout_s)
     except Rejected as rejected:

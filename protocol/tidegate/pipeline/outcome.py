@@ -43,6 +43,9 @@ class Outcome(Message):
 
     `proposal_sha256` is of the record's value that is answered; writers check that it is theirs.
     `offset` is of that record. `sub_index` is the proposal's place in its group, from 0.
+    `assigned` is what the committer settled: `base_row_ids` of new files by path (told once, not in
+    a repeat: the entry has them), `deletion_vectors` of files that lost rows by path and how many
+    rows were still there (`rows_deleted`), `identity`, the blocks that a lease got.
     Units: `in_commit_timestamp` and `decided_ms` in ms since the Unix epoch.
     """
 

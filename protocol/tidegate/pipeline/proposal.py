@@ -6,12 +6,14 @@ from uuid import UUID
 
 from pydantic import Field, JsonValue, NonNegativeInt, StringConstraints, model_validator
 
+from tidegate.pipeline.identity_values import IdentityDemand, IdentityUsage
 from tidegate.pipeline.message import Message
 from tidegate.pipeline.metadata_patch import MetadataPatch
 from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.row_intent import RowIntent
 
 Kind = Literal["commit", "cancel", "register", "verbatim"]
+CdcMode = Literal["explicit", "implicit", "none"]
 Isolation = Literal["default", "Serializable", "WriteSerializable", "SnapshotIsolation"]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 TableRoot = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*://.*[^/]$")]
@@ -57,6 +59,13 @@ class Proposal(Message):
     the bytes of version `exact_version`, ready, in the file of its claim check; `read_version` is
     where its work began, `txn_id` the commitInfo's, the same in each of its attempts.
 
+    What only the writer can vouch for: `constraints_enforced` are the hashes of the expressions
+    that hold for every row it adds (or, where it adds a constraint, for every row there is), as
+    `delta.features.constraints.hashes` makes them. `cdc_mode` says how readers of the change feed
+    learn of the rows: `explicit`, from the `cdc` actions; `implicit`, from the files that join and
+    leave, since no row that leaves comes back; `none`, for no row changes. `identity_usage` are the
+    values of identity columns in its files, `identity_leases` those that it wants for later files.
+
     Units: `created_ms`, `deadline_ms`, `files_since_ms` in ms since the Unix epoch.
     Spec: "Terminology: Commits"
     """
@@ -76,6 +85,10 @@ class Proposal(Message):
     app_txn: AppTxn | None = None
     dv_intents: tuple[RowIntent, ...] = ()
     metadata_patch: MetadataPatch | None = None
+    constraints_enforced: tuple[Sha256, ...] = ()
+    cdc_mode: CdcMode | None = None
+    identity_usage: tuple[IdentityUsage, ...] = ()
+    identity_leases: tuple[IdentityDemand, ...] = ()
     created_ms: int | None = None
     files_since_ms: int | None = None
     deadline_ms: int | None = None

@@ -10,6 +10,7 @@ from uuid import UUID
 from pydantic import JsonValue, NonNegativeInt, ValidationError
 
 from tidegate.delta.commit import Commit
+from tidegate.pipeline.identity_values import IdentityBlock, IdentityUsage
 from tidegate.pipeline.message import Message
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Sha256
@@ -20,6 +21,8 @@ class Accepted(Message):
 
     `rows_deleted` counts the rows that it was the first to delete by deletion vectors; `patched`
     says that what the entry says of the table came of a patch, so that nothing else was changed.
+    `identity_blocks` are the identity values that it leased, `identity_used` those of other leases
+    that its files hold.
     """
 
     id: UUID
@@ -29,6 +32,8 @@ class Accepted(Message):
     metrics: Mapping[str, JsonValue] = {}
     rows_deleted: NonNegativeInt | None = None
     patched: bool = False
+    identity_blocks: tuple[IdentityBlock, ...] = ()
+    identity_used: tuple[IdentityUsage, ...] = ()
 
 
 class Refused(Message):

@@ -5,22 +5,18 @@ here is the class of an error that a table or its store has (`docs/operations.md
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from tidegate.pipeline.refusal import Refusal
+from tidegate.pipeline.refusals_of_rows import OF_NEW_ROWS
+
+__all__ = ("OTHER", "REFUSALS", "Refusal", "label_of")
 
 OTHER: Final = "other"
 """What metrics call a rule that is not in the table: a label's values are ours to choose."""
 
 _RERUN: Final = "run the operation again: it reads the newest version"
 _READ_AGAIN: Final = "read the table as it is and propose again"
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A rule in words: why it refuses, and the way out."""
-
-    cause: str
-    remedy: str
 
 
 REFUSALS: Final[Mapping[str, Refusal]] = {
@@ -200,6 +196,7 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "the table only takes appends (`delta.appendOnly`)",
         "unset the property first, or leave the rows",
     ),
+    **OF_NEW_ROWS,
     "isolation_not_allowed": Refusal(
         "the isolation level that it asks for is weaker than the operator allows",
         "ask for a stronger one, or have `committer.weakest_isolation` changed",

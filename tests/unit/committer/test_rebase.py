@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests import builders
-from tests.builders import NOW_MS, TABLE, add, creation, proposal, remove
+from tests.builders import NOW_MS, TABLE, Gate, add, creation, proposal, remove
 from tests.unit.committer.test_machine import ORIGIN, planned, table
 from tidegate.committer.conflicts import RULES_VERSION
 from tidegate.committer.entries import entry_of
@@ -179,3 +179,18 @@ def test_the_same_group_at_another_try_is_other_bytes() -> None:
 def test_our_own_name_is_written_once(told: str | None, written: str) -> None:
     one = encoded(table(creation()), proposal(add("a"), engine_info=told))
     assert info(one)["engineInfo"] == written
+
+
+def test_writers_are_told_the_row_ids_of_their_files_and_not_again() -> None:
+    gate = Gate()
+    tracked = builders.protocol(1, 7, writerFeatures=["domainMetadata", "rowTracking"])
+    create = Operation(name="CREATE TABLE")
+    gate.ask(proposal(tracked, builders.metadata(), read_version=-1, operation=create))
+    one, two = proposal(add("a"), add("b")), proposal(add("c"))
+    told = gate.ask(one, two)
+    assert [outcome.assigned for outcome in told] == [
+        {"base_row_ids": {"a": 0, "b": 10}},
+        {"base_row_ids": {"c": 20}},
+    ]
+    [again] = gate.ask(one)
+    assert (again.repeat, again.assigned) == (True, {})

@@ -133,8 +133,8 @@ def test_a_torn_entry_is_told_by_name() -> None:
 
 
 def test_a_table_that_we_cannot_write_is_refused() -> None:
-    store = log([metadata(enableChangeDataFeed="true")])
-    with pytest.raises(UnsupportedFeature, match="changeDataFeed"):
+    store = log([metadata(enableIcebergCompatV2="true")])
+    with pytest.raises(UnsupportedFeature, match="icebergCompatV2"):
         recovery.load(store, TABLE, 10)
 
 

@@ -113,7 +113,8 @@ def test_row_ids_are_no_conflict_of_domains() -> None:
 
 def numbered(mark: int | None, **changed: Any) -> Row:
     """Return metadata with an identity column whose mark is set, and other fields changed."""
-    own = {"delta.identity.start": 1, "delta.identity.step": 1}
+    own: Row = {"delta.identity.start": 1, "delta.identity.step": 1}
+    own["delta.identity.allowExplicitInsert"] = False
     if mark is not None:
         own["delta.identity.highWaterMark"] = mark
     field = {"name": "x", "type": "long", "nullable": True, "metadata": own}

@@ -7,6 +7,7 @@ import pytest
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import UnsupportedFeature
 from tidegate.producers import own_rows
+from tidegate.producers.vouching import in_table_already
 
 PLAIN = Protocol(min_reader_version=1, min_writer_version=2)
 
@@ -60,3 +61,26 @@ def test_tables_that_take_more_are_begun_by_others(metadata: Metadata) -> None:
 
 def test_a_table_with_timestamps_of_its_own_is_begun() -> None:
     own_rows.check_new(about(enableInCommitTimestamps="true"), "here")
+
+
+CHECKED = about(**{"constraints.c": "a > 0"})
+DEFAULTED = about({"CURRENT_DEFAULT": "1"})
+FED = about(enableChangeDataFeed="true")
+
+
+def test_new_rows_are_held_to_what_we_do_not_evaluate_by_somebody_else() -> None:
+    protocol = listing("checkConstraints", "allowColumnDefaults")
+    with pytest.raises(UnsupportedFeature, match=r"CHECK c \(a > 0\)"):
+        own_rows.check_new_rows(protocol, CHECKED, "here", ["0" * 64])
+    held = in_table_already(CHECKED, protocol)
+    own_rows.check_new_rows(protocol, CHECKED, "here", held)
+    own_rows.check_new_rows(listing(), CHECKED, "here")
+    with pytest.raises(UnsupportedFeature, match="allowColumnDefaults"):
+        own_rows.check_new_rows(protocol, DEFAULTED, "here", held)
+
+
+def test_rows_are_not_copied_where_readers_would_take_them_for_new_ones() -> None:
+    with pytest.raises(UnsupportedFeature, match="changeDataFeed"):
+        own_rows.check_copies(listing("changeDataFeed"), FED, "here")
+    own_rows.check_copies(listing("changeDataFeed"), about(), "here")
+    own_rows.check_copies(listing(), FED, "here")

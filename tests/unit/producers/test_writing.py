@@ -28,6 +28,7 @@ from tidegate.producers.history import history
 from tidegate.producers.options import WriteOptions, for_writing
 from tidegate.producers.registering import register
 from tidegate.producers.table.deletion import Rewriting, delete
+from tidegate.producers.vouching import in_table_already
 from tidegate.producers.writing import Mode, Plan, Saying, commit, creating, creation, plan
 from tidegate.runtime.data_files import read_table
 from tidegate.runtime.local_store import LocalStore
@@ -347,9 +348,42 @@ def test_a_table_that_needs_what_we_do_not_write_is_refused_before_a_file_is_wri
     line: Line,
 ) -> None:
     with pytest.raises(UnsupportedFeature):
-        creation(line.client, FRAME, [], line.options(), {"delta.enableChangeDataFeed": "true"})
+        creation(line.client, FRAME, [], line.options(), {"delta.enableIcebergCompatV2": "true"})
     with pytest.raises(UnsupportedFeature, match=r"delta\.feature\.x"):
         creation(line.client, FRAME, [], line.options(), {"delta.feature.x": "supported"})
     with pytest.raises(InvalidRequest, match="checkpointInterval"):
         creation(line.client, FRAME, [], line.options(), {"delta.checkpointInterval": "often"})
     assert line.gate.sent == []
+
+
+def constrained(line: Line) -> list[str]:
+    """Create a table with a change feed and a constraint, and return the constraint's hash."""
+    properties = {"delta.enableChangeDataFeed": "true", "delta.constraints.few": "k < 100"}
+    options = line.options()
+    made = creation(line.client, FRAME, [], options, properties)
+    commit(line.client, creating(made, options.place), [], Saying.of(options))
+    return list(in_table_already(made.metadata, made.protocol))
+
+
+def test_rows_are_not_written_where_nobody_held_them_to_the_constraints(line: Line) -> None:
+    [held] = constrained(line)
+    before = sorted(line.root.rglob("*"))
+    for wrong in ({}, {"constraintsenforced": "0" * 64}):
+        with pytest.raises(UnsupportedFeature, match=r"CHECK few \(k < 100\).*constraintsEnforced"):
+            line.write(rows(1), **wrong)
+    assert sorted(line.root.rglob("*")) == before
+    line.write(rows(1), constraintsenforced=f" {held} ,")
+    assert line.last().constraints_enforced == (held,)
+
+
+def test_an_overwrite_is_told_to_readers_of_the_change_feed_by_its_files(line: Line) -> None:
+    [held] = constrained(line)
+    line.write(rows(1), constraintsenforced=held)
+    line.write(rows(2), "overwrite", constraintsenforced=held)
+    assert line.last().cdc_mode == "implicit"
+
+
+@pytest.mark.parametrize("text", ["x", "A" * 64, "a" * 63])
+def test_what_is_no_hash_is_refused(line: Line, text: str) -> None:
+    with pytest.raises(InvalidRequest, match="constraintsEnforced"):
+        line.options(constraintsenforced=text)

@@ -19,13 +19,14 @@ from tidegate.delta.files.columns import rows_to_adds
 from tidegate.delta.files.predicate import Predicate, columns_of, prune
 from tidegate.delta.snapshot import Snapshot
 from tidegate.pipeline.outcome import Outcome
-from tidegate.producers import draft
+from tidegate.producers import draft, own_rows
 from tidegate.producers.client import Client
 from tidegate.producers.connection import store_for
 from tidegate.producers.files.parquet import Layout, layout_of
 from tidegate.producers.files.rewriting import Rewritten, whole_files
 from tidegate.producers.options import Place
 from tidegate.producers.table.condition import predicate_of
+from tidegate.producers.vouching import Vouched, in_table_already, vouched_for
 from tidegate.producers.writing import (
     Saying,
     check_may_remove,
@@ -81,7 +82,9 @@ def delete(
     vectors, content = draft.vectors_of(deletion, client.new_id())
     if content is not None:
         store.put(*content)
-    proposal = draft.delete(target, stamp, deletion, vectors)
+    # Rows that are copied are rows of the table, and so what it asks of rows holds for them.
+    held = Vouched(in_table_already(snapshot.metadata, snapshot.protocol) if deletion.added else ())
+    proposal = vouched_for(draft.delete(target, stamp, deletion, vectors), held)
     return propose(client, store, proposal, saying.timeout_s)
 
 
@@ -127,6 +130,8 @@ def _found(
     if marking.num_rows:
         yield from runner(replace(rewriting, by="vectors"), list(rows_of(marking)))
     if copying.num_rows:
+        root = rewriting.place.root
+        own_rows.check_copies(snapshot.protocol, snapshot.metadata, root)
         yield from runner(rewriting, list(rows_of(copying)))
 
 

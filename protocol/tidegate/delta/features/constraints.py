@@ -6,7 +6,7 @@ hashes what it made sure of. Whoever commits compares these with what the table 
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
@@ -130,6 +130,17 @@ def requirements(metadata: Metadata, protocol: Protocol) -> WriteRequirements:
         identities=identity_columns(metadata, protocol),
         defaults=column_defaults(metadata, protocol),
     )
+
+
+def expressions(required: WriteRequirements) -> WriteRequirements:
+    """Return what takes an engine to evaluate: constraints, invariants, generated columns.
+
+    That no value is null shows in statistics; how long strings may be is for engines that know of
+    such types, and asked of no other writer.
+    Law: expressions(expressions(r)) == expressions(r)
+    Spec: "CHECK Constraints", "Column Invariants", "Generated Columns"
+    """
+    return replace(required, not_null=(), lengths=())
 
 
 def hashes(required: WriteRequirements) -> Mapping[str, str]:

@@ -17,6 +17,7 @@ from tidegate.delta.features.arithmetic import (
     reader_features,
     writer_features,
 )
+from tidegate.delta.features.constraints import requirements
 from tidegate.delta.features.feature import PREVIEWS, Feature, Kind, Support, Trait
 from tidegate.delta.schema.mapping import check_mapped
 from tidegate.delta.schema.types import StructType, parse_schema
@@ -44,22 +45,22 @@ _ROWS: Final = (
     Feature("appendOnly", "append-only tables", _WRITERS, _YES, _YES,
             activity.append_only, "`delta.appendOnly` is true",
             _ITSELF),
-    Feature("invariants", "column invariants", _WRITERS, _YES, _INACTIVE,
+    Feature("invariants", "column invariants", _WRITERS, _YES, _YES,
             activity.invariants, "a column has `delta.invariants`",
             _ITSELF | _FAILS),
-    Feature("checkConstraints", "CHECK constraints", _WRITERS, _YES, _INACTIVE,
+    Feature("checkConstraints", "CHECK constraints", _WRITERS, _YES, _YES,
             activity.check_constraints, "there is a `delta.constraints.NAME`",
             _ITSELF | _DROPS | _FAILS),
-    Feature("changeDataFeed", "writing change data files", _WRITERS, _YES, _INACTIVE,
+    Feature("changeDataFeed", "writing change data files", _WRITERS, _YES, _YES,
             activity.change_data_feed, "`delta.enableChangeDataFeed` is true",
             _ITSELF),
-    Feature("generatedColumns", "generated columns", _WRITERS, _YES, _INACTIVE,
+    Feature("generatedColumns", "generated columns", _WRITERS, _YES, _YES,
             activity.generated_columns, "a column has `delta.generationExpression`",
             _ITSELF | _FAILS),
     Feature("identityColumns", "identity columns", _WRITERS, _YES, _YES,
             activity.identity_columns, "a column has `delta.identity.start`",
             _ITSELF | _FAILS),
-    Feature("allowColumnDefaults", "column defaults", _WRITERS, _YES, _INACTIVE,
+    Feature("allowColumnDefaults", "column defaults", _WRITERS, _YES, _YES,
             activity.column_defaults, "a column has `CURRENT_DEFAULT`",
             _FAILS),
     Feature("inCommitTimestamp", "in-commit timestamps", _WRITERS, _YES, _YES,
@@ -134,16 +135,16 @@ _ROWS: Final = (
     Feature("v2Checkpoint", "V2 checkpoints", _BOTH, _YES, _YES,
             activity.v2_checkpoints, "`delta.checkpointPolicy` is v2",
             _ITSELF | _DROPS | _TRACES),
-    Feature("variantType", "the variant type", _BOTH, _YES, _NO,
+    Feature("variantType", "the variant type", _BOTH, _YES, _YES,
             activity.variant_type, "a column holds `variant`",
             _ITSELF | _FAILS),
-    Feature("variantType-preview", "the variant type", _BOTH, _YES, _NO,
+    Feature("variantType-preview", "the variant type", _BOTH, _YES, _YES,
             activity.never, "a column holds `variant`",
             _FAILS),
-    Feature("variantShredding", "shredded variants", _BOTH, _YES, _NO,
+    Feature("variantShredding", "shredded variants", _BOTH, _YES, _YES,
             activity.variant_shredding, "`delta.enableVariantShredding` is true",
             _ITSELF | _FAILS, ("variantType",)),
-    Feature("variantShredding-preview", "shredded variants", _BOTH, _YES, _NO,
+    Feature("variantShredding-preview", "shredded variants", _BOTH, _YES, _YES,
             activity.never, "`delta.enableVariantShredding` is true",
             _FAILS, ("variantType",)),
     Feature("catalogManaged", "catalog-managed tables", _BOTH, _NO, _NO,
@@ -174,6 +175,18 @@ _ROWS: Final = (
 
 FEATURES: Final[Mapping[str, Feature]] = {row.name: row for row in _ROWS}
 """Every feature we have heard of, by its exact name."""
+
+_BINDS_ROWS: Final = frozenset(
+    {
+        "invariants",
+        "checkConstraints",
+        "changeDataFeed",
+        "generatedColumns",
+        "allowColumnDefaults",
+        "variantType",
+    }
+)
+"""Features that ask something of rows, or of who writes them, once the protocol lists them."""
 
 _INSTEAD: Final[Mapping[str, str]] = {
     name: remedy
@@ -213,7 +226,8 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
 def check_writable(protocol: Protocol, metadata: Metadata, table: str) -> None:
     """Refuse a table that we can't write as its protocol asks; what can't be read is refused too.
 
-    Raises: as `check_readable`.
+    Raises: as `check_readable`; BrokenLog for constraints, generated columns, identity columns or
+    defaults that can't be read.
     Spec: "Writer Version Requirements"
     """
     schema = _check_known(protocol, metadata, table)
@@ -230,7 +244,12 @@ def check_writable(protocol: Protocol, metadata: Metadata, table: str) -> None:
     for row in FEATURES.values():
         if row.writes is not Support.YES and row.active(metadata, schema):
             raise _refusal(row.name, table, "write")
+    _check_listed(protocol, metadata, table)
     _check_columns(protocol, metadata, schema, table)
+    try:
+        requirements(metadata, protocol)
+    except BrokenLog as error:
+        raise BrokenLog(f"table {table}: {error}", error_class=error.error_class) from error
 
 
 def unlisted_features(protocol: Protocol, metadata: Metadata) -> tuple[str, ...]:
@@ -293,6 +312,18 @@ def _schema(metadata: Metadata, table: str) -> StructType:
                 error_class="CorruptCommit",
             )
     return schema
+
+
+def _check_listed(protocol: Protocol, metadata: Metadata, table: str) -> None:
+    """Refuse what would be asked of rows if the protocol listed it: writers differ in it."""
+    for name in unlisted_features(protocol, metadata):
+        if name in _BINDS_ROWS:
+            raise UnsupportedFeature(
+                f"table {table} uses the feature {name!r} ({FEATURES[name].capability}), but its "
+                f"protocol does not list it, so that writers differ in what they ask of rows: set "
+                f"delta.feature.{name} to supported, or take its use out of the metadata",
+                feature=name,
+            )
 
 
 def _check_columns(protocol: Protocol, metadata: Metadata, schema: StructType, table: str) -> None:

@@ -14,6 +14,11 @@ from tidegate.delta.features.table import (
 )
 
 LEGACY = Protocol(min_reader_version=1, min_writer_version=2)
+NUMBERED = {
+    "delta.identity.start": 1,
+    "delta.identity.step": 1,
+    "delta.identity.allowExplicitInsert": False,
+}
 
 
 def metadata(*fields: dict[str, Any], **configuration: str) -> Metadata:
@@ -49,22 +54,52 @@ def test_a_legacy_table_that_uses_nothing_is_read_and_written(writer: int) -> No
     check_writable(Protocol(min_reader_version=1, min_writer_version=writer), metadata(), "here")
 
 
+INVARIANT = '{"expression":{"expression":"a > 0"}}'
+
+
 @pytest.mark.parametrize(
     ("about", "feature"),
     [
         (metadata(constraints_positive="a > 0"), "checkConstraints"),
         (metadata(enableChangeDataFeed="true"), "changeDataFeed"),
-        (metadata(a_field(delta_invariants="{}")), "invariants"),
+        (metadata(a_field(delta_invariants=INVARIANT)), "invariants"),
         (metadata(a_field(delta_generationExpression="b + 1")), "generatedColumns"),
         (metadata(a_field(CURRENT_DEFAULT="1")), "allowColumnDefaults"),
     ],
 )
-def test_what_writers_alone_must_know_is_read_and_not_written(
+def test_what_is_asked_of_rows_is_written_where_the_protocol_lists_it(
     about: Metadata, feature: str
 ) -> None:
-    protocol = Protocol(min_reader_version=1, min_writer_version=6)
-    check_readable(protocol, about, "here")
-    assert refused(check_writable, protocol, about) == feature
+    check_writable(features(feature), about, "here")
+    assert refused(check_writable, features(), about) == feature
+    check_readable(features(), about, "here")
+
+
+@pytest.mark.parametrize(
+    ("feature", "about"),
+    [
+        ("invariants", metadata(a_field(delta_invariants="{}"))),
+        ("generatedColumns", metadata(a_field(delta_generationExpression=1))),
+        ("identityColumns", metadata(a_field(**{"delta.identity.start": 1}))),
+        ("allowColumnDefaults", metadata(a_field(CURRENT_DEFAULT=1))),
+    ],
+)
+def test_what_is_asked_of_rows_and_cannot_be_read_breaks_the_log(
+    feature: str, about: Metadata
+) -> None:
+    check_readable(features(feature), about, "here")
+    with pytest.raises(BrokenLog, match=r"table here: .*'a'"):
+        check_writable(features(feature), about, "here")
+
+
+@pytest.mark.parametrize("version", ["V1", "V2", "V3"])
+def test_what_iceberg_asks_of_files_cannot_be_seen_so_such_tables_are_not_written(
+    version: str,
+) -> None:
+    name, used = f"icebergCompat{version}", metadata(**{f"enableIcebergCompat{version}": "true"})
+    check_readable(features(name), used, "here")
+    assert refused(check_writable, features(name), used) == name
+    check_writable(features(name), metadata(), "here")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +137,7 @@ def test_tables_with_v2_checkpoints_are_read_and_written() -> None:
     [
         ("inCommitTimestamp", metadata(enableInCommitTimestamps="true")),
         ("rowTracking", metadata(enableRowTracking="true")),
-        ("identityColumns", metadata(a_field(**{"delta.identity.start": 1}))),
+        ("identityColumns", metadata(a_field(**NUMBERED))),
         ("domainMetadata", metadata()),
         ("clustering", metadata()),
         ("checkpointProtection", metadata(requireCheckpointProtectionBeforeVersion="7")),
@@ -173,10 +208,10 @@ def test_a_change_of_type_that_we_do_not_know_is_refused() -> None:
         ("variantType", "variantShredding-preview"),
     ],
 )
-def test_variants_are_read_and_not_written(listed: tuple[str, ...]) -> None:
+def test_variants_are_read_and_written(listed: tuple[str, ...]) -> None:
     protocol, used = features(*listed, reader=listed), metadata(a_field("variant"))
     check_readable(protocol, used, "here")
-    assert refused(check_writable, protocol, used) in listed
+    check_writable(protocol, used, "here")
     assert refused(check_writable, LEGACY, used) == "variantType"
 
 

@@ -1,0 +1,62 @@
+"""Why new rows are refused: constraints, change files, statistics, identity values."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidegate.pipeline.refusal import Refusal
+
+OF_NEW_ROWS: Final[Mapping[str, Refusal]] = {
+    "constraints_not_enforced": Refusal(
+        "rows are added without the word of their writer that a CHECK constraint, an invariant or "
+        "a generated column of the table holds for them",
+        "evaluate it on every row and give its hash in `constraints_enforced`; where a winner "
+        "brought the constraint, read the table first",
+    ),
+    "constraint_not_validated": Refusal(
+        "a constraint is new, and its writer does not say that it holds for every row there is",
+        "read the whole table, evaluate it, and give its hash in `constraints_enforced`",
+    ),
+    "null_in_required_column": Refusal(
+        "a file has nulls, by its statistics or partition values, in a column that takes none",
+        "leave these rows out, or let the column be nullable",
+    ),
+    "bounds_of_variants": Refusal(
+        "a file has bounds of a variant, which are for shredded variants alone",
+        "leave them out, or set `delta.enableVariantShredding`",
+    ),
+    "change_files_missing": Refusal(
+        "the table has a change feed, rows leave and join, or a partition changes, and no change "
+        "file says which rows changed",
+        "write change files and name them in `cdc` actions; where no row that leaves comes back, "
+        "say `cdc_mode: implicit`",
+    ),
+    "wrong_cdc_mode": Refusal(
+        "`cdc_mode` says something else of the change feed than the actions do",
+        "say `explicit` with change files, `implicit` without, `none` where no row changes",
+    ),
+    "identity_values_not_told": Refusal(
+        "files hold new values of an identity column, and the proposal does not say which",
+        "name the least and the greatest in `identity_usage`",
+    ),
+    "identity_values_taken": Refusal(
+        "values of an identity column are not beyond what has been given out, or were used before",
+        "write the files anew with values from the one on that the answer names, or lease a block "
+        "first (`identity_leases`): its values are nobody else's",
+    ),
+    "identity_lease_unknown": Refusal(
+        "the lease of identity values is unknown, older than what is remembered of the log, or "
+        "lapsed because the column's high-water mark was set back",
+        "lease values anew; or propose with the `read_version` of before the lease",
+    ),
+    "outside_identity_lease": Refusal(
+        "values of an identity column are none of the lease that the proposal names",
+        "use the values that the lease's outcome names",
+    ),
+    "no_identity_column": Refusal(
+        "a column is named that is no identity column", "give its physical name"
+    ),
+    "no_identity_values_left": Refusal(
+        "the block that is asked for would end beyond 64 bits", "lease fewer values"
+    ),
+}
+"""A part of `refusals.REFUSALS`."""

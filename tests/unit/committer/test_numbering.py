@@ -1,0 +1,283 @@
+"""Values of identity columns: each is given out once, whoever asks, and the mark follows."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.builders import ROOT, TABLE, Gate, Row, add, an_id, info, metadata, proposal, remove
+from tests.unit.committer.test_late import bodies, written
+from tests.unit.committer.test_machine import landed, planned, rules, table
+from tests.unit.committer.test_table_rules import TAGGED, listed
+from tidegate.committer import recovery
+from tidegate.committer.state import TableState
+from tidegate.pipeline.outcome import Rejection
+from tidegate.pipeline.proposal import Operation, Proposal
+
+PROTOCOL = listed("identityColumns", "appendOnly")
+MARK = "delta.identity.highWaterMark"
+
+
+def numbered(mark: int | None = None, *, step: int = 1, explicit: bool = False) -> Row:
+    """Return metadata of a table with an identity column `id`, which starts at 1, and `x`."""
+    own: Row = {
+        "delta.identity.start": 1,
+        "delta.identity.step": step,
+        "delta.identity.allowExplicitInsert": explicit,
+    }
+    if mark is not None:
+        own[MARK] = mark
+    fields = [
+        {"name": "id", "type": "long", "nullable": True, "metadata": own},
+        {"name": "x", "type": "long", "nullable": True, "metadata": {}},
+    ]
+    text = json.dumps({"type": "struct", "fields": fields})
+    return {"metaData": {**metadata()["metaData"], "schemaString": text}}
+
+
+def of(*commits: list[Row], **about: Any) -> TableState:
+    return table([info(), PROTOCOL, numbered(**about)], *commits)
+
+
+def ids(path: str, low: int, high: int) -> Row:
+    stats = {"numRecords": 10, "minValues": {"id": low}, "maxValues": {"id": high}}
+    return add(path, stats=json.dumps(stats))
+
+
+def used(low: int, high: int, lease: UUID | None = None, column: str = "id") -> Row:
+    told = {"column": column, "low": low, "high": high}
+    return told if lease is None else {**told, "lease": str(lease)}
+
+
+def claim(path: str, low: int, high: int, lease: UUID | None = None, **told: Any) -> Proposal:
+    return proposal(ids(path, low, high), identity_usage=[used(low, high, lease)], **told)
+
+
+def leasing(count: int, column: str = "id", **told: Any) -> Proposal:
+    return proposal(identity_leases=[{"column": column, "count": count}], **told)
+
+
+def mark_of(state: TableState) -> int | None:
+    return state.basis.numbered["id"].mark
+
+
+def refused(state: TableState, one: Proposal) -> Rejection | None:
+    [verdict] = planned(state, one).verdicts
+    return verdict.rejection
+
+
+def rule(state: TableState, one: Proposal) -> str | None:
+    wrong = refused(state, one)
+    return wrong.rule if wrong else None
+
+
+def test_claims_of_a_group_move_the_mark_behind_them_all() -> None:
+    state, rows = written(of(mark=10), claim("a", 11, 20), claim("b", 21, 25))
+    assert mark_of(state) == 25
+    [info_row] = bodies(rows, "commitInfo")
+    assert info_row["tags"] == TAGGED["commitInfo"]["tags"]
+    [told] = bodies(rows, "metaData")
+    assert json.loads(told["schemaString"])["fields"][0]["metadata"][MARK] == 25
+
+
+def test_values_that_somebody_has_are_taken() -> None:
+    decided = planned(of(mark=10), claim("a", 11, 20), claim("b", 20, 25))
+    assert rules(decided) == ["committed", "identity_values_taken"]
+    wrong = decided.verdicts[1].rejection
+    assert wrong is not None
+    assert (wrong.field, wrong.advice) == ("identity_usage[0]", "rerun")
+    assert "20 to 25 of 'id'" in wrong.reason
+    assert "the next value is 21" in wrong.reason
+    state = landed(of(mark=10), claim("a", 11, 20))
+    assert rule(state, claim("b", 11, 20)) == "identity_values_taken"
+    assert rule(state, claim("b", 5, 30)) == "identity_values_taken"
+    assert rule(state, claim("b", 31, 40)) is None
+
+
+def test_the_mark_of_another_engine_is_one() -> None:
+    state = of([TAGGED, numbered(90), add("z")], mark=10)
+    assert rule(state, claim("a", 11, 20)) == "identity_values_taken"
+    assert rule(state, claim("a", 91, 95)) is None
+
+
+def test_values_go_in_the_direction_of_the_step() -> None:
+    state = of(mark=-9, step=-10)
+    assert rule(state, claim("a", -29, -19)) is None
+    assert rule(state, claim("a", -19, -9)) == "identity_values_taken"
+    assert mark_of(landed(state, claim("a", -29, -19))) == -29
+    assert rule(of(step=-1), claim("a", 2, 2)) == "identity_values_taken"
+    assert rule(of(), claim("a", 0, 4)) == "identity_values_taken"
+    assert rule(of(), claim("a", 1, 4)) is None
+
+
+def test_values_are_those_of_the_column() -> None:
+    wrong = refused(of(step=5), claim("a", 1, 12))
+    assert wrong is not None
+    assert (wrong.rule, wrong.field) == ("malformed", "identity_usage[0].high")
+    other = proposal(ids("a", 1, 2), identity_usage=[used(1, 2), used(1, 2, column="x")])
+    assert rule(of(), other) == "no_identity_column"
+    plain = table([info(), listed("appendOnly"), metadata()])
+    assert rule(plain, claim("a", 1, 2)) == "no_identity_column"
+    assert rule(plain, leasing(2)) == "no_identity_column"
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (proposal(add("a")), "identity_values_not_told"),
+        (proposal(ids("a", 11, 12), identity_usage=[used(11, 11)]), "identity_values_not_told"),
+        (proposal(ids("a", 10, 12), identity_usage=[used(11, 12)]), "identity_values_not_told"),
+        (proposal(add("a"), identity_usage=[used(11, 12)]), None),
+        (proposal(remove("z"), ids("a", 3, 9), read_version=1), None),
+        (proposal(remove("z"), ids("a", 3, 11), read_version=1), "identity_values_not_told"),
+        (
+            proposal(remove("z"), ids("a", 3, 11), read_version=1, identity_usage=[used(11, 11)]),
+            None,
+        ),
+        (
+            proposal(
+                remove("z"),
+                ids("a", 3, 9),
+                ids("b", 11, 11),
+                read_version=1,
+                identity_usage=[used(11, 11)],
+            ),
+            None,
+        ),
+        (proposal(remove("z", dataChange=False), add("a", dataChange=False), read_version=1), None),
+        (proposal(remove("z"), read_version=1), None),
+        (proposal(numbered(12), ids("a", 11, 12), read_version=1), None),
+        (proposal(numbered(10), ids("a", 11, 12), read_version=1), "identity_values_not_told"),
+    ],
+)
+def test_new_values_are_told_of(one: Proposal, expected: str | None) -> None:
+    state = of([info(), ids("z", 1, 10)], mark=10)
+    if expected is None:
+        assert rule(state, one) is None
+    else:
+        assert rule(state, one) == expected
+
+
+def test_who_may_bring_values_of_his_own_need_not_tell() -> None:
+    state = of(mark=10, explicit=True)
+    assert rule(state, proposal(ids("a", 500, 900))) is None
+    assert mark_of(landed(state, claim("b", 11, 12))) == 12
+
+
+def test_a_lease_gives_values_that_are_nobody_elses() -> None:
+    lease = leasing(100)
+    state, rows = written(of(mark=10), lease, claim("a", 111, 120))
+    [told] = bodies(rows, "commitInfo")
+    block = {"column": "id", "first": 11, "step": 1, "count": 100}
+    assert told["tidegate"]["accepted"][0]["identity_blocks"] == [block]
+    assert mark_of(state) == 120
+    assert rule(state, claim("b", 50, 60)) == "identity_values_taken"
+    state = landed(state, claim("b", 50, 60, lease.proposal_id))
+    assert mark_of(state) == 120
+    for low, high in ((60, 61), (50, 50), (11, 110)):
+        taken = refused(state, claim("c", low, high, lease.proposal_id))
+        assert taken is not None
+        assert taken.rule == "identity_values_taken"
+        assert str(lease.proposal_id) in taken.reason
+    assert rule(state, claim("c", 61, 70, lease.proposal_id)) is None
+    assert rule(state, claim("c", 100, 111, lease.proposal_id)) == "outside_identity_lease"
+    assert rule(state, claim("c", 11, 12, an_id())) == "identity_lease_unknown"
+
+
+def test_members_of_one_group_use_a_lease_apart_from_each_other() -> None:
+    lease = leasing(100)
+    state = landed(of(mark=0), lease)
+    one, two = (claim(name, 1, 10, lease.proposal_id) for name in "ab")
+    three = claim("c", 11, 20, lease.proposal_id)
+    assert rules(planned(state, one, two, three)) == [
+        "committed",
+        "identity_values_taken",
+        "committed",
+    ]
+    twice = proposal(
+        add("d"), identity_usage=[used(1, 5, lease.proposal_id), used(5, 6, lease.proposal_id)]
+    )
+    assert rule(state, twice) == "identity_values_taken"
+
+
+def test_a_lease_is_bounded() -> None:
+    assert rule(of(), leasing(10**12 + 1)) == "too_large"
+    assert rule(of(mark=2**63 - 3), leasing(3)) == "no_identity_values_left"
+    assert rule(of(mark=2**63 - 3), leasing(2)) is None
+
+
+def test_a_lease_lapses_when_the_mark_is_set_back() -> None:
+    lease = leasing(100)
+    state = landed(of(mark=10), lease)
+    assert rule(state, claim("a", 11, 12, lease.proposal_id)) is None
+    for back in (numbered(50), numbered(None)):
+        lapsed = landed(state, proposal(back, read_version=1))
+        assert rule(lapsed, claim("a", 11, 12, lease.proposal_id, read_version=2)) == (
+            "identity_lease_unknown"
+        )
+
+
+def test_a_lease_is_in_the_log() -> None:
+    gate = Gate()
+    create = Operation(name="CREATE TABLE")
+    gate.ask(proposal(PROTOCOL, numbered(), read_version=-1, operation=create))
+    lease = leasing(100)
+    [granted] = gate.ask(lease)
+    block = {"column": "id", "first": 1, "step": 1, "count": 100}
+    assert granted.assigned == {"identity": [block]}
+    [repeat] = gate.ask(lease)
+    assert (repeat.repeat, repeat.assigned) == (True, granted.assigned)
+    [taken] = gate.ask(claim("a", 5, 9, lease.proposal_id, read_version=1))
+    assert taken.status == "committed"
+    gate.restart()
+    gate.settle()
+    told = [gate.ask(claim("b", low, low + 5, lease.proposal_id))[0] for low in (9, 10)]
+    assert [one.rejection.rule if one.rejection else one.status for one in told] == [
+        "identity_values_taken",
+        "committed",
+    ]
+    assert told[1].assigned == {}
+    store = gate.stores[ROOT]
+    fresh = recovery.load(store, TABLE, 1_000)
+    assert not fresh.leases, "the lease lies before what was read"
+    back = recovery.reach_back(store, fresh, 0)
+    [known] = back.leases.values()
+    assert known.used == {"id": ((5, 15),)}
+    forgetful = recovery.reach_back(store, fresh, 1)
+    assert not forgetful.leases
+    assert rule(forgetful, claim("c", 20, 21, lease.proposal_id, read_version=2)) == (
+        "identity_lease_unknown"
+    )
+
+
+def test_a_lease_is_forgotten_with_its_version() -> None:
+    lease = leasing(5)
+    state = TableState(TABLE, ROOT, 2)
+    for rows in ([info(), PROTOCOL, numbered()],):
+        state = landed_rows(state, rows)
+    state = landed(state, lease)
+    assert state.leases
+    state = landed(state, claim("a", 6, 7, read_version=1))
+    assert state.leases
+    state = landed(state, claim("b", 8, 9, read_version=2))
+    assert not state.leases
+
+
+def landed_rows(state: TableState, rows: list[Row]) -> TableState:
+    from_zero = table(rows)
+    return TableState(
+        TABLE,
+        ROOT,
+        state.window,
+        version=0,
+        bases=from_zero.bases,
+        entries=from_zero.entries,
+        rules=from_zero.rules,
+    )
+
+
+def test_row_deletes_and_appends_of_other_tables_know_nothing_of_it() -> None:
+    state = table([info(), listed("appendOnly"), metadata()])
+    _, rows = written(state, proposal(add("a")))
+    assert "metaData" not in [next(iter(row)) for row in rows]
