@@ -93,10 +93,11 @@ def test_a_log_says_the_same_from_any_checkpoint_and_compaction_on(form: Form | 
             del store.files[in_log(commit_name(cleaned))]
         for version in {data.draw(st.integers(at, len(log) - 1), "version"), len(log) - 1}:
             assert told(open_snapshot(store, version)) == told(open_snapshot(whole, version))
-        keys = open_keys(store)
-        assert sorted(map(str, keys.files["path"].to_pylist())) == sorted(
-            open_snapshot(store).files["path"].to_pylist()
-        )
+            keys, snapshot = open_keys(store, version), open_snapshot(store, version)
+            assert sorted(keys.files["path"].to_pylist()) == sorted(
+                snapshot.files["path"].to_pylist()
+            )
+            assert (keys.protocol, keys.metadata) == (snapshot.protocol, snapshot.metadata)
 
     law()
 

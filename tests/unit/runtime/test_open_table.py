@@ -267,6 +267,8 @@ def test_keys_are_those_of_the_snapshot() -> None:
         snapshot.metadata,
     )
     assert live.app_transactions == snapshot.app_transactions
+    assert (before := open_keys(store, 1)).version == 1
+    assert sorted(before.files["path"].to_pylist()) == paths(store, 1)
 
 
 def test_a_log_compaction_is_read_instead_of_its_commits() -> None:

@@ -7,6 +7,7 @@ leeway is kept.
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from io import BytesIO
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
@@ -56,7 +57,8 @@ def read_runs(runs: Sequence[bytes], files: pa.Schema = ADD_SCHEMA) -> list[pa.T
     """
     if sum(map(len, runs)) < BYTES_MIN:
         return None
-    counts = [run.count(b"\n") + 1 if run else 0 for run in runs]
+    # To go through the lines looks for their ends faster than `bytes.count` does.
+    counts = [sum(1 for _ in BytesIO(run)) for run in runs]
     lines = b"\n".join(run for run in runs if run)
     try:
         sample = orjson.loads(lines[: lines.find(b"\n")])["add"]
