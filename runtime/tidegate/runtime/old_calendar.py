@@ -150,7 +150,9 @@ def _in_zone(count: int | None, zone: tzinfo) -> int | None:
     offset = zone.utcoffset(_EVEN_ZONES_FROM) or timedelta()
     days, rest = divmod(count + offset // timedelta(microseconds=1), _DAY_US)
     there = _EPOCH + timedelta(days=_day(days), microseconds=rest)
-    past = zone.utcoffset(there) or timedelta()
+    first, again = (zone.utcoffset(there.replace(fold=fold)) or timedelta() for fold in (0, 1))
+    # A time that clocks showed twice is the one that the writer's offset makes of it.
+    past = again if again < first != offset else first
     return (there - past - _EPOCH) // timedelta(microseconds=1)
 
 

@@ -103,9 +103,11 @@ def test_before_1900_a_zone_had_no_mean_time_of_its_own() -> None:
     """America/Los_Angeles: 8 hours behind then, where its clocks were 7:52:58 behind."""
     told = {**MARKED, "org.apache.spark.timeZone": "America/Los_Angeles"}
     noon = (-36_525 + 8 / 24 + 0.5) * DAY_US
-    found = read({"t": moments(round(noon), 0)}, {"t": "timestamp"}, told)
+    twice = (-31_455 + 8 / 24 + 0.5) * DAY_US
+    found = read({"t": moments(round(noon), round(twice), 0)}, {"t": "timestamp"}, told)
     assert found["t"].to_pylist() == [
         datetime(1869, 12, 31, 19, 52, 58, tzinfo=UTC),
+        datetime(1883, 11, 18, 20, tzinfo=UTC),
         datetime(1970, 1, 1, tzinfo=UTC),
     ]
 
