@@ -292,6 +292,9 @@ def from_row(row: Mapping[str, Any]) -> Action:
     Spec: "Actions"
     """
     named = [(name, body) for name, body in row.items() if body is not None]
+    if len(named) > 1:
+        # What a later protocol may put beside an action is ignored, as a row of its own would be.
+        named = [(name, body) for name, body in named if name in KINDS]
     if len(named) != 1:
         raise BrokenLog(
             f"a row of the log must hold exactly one action, not {sorted(row)}",

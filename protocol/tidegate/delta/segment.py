@@ -88,19 +88,34 @@ def _deltas(
             longest = compactions.get(file.start)
             if longest is None or longest.version < file.version:
                 compactions[file.start] = file
+    missing = next((at for at in range(start, target + 1) if at not in commits), None)
+    if missing is not None:
+        # A compaction may still cover it: but it only sums up commits that are there, and a log
+        # that lost one is not to be believed in pieces.
+        raise BrokenLog(
+            f"version {missing} is missing from the log, so version {target} can't be read: "
+            f"restore {missing:020d}.json{_missing_parts(files, target)}, or read a version before "
+            "it",
+            error_class="LogGap",
+        )
     chosen: list[LogFile] = []
     at = start
     while at <= target:
-        covering = compactions.get(at) or commits.get(Version(at))
-        if covering is None:
-            raise BrokenLog(
-                f"version {at} is missing from the log, so version {target} can't be read: restore "
-                f"{at:020d}.json, or read a version before it",
-                error_class="LogGap",
-            )
+        covering = compactions.get(at) or commits[Version(at)]
         chosen.append(covering)
         at = covering.version + 1
     return tuple(chosen)
+
+
+def _missing_parts(files: Sequence[LogFile], target: int) -> str:
+    """Return in words which part would make a checkpoint whole by which the gap did not matter."""
+    there = [one for one in files if one.kind is Kind.CHECKPOINT_PART and one.version <= target]
+    if not there:
+        return ""
+    version, count = max((one.version, one.parts) for one in there)
+    known = {one.part for one in there if (one.version, one.parts) == (version, count)}
+    lost = next((part for part in range(1, count + 1) if part not in known), None)
+    return "" if lost is None else f" or {version:020d}.checkpoint.{lost:010d}.{count:010d}.parquet"
 
 
 def _not_found(version: int, why: str) -> InvalidRequest:

@@ -4,7 +4,7 @@ Only the columns that a snapshot needs are read, a row group at a time. Writers 
 leave out (null structs, absent fields), so every field is looked for and none is required.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
@@ -124,7 +124,7 @@ def _read_parquet(store: LogStore, path: str, columns: Columns) -> TopLevel:
 def _read_columns(source: BinaryIO, columns: Columns) -> TopLevel:
     found = read_footer(source)
     file = pq.ParquetFile(source, metadata=found.metadata, coerce_int96_timestamp_unit="us")
-    footer = _Held(file.schema_arrow, found)
+    footer = _Held(file.schema_arrow, found, file.schema)
     of_files = footer.with_parsed(columns.files)
     files, tombstones = [of_files.empty_table()], [REMOVE_SCHEMA.empty_table()]
     objects: dict[str, list[Any]] = {kind: [] for kind in _OBJECTS}
@@ -154,9 +154,10 @@ def _read_columns(source: BinaryIO, columns: Columns) -> TopLevel:
 class _Held:
     """What the footer of a checkpoint file tells of its columns and row groups."""
 
-    def __init__(self, shape: pa.Schema, footer: Footer) -> None:
+    def __init__(self, shape: pa.Schema, footer: Footer, stored: pq.ParquetSchema) -> None:
         self._shape = shape
         self._groups = footer.groups
+        self._stored = stored
 
     def may_hold(self, group: int, kind: str) -> bool:
         """Return whether a row group may hold an action of a kind."""
@@ -183,7 +184,9 @@ class _Held:
         kind = _fields_of(self._shape, "add").get(PARSED)
         if kind is None or "stats" not in files.names or not self._text_may_lack():
             return files
-        return files.append(pa.field(PARSED, kind))
+        leaves = map(self._stored.column, range(len(self._stored.names)))
+        instants = {one.path for one in leaves if one.physical_type == "INT96"}
+        return files.append(pa.field(PARSED, _in_utc(kind, f"add.{PARSED}", instants)))
 
     def _text_may_lack(self) -> bool:
         for group in range(len(self._groups)):
@@ -194,6 +197,14 @@ class _Held:
 
     def _nulls(self, group: int, leaf: str) -> int | None:
         return self._groups[group].nulls.get(leaf)
+
+
+def _in_utc(kind: pa.DataType, path: str, instants: Collection[str]) -> pa.DataType:
+    """Return a type whose INT96 leaves are instants: that is all they are written for."""
+    if pa.types.is_struct(kind):
+        inner = [_in_utc(one.type, f"{path}.{one.name}", instants) for one in kind]
+        return pa.struct(list(map(pa.field, [one.name for one in kind], inner)))
+    return pa.timestamp("us", "UTC") if path in instants else kind
 
 
 def _settled(files: pa.Table) -> pa.Table:

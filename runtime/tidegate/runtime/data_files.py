@@ -3,7 +3,7 @@
 Batches pass through one at a time, so a file costs a row group, not itself.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from tidegate.delta.snapshot import Snapshot
 from tidegate.runtime.log_files import of_table
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.logical_columns import WrongType, conform, find_name, sources_of
+from tidegate.runtime.old_calendar import OldCalendar, calendar_of
 from tidegate.runtime.row_ids import POSITION, physical_fields, tracked_field, with_tracking
 from tidegate.runtime.table_files import open_table_file
 from tidegate.runtime.vector_files import chosen_rows, live_rows
@@ -219,12 +220,20 @@ def selected(metadata: Metadata, columns: Iterable[str] | None) -> tuple[StructF
 
 
 def partition_values_of(metadata: Metadata, values: PartitionValues) -> PartitionValues:
-    """Return a file's value of each partition column, by the column's logical name.
+    """Return a file's value of each partition column, by the column's name in the schema.
 
     A value that the log leaves out is null.
     """
     keys = physical_partition_columns(metadata)
-    return {name: values.get(key) for name, key in keys.items()}
+    spelled = _spelled(metadata.schema_string, metadata.partition_columns)
+    return {spelled[name]: values.get(key, values.get(spelled[name])) for name, key in keys.items()}
+
+
+@lru_cache(maxsize=64)
+def _spelled(schema: str, partition_columns: tuple[str, ...]) -> Mapping[str, str]:
+    """Return partition columns as the schema spells them: cases may differ."""
+    names = _schema(schema).names
+    return {name: find_name(names, name) or name for name in partition_columns}
 
 
 @lru_cache(maxsize=64)
@@ -250,7 +259,8 @@ def _batches(
     sources = sources_of(parquet.schema_arrow, own, mode)
     wanted = [name for name in sources.values() if name is not None]
     rows = parquet.metadata.num_rows
-    logical = partial(_logical, fields, sources, partition_values, mode)
+    conformed = partial(_conformed, mode=mode, calendar=calendar_of(parquet))
+    logical = partial(_logical, fields, sources, partition_values, conformed)
     start = 0
     if wanted:
         for batch in parquet.iter_batches(batch_size=ROWS_MAX, columns=wanted):
@@ -265,7 +275,7 @@ def _logical(
     fields: Sequence[StructField],
     sources: Mapping[str, str | None],
     partition_values: PartitionValues,
-    mode: Mode,
+    conformed: Callable[[pa.Array, StructField], pa.Array],
     batch: pa.RecordBatch | None,
     positions: range,
 ) -> pa.RecordBatch:
@@ -279,7 +289,7 @@ def _logical(
         elif source is None or batch is None:
             columns.append(pa.nulls(size, arrow_type(one.kind)))
         else:
-            columns.append(_conformed(batch.column(source), one, mode))
+            columns.append(conformed(batch.column(source), one))
     shape = to_arrow(StructType(tuple(fields)))
     if not fields:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * size, pa.struct([])))
@@ -291,8 +301,11 @@ def _constant(text: str | None, field: StructField, size: int) -> pa.Array:
     return pa.repeat(value, size) if value.is_valid else pa.nulls(size, arrow_type(field.kind))
 
 
-def _conformed(column: pa.Array, field: StructField, mode: Mode) -> pa.Array:
+def _conformed(
+    column: pa.Array, field: StructField, mode: Mode, calendar: OldCalendar | None
+) -> pa.Array:
     try:
-        return conform(column, field.kind, mode)
+        found = conform(column, field.kind, mode)
+        return found if calendar is None else calendar.recounted(found, field.kind)
     except WrongType as error:
         raise WrongType(f"column {field.name!r}: {error}") from error

@@ -80,3 +80,7 @@ def test_a_malformed_action_is_refused(row: dict[str, Any]) -> None:
     with pytest.raises(BrokenLog) as caught:
         from_row(row)
     assert caught.value.error_class == "CorruptCommit"
+
+
+def test_what_a_later_protocol_puts_beside_an_action_is_ignored() -> None:
+    assert from_row({"add": ADD, "from_the_future": {"x": 1}}) == from_row({"add": ADD})

@@ -132,3 +132,15 @@ def test_a_log_that_begins_at_a_v2_checkpoint_does_not_hold_older_versions() -> 
     with pytest.raises(InvalidRequest) as caught:
         choose(listing([*commits(3, 5), v2_checkpoint_name(4, str(IDS[0]))]), 3)
     assert caught.value.error_class == "VersionNotFound"
+
+
+def test_a_commit_that_is_gone_is_a_gap_even_if_a_compaction_covers_it() -> None:
+    names = [*commits(0, 1), *commits(3, 5), compacted_name(1, 4)]
+    with pytest.raises(BrokenLog, match=commit_name(2)) as caught:
+        choose(listing(names))
+    assert caught.value.error_class == "LogGap"
+    assert [file.name for file in choose(listing([*names, commit_name(2)])).deltas] == [
+        commit_name(0),
+        compacted_name(1, 4),
+        commit_name(5),
+    ]

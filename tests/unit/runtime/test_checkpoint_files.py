@@ -311,6 +311,23 @@ def test_statistics_as_text_are_read_alone_where_they_are_there() -> None:
     assert '"numRecords":7' in found[1]
 
 
+def test_moments_of_96_bits_are_instants_in_statistics() -> None:
+    bounds = pa.struct(
+        [("at", pa.timestamp("us")), ("in", pa.struct([("at", pa.timestamp("us"))]))]
+    )
+    kind = pa.struct([("path", pa.string()), ("stats_parsed", pa.struct([("minValues", bounds)]))])
+    at = datetime(2024, 2, 29, 12)  # noqa: DTZ001 - what INT96 does not say
+    held = {"path": "f", "stats_parsed": {"minValues": {"at": at, "in": {"at": at}}}}
+    buffer = io.BytesIO()
+    table = pa.table({"add": rows(kind, held)})
+    pq.write_table(table, buffer, use_deprecated_int96_timestamps=True)
+    store, files = stored(FULL)
+    store.files[in_log(files[0].name)] = buffer.getvalue()
+    [found] = texts(read_checkpoint(store, files).files).to_pylist()
+    spelled = "2024-02-29T12:00:00.000Z"
+    assert orjson.loads(found) == {"minValues": {"at": spelled, "in": {"at": spelled}}}
+
+
 def test_parts_whose_statistics_differ_in_type_add_up() -> None:
     first = pa.struct([("numRecords", pa.int64()), ("minValues", pa.struct([("x", pa.int32())]))])
     second = pa.struct([("numRecords", pa.int64()), ("minValues", pa.struct([("x", pa.date32())]))])

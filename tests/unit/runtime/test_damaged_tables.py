@@ -343,6 +343,7 @@ def test_a_missing_part_of_a_checkpoint_is_refused_where_it_is_needed() -> None:
     with pytest.raises(BrokenLog, match=builders.ROOT) as refused:
         open_snapshot(store)
     assert refused.value.error_class == "LogGap"
+    assert f"{HEAD:020d}.checkpoint.{2:010d}.{2:010d}.parquet" in str(refused.value)
     assert REMEDY.search(str(refused.value))
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests import builders
 from tidegate.delta.actions import Add, Metadata, Protocol
 from tidegate.delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
 from tidegate.delta.files import bitmap, deletion_vectors
@@ -22,6 +23,7 @@ from tidegate.delta.snapshot import Snapshot
 from tidegate.runtime.data_files import ROWS_MAX, read_file, read_rows, read_table, scan, schema_of
 from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.open_table import open_snapshot
 
 
 def struct(**kinds: Any) -> dict[str, Any]:
@@ -86,6 +88,18 @@ def test_partition_values_come_from_the_log_even_if_the_file_has_them() -> None:
 def test_partition_values_are_typed(kind: str, text: str, value: object) -> None:
     found = read(pa.table({"a": [1]}), metadata("p", p=kind, a="long"), p=text)
     assert found.column("p").to_pylist() == [value]
+
+
+def test_partition_columns_are_those_of_the_schema_in_any_case() -> None:
+    about = builders.metadata(["p"])["metaData"]
+    about["schemaString"] = about["schemaString"].replace('"p"', '"P"')
+    for key in ("p", "P"):
+        named = builders.add("a", partitionValues={key: "3"})
+        store = builders.table_in_memory([builders.protocol(), {"metaData": about}, named])
+        buffer = io.BytesIO()
+        pq.write_table(pa.table({"x": [1]}), buffer)
+        store.files["a"] = buffer.getvalue()
+        assert read_table(store, open_snapshot(store), ["P"]).to_pylist() == [{"P": 3}]
 
 
 def test_only_the_columns_asked_for_are_read_in_their_order() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tidegate.delta.errors import BrokenLog, InvalidRequest, TidegateError, UnsupportedFeature
+from tidegate.delta.features.feature import Kind, Support
 from tidegate.delta.features.table import FEATURES
 from tidegate.delta.files.columns import KEY_SCHEMA
 from tidegate.delta.names import (
@@ -237,7 +238,7 @@ def test_a_log_compaction_that_names_a_file_twice_is_passed_over() -> None:
     store.files[in_log(compacted_name(1, 2))] = unordered
     assert paths(store) == ["f0", "f1", "f2", "f3"]
     del store.files[in_log(commit_name(1))]
-    assert refusal(store) == "CorruptCommit"
+    assert refusal(store) == "LogGap"
 
 
 def test_only_what_is_near_the_version_is_listed() -> None:
@@ -323,7 +324,7 @@ def test_a_log_compaction_that_was_not_reconciled_is_not_believed() -> None:
         store.files[in_log(compacted_name(1, 2))] = lines(*rows)
         assert paths(store) == ["f0", "f1", "f2", "f3"]
     del store.files[in_log(commit_name(2))]
-    assert refusal(store) == "CorruptCommit"
+    assert refusal(store) == "LogGap"
 
 
 def test_refreshing_comes_to_what_opening_comes_to() -> None:
@@ -376,3 +377,17 @@ def test_a_point_in_time_is_the_version_that_was_newest(at_ms: int, version: int
 def test_a_time_before_or_after_the_log_is_refused() -> None:
     assert refusal(table(), timestamp_ms=-1) == "TimestampBeforeEarliest"
     assert refusal(table(), timestamp_ms=2001) == "TimestampAfterLatest"
+
+
+@pytest.mark.parametrize(
+    "name", [one.name for one in FEATURES.values() if one.reads is Support.YES]
+)
+def test_a_table_with_a_feature_that_we_read_is_opened(name: str) -> None:
+    listed = [name, *FEATURES[name].needs]
+    readers = [one for one in listed if FEATURES[one].kind is Kind.READER_WRITER]
+    asked: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": listed}
+    if readers:
+        asked |= {"minReaderVersion": 3, "readerFeatures": readers}
+    store = table(1)
+    put(store, 1, {"protocol": asked}, add("f1"))
+    assert paths(store) == ["f0", "f1"]

@@ -27,7 +27,7 @@ NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED: Final = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _TIMESTAMP: Final = re.compile(
     r"^(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?"
-    r"(Z|[+-]\d{2}(?::?\d{2})?)?$"
+    r"(Z| ?UTC|[+-]\d{2}(?::?\d{2})?)?$"
 )
 _DATE: Final = re.compile(r"^(\d{4})-(\d{1,2})-(\d{1,2})$")
 _WHOLE: Final = re.compile(r"^[+-]?\d+$")
@@ -200,9 +200,9 @@ def _value(text: str, kind: DataType) -> Any:
         case PrimitiveType("byte" | "short" | "integer" | "long"):
             return _whole(_digits(text), kind.name)
         case PrimitiveType("double"):
-            return float(text)
+            return _floating(text)
         case PrimitiveType("float"):
-            return _SINGLE.unpack(_SINGLE.pack(float(text)))[0]
+            return _nearest_single(_floating(text))
         case PrimitiveType("boolean"):
             return _truth(text.strip().lower())
         case PrimitiveType("date"):
@@ -227,6 +227,19 @@ def _far(text: str, kind: DataType) -> int | None:
         return far_times.number(_value(spelled, kind), days, kind)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"the partition value {text!r} is no {kind}") from error
+
+
+def _floating(text: str) -> float:
+    if "_" in text:
+        raise ValueError(f"{text!r} is a number of Python alone")
+    return float(text)
+
+
+def _nearest_single(value: float) -> float:
+    try:
+        return float(_SINGLE.unpack(_SINGLE.pack(value))[0])
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
 
 
 def _truth(text: str) -> bool:
@@ -268,5 +281,6 @@ def _moment(text: str) -> datetime:
     year, month, day, hour, minute, second = (int(part or "0") for part in match.groups()[:6])
     micros = int((match[7] or "").ljust(6, "0")[:6])
     zone = match[8]
-    tz = datetime.fromisoformat(f"2000-01-01T00:00:00{zone}").tzinfo if zone else UTC
+    is_offset = zone is not None and zone[0] in "+-"
+    tz = datetime.fromisoformat(f"2000-01-01T00:00:00{zone}").tzinfo if is_offset else UTC
     return datetime(year, month, day, hour, minute, second, micros, tz).astimezone(UTC)

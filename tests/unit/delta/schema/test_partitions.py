@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.delta.schema import types
 from tidegate.delta.schema.partitions import column, folder, parse, serialize
-from tidegate.delta.schema.types import ArrayType, DataType, DecimalType
+from tidegate.delta.schema.types import ArrayType, DataType, DecimalType, parse_type
 
 NOON = datetime(2024, 6, 15, 12, 30, 45, tzinfo=UTC)
 LOCAL_NOON = NOON.replace(tzinfo=None)
@@ -128,3 +128,23 @@ def test_a_folder_is_escaped_as_hive_does() -> None:
     assert folder(values, ["p", "q", "r", "s"]) == (
         "p=US%2FEast%3A1/q=__HIVE_DEFAULT_PARTITION__/r=a b/s=%7Bx}%5By%5D%5E"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("float", "3.5e38", float("inf")),
+        ("float", "-3.5e38", float("-inf")),
+        ("timestamp", "2024-01-01 10:00", datetime(2024, 1, 1, 10, tzinfo=UTC)),
+        ("timestamp", "2024-01-01 10:00:00 UTC", datetime(2024, 1, 1, 10, tzinfo=UTC)),
+        ("timestamp", "2024-01-01 10:00:00+02", datetime(2024, 1, 1, 8, tzinfo=UTC)),
+    ],
+)
+def test_spellings_of_other_writers_are_understood(name: str, text: str, value: object) -> None:
+    assert parse(text, parse_type(name)) == value
+
+
+@pytest.mark.parametrize(("name", "text"), [("double", "1_000"), ("float", "1_0"), ("long", "1_0")])
+def test_what_only_python_takes_for_a_number_is_refused(name: str, text: str) -> None:
+    with pytest.raises(ValueError, match="the partition value"):
+        parse(text, parse_type(name))
