@@ -15,25 +15,29 @@ from typing import Final
 
 from tests.integration.conftest import Line
 from tests.integration.proposers import committed_offset, read_topic
+from tidegate.committer.doors import FAILPOINTS
 from tidegate.runtime.processes import ServiceProcess, probe
 
 SUSPENSION: Final = "SIGSTOP"
 """A committer sleeps until its heir has told outcomes, and wakes up as a zombie."""
 
-PASSAGES: Final[Mapping[str, tuple[int, int]]] = {
+ELSEWHERE: Final = "before_resolve"
+"""The point before a PUT in doubt is resolved needs a store that answers unclearly, as on S3."""
+
+_OFTEN: Final = (2, 12)
+_PASSAGES: Final[Mapping[str, tuple[int, int]]] = {
+    "after_read": (12, 40),
     "after_take": (12, 40),
     "after_load": (1, 3),
-    "after_decide": (2, 12),
-    "before_put": (2, 12),
-    "after_put": (2, 12),
     "after_register": (1, 1),
-    "after_outcomes": (2, 12),
-    "after_commits": (2, 12),
     "before_flush": (2, 8),
     "after_flush": (2, 8),
     "after_state": (1, 3),
     "before_offsets": (1, 3),
     "after_offsets": (1, 3),
+}
+PASSAGES: Final = {
+    point: _PASSAGES.get(point, _OFTEN) for point in FAILPOINTS if point != ELSEWHERE
 }
 """The points at which committers die, and at which passage: most lives leave something behind."""
 

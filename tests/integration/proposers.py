@@ -14,6 +14,7 @@ from tidegate.delta.actions import Add, Metadata, Protocol
 from tidegate.delta.schema.arrow import from_arrow
 from tidegate.delta.schema.types import format_schema
 from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
 from tidegate.producers import draft
 from tidegate.producers.client import Client
@@ -31,17 +32,22 @@ def create_table(
 ) -> TableRecord:
     """Create an empty table through the gate and return its registration."""
     with Client(KafkaBus(kafka, "test"), kafka.topics, patience_s=3.0) as client:
-        target = draft.Target(new_id(CLOCK), folder.as_uri(), name=folder.name)
-        metadata = Metadata(
-            id=str(new_id(CLOCK)),
-            schema_string=format_schema(from_arrow(SCHEMA)),
-            configuration=configuration or {},
-        )
-        protocol = Protocol(min_reader_version=1, min_writer_version=2)
-        stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
-        outcome = client.propose(draft.create(target, stamp, protocol, metadata))
+        outcome = client.propose(creation(folder, configuration))
         assert outcome.status == "committed", outcome
-        return client.require(target.root)
+        return client.require(folder.as_uri())
+
+
+def creation(folder: Path, configuration: dict[str, str] | None = None) -> Proposal:
+    """Return the proposal to create an empty table."""
+    target = draft.Target(new_id(CLOCK), folder.as_uri(), name=folder.name)
+    metadata = Metadata(
+        id=str(new_id(CLOCK)),
+        schema_string=format_schema(from_arrow(SCHEMA)),
+        configuration=configuration or {},
+    )
+    protocol = Protocol(min_reader_version=1, min_writer_version=2)
+    stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    return draft.create(target, stamp, protocol, metadata)
 
 
 def write_file(folder: Path, writer: str, number: int) -> Add:

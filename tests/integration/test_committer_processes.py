@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -88,8 +88,13 @@ def _stamped(line: Line, topic: str) -> list[tuple[bytes, float]]:
     return [(one.value or b"", one.timestamp_ms) for one in read_topic(line.kafka, topic)]
 
 
-def check_all(line: Line, table: TableRecord, proposers: Sequence[Proposer]) -> None:
-    """Versions dense, ids once, a serial order, commits told in order, rows all there."""
+def check_all(
+    line: Line, table: TableRecord, proposers: Sequence[Proposer], spared: Collection[str] = ()
+) -> None:
+    """Versions dense, ids once, a serial order, commits told in order, rows all there.
+
+    Nothing was refused but by the rules that are `spared`; of those the rows are not there.
+    """
     kafka = line.kafka
     log = ledger.entries(folder_of(table))
     ledger.live_paths(log)
@@ -97,8 +102,15 @@ def check_all(line: Line, table: TableRecord, proposers: Sequence[Proposer]) -> 
     explain(account_of(line, table))
     records = _of(table, values(kafka, kafka.topics.commits))
     assert ledger.check_commit_records(folder_of(table), records) == list(range(len(log)))
-    assert all(outcome.status == "committed" for outcome in told(proposers))
-    wanted = sorted((one.name, number) for one in proposers for number in range(one.count))
+    refused = [one.rejection for one in told(proposers) if one.status != "committed"]
+    assert all(one is not None and one.rule in spared for one in refused), refused
+    assert all(one.outcomes.keys() == set(range(one.count)) for one in proposers)
+    wanted = sorted(
+        (one.name, number)
+        for one in proposers
+        for number, outcome in one.outcomes.items()
+        if outcome.status == "committed"
+    )
     assert [row for row in rows_of(table) if row[0].startswith("w")] == wanted
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from itertools import count
 
 import pytest
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.broker
 MIB = 1024 * 1024
 NEARLY = 4 * MIB - 64 * 1024
 """What the topic lets pass."""
+NO_HEADERS: Mapping[str, bytes] = {}
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 HOSTILE = {
     "message.max.bytes": 1_000_000_000,
@@ -43,7 +45,11 @@ class Target:
         return len(list(read_topic(self.line.kafka, self.line.kafka.topics.dead_letters)))
 
     def send(
-        self, value: bytes, key: bytes = b"", codec: str = "none", **headers: bytes
+        self,
+        value: bytes,
+        key: bytes = b"",
+        headers: Mapping[str, bytes] = NO_HEADERS,
+        codec: str = "none",
     ) -> KafkaError | None:
         """Send a record; return what the broker has against it."""
         kafka, answers = self.line.kafka, list[KafkaError | None]()
@@ -53,7 +59,7 @@ class Target:
 
         settings = {"bootstrap.servers": kafka.bootstrap_servers, "compression.type": codec}
         producer = Producer({**HOSTILE, **settings})
-        told = list(headers.items())
+        told: list[tuple[str, str | bytes | None]] = [*headers.items()]
         producer.produce(kafka.topics.proposals, value, key, headers=told, on_delivery=answered)
         producer.flush(30.0)
         [answer] = answers
@@ -81,16 +87,16 @@ def target(line: Line) -> Target:
 
 
 def test_no_record_stops_the_committer_by_its_size_its_key_or_its_headers(target: Target) -> None:
-    flood = {f"h{number}": b"" for number in range(100_000)}
-    for one in (
-        {"value": b"[" * NEARLY},
-        {"value": b"{", "key": b"k" * NEARLY},
-        {"value": b"{", **flood},
-        {"value": b"{", "large": b"x" * NEARLY},
-        {"value": b"{", "producer": b"\xff" * MIB, "traceparent": b"\xff" * MIB},
-    ):
+    records: list[tuple[bytes, bytes, dict[str, bytes]]] = [
+        (b"[" * NEARLY, b"", {}),
+        (b"{", b"k" * NEARLY, {}),
+        (b"{", b"", {f"h{number}": b"" for number in range(100_000)}),
+        (b"{", b"", {"large": b"x" * NEARLY}),
+        (b"{", b"", {"producer": b"\xff" * MIB, "traceparent": b"\xff" * MIB}),
+    ]
+    for value, key, headers in records:
         before = target.letters
-        assert target.send(**one) is None
+        assert target.send(value, key, headers) is None
         target.sets_aside(before)
 
 

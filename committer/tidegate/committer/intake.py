@@ -57,15 +57,16 @@ def read_record(
     A claim check is left unread: `with_claim` does that, once there is a table to read it from.
     So is a record of many times the size that is allowed: nobody learns whose it is.
     """
-    digest, size = sha256(value or b""), len(value or b"")
-    if size > UNREAD * policy.record_bytes_max:
-        allowed = f"{size} bytes, {policy.record_bytes_max} are allowed"
+    digest = sha256(value or b"")
+    if value is not None and len(value) > UNREAD * policy.record_bytes_max:
+        allowed = f"{len(value)} bytes, {policy.record_bytes_max} are allowed"
         return Letter(TOO_LARGE, f"(record): it is not read, for it has {allowed}", digest)
     try:
         proposal = decode(Proposal, value)
     except MalformedRecord as error:
         unreadable = flaw(MALFORMED, "(record)", str(error), "write it as its schema says")
         return read_identity(value, offset, unreadable, headers)
+    size = len(value or b"")
     wrong, content = _wrong(proposal, size, policy), EMPTY
     intents: tuple[Intent, ...] = ()
     if wrong is None:

@@ -1,5 +1,6 @@
 """The topics as they are in a cluster, against the topics as they are declared."""
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,6 +20,7 @@ from tidegate.runtime.kafka_logs import LIBRARY
 from tidegate.runtime.kafka_settings import KafkaSettings, for_librdkafka
 
 _ANSWER_S: Final = 15.0
+_PAUSE_S: Final = 0.05
 _BROKERS_CHOICE: Final = -1
 """Leaves the replication factor to the cluster's default."""
 
@@ -36,6 +38,7 @@ class Difference:
 def create_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]:
     """Create what is missing and return its names; what exists is left as it is.
 
+    The brokers know of all when it returns: they are told of a topic some time after it is made.
     Raises: Unavailable, Misconfigured.
     """
     admin = _admin(settings)
@@ -64,6 +67,11 @@ def create_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]
             raise _silent(settings) from error
         else:
             created.append(name)
+    until_s = time.monotonic() + _ANSWER_S
+    while _missing(admin, topics):
+        if time.monotonic() > until_s:
+            raise _silent(settings)
+        time.sleep(_PAUSE_S)
     return created
 
 
