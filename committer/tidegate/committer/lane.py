@@ -192,6 +192,7 @@ class Lane:
             log_event(_log, "resting", level=logging.WARNING, table=desk.label, why=error)
         # What fails from here on is the bus, for all tables: it is not for a table to wait it out.
         self._told(desk, verdicts)
+        self.reception.let_go(desk)
         return bool(verdicts and desk.line)
 
     def _told(self, desk: Desk, verdicts: tuple[Verdict, ...]) -> None:

@@ -10,7 +10,7 @@ from tidegate.pipeline.message import Message
 from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.row_intent import RowIntent
 
-Kind = Literal["commit", "cancel", "register", "verbatim"]
+Kind = Literal["commit", "cancel", "register", "drop", "verbatim"]
 Isolation = Literal["default", "Serializable", "WriteSerializable", "SnapshotIsolation"]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 TableRoot = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*://.*[^/]$")]
