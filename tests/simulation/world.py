@@ -17,7 +17,9 @@ from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
 from tests.simulation.stage import Event, Stage
 from tidegate.runtime import failpoints
 
-HEALING_STEPS: Final = 80
+HEALING_STEPS: Final = 240
+"""Steps in which everything must be done: records under suspicion take one or two each."""
+
 QUIET_STEPS: Final = 5
 """How often in a row everything must stand still before it is at rest."""
 

@@ -91,7 +91,7 @@ class Lane:
             log_event(_log, "poison", level=logging.ERROR, record=where, set_aside=guilt)
             return read_poison(record, even_refusing_kills=guilt)
         read = read_record(record.value, record.offset, self.doors.policy, record.headers)
-        reach("after_read", "" if isinstance(read, Letter) else str(read.id))
+        reach("after_read", "" if isinstance(read, Letter) else read.id)
         return read
 
     @property
@@ -219,7 +219,9 @@ class Lane:
     def _audit(self, desk: Desk) -> None:
         """Compare recent versions with what they were, every so often, and while no PUT flies."""
         state, section, now_s = desk.state, self.doors.settings, self.doors.clock.boot_s()
-        audit = self.audits.setdefault(desk.record.table, Audit(now_s + section.audit_s))
+        audit = self.audits.get(desk.record.table)
+        if audit is None:
+            audit = self.audits[desk.record.table] = Audit(now_s + section.audit_s)
         if state is None or state.version < 0 or desk.flying is not None:
             return
         found = audit.end(state, desk.store.root, desk.label)
