@@ -20,11 +20,13 @@ from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.schema.arrow import from_arrow
 from tidegate.delta.schema.types import format_schema
 from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.published import TableRecord
 from tidegate.producers import draft
 from tidegate.producers.client import Client
 from tidegate.runtime.clock import new_id
 from tidegate.runtime.kafka_bus import KafkaBus
 from tidegate.runtime.object_store import ObjectStore
+from tidegate.runtime.registry import find_table
 
 pytestmark = pytest.mark.broker
 
@@ -123,6 +125,12 @@ def test_a_version_that_somebody_overwrote_halts_its_table_though_nobody_writes(
         content = store.read(VERSION_0)
         assert content is not None
         store.put(VERSION_0, content.replace(b"CREATE TABLE", b"create table"))
-        until(lambda: client.require(root).status == "halted", "the halt")
-        assert "version 0" in str(client.require(root).reason)
-        assert client.require(other).status == "open", "other tables go on"
+
+        def registered(one: str) -> TableRecord:
+            found = find_table(client.tables(), one)
+            assert found is not None
+            return found
+
+        until(lambda: registered(root).status == "halted", "the halt")
+        assert "version 0" in str(registered(root).reason)
+        assert registered(other).status == "open", "other tables go on"

@@ -101,6 +101,8 @@ def rows_are_updated_once(step: Step) -> str | None:
     gone: dict[str, Bitmap] = {}
     for body in step.members:
         for path, rows, op in step.intended(body):
+            if path not in step.before:
+                continue
             before = gone.get(path, step.before[path].gone)
             if op == "update" and not rows.is_apart_from(before):
                 return f"{step.name} updates {list(rows & before)[:5]} of {path} again"

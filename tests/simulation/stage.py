@@ -151,12 +151,12 @@ class Stage:
         """One of the travelling PUTs arrives."""
         self.weather.land()
 
-    def reach(self, point: str, about: str = "") -> None:
+    def reach(self, point: str, about: object = "") -> None:
         """A committer passes one of its points of failure."""
         self.weather.suspend(point)
-        if point == "after_read" and about in self.deadly:
+        if point == "after_read" and str(about) in self.deadly:
             self.weather.struck["deadly"] += 1
-            raise Crash(about)
+            raise Crash(str(about))
         if self.weather.happens("crash", 1 / 8):
             raise Crash(point)
 

@@ -70,7 +70,7 @@ class Doors:
         return self.settings.policy
 
 
-def reach(point: str, about: str = "") -> None:
+def reach(point: str, about: object = "") -> None:
     """Pass one of FAILPOINTS, with the id of what it is about."""
     assert point in FAILPOINTS, "a point has a name that tests can know"
     failpoints.reach(point, about)

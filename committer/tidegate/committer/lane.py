@@ -91,7 +91,7 @@ class Lane:
             log_event(_log, "poison", level=logging.ERROR, record=where, set_aside=guilt)
             return read_poison(record, even_refusing_kills=guilt)
         read = read_record(record.value, record.offset, self.doors.policy, record.headers)
-        reach("after_read", "" if isinstance(read, Letter) else str(read.id))
+        reach("after_read", "" if isinstance(read, Letter) else read.id)
         return read
 
     @property
@@ -192,6 +192,7 @@ class Lane:
             log_event(_log, "resting", level=logging.WARNING, table=desk.label, why=error)
         # What fails from here on is the bus, for all tables: it is not for a table to wait it out.
         self._told(desk, verdicts)
+        self.reception.let_go(desk)
         return bool(verdicts and desk.line)
 
     def _told(self, desk: Desk, verdicts: tuple[Verdict, ...]) -> None:
@@ -218,7 +219,9 @@ class Lane:
     def _audit(self, desk: Desk) -> None:
         """Compare recent versions with what they were, every so often, and while no PUT flies."""
         state, section, now_s = desk.state, self.doors.settings, self.doors.clock.boot_s()
-        audit = self.audits.setdefault(desk.record.table, Audit(now_s + section.audit_s))
+        audit = self.audits.get(desk.record.table)
+        if audit is None:
+            audit = self.audits[desk.record.table] = Audit(now_s + section.audit_s)
         if state is None or state.version < 0 or desk.flying is not None:
             return
         found = audit.end(state, desk.store.root, desk.label)

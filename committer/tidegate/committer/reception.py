@@ -39,7 +39,8 @@ STALE_S: Final = 1.0
 class Reception:
     """The desks of a topic partition, and the deliveries without an answer: offset -> size.
 
-    A table that was `dropped` has no desk, and keeps its id and its root.
+    A table that was `dropped` has no desk, and keeps its id and its root; one that is `leaving`
+    waits for the PUT that flies.
     """
 
     at: TopicPartition
@@ -49,6 +50,7 @@ class Reception:
     desks: dict[UUID, Desk] = field(default_factory=dict)
     unsettled: dict[int, int] = field(default_factory=dict)
     dropped: dict[UUID, TableRecord] = field(default_factory=dict)
+    leaving: dict[UUID, Candidate] = field(default_factory=dict)
     opened_s: float = 0.0
 
     def open(self) -> Known:
@@ -78,6 +80,10 @@ class Reception:
             self.answer(registration.dropped(candidate, record), record)
         elif kind == "register":
             self._register(candidate)
+        elif desk is not None and candidate.table in self.leaving:
+            self.answer(registration.dropped(candidate, desk.record), desk.record)
+        elif desk is not None and kind == "drop":
+            self._drop(candidate, desk)
         elif desk is None and proposal is not None and proposal.is_create:
             self._create(candidate)
         elif desk is None:
@@ -107,6 +113,32 @@ class Reception:
         """Answer without a desk."""
         self.telling.verdict(verdict, record, None)
         del self.unsettled[verdict.candidate.offset]
+
+    def let_go(self, desk: Desk) -> None:
+        """Drop a table that is leaving, once nothing of it flies; who waits behind is told so."""
+        table = desk.record.table
+        if table not in self.leaving or desk.flying is not None:
+            return
+        candidate = self.leaving.pop(table)
+        update = {"status": "dropped", "reason": None, "overwritten": None}
+        record = self.dropped[table] = desk.record.model_copy(update=update)
+        del self.desks[table]
+        self.telling.dropped(record)
+        for one in desk.line.everybody():
+            self.answer(registration.dropped(one.candidate, record), record)
+        version = max(record.published_through, 0)
+        self.answer(Verdict(candidate, "committed", version=version), record)
+
+    def _drop(self, candidate: Candidate, desk: Desk) -> None:
+        assert candidate.proposal is not None, "a request to drop a table is a proposal"
+        if not desk.is_registered:
+            self.answer(registration.under_way(candidate), desk.record)
+        elif candidate.proposal.table_root != desk.record.table_root:
+            reason = f"table: {candidate.table} is {desk.record.table_root}; name the table's root"
+            self.answer(denied(candidate, "other_root", reason), desk.record)
+        else:
+            self.leaving[desk.record.table] = candidate
+            self.let_go(desk)
 
     def _register(self, candidate: Candidate) -> None:
         known = self.open()

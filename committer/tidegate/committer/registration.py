@@ -121,7 +121,11 @@ def dropped(candidate: Candidate, record: TableRecord) -> Verdict:
     """Return the answer to a proposal for a table that was dropped: its root stays given out.
 
     Its log may still be there, and who comes late with a proposal for it must not meet another one.
+    To drop it again is no error.
     """
+    if candidate.proposal is not None and candidate.proposal.kind == "drop":
+        version = max(record.published_through, 0)
+        return Verdict(candidate, "committed", version=version, repeat=True)
     reason = f"table: {record.table} at {record.table_root} was dropped; take another root"
     return denied(candidate, "table_dropped", reason)
 

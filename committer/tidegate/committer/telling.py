@@ -189,6 +189,12 @@ class Telling:
         self.flush()
         log_event(_log, "registered", table=record.name, root=record.table_root)
 
+    def dropped(self, record: TableRecord) -> None:
+        """Publish durably that a table is no more: nobody is told so before."""
+        self.table(record)
+        self.flush()
+        log_event(_log, "dropped", table=record.name, root=record.table_root)
+
     def letter(self, letter: Letter, record: Record) -> None:
         """Set a record aside, and tell its writer where the record says who that is."""
         extra = (

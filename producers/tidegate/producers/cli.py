@@ -1,4 +1,4 @@
-"""`tidegate table`: register, list, history, describe, snapshot, rows, changes, conflicts."""
+"""`tidegate table`: register, drop, list, history, describe, snapshot, rows, changes, conflicts."""
 
 from typing import Annotated, Any, Final
 
@@ -16,6 +16,7 @@ from tidegate.producers.connection import CLIENT_ID, store_for
 from tidegate.producers.history import Entry, history
 from tidegate.producers.ledger import last_refusals
 from tidegate.producers.options import Place
+from tidegate.producers.registering import drop as drop_table
 from tidegate.producers.registering import register as register_table
 from tidegate.producers.shown import instant, total_size
 from tidegate.runtime.cli_service import Config, Json, Set, fail, loaded
@@ -66,6 +67,31 @@ def register(
         again = " (it was already)" if outcome.repeat else ""
         told = f"{place.root} is registered as {outcome.table} at version {outcome.version}{again}"
         OUT.print(told, soft_wrap=True)
+
+
+@app.command()
+def drop(
+    table: Annotated[str, typer.Argument(help="A registered table: its name, root or id.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.")] = TIMEOUT_S,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Serve a table no more, for ever: its files stay, its id and root are not given out again."""
+    settings = loaded(ServiceSettings, config, set_)
+    if not yes:
+        typer.confirm(f"Drop {table} from the gate, for ever?", abort=True)
+    try:
+        with _client(settings) as client:
+            outcome = drop_table(client, table, timeout)
+    except TidegateError as error:
+        fail(error)
+    if as_json:
+        OUT.print_json(outcome.model_dump_json(exclude_none=True))
+    else:
+        again = " (it was already)" if outcome.repeat else ""
+        OUT.print(f"{table} is dropped at version {outcome.version}{again}", soft_wrap=True)
 
 
 @app.command("list")

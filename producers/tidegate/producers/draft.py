@@ -186,6 +186,11 @@ def register(target: Target, stamp: Stamp) -> Proposal:
     return _proposal("register", target, stamp, _Body(Operation(name="REGISTER")))
 
 
+def drop(target: Target, stamp: Stamp) -> Proposal:
+    """Return the request to serve a table no more: its files and its log stay as they are."""
+    return _proposal("drop", target, stamp, _Body(Operation(name="DROP")))
+
+
 def verbatim(target: Target, stamp: Stamp, version: int, content: bytes) -> Proposal:
     """Return the proposal of ready bytes as exactly a version, alone and as they are.
 

@@ -26,6 +26,7 @@ _GRANTED: Final = {
     "commit": "it is in version {}, once",
     "verbatim": "it is version {}",
     "register": "the table is registered, as it was at version {}",
+    "drop": "the table is dropped, as it was at version {}",
     "cancel": "too late: what it was to give up is in version {}",
 }
 _ADVICE: Final = {

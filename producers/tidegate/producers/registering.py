@@ -1,4 +1,4 @@
-"""Bring a table that exists under the gate: nothing is written to its log."""
+"""Bring a table that exists under the gate, or let it go: nothing is written to its log."""
 
 from tidegate.delta.features.table import check_writable
 from tidegate.pipeline.outcome import Outcome
@@ -24,3 +24,15 @@ def register(client: Client, place: Place, name: str | None, timeout_s: float) -
     target = draft.Target(table, place.root, version, snapshot.metadata.id, name)
     stamp = stamp_for(client, Saying(timeout_s))
     return result(client.propose(draft.register(target, stamp), timeout_s))
+
+
+def drop(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
+    """Drop a registered table from the gate, and return the outcome; again is no error.
+
+    Raises: InvalidRequest (`TableNotRegistered`); Rejected; OutcomeUnknown; Unavailable.
+    """
+    record = client.require(root_or_name, timeout_s)
+    version = max(record.published_through, 0)
+    target = draft.Target(record.table, record.table_root, version, record.table_id)
+    stamp = stamp_for(client, Saying(timeout_s))
+    return result(client.propose(draft.drop(target, stamp), timeout_s))

@@ -12,7 +12,7 @@ from tidegate.pipeline.metadata_patch import MetadataPatch
 from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.row_intent import RowIntent
 
-Kind = Literal["commit", "cancel", "register", "verbatim"]
+Kind = Literal["commit", "cancel", "register", "drop", "verbatim"]
 CdcMode = Literal["explicit", "implicit", "none"]
 Isolation = Literal["default", "Serializable", "WriteSerializable", "SnapshotIsolation"]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]

@@ -15,7 +15,7 @@ _armed, _, _count = os.environ.get(VARIABLE, "").partition(":")
 _passages: Counter[str] = Counter()
 
 
-def reach(name: str, about: str = "") -> None:
+def reach(name: str, about: object = "") -> None:
     """Pass a named point; die there by SIGKILL when the environment says so."""
     if not _armed or _armed not in (name, f"{name}@{about}"):
         return

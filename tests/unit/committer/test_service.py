@@ -352,6 +352,18 @@ def test_a_halted_table_heals_when_its_log_does(gate: Gate) -> None:
     assert gate.ask(proposal(add("a")))[0].version == 1
 
 
+def test_a_torn_log_halts_its_own_table_only(gate: Gate) -> None:
+    other, root = UUID(int=0x4711), "memory://tables/other"
+    gate.ask(create(table=other, table_root=root))
+    gate.stores[ROOT].put(in_log(commit_name(1)), b'{"commitInfo":')
+    gate.clock.boot += 6.0
+    gate.settle()
+    assert gate.tables()[TABLE].status == "halted"
+    [told] = gate.ask(proposal(add("a"), table=other, table_root=root))
+    assert told.status == "committed"
+    assert gate.tables()[other].status == "open"
+
+
 def test_an_overwritten_version_halts_the_table(gate: Gate) -> None:
     gate.ask(proposal(add("a")))
     gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("b")]))

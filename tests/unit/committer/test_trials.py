@@ -40,8 +40,8 @@ def deadly() -> Iterator[dict[str, str]]:
     """Yield what kills: the point at which a process dies, by the id of the proposal."""
     points: dict[str, str] = {}
 
-    def reach(point: str, about: str = "") -> None:
-        if points.get(about) == point:
+    def reach(point: str, about: object = "") -> None:
+        if points.get(str(about)) == point:
             raise Killed
 
     with mock.patch.object(failpoints, "reach", reach):

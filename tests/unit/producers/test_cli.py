@@ -279,3 +279,15 @@ def test_a_table_is_described_with_its_registration(
     told = line.json(cli.app, "describe", ROOT)
     assert (told["version"], told["registered"]) == (0, None)
     assert "no broker answers" in told["registry"]
+
+
+def test_a_table_is_dropped_when_somebody_says_so_twice(line: Line) -> None:
+    refused = line.run(cli.app, "drop", "shop")
+    assert refused.exit_code == 1
+    assert line.json(cli.app, "list")[0]["status"] == "open"
+    told = line.json(cli.app, "drop", "shop", "--yes")
+    assert (told["status"], told["repeat"]) == ("committed", False)
+    assert line.json(cli.app, "list")[0]["status"] == "dropped"
+    again = line.run(cli.app, "drop", ROOT, "--yes")
+    assert again.exit_code == 0
+    assert "it was already" in again.stdout

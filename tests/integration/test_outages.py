@@ -1,0 +1,114 @@
+"""The brokers, then the store, are away for a while, under load: writers wait, nothing is lost."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import SESSION_TIMEOUT_MS, Line
+from tests.integration.proposers import append_with, create_table, told
+from tests.integration.test_committer_processes import (
+    WAIT_S,
+    check_all,
+    check_offsets_are_safe,
+    folder_of,
+    until,
+)
+from tidegate.runtime.kafka_broker import EmbeddedKafka
+from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.topic_admin import create_topics
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+
+WRITERS = 3
+ROWS = 12
+AWAY_S = 5.0
+"""Longer than a session: the group forgets who was in it."""
+
+
+def free_port() -> int:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port: int = holder.getsockname()[1]
+        return port
+
+
+@contextmanager
+def suspended(pid: int) -> Iterator[None]:
+    """Let a process see what is done here as one step."""
+    os.kill(pid, signal.SIGSTOP)
+    yield
+    os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def fragile(tmp_path: Path) -> Iterator[EmbeddedKafka]:
+    """Yield a broker that a test may kill and start again in its place."""
+    broker = EmbeddedKafka(tmp_path / "kafka", free_port())
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def fragile_line(fragile: EmbeddedKafka, tmp_path: Path) -> Iterator[Line]:
+    kafka = KafkaSettings(
+        bootstrap_servers=fragile.bootstrap,
+        topic_prefix="t.",
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+    )
+    create_topics(kafka, kafka.topics.declared())
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    line = Line(kafka, tmp_path / "services", tables)
+    yield line
+    line.stop()
+
+
+def test_a_broker_that_is_killed_and_stays_away_loses_and_doubles_nothing(
+    fragile: EmbeddedKafka, fragile_line: Line
+) -> None:
+    line = fragile_line
+    committer = line.started("committer")
+    table = create_table(line.kafka, line.tables / "t")
+    proposers = append_with(line.kafka, table, WRITERS, ROWS)
+    until(lambda: len(told(proposers)) >= WRITERS, "the first outcomes")
+    fragile.kill()
+    time.sleep(AWAY_S)
+    fragile.start()
+    for proposer in proposers:
+        proposer.join(WAIT_S)
+    assert committer.child.is_alive(), "it starts over, from the logs"
+    check_all(line, table, proposers)
+    check_offsets_are_safe(line)
+
+
+def test_a_store_that_takes_nothing_for_a_while_holds_up_its_table_only(line: Line) -> None:
+    committer = line.started("committer")
+    table, other = (create_table(line.kafka, line.tables / name) for name in ("t", "u"))
+    log = folder_of(table) / "_delta_log"
+    aside = log.with_name("_delta_log.away")
+    proposers = append_with(line.kafka, table, WRITERS, ROWS)
+    until(lambda: len(told(proposers)) >= WRITERS, "the first outcomes")
+    with suspended(committer.child.pid):
+        # A file where the folder should be: nobody reads or writes below it, root neither.
+        log.rename(aside)
+        log.write_text("the disk is away")
+    before = len(told(proposers))
+    others = append_with(line.kafka, other, 1, 3)
+    for proposer in others:
+        proposer.join(WAIT_S)
+    assert len(told(proposers)) <= before + WRITERS
+    with suspended(committer.child.pid):
+        log.unlink()
+        aside.rename(log)
+    for proposer in proposers:
+        proposer.join(WAIT_S)
+    assert committer.child.is_alive()
+    check_all(line, table, proposers)
+    check_offsets_are_safe(line)
