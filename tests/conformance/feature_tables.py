@@ -146,7 +146,7 @@ def _clustering(table: Grown, *names: str) -> DomainMetadata:
 
 def cdc_recorded(gate: Gate) -> Grown:
     """Changes told by files of their own, and changes that the data files tell."""
-    table = Grown(gate, gate.folder / "cdc-recorded", by_hand=True)
+    table = Grown(gate, gate.folder / "cdc-recorded")
     properties = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
     table.begin((K, S), properties)
     table.append([row(1), row(2), row(3)])

@@ -1,7 +1,7 @@
 """A table that grows by the functions of the protocol: the means of `feature_tables`.
 
-Its entries pass the real committer. What that does not write yet, such as an active CHECK
-constraint, the protocol's functions say all the same: the entries of such a table go `by_hand`.
+Its entries pass the real committer. What that does not write, such as tables that are read as
+Iceberg, the protocol's functions say all the same: the entries of such a table go `by_hand`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,6 +46,7 @@ from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import ReadSet
 from tidegate.producers import draft
 from tidegate.producers.files.rewriting import Rewriter
+from tidegate.producers.vouching import in_table_already
 from tidegate.producers.writing import Saying, stamp_for
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.clock import new_id
@@ -231,6 +232,10 @@ class Grown(Written):
         if self.by_hand:
             self._put(head + 1, operation, actions)
             return
+        metadata = next((one for one in actions if isinstance(one, Metadata)), None)
+        protocol = next((one for one in actions if isinstance(one, Protocol)), None)
+        # Who changes the table has looked at all of it, as whoever adds a constraint must.
+        reads = ReadSet(whole_table=True) if metadata and head >= 0 else reads
         proposal = builders.proposal(
             *(one.to_row() for one in actions),
             proposal_id=new_id(CLOCK),
@@ -240,6 +245,9 @@ class Grown(Written):
             read_version=head,
             operation=Operation(name=operation),
             reads=reads,
+            constraints_enforced=in_table_already(
+                metadata or self.snapshot.metadata, protocol or self.snapshot.protocol
+            ),
             created_ms=CLOCK.now_ms(),
         )
         outcome = self.gate.client.propose(proposal)

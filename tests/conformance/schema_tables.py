@@ -167,7 +167,7 @@ def numbered(gate: Gate) -> Grown:
 
 
 def generated(gate: Gate) -> Grown:
-    table = Grown(gate, gate.folder / "generated", by_hand=True)
+    table = Grown(gate, gate.folder / "generated")
     twice = column("twice", LONG, delta__generationExpression="k * 2")
     day = column("day", DATE, delta__generationExpression="CAST(at AS DATE)")
     table.begin((K, twice, column("at", TIMESTAMP_NTZ), day), {}, ("day",))
@@ -178,7 +178,7 @@ def generated(gate: Gate) -> Grown:
 
 
 def defaulted(gate: Gate) -> Grown:
-    table = Grown(gate, gate.folder / "defaulted", by_hand=True)
+    table = Grown(gate, gate.folder / "defaulted")
     columns = (K, column("s", STRING, CURRENT_DEFAULT="'none'"), P)
     table.begin(columns, supported("allowColumnDefaults"))
     table.append([{"k": 1, "s": "none", "p": 1}])
@@ -190,7 +190,7 @@ def defaulted(gate: Gate) -> Grown:
 
 def checked(gate: Gate) -> Grown:
     """Every way to say which rows are none: CHECK, NOT NULL, an invariant, lengths of text."""
-    table = Grown(gate, gate.folder / "checked", by_hand=True)
+    table = Grown(gate, gate.folder / "checked")
     bound = json.dumps({"expression": {"expression": "n > 3"}})
     columns = (
         column("k", LONG, nullable=False),

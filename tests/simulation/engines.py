@@ -47,7 +47,10 @@ def delete_rows(stage: Stage) -> None:
 def set_property(stage: Stage) -> None:
     """Another engine changes the table itself."""
     table = stage.dice.choice(TABLES)
-    body = json.loads(json.dumps(table.rows[1]["metaData"]))
+    stage.look()
+    if stage.log(table).head < 0:
+        return
+    body = json.loads(json.dumps(stage.log(table).metadata))
     body["configuration"]["note"] = f"other-{stage.next()}"
     _commit(stage, table, [{"metaData": body}], operation="SET TBLPROPERTIES")
 

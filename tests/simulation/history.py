@@ -45,6 +45,21 @@ class Log:
         """The last version, -1 where there is none."""
         return len(self.entries) - 1
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The newest metaData. Law: there is a version"""
+        found = (
+            row["metaData"] for rows in reversed(self.entries) for row in rows if "metaData" in row
+        )
+        told: dict[str, Any] = next(found)
+        return told
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """The table's properties; none where there is no table."""
+        told: dict[str, str] = self.metadata["configuration"] if self.entries else {}
+        return told
+
     def names(self) -> dict[int, str]:
         """Return the commit files there are, by version."""
         found = (path.rpartition("/") for path in self.store.files if path.endswith(".json"))

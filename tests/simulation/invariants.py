@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.linearizability.checker import Unexplained, explain
 from tests.simulation.history import History, Log, Rows, Sent, Told, commit_path, info_of, paths_of
+from tests.simulation.number_invariants import changes_are_told, values_apart
 from tests.simulation.row_writers import rows_of
 
 
@@ -236,6 +237,8 @@ ALWAYS: tuple[Predicate, ...] = (
     applications_advance,
     told_in_its_place,
     exact_versions,
+    values_apart,
+    changes_are_told,
 )
 """What holds at every moment."""
 

@@ -12,13 +12,24 @@ from unittest import mock
 from uuid import UUID
 
 from tests.simulation import stage
-from tidegate.committer import admission, desk, grouping, machine, recovery, steps, trials
+from tidegate.committer import (
+    admission,
+    desk,
+    grouping,
+    machine,
+    numbering,
+    recovery,
+    steps,
+    trials,
+)
 from tidegate.committer.desk import Desk
 from tidegate.committer.entries import Entry
 from tidegate.committer.entry_put import EntryPut
 from tidegate.committer.grouping import Group
 from tidegate.committer.lane import Lane
+from tidegate.committer.leases import Leased, Numbers
 from tidegate.committer.machine import Landed
+from tidegate.committer.numbering import Book
 from tidegate.committer.rebase import Attempt, Encoded, Origin, encode
 from tidegate.committer.reception import Reception
 from tidegate.committer.registration import Known
@@ -27,6 +38,7 @@ from tidegate.committer.steps import Step
 from tidegate.committer.trials import Note
 from tidegate.committer.verdicts import Consider, Verdict, View
 from tidegate.delta.errors import Unavailable
+from tidegate.pipeline.identity_values import IdentityUsage
 from tidegate.pipeline.outcome import Rejection
 from tidegate.runtime.bus import Offset
 from tidegate.runtime.log_store import LogStore, Put
@@ -248,6 +260,20 @@ def with_a_lost_bus_taken_for_a_resting_table() -> Iterator[None]:
         yield
 
 
+def without_asking_whose_values_they_are() -> AbstractContextManager[object]:
+    def anybodys(usage: IdentityUsage, where: str, found: Numbers, book: Book) -> Numbers:
+        return replace(found, marks={**found.marks, usage.column: usage.high})
+
+    return mock.patch.object(numbering, "_claimed", anybodys)
+
+
+def without_the_leases_of_before() -> AbstractContextManager[object]:
+    def unused(leased: Leased, usage: IdentityUsage) -> Leased:
+        return leased
+
+    return mock.patch.object(Leased, "after", unused)
+
+
 def mutant(rule: str, patch: Patch, *broken: str) -> Mutant:
     return Mutant(rule, patch, frozenset(broken))
 
@@ -260,6 +286,22 @@ AT_ONCE = ("outcome_agreement", "linearizable")
 ENTRY = ("legal_entry", "consistent_read", "exactly_once", "applications_advance", "linearizable")
 
 MUTANTS: dict[str, Mutant] = {
+    "without_asking_whose_values_they_are": mutant(
+        "an identity value is given out once", without_asking_whose_values_they_are, "values_apart"
+    ),
+    "without_the_leases_of_before": mutant(
+        "what was used of a lease is in the log", without_the_leases_of_before, "values_apart"
+    ),
+    "with_change_files_for_some": mutant(
+        "one change file hides the other files of a version",
+        lambda: without_sharing(grouping.change_files_for_all_or_none),
+        *ENTRY,
+    ),
+    "without_change_files": mutant(
+        "who rewrites rows says which have changed",
+        lambda: without_admission(admission.told_as_changes),
+        "changes_are_told",
+    ),
     "without_looking_for_the_id": mutant(
         "F7: the id is looked for in every version after the read one",
         lambda: without_step(steps.told_before),

@@ -76,7 +76,8 @@ def change_rows(sight: Sight) -> Proposal | None:
         intent(sight.dice, path, live_file(store, sight.live[path]), op, number) for path in chosen
     )
     reads = ReadSet(files=tuple(chosen), delete_insensitive=sight.dice.random() < 0.8)
-    rows = [added(sight.dice, sight.new_file("image"))] if op == "update" else []
+    image = [added(sight.dice, sight.new_file("image")), *_changes(sight)]
+    rows = image if op == "update" else []
     operation = Operation(name=op.upper())
     return sight.propose(*rows, reads=reads, operation=operation, dv_intents=intents)
 
@@ -162,7 +163,7 @@ def comment(sight: Sight) -> Proposal | None:
     """A property of the table changes."""
     if sight.version < 0:
         return None
-    body = json.loads(json.dumps(sight.table.rows[1]["metaData"]))
+    body = json.loads(json.dumps(sight.stage.log(sight.table).metadata))
     body["configuration"]["note"] = str(sight.stage.next())
     operation = Operation(name="SET TBLPROPERTIES")
     return sight.propose({"metaData": body}, operation=operation, reads=ReadSet())
@@ -268,8 +269,11 @@ def write_nonsense(stage: Stage) -> None:
 
 
 def _changes(sight: Sight) -> list[Row]:
-    """Return the change files that a table with a change feed wants of whoever removes rows."""
-    if "delta.enableChangeDataFeed" not in sight.table.properties:
+    """Return the change files that a table with a change feed wants of whoever rewrites rows.
+
+    Now and then a writer forgets them.
+    """
+    if "delta.enableChangeDataFeed" not in sight.table.properties or sight.dice.random() < 0.15:
         return []
     path = f"_change_data/{sight.new_file('c')}"
     values = dict(part.split("=", 1) for part in path.split("/")[1:-1])

@@ -1,5 +1,6 @@
 """The tables of the world: where they lie, on which topic partition, and what they are at first."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -41,6 +42,11 @@ class Table:
         return tuple(self.rows[1]["metaData"]["partitionColumns"])
 
     @property
+    def is_numbered(self) -> bool:
+        """Whether it has an identity column."""
+        return "identityColumns" in self.rows[0]["protocol"]["writerFeatures"]
+
+    @property
     def properties(self) -> Mapping[str, str]:
         """The properties that it is created with, with `delta.`."""
         told: Mapping[str, str] = self.rows[1]["metaData"]["configuration"]
@@ -56,12 +62,27 @@ class Table:
 
 
 VECTORS: Final = ("deletionVectors",)
-PROTOCOL: Final = builders.protocol(3, 7, readerFeatures=VECTORS, writerFeatures=VECTORS)
+
+
+def _protocol(*features: str) -> Row:
+    return builders.protocol(3, 7, readerFeatures=VECTORS, writerFeatures=(*VECTORS, *features))
+
+
+def _numbered(row: Row) -> Row:
+    """Return metaData with one more column, which numbers rows where their writer does not."""
+    schema = json.loads(row["metaData"]["schemaString"])
+    own = {"start": 1, "step": 1, "allowExplicitInsert": True}
+    about = {f"delta.identity.{name}": value for name, value in own.items()}
+    schema["fields"].append({"name": "id", "type": "long", "nullable": True, "metadata": about})
+    return {"metaData": {**row["metaData"], "schemaString": json.dumps(schema)}}
+
+
+_ON: Final = {"enableDeletionVectors": "true"}
+_FED: Final = {**_ON, "enableChangeDataFeed": "true"}
 TABLES = (
-    Table(0, "made", 0, (PROTOCOL, builders.metadata(enableDeletionVectors="true"))),
-    Table(
-        1, "found", 0, (PROTOCOL, builders.metadata(enableDeletionVectors="true")), is_found=True
-    ),
-    Table(2, "split", 1, (PROTOCOL, builders.metadata(("p",), enableDeletionVectors="true"))),
+    Table(0, "made", 0, (_protocol("identityColumns"), _numbered(builders.metadata(**_ON)))),
+    Table(1, "found", 0, (_protocol("changeDataFeed"), builders.metadata(**_FED)), is_found=True),
+    Table(2, "split", 1, (_protocol(), builders.metadata(("p",), **_ON))),
 )
-"""One is made through the gate, one is found, one has partitions and another topic partition."""
+"""One is made through the gate and numbers rows, one is found and has a change feed, one has
+partitions and another topic partition."""

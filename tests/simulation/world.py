@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from unittest import mock
 
-from tests.simulation import engines, proposers, troubles, verbatim_writers
+from tests.simulation import engines, number_writers, proposers, troubles, verbatim_writers
 from tests.simulation.history import History
 from tests.simulation.invariants import ALWAYS, AT_REST
 from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
@@ -29,6 +29,7 @@ USUAL: Final[dict[Event, int]] = {
     proposers.write_again: 8,
     proposers.write_late: 2,
     verbatim_writers.write: 5,
+    number_writers.write: 5,
     engines.append: 4,
     engines.delete: 2,
     engines.delete_rows: 2,

@@ -195,13 +195,20 @@ def _parameters(members: Sequence[Candidate]) -> dict[str, JsonValue]:
 
 
 def _metrics(members: Sequence[Candidate]) -> dict[str, JsonValue]:
-    """Return the members' metrics as text: as they are of one member, sums of several."""
+    """Return the members' metrics as text: as they are of one member, sums of several.
+
+    What not all of them tell is left out: a MERGE that says that it changed no row is told as
+    nothing to readers of the change feed, and must not speak for others.
+    """
     told = [one.proposal.operation.metrics for one in members if one.proposal]
     if len(told) == 1:
         return {name: _text(value) for name, value in told[0].items()}
+    shared = set(told[0]).intersection(*told) if told else set()
     sums: dict[str, int] = {}
     for metrics in told:
         for name, value in metrics.items():
+            if name not in shared:
+                continue
             number = str(value)
             if number.isascii() and number.isdigit():
                 sums[name] = sums.get(name, 0) + int(number)

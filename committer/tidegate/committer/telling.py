@@ -270,7 +270,7 @@ def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
 
 
 def _leased(accepted: Accepted) -> dict[str, JsonValue]:
-    blocks = [one.model_dump(mode="json") for one in accepted.identity_blocks]
+    blocks: list[JsonValue] = [one.model_dump(mode="json") for one in accepted.identity_blocks]
     return {"identity": blocks} if blocks else {}
 
 

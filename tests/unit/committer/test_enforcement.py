@@ -18,6 +18,7 @@ from tidegate.pipeline.read_set import ReadSet
 FEATURES = ("checkConstraints", "generatedColumns", "invariants", "appendOnly")
 PROTOCOL = listed(*FEATURES)
 WHOLE = ReadSet(whole_table=True)
+NUMBERS: Row = {"identity.start": 1, "identity.step": 1, "identity.allowExplicitInsert": False}
 
 
 def with_columns(*fields: Row, partition_columns: tuple[str, ...] = (), **properties: str) -> Row:
@@ -144,7 +145,7 @@ def test_rows_that_joined_meanwhile_rule_a_new_constraint_out() -> None:
 
 
 def test_a_new_constraint_is_no_matter_of_snapshots() -> None:
-    told = {"constraints_enforced": demanded(CHECKED), "reads": WHOLE}
+    told: Row = {"constraints_enforced": demanded(CHECKED), "reads": WHOLE}
     asked = proposal(CHECKED, isolation="SnapshotIsolation", **told)
     wrong = refused(table([info(), PROTOCOL, metadata()]), asked)
     assert wrong is not None
@@ -227,17 +228,13 @@ def test_bounds_of_a_variant_are_for_shredded_ones() -> None:
         ("invariants", column("y", invariants="x > 0")),
         (
             "identityColumns",
-            column(
-                "y",
-                "string",
-                **{"identity.start": 1, "identity.step": 1, "identity.allowExplicitInsert": False},
-            ),
+            column("y", "string", **NUMBERS),
         ),
     ],
 )
 def test_a_column_that_no_writer_could_fill_is_refused(feature: str, field: Row) -> None:
     state = table([info(), listed(feature), metadata()])
-    told = {"constraints_enforced": ["0" * 64], "reads": WHOLE}
+    told: Row = {"constraints_enforced": ["0" * 64], "reads": WHOLE}
     wrong = refused(state, proposal(with_columns(column("x"), field), **told))
     assert wrong is not None
     assert wrong.rule == "bad_metadata"

@@ -111,6 +111,21 @@ def test_a_group_adds_its_metrics_up_and_says_what_all_say() -> None:
     ]
 
 
+def test_who_changed_no_row_does_not_say_so_for_others() -> None:
+    counted = ("Inserted", "Updated", "Deleted")
+    nothing = {f"numTargetRows{name}": "0" for name in counted}
+    idle = Operation(name="MERGE", metrics={**nothing, "numTargetFilesAdded": "1"})
+    busy = Operation(name="MERGE", metrics={"numTargetFilesAdded": "2"})
+    one = info(
+        encoded(
+            table(creation()),
+            proposal(add("a"), operation=idle),
+            proposal(add("b"), operation=busy),
+        )
+    )
+    assert (one["operation"], one["operationMetrics"]) == ("MERGE", {"numTargetFilesAdded": "3"})
+
+
 def test_a_group_of_unlike_operations_has_a_name_of_its_own() -> None:
     one = info(
         encoded(

@@ -63,7 +63,7 @@ def test_a_table_with_timestamps_of_its_own_is_begun() -> None:
     own_rows.check_new(about(enableInCommitTimestamps="true"), "here")
 
 
-CHECKED = about(**{"constraints.c": "a > 0"})
+CHECKED = about(None, **{"constraints.c": "a > 0"})
 DEFAULTED = about({"CURRENT_DEFAULT": "1"})
 FED = about(enableChangeDataFeed="true")
 

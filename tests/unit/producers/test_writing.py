@@ -368,7 +368,8 @@ def constrained(line: Line) -> list[str]:
 def test_rows_are_not_written_where_nobody_held_them_to_the_constraints(line: Line) -> None:
     [held] = constrained(line)
     before = sorted(line.root.rglob("*"))
-    for wrong in ({}, {"constraintsenforced": "0" * 64}):
+    given: list[dict[str, Any]] = [{}, {"constraintsenforced": "0" * 64}]
+    for wrong in given:
         with pytest.raises(UnsupportedFeature, match=r"CHECK few \(k < 100\).*constraintsEnforced"):
             line.write(rows(1), **wrong)
     assert sorted(line.root.rglob("*")) == before

@@ -1,0 +1,86 @@
+"""What must hold of identity values and of change files, whatever happened."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from tests.simulation.history import History, paths_of
+from tests.simulation.number_writers import mark_of
+
+Span = tuple[int, int, str]
+"""The least value, the greatest, and the proposal that has them."""
+
+
+@dataclass
+class Spans:
+    """Values of a table's identity column: given out, leased and used, each with who has them."""
+
+    taken: list[Span] = field(default_factory=list)
+    leased: dict[str, list[Span]] = field(default_factory=dict)
+    used: dict[str, list[Span]] = field(default_factory=dict)
+
+    def take(self, one: dict[str, Any], usages: list[dict[str, Any]]) -> None:
+        """Add what an accepted proposal did, by the log and by its own words."""
+        for block in one.get("identity_blocks", ()):
+            span = (block["first"], block["first"] + block["count"] - 1, one["id"])
+            self.leased.setdefault(one["id"], []).append(span)
+            self.taken.append(span)
+        for usage in usages:
+            span = (usage["low"], usage["high"], one["id"])
+            of = self.used.setdefault(usage["lease"], []) if "lease" in usage else self.taken
+            of.append(span)
+
+    @property
+    def strays(self) -> list[str]:
+        """Who uses values that the lease does not hold."""
+        return [
+            who
+            for lease, spans in self.used.items()
+            for low, high, who in spans
+            if not any(first <= low and high <= last for first, last, _ in self.leased[lease])
+        ]
+
+
+def values_apart(history: History) -> str | None:
+    """No identity value is claimed, leased or used twice, and the mark is behind none of them."""
+    for root, log in history.logs.items():
+        spans = Spans()
+        for version in range(len(log.entries)):
+            for one in log.provenance(version).get("accepted", ()):
+                sent = history.sent.get(f"{one['id']}/{one['sha256']}")
+                spans.take(one, sent.body.get("identity_usage", []) if sent else [])
+        twice = [two for each in (spans.taken, *spans.used.values()) if (two := _overlap(each))]
+        if twice:
+            return f"{root} has the same identity values in {twice[0]}"
+        if spans.strays:
+            return f"{spans.strays[0]} uses values of {root} that its lease does not hold"
+        if spans.taken and max(high for _, high, _ in spans.taken) > mark_of(log):
+            return f"the mark of {root} is {mark_of(log)}, and greater values were given out"
+    return None
+
+
+def changes_are_told(history: History) -> str | None:
+    """On a table with a change feed, rows that leave and rows that join come with change files.
+
+    Other engines may do otherwise: what they write is not asked.
+    """
+    for root, log in history.logs.items():
+        for version, rows in enumerate(log.entries):
+            told = log.provenance(version).get("accepted", ())
+            if not told or "delta.enableChangeDataFeed" not in log.configuration:
+                continue
+            joins, leaves = (
+                {row[kind]["path"] for row in rows if kind in row and row[kind].get("dataChange")}
+                for kind in ("add", "remove")
+            )
+            if joins - leaves and leaves and not paths_of(rows, "cdc"):
+                return f"version {version} of {root} rewrites rows and names no change file"
+    return None
+
+
+def _overlap(spans: list[Span]) -> str | None:
+    ordered = sorted(spans)
+    for one, two in pairwise(ordered):
+        if two[0] <= one[1]:
+            return f"{one[2]} and {two[2]}"
+    return None

@@ -1,0 +1,77 @@
+"""Who numbers rows: by values beyond the mark, or by values leased first.
+
+The mark is read from the log's own metaData, the leases from what the outcomes said.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from tests import builders
+from tests.simulation.history import Log
+from tests.simulation.stage import Stage
+from tests.simulation.tables import TABLES, Table
+
+NUMBERED: Final = "id"
+MARK: Final = "delta.identity.highWaterMark"
+
+Row = dict[str, Any]
+
+
+def write(stage: Stage) -> None:
+    """Some writers claim values, lease some, or use those that they were given."""
+    table = next(one for one in TABLES if one.is_numbered)
+    log = stage.log(table)
+    if log.head < 0:
+        return
+    for _ in range(stage.dice.choice((1, 1, 2, 4))):
+        given = list(_given(stage))
+        told: Row
+        if given and stage.dice.random() < 0.7:
+            told = {"identity_usage": [_from_lease(stage, *stage.dice.choice(given))]}
+        elif stage.dice.random() < 0.4:
+            told = {"identity_leases": [{"column": NUMBERED, "count": stage.dice.randint(1, 4)}]}
+        else:
+            low = mark_of(log) + 1 + stage.dice.choice((0, 0, 0, 3, -2))
+            usage = {"column": NUMBERED, "low": low, "high": low + stage.dice.randint(0, 5)}
+            told = {"identity_usage": [usage]}
+        stage.send(
+            table, builders.proposal(*_file(stage, table, told), **told, **_at(stage, table))
+        )
+
+
+def mark_of(log: Log) -> int:
+    """Return the high-water mark in the newest metaData; 0 where there is none."""
+    fields = json.loads(log.metadata["schemaString"])["fields"]
+    [found] = [one["metadata"] for one in fields if one["name"] == NUMBERED]
+    return int(found.get(MARK, 0))
+
+
+def _at(stage: Stage, table: Table) -> Row:
+    return {
+        "proposal_id": stage.new_id(),
+        "table": table.id,
+        "table_root": table.root,
+        "read_version": max(stage.log(table).head, 0),
+        "files_since_ms": stage.clock.now_ms(),
+    }
+
+
+def _file(stage: Stage, table: Table, told: Row) -> list[Row]:
+    if "identity_usage" not in told:
+        return []
+    return [builders.add(stage.data_file(table, f"n{stage.next()}"))]
+
+
+def _from_lease(stage: Stage, lease: UUID, block: Mapping[str, int]) -> Row:
+    low = block["first"] + stage.dice.randrange(block["count"])
+    high = min(low + stage.dice.randint(0, 3), block["first"] + block["count"] - 1)
+    return {"column": NUMBERED, "low": low, "high": high, "lease": str(lease)}
+
+
+def _given(stage: Stage) -> Iterator[tuple[UUID, Mapping[str, int]]]:
+    """Yield the last leases that were told of."""
+    for told in stage.history.told[-40:]:
+        for block in (told.body.get("assigned") or {}).get("identity", ()):
+            yield UUID(told.body["proposal_id"]), block
