@@ -19,6 +19,7 @@ from tidegate.committer.entries import IDENTITY_ONLY, Entry, revisions
 from tidegate.committer.grouping import Group
 from tidegate.committer.late import assigned, dated_lines, draft_of, tags_of
 from tidegate.committer.merging import NO_EFFECTS, Effects, effects
+from tidegate.committer.moves import Moves, moves_of, told_of
 from tidegate.committer.policy import STRICTNESS, Level
 from tidegate.committer.state import TableState
 from tidegate.delta.actions import Action, Add, CommitInfo, Metadata, Txn
@@ -128,9 +129,15 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         timestamp=now_ms,
         sha256=sha256(content),
         size=len(content),
+        moved=_moved(contents, provenance),
     )
     kept = merged.as_written(line for own in draft.lines[-1:] for line in own)
     return Encoded(content, entry, tuple(add for one in contents for add in one.adds), kept)
+
+
+def _moved(contents: Sequence[Content], provenance: Provenance) -> Moves:
+    removes = [remove for one in contents for remove in one.removes]
+    return moves_of(provenance, removes, [add for one in contents for add in one.adds])
 
 
 def _bearer(group: Group, content: Content) -> Sequence[Candidate]:
@@ -227,6 +234,7 @@ def _accepted(member: Candidate, deleted: int | None) -> Accepted:
         metrics=operation.metrics if operation else {},
         rows_deleted=deleted,
         patched=member.patch is not None,
+        row_mapping=told_of(member.moves),
     )
 
 

@@ -17,7 +17,7 @@ from tidegate.committer.entries import Entry, entry_of
 from tidegate.committer.machine import Landed, evolve
 from tidegate.committer.persistent import PersistentMap
 from tidegate.committer.standing import Basis
-from tidegate.committer.state import Bases, Settled, TableState, in_full, settled_by
+from tidegate.committer.state import Bases, Settled, TableState, bounded, in_full, settled_by
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import BrokenLog, InvalidRequest
 from tidegate.delta.features.row_tracking import FEATURE, NO_MARK, high_water_mark
@@ -110,7 +110,7 @@ def reach_back(store: LogStore, state: TableState, read_version: int) -> TableSt
     for entry in found:
         settled |= settled_by(entry, state.settled)
     ours = [entry.provenance.rules for entry in found if entry.provenance]
-    return replace(
+    back = replace(
         state,
         bases=bases,
         entries=state.entries.changed({entry.version: entry for entry in found}),
@@ -121,6 +121,7 @@ def reach_back(store: LogStore, state: TableState, read_version: int) -> TableSt
         timestamp=timestamp,
         mark_before=_mark_before(state, found, start),
     )
+    return bounded(back) if any(entry.moved for entry in found) else back
 
 
 def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> TableState:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Final
 from uuid import UUID
 
 from tidegate.committer.entries import Entry
@@ -14,6 +15,9 @@ from tidegate.delta.features.row_tracking import NO_MARK
 from tidegate.pipeline.outcome import Rejection
 
 Bases = tuple[tuple[int, Basis], ...]
+
+MOVES_MAX: Final = 100_000
+"""Files that left and whose rows are still known where they went: those of the last compactions."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
     start = max(state.window_start, entry.version + 1 - state.window)
     gone = range(state.window_start, start)
     forgotten = [known for version in gone for known in _ids(state.entries[version])]
-    return replace(
+    after = replace(
         state,
         version=entry.version,
         bases=_bases(state, entry, start),
@@ -110,6 +114,21 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
         timestamp=max(state.timestamp, entry.timestamp or 0, written_ms or 0),
         mark_before=_mark_before(state, gone),
     )
+    return bounded(after) if entry.moved else after
+
+
+def bounded(state: TableState) -> TableState:
+    """Return the state without the moves of rows that are too many or too old to be kept.
+
+    Law: which are kept follows from the log up to `version`, and none is kept that was not before
+    """
+    left, drops = MOVES_MAX, dict[int, Entry]()
+    for version in range(state.version, state.window_start - 1, -1):
+        entry = state.entries[version]
+        left -= len(entry.moved)
+        if entry.moved and (left < 0 or version <= state.version - state.window):
+            drops[version] = replace(entry, moved={})
+    return replace(state, entries=state.entries.changed(drops)) if drops else state
 
 
 def in_full(state: TableState, commits: Iterable[Commit]) -> TableState:

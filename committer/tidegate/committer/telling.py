@@ -14,6 +14,7 @@ from tidegate.committer.candidate import Candidate
 from tidegate.committer.doors import reach
 from tidegate.committer.entries import Entry
 from tidegate.committer.intake import Letter
+from tidegate.committer.moving import rebased
 from tidegate.committer.verdicts import Verdict, target_of
 from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.outcome import Outcome, Rejection
@@ -224,7 +225,11 @@ def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
     a file that has none left, and how many rows the proposal was the first to delete."""
     candidate, place = verdict.candidate, verdict.place
     origin = entry.provenance if entry else None
-    if entry is None or origin is None or place is None or not candidate.intents:
+    if entry is None or origin is None or place is None:
+        return {}
+    if candidate.moves:
+        return rebased(candidate)
+    if not (candidate.intents or candidate.moved_away):
         return {}
     vectors: dict[str, JsonValue] = {}
     for intent in candidate.intents:
@@ -233,7 +238,8 @@ def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
         revision = entry.revised.get(intent.path)
         after = revision.after if revision else None
         vectors[intent.path] = after.model_dump(by_alias=True, exclude_none=True) if after else None
-    return {"deletion_vectors": vectors, "rows_deleted": origin.accepted[place].rows_deleted}
+    deleted = origin.accepted[place].rows_deleted or 0
+    return {"deletion_vectors": vectors, "rows_deleted": deleted, **rebased(candidate)}
 
 
 def _set_aside(letter: Letter, proposal_id: UUID, table: UUID, record: Record) -> Outcome:

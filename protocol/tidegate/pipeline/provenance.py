@@ -13,13 +13,15 @@ from tidegate.delta.commit import Commit
 from tidegate.pipeline.message import Message
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Sha256
+from tidegate.pipeline.row_mapping import RowMapping
 
 
 class Accepted(Message):
     """A proposal whose actions are in the entry, and its record's offset and SHA-256.
 
     `rows_deleted` counts the rows that it was the first to delete by deletion vectors; `patched`
-    says that what the entry says of the table came of a patch, so that nothing else was changed.
+    says that what the entry says of the table came of a patch, so that nothing else was changed;
+    `row_mapping` where the rows are that it moved.
     """
 
     id: UUID
@@ -29,6 +31,7 @@ class Accepted(Message):
     metrics: Mapping[str, JsonValue] = {}
     rows_deleted: NonNegativeInt | None = None
     patched: bool = False
+    row_mapping: tuple[RowMapping, ...] = ()
 
 
 class Refused(Message):
