@@ -181,6 +181,35 @@ def row_delete(*intents: RowIntent, read_version: int = 0, **fields: Any) -> Pro
     return proposal(read_version=read_version, **told)
 
 
+def compact(
+    sources: Mapping[str, int],
+    target: str,
+    read_version: int = 0,
+    vectors: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Proposal:
+    """Return a compaction that moves so many rows of each source into a file, and says where to.
+
+    `vectors` are those that the sources had when they were read.
+    """
+    offsets = itertools.accumulate(sources.values(), initial=0)
+    places = [
+        {"path": path, "offset": offset, "rows": rows}
+        for (path, rows), offset in zip(sources.items(), offsets, strict=False)
+    ]
+    gone = {path: {"deletionVector": one} for path, one in (vectors or {}).items() if one}
+    rows = [
+        *(remove(path, dataChange=False, **gone.get(path, {})) for path in sources),
+        add(target, dataChange=False, stats=json.dumps({"numRecords": sum(sources.values())})),
+    ]
+    told = {
+        "reads": ReadSet(files=tuple(sources)),
+        "operation": Operation(name="OPTIMIZE"),
+        "row_mapping": ({"path": target, "sources": places},),
+    }
+    return proposal(*rows, read_version=read_version, **{**told, **fields})
+
+
 def batch_of(app_id: str, version: int, *rows: Row, read_version: int = 0) -> Proposal:
     """Return a micro-batch: an append that brings an application's version."""
     own = AppTxn(app_id=app_id, version=version)

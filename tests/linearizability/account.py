@@ -6,7 +6,7 @@ clock or counter; of two with the same moment nobody knows which was first.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,9 +52,15 @@ class Sent:
         return frozenset(one["path"] for one in self.body.get("dv_intents") or ())
 
     @property
+    def moves(self) -> Mapping[str, str]:
+        """The file to which the rows of each file go that leaves, where it says so."""
+        told = self.body.get("row_mapping") or ()
+        return {source["path"]: one["path"] for one in told for source in one["sources"]}
+
+    @property
     def minds_lost_rows(self) -> bool:
         """Whether rows that leave a file which stays matter to whoever read it."""
-        return not self.reads.get("delete_insensitive")
+        return not (self.reads.get("delete_insensitive") or self.moves)
 
     @property
     def is_serializable(self) -> bool:
@@ -145,6 +151,13 @@ class Account:
         if claim is None:
             return list(sent.body.get("actions", ()))
         return [json.loads(line) for line in self.claims[claim["path"]].splitlines()]
+
+    def followed(self, files: Iterable[str]) -> set[str]:
+        """Return some files, and all those to which their rows may have moved."""
+        found, ways = set(files), [way for one in self.sent.values() for way in one.moves.items()]
+        while new := {there for here, there in ways if here in found} - found:
+            found |= new
+        return found
 
     def members(self) -> Iterator[tuple[str, int, int, Key]]:
         """Yield root, version, place and key of every proposal that a log says it holds."""

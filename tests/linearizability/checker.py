@@ -7,7 +7,7 @@ rejected lost to somebody before him. It shares no code with the committer.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, takewhile
 
@@ -178,20 +178,37 @@ def _lost(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
 class _Deed:
     """What one proposal, or a version of others, did to the files of a table.
 
-    `revised` are files that lost or regained rows and stay.
+    `revised` are files that lost or regained rows and stay; `moved` those of the ones that are
+    gone whose rows are where it says.
     """
 
     version: int
     gone: frozenset[str]
     came: frozenset[str]
     revised: frozenset[str]
+    moved: frozenset[str] = frozenset()
 
 
-def _deed(version: int, rows: Rows, intents: frozenset[str] = frozenset()) -> _Deed:
+def _deed(
+    version: int,
+    rows: Rows,
+    intents: frozenset[str] = frozenset(),
+    moved: frozenset[str] = frozenset(),
+) -> _Deed:
     gone = frozenset(path for _, path in paths(rows, "remove"))
     came = frozenset(path for _, path in paths(rows, "add"))
     both = gone & came
-    return _Deed(version, gone - both, came - both, both | intents)
+    return _Deed(version, gone - both, came - both, both | intents, moved)
+
+
+def _now(files: frozenset[str], moved: Mapping[str, str]) -> frozenset[str]:
+    """Return the files in which the rows of some files are now."""
+    found = set[str]()
+    for path in files:
+        while path in moved:
+            path = moved[path]
+        found.add(path)
+    return frozenset(found)
 
 
 def _replayed(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
@@ -199,6 +216,7 @@ def _replayed(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
     for root, table in account.tables.items():
         live: set[str] = set()
         since: list[_Deed] = []
+        moved: dict[str, str] = {}
         for version, rows in enumerate(table.entries):
             where = f"{version} of {root}"
             members = [account.sent[key] for key in table.accepted(version)]
@@ -208,7 +226,15 @@ def _replayed(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
             if members:
                 # Rows that were gone already change nothing.
                 changed, both = whole.revised | whole.gone, zip(members, brought, strict=True)
-                deeds = [_deed(version, own, member.intents & changed) for member, own in both]
+                deeds = [
+                    _deed(
+                        version,
+                        own,
+                        _now(member.intents, moved) & changed,
+                        frozenset(member.moves),
+                    )
+                    for member, own in both
+                ]
             if not _is_sum(version, rows, deeds, brought):
                 yield f"version {where} is not what its members brought"
             for place, deed in enumerate(deeds):
@@ -218,6 +244,8 @@ def _replayed(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
                 since.append(deed)
             # A file that lost its last row to several members leaves with all of them.
             live -= whole.gone
+            for member in members:
+                moved |= member.moves
 
 
 def _is_sum(version: int, rows: Rows, deeds: list[_Deed], brought: list[Rows]) -> bool:
@@ -241,7 +269,9 @@ def _stale(sent: Sent, since: list[_Deed], where: str) -> Iterator[str]:
     if not read and not whole:
         return
     for deed in takewhile(lambda one: one.version > sent.read_version, reversed(since)):
-        gone = deed.gone | (deed.revised - sent.intents if sent.minds_lost_rows else frozenset())
+        gone = deed.gone - deed.moved
+        if sent.minds_lost_rows:
+            gone = deed.gone | (deed.revised - sent.intents)
         came = deed.came if sent.is_serializable else frozenset()
         if gone & read or (whole and (gone or came)):
             yield f"{sent.key[0]} in version {where} had read what {deed.version} changed"

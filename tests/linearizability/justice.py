@@ -20,7 +20,7 @@ def removed_what_was_read(account: Account, sent: Sent, winner: Rows) -> bool:
     """The winner removed a file that the proposal had read."""
     gone = {path for _, path in paths(winner, "remove")}
     own = {path for _, path in paths(account.actions(sent), "remove")}
-    read = own | sent.intents | set(sent.reads.get("files", ()))
+    read = account.followed(own | sent.intents | set(sent.reads.get("files", ())))
     return bool(gone & read or (gone and sent.reads.get("whole_table")))
 
 
@@ -28,7 +28,7 @@ def removed_the_same(account: Account, sent: Sent, winner: Rows) -> bool:
     """Both removed a file."""
     gone = {path for _, path in paths(winner, "remove")}
     own = {path for _, path in paths(account.actions(sent), "remove")}
-    return bool(gone & (own | sent.intents))
+    return bool(gone & (own | account.followed(sent.intents)))
 
 
 def wrote_something(account: Account, sent: Sent, winner: Rows) -> bool:

@@ -98,6 +98,31 @@ CHANGES = st.one_of(
     message({"op": st.just("unset_property"), "key": NAMED}, {}),
 )
 PATCH = message({"changes": st.lists(CHANGES, min_size=1, max_size=3)}, {"base": SHA256})
+MAPPING = message(
+    {
+        "path": NAMED,
+        "sources": st.lists(
+            message(
+                {"path": NAMED, "offset": COUNT, "rows": COUNT},
+                {"base": st.dictionaries(TEXT, VALUES, max_size=3)},
+            ),
+            min_size=1,
+            max_size=3,
+        ),
+    },
+    {"keeps_row_ids": st.booleans()},
+)
+COMPACTING = message(
+    {
+        "proposal_id": UUIDS,
+        "table": UUIDS,
+        "table_root": ROOTS,
+        "read_version": st.integers(-1, 2**62),
+        "actions": st.lists(st.dictionaries(TEXT, VALUES, max_size=3), max_size=3),
+        "row_mapping": st.lists(MAPPING, min_size=1, max_size=2),
+    },
+    {"operation": OPERATION, "reads": READS},
+)
 PATCHING = message(
     {
         "proposal_id": UUIDS,
@@ -163,7 +188,7 @@ RATIFICATION = message(
     {"table_root": ROOTS, "version": st.integers(-1, 2**62)}, {"staged": STAGED, "sha256": SHA256}
 )
 WIRES: dict[type[Message], st.SearchStrategy[dict[str, Any]]] = {
-    Proposal: PROPOSAL | PATCHING,
+    Proposal: PROPOSAL | PATCHING | COMPACTING,
     Outcome: OUTCOME,
     CommitRecord: COMMIT,
     TableRecord: TABLE,

@@ -111,7 +111,7 @@ def no_conflict(history: History) -> str | None:
         earlier = [history.sent[f"{mate['id']}/{mate['sha256']}"].body["actions"] for mate in mates]
         since = range(body["read_version"] + 1, version)
         for rows in (*(log.entries[other] for other in since), *earlier):
-            if _changes_what_was_read(log, rows, body.get("reads", {})):
+            if _changes_what_was_read(log, rows, body):
                 return f"{one['id']} in {version} of {root} read what changed after it looked"
     return None
 
@@ -297,10 +297,11 @@ def _disagreement(told: Told, version: int | None) -> str | None:
     return None
 
 
-def _changes_what_was_read(log: Log, rows: Rows, reads: dict[str, Any]) -> bool:
+def _changes_what_was_read(log: Log, rows: Rows, body: dict[str, Any]) -> bool:
+    reads: dict[str, Any] = body.get("reads", {})
     gone = set(paths_of(rows, "remove"))
-    if reads.get("delete_insensitive"):
-        gone -= _only_lost_rows(log, rows)
+    if reads.get("delete_insensitive") or body.get("row_mapping"):
+        gone -= _only_lost_rows(log, rows) | _moved(rows)
     came = [row["add"]["partitionValues"] for row in rows if "add" in row]
     if gone & set(reads.get("files", ())):
         return True
@@ -308,6 +309,13 @@ def _changes_what_was_read(log: Log, rows: Rows, reads: dict[str, Any]) -> bool:
         return True
     asked = [str(one["value"]) for one in reads.get("predicates", ())]
     return any(values.get("p") in asked for values in came)
+
+
+def _moved(rows: Rows) -> set[str]:
+    """Return the files whose rows are where the version says."""
+    members = (info_of(rows).get("tidegate") or {}).get("accepted", ())
+    told = [one for member in members for one in member.get("row_mapping", ())]
+    return {source["path"] for one in told for source in one["sources"]}
 
 
 def _only_lost_rows(log: Log, rows: Rows) -> set[str]:

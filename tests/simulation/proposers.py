@@ -148,9 +148,14 @@ def compact(sight: Sight) -> Proposal | None:
     path = f"{folder}/c{sight.stage.next()}".lstrip("/")
     sight.stage.write_file(sight.table, path)
     reads, operation = ReadSet(files=tuple(read)), Operation(name="OPTIMIZE")
-    return sight.propose(
-        *rows, builders.add(path, dataChange=False), reads=reads, operation=operation
-    )
+    store, sources, count = sight.stage.stores[sight.table.root], [], 0
+    for one in read:
+        left = live_file(store, sight.live[one]).left
+        sources.append({"path": one, "offset": count, "rows": left})
+        count += left
+    mapping = ({"path": path, "sources": sources},) if sight.dice.random() < 0.7 else ()
+    new = builders.add(path, dataChange=False, stats=json.dumps({"numRecords": count}))
+    return sight.propose(*rows, new, reads=reads, operation=operation, row_mapping=mapping)
 
 
 def batch(sight: Sight) -> Proposal:
@@ -167,6 +172,24 @@ def comment(sight: Sight) -> Proposal | None:
     body["configuration"]["note"] = str(sight.stage.next())
     operation = Operation(name="SET TBLPROPERTIES")
     return sight.propose({"metaData": body}, operation=operation, reads=ReadSet())
+
+
+def patch(sight: Sight) -> Proposal | None:
+    """A property, a comment or a new column, whatever else the table becomes."""
+    if sight.version < 0:
+        return None
+    number = sight.stage.next()
+    column = {"name": f"c{number}", "type": "long", "nullable": True, "metadata": {}}
+    change = sight.dice.choice(
+        (
+            {"op": "set_property", "key": f"p{number % 3}", "value": str(number)},
+            {"op": "comment_on", "path": ["x"], "comment": str(number)},
+            {"op": "add_column", "column": column},
+        )
+    )
+    operation = Operation(name="ALTER TABLE")
+    told = {"changes": [change]}
+    return sight.propose(metadata_patch=told, operation=operation, reads=ReadSet())
 
 
 def claimed(sight: Sight) -> Proposal:
@@ -208,9 +231,10 @@ KINDS: dict[Proposer, int] = {
     crossing: 2,
     overwrite: 1,
     rewrite_partition: 2,
-    compact: 1,
+    compact: 3,
     batch: 2,
     comment: 1,
+    patch: 2,
     claimed: 1,
     cancel: 2,
     ghost: 1,

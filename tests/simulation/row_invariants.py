@@ -3,6 +3,7 @@
 Named predicates, as in `invariants`, over one version at a time: each is looked at once.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,8 +11,23 @@ from typing import Any
 from tests.simulation.history import History, Rows
 from tests.simulation.row_writers import LiveFile, live_file, rows_of
 from tidegate.delta.errors import BrokenLog
-from tidegate.delta.files.bitmap import Bitmap
+from tidegate.delta.files.bitmap import Bitmap, of_rows
 from tidegate.runtime.memory import MemoryStore
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Where the rows of a file went, without those that were deleted when they were read."""
+
+    target: str
+    offset: int
+    base: Bitmap
+
+    def follow(self, rows: Bitmap) -> Bitmap:
+        """Return rows of the file as rows of the one they are in now."""
+        gone = list(self.base)
+        there = rows - self.base
+        return of_rows(self.offset + row - bisect_left(gone, row) for row in there)
 
 
 @dataclass(frozen=True)
@@ -23,11 +39,25 @@ class Step:
     rows: Rows
     before: dict[str, LiveFile]
     members: list[dict[str, Any]]
+    moved: dict[str, Moved]
 
     def intended(self, body: dict[str, Any]) -> Iterator[tuple[str, Bitmap, str]]:
-        """Yield the file, the rows and the purpose of each intent of a member."""
+        """Yield the file, the rows and the purpose of each intent of a member: as they are now."""
         for one in body.get("dv_intents", ()):
-            yield one["path"], rows_of(self.store, one["rows"]), one.get("op", "delete")
+            path, rows = one["path"], rows_of(self.store, one["rows"])
+            while path in self.moved:
+                path, rows = self.moved[path].target, self.moved[path].follow(rows)
+            if rows.blocks:
+                yield path, rows, one.get("op", "delete")
+
+    def moves(self, body: dict[str, Any]) -> Iterator[tuple[str, Moved]]:
+        """Yield each file whose rows a member moves, and where to."""
+        removed = [row["remove"] for row in body["actions"] if "remove" in row]
+        bases = {one["path"]: one.get("deletionVector") for one in removed}
+        for one in body.get("row_mapping", ()):
+            for source in one["sources"]:
+                base = rows_of(self.store, bases[source["path"]])
+                yield source["path"], Moved(one["path"], source["offset"], base)
 
 
 @dataclass
@@ -36,17 +66,20 @@ class Steps:
 
     seen: dict[str, int] = field(default_factory=dict)
     files: dict[str, dict[str, LiveFile]] = field(default_factory=dict)
+    moved: dict[str, dict[str, Moved]] = field(default_factory=dict)
 
     def look(self, history: History) -> Iterator[Step]:
         """Yield every version that is new, table by table."""
         bodies = {key: one.body for key, one in history.sent.items()}
         for root, log in history.logs.items():
-            files = self.files.setdefault(root, {})
+            files, moved = self.files.setdefault(root, {}), self.moved.setdefault(root, {})
             for version in range(self.seen.get(root, 0), len(log.entries)):
                 rows, accepted = log.entries[version], log.provenance(version).get("accepted", ())
                 members = [bodies[f"{one['id']}/{one['sha256']}"] for one in accepted]
                 name = f"version {version} of {root}"
-                yield Step(name, log.store, rows, dict(files), members)
+                step = Step(name, log.store, rows, dict(files), members, dict(moved))
+                yield step
+                moved |= {path: one for body in members for path, one in step.moves(body)}
                 for row in rows:
                     files.pop(row.get("remove", {}).get("path", ""), None)
                 for row in rows:
@@ -96,6 +129,25 @@ def vectors_are_unions(step: Step) -> str | None:
     return None
 
 
+def moved_rows_stay(step: Step) -> str | None:
+    """A file to which rows were moved holds the rows that were left of those they came from."""
+    after = {row["add"]["path"]: row["add"] for row in step.rows if "add" in row}
+    removed = {row["remove"]["path"]: row["remove"] for row in step.rows if "remove" in row}
+    wanted: dict[str, Bitmap] = {}
+    for body in step.members:
+        for path, moved in step.moves(body):
+            file = step.before[path]
+            if removed[path].get("deletionVector") != file.vector:
+                return f"{step.name}: {path} did not leave with the vector that it had"
+            left = moved.follow(of_rows(range(file.rows)) - file.gone)
+            wanted[moved.target] = wanted.get(moved.target, Bitmap()) | left
+    for path, rows in wanted.items():
+        file = live_file(step.store, after[path])
+        if rows != of_rows(range(file.rows)) - file.gone:
+            return f"{step.name}: {path} has {file.left} rows, not {len(rows)}"
+    return None
+
+
 def rows_are_updated_once(step: Step) -> str | None:
     """A row that is updated was there: nobody had deleted or updated it."""
     gone: dict[str, Bitmap] = {}
@@ -118,13 +170,14 @@ def lost_rows_are_minded(step: Step) -> str | None:
         seen = set() if reads.get("delete_insensitive") else set(reads.get("files", ()))
         if seen & touched:
             return f"{step.name}: {body['proposal_id']} read {min(seen & touched)}, which lost rows"
-        touched.update(one["path"] for one in body.get("dv_intents", ()))
+        touched.update(path for path, _, _ in step.intended(body))
     return None
 
 
 ROW_INVARIANTS = (
     every_vector_is_there,
     vectors_are_unions,
+    moved_rows_stay,
     rows_are_updated_once,
     lost_rows_are_minded,
 )

@@ -5,15 +5,19 @@ from typing import Final
 from unittest import mock
 
 from tests.simulation.mutants import AT_ONCE, Mutant, mutant
-from tidegate.committer import conflicts
+from tidegate.committer import conflicts, moving, patching
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry
 from tidegate.committer.entry_put import EntryPut
 from tidegate.committer.known import Known
 from tidegate.committer.merging import Tally
+from tidegate.committer.moves import Move
+from tidegate.committer.policy import Policy
 from tidegate.committer.shelf import Shelf
-from tidegate.committer.standing import Found, Standing
+from tidegate.committer.standing import Basis, Found, Standing
+from tidegate.committer.state import TableState
 from tidegate.delta.files.bitmap import Bitmap
+from tidegate.pipeline.outcome import Rejection
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.log_store import Put
 
@@ -55,6 +59,28 @@ def without_writing_the_vectors() -> AbstractContextManager[object]:
     return mock.patch.object(EntryPut, "_put", put_the_entry)
 
 
+def without_counting_out_rows_that_were_gone() -> AbstractContextManager[object]:
+    def moved(rows: Bitmap, move: Move, base: Bitmap) -> Bitmap:
+        return kept(rows, move, Bitmap())
+
+    kept = moving.moved_rows
+    return mock.patch.object(moving, "moved_rows", moved)
+
+
+def without_the_deletes_that_a_compaction_met() -> AbstractContextManager[object]:
+    return mock.patch.object(moving, "_vectors", return_value={})
+
+
+def without_the_table_at_the_head() -> AbstractContextManager[object]:
+    def as_it_was_read(
+        candidate: Candidate, basis: Basis, state: TableState, policy: Policy
+    ) -> Candidate | Rejection:
+        return kept(candidate, state.basis_at(candidate.read_version), state, policy)
+
+    kept = patching.with_patch
+    return mock.patch.object(patching, "with_patch", as_it_was_read)
+
+
 ROW_MUTANTS: Final[dict[str, Mutant]] = {
     "without_comparing_rows": mutant(
         "rows that both writers change are a conflict",
@@ -80,6 +106,21 @@ ROW_MUTANTS: Final[dict[str, Mutant]] = {
         "a new vector holds the rows of every member",
         without_the_rows_of_other_members,
         *("vectors_are_unions", *AT_ONCE),
+    ),
+    "without_counting_out_rows_that_were_gone": mutant(
+        "a row moves by how many before it were gone",
+        without_counting_out_rows_that_were_gone,
+        *("vectors_are_unions", "moved_rows_stay", "rows_are_updated_once", *AT_ONCE),
+    ),
+    "without_the_deletes_that_a_compaction_met": mutant(
+        "what was deleted of files that a compaction moves stays deleted",
+        without_the_deletes_that_a_compaction_met,
+        *("moved_rows_stay", *AT_ONCE),
+    ),
+    "without_the_table_at_the_head": mutant(
+        "a patch is applied to the table as it is when it is committed",
+        without_the_table_at_the_head,
+        "patches_say_all",
     ),
     "without_writing_the_vectors": mutant(
         "a vector is there before the entry that names it",

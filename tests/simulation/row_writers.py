@@ -73,9 +73,9 @@ def removal(live: Mapping[str, Row], path: str, **changed: Any) -> Row:
 
 def some_rows(dice: Random, file: LiveFile) -> Bitmap:
     """Return some rows that are not deleted yet."""
-    if file.rows == MANY:
+    if file.rows >= MANY:
         # Scattered rows: their vector is larger than what stands in an entry.
-        scattered = of_rows(range(dice.randrange(1_000), MANY, 199)) - file.gone
+        scattered = of_rows(range(dice.randrange(1_000), file.rows, 199)) - file.gone
         if scattered.blocks:
             return scattered
     left = list(of_rows(range(file.rows)) - file.gone)
@@ -116,4 +116,5 @@ def exchange(dice: Random, store: MemoryStore, live: Mapping[str, Row]) -> list[
     vector = {"deletionVector": told} if gone.blocks else {}
     if vector.get("deletionVector") == file.vector:
         return []
-    return [removal(live, path), builders.add(path, stats=STATS[file.rows], **vector)]
+    stats = json.dumps({"numRecords": file.rows})
+    return [removal(live, path), builders.add(path, stats=stats, **vector)]

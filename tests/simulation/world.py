@@ -13,6 +13,7 @@ from unittest import mock
 from tests.simulation import engines, number_writers, proposers, troubles, verbatim_writers
 from tests.simulation.history import History
 from tests.simulation.invariants import ALWAYS, AT_REST
+from tests.simulation.patch_invariants import patches_say_all
 from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
 from tests.simulation.stage import Event, Stage
 from tidegate.runtime import failpoints
@@ -136,7 +137,7 @@ class World:
             for step in self.row_steps.look(self.history):
                 for rule in ROW_INVARIANTS:
                     self._hold(rule, step)
-            for invariant in ALWAYS:
+            for invariant in (*ALWAYS, patches_say_all):
                 self._hold(invariant, self.history)
         return is_new
 

@@ -12,6 +12,7 @@ from tidegate.committer import change_files, enforcement, feature_admission
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content
 from tidegate.committer.flaws import PARTITION_VALUES, TOO_LARGE, flaw
+from tidegate.committer.moving import ids_left_behind
 from tidegate.committer.policy import STRICTNESS, Level, Policy
 from tidegate.committer.rows import NAME_CHARS_MAX, OUR_APPS
 from tidegate.committer.standing import Basis
@@ -204,7 +205,8 @@ def legal_by_features(case: _Case) -> Rejection | None:
     if after is None or not (content.vectors or content.domains or after.tracks_rows):
         return None
     return (
-        feature_admission.wrong_vector(case.candidate, after)
+        ids_left_behind(case.candidate, after)
+        or feature_admission.wrong_vector(case.candidate, after)
         or feature_admission.uncounted_rows(case.candidate, after)
         or feature_admission.wrong_domain(case.candidate, after)
     )

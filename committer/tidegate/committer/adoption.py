@@ -12,6 +12,7 @@ from typing import Final
 from tidegate.committer.candidate import REPLACES_TABLE, Candidate
 from tidegate.committer.content import canonical
 from tidegate.committer.entries import Entry
+from tidegate.committer.moving import bearing, following
 from tidegate.committer.rows import domain_line
 from tidegate.committer.standing import Standing
 from tidegate.committer.state import TableState
@@ -124,6 +125,20 @@ def clustering_buried(standing: Standing, winner: Entry) -> Standing:
     return replace(standing, candidate=replace(candidate, content=content))
 
 
+def rows_are_where_they_moved(standing: Standing, winner: Entry) -> Standing:
+    """The winner moved rows that the proposal read or deletes: it means them where they are now."""
+    if not winner.moved:
+        return standing
+    return replace(standing, candidate=following(standing.candidate, winner, standing.known))
+
+
+def rows_gone_meanwhile_stay_gone(standing: Standing, winner: Entry) -> Standing:
+    """The winner deleted rows that the proposal moves: they are deleted where they come to be."""
+    if not (standing.candidate.moves and winner.revised):
+        return standing
+    return replace(standing, candidate=bearing(standing.candidate, winner, standing.known))
+
+
 ADOPTIONS: Final[tuple[Adoption, ...]] = (
     rows_lose_their_ids,
     row_ids_begin,
@@ -133,6 +148,8 @@ ADOPTIONS: Final[tuple[Adoption, ...]] = (
     commit_version_follows,
     backfilled_ids_taken,
     ids_taken_off,
+    rows_are_where_they_moved,
+    rows_gone_meanwhile_stay_gone,
 )
 """What the winner did to the table first, then what that means for the proposal's own actions."""
 
@@ -140,7 +157,8 @@ ADOPTIONS: Final[tuple[Adoption, ...]] = (
 def adopt(standing: Standing, winner: Entry) -> Standing:
     """Return the standing after a winner that rules nothing out; most change nothing."""
     speaks = winner.changes_table or winner.domains or winner.only_moves_row_ids
-    if not (speaks or standing.candidate.minds_every_file):
+    moves = winner.moved or standing.candidate.moves
+    if not (speaks or moves or standing.candidate.minds_every_file):
         return standing
     for adoption in ADOPTIONS:
         standing = adoption(standing, winner)

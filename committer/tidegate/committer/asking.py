@@ -6,12 +6,14 @@ batches ask for nothing.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from tidegate.committer.admission import table_level
 from tidegate.committer.appended import needs_statistics
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.entries import Revision
+from tidegate.committer.entries import Entry, Revision
 from tidegate.committer.known import Growth, Known, key_of
+from tidegate.committer.moving import at_head, passed, vectors_of_moves
 from tidegate.committer.row_conflicts import concerned
 from tidegate.committer.state import TableState
 from tidegate.delta.actions import DeletionVector
@@ -52,7 +54,8 @@ def wanted(
         versions.update(_versions(state, candidate, known))
         if not (candidate.intents or candidate.settles_for_less):
             continue
-        for path in candidate.intended & state.files.keys():
+        last = at_head(candidate, _winners(state, candidate))
+        for path in last.intended & state.files.keys():
             if path not in known.files:
                 files.add(path)
         if burden(state, candidate, known) > vector_bytes_max:
@@ -81,8 +84,13 @@ def vectors_for(
 
     Law: it grows with what is known of files, and with the log
     """
+    winners = list(_winners(state, candidate))
     revisions = _revisions(state, candidate)
-    return {key_of(vector): vector for vector in _vectors(candidate, revisions, known)}
+    found = chain(
+        _vectors(at_head(candidate, winners), revisions, known),
+        vectors_of_moves(candidate, winners),
+    )
+    return {key_of(vector): vector for vector in found}
 
 
 def _is_open(state: TableState, candidate: Candidate) -> bool:
@@ -111,10 +119,14 @@ def _versions(state: TableState, candidate: Candidate, known: Known) -> Iterator
 
 
 def _revisions(state: TableState, candidate: Candidate) -> Iterator[Revision]:
-    for version in range(candidate.read_version + 1, state.version + 1):
-        winner = state.entries[version]
-        for path in sorted(concerned(candidate, winner)):
+    for winner, here in passed(candidate, _winners(state, candidate)):
+        for path in sorted(concerned(here, winner)):
             yield winner.revised[path]
+
+
+def _winners(state: TableState, candidate: Candidate) -> Iterator[Entry]:
+    for version in range(candidate.read_version + 1, state.version + 1):
+        yield state.entries[version]
 
 
 def _vectors(

@@ -1,13 +1,14 @@
 """A candidate: a proposal as the machine considers it, with what follows from its bytes alone."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from uuid import UUID
 
 from tidegate.committer.content import EMPTY, Content, canonical
 from tidegate.committer.intents import Intent
 from tidegate.committer.leases import Numbers
+from tidegate.committer.moves import Moves
 from tidegate.committer.policy import Level
 from tidegate.delta.actions import Metadata, Protocol, Txn
 from tidegate.pipeline.codec import Headers
@@ -54,7 +55,9 @@ class Candidate:
     Its identity is (`id`, `sha256`), the hash being of the record's value. `flaw` says why it can't
     be committed whatever the table holds; `proposal` is absent where the record is no proposal but
     its id, table and read version could be read. `producer` and `trace` are its headers' claims;
-    `tags` is what the commit will say of itself, `numbers` what becomes of identity columns.
+    `tags` is what the commit will say of itself, `numbers` what becomes of identity columns. `moves`
+    are rows that it moves; `came` are files into which what it read was moved, `moved_away` the
+    intents on files that were.
     Units: `size` in bytes.
     """
 
@@ -72,6 +75,9 @@ class Candidate:
     trace: Headers = ()
     tags: Mapping[str, str] | None = None
     numbers: Numbers | None = None
+    moves: Moves = field(default_factory=dict)
+    came: frozenset[str] = frozenset()
+    moved_away: tuple[Intent, ...] = ()
 
     @property
     def is_cancel(self) -> bool:
@@ -117,7 +123,7 @@ class Candidate:
     @cached_property
     def files_read(self) -> frozenset[str]:
         """The canonical paths of the files that were read."""
-        return frozenset(map(canonical, self.reads.files))
+        return frozenset(map(canonical, self.reads.files)) | self.came
 
     @cached_property
     def intended(self) -> frozenset[str]:
@@ -134,7 +140,7 @@ class Candidate:
     @cached_property
     def settles_for_less(self) -> bool:
         """Whether rows that others delete make no difference to what it does to its own rows."""
-        return self.reads.delete_insensitive
+        return self.reads.delete_insensitive or bool(self.moves)
 
     @cached_property
     def is_blind_append(self) -> bool:

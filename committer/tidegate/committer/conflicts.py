@@ -14,6 +14,7 @@ from tidegate.committer.adoption import adopt, with_ids
 from tidegate.committer.appended import may_have_been_read
 from tidegate.committer.content import canonical
 from tidegate.committer.entries import Entry
+from tidegate.committer.moving import carried
 from tidegate.committer.row_conflicts import gone_for, rows_in_the_way
 from tidegate.committer.standing import Basis, Found, Rule, Standing
 from tidegate.committer.table_rules import (
@@ -125,6 +126,8 @@ def concurrent_delete_read(standing: Standing, winner: Entry) -> Found | None:
 def concurrent_delete_delete(standing: Standing, winner: Entry) -> Found | None:
     """The winner removed a file that the proposal removes too."""
     twice = winner.removed & standing.candidate.content.removed
+    if twice and standing.candidate.moves:
+        twice -= carried(standing.candidate, winner, standing.known)
     return Found(f"removed {min(twice)!r} too", min(twice)) if twice else None
 
 

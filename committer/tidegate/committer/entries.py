@@ -5,11 +5,13 @@ An entry is made from the commit file alone, so that every committer remembers t
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from tidegate.committer.candidate import BACKFILL, ROW_ID_OPERATIONS, Candidate
 from tidegate.committer.content import PartitionValues, canonical, vectors_of
+from tidegate.committer.moves import Moves, moves_of
 from tidegate.delta.actions import (
     Add,
     DeletionVector,
@@ -51,7 +53,7 @@ class Entry:
     give them row ids, or to take these away. `proposal_id` and `deletes`, the rows that leave files
     which stay, are set on a member of a group that has not landed yet. `adds` are the added files
     in full: of such a member, and where they have been read again, for a proposal that repeats
-    them.
+    them. `moved` tells where rows of files went that left.
     Units: `size` in bytes; `timestamp` in ms since the Unix epoch.
     """
 
@@ -78,6 +80,12 @@ class Entry:
     txn_id: str | None = None
     adds: tuple[Add, ...] | None = None
     deletes: Mapping[str, Bitmap] = field(default_factory=dict)
+    moved: Moves = field(default_factory=dict)
+
+    @cached_property
+    def moved_to(self) -> frozenset[str]:
+        """The files that hold rows which moved."""
+        return frozenset(move.target for move in self.moved.values())
 
     @property
     def author(self) -> Literal["tidegate", "external"]:
@@ -148,6 +156,7 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
         timestamp=_timestamp(commit),
         sha256=digest,
         size=size,
+        moved=moves_of(of(commit), commit.removes, commit.adds),
     )
 
 
@@ -174,6 +183,7 @@ def member_entry(candidate: Candidate, version: int, deletes: Mapping[str, Bitma
         proposal_id=candidate.id,
         adds=content.adds,
         deletes=deletes,
+        moved=candidate.moves,
     )
 
 

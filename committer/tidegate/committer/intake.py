@@ -15,6 +15,7 @@ from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import EMPTY, overfull, read_content
 from tidegate.committer.flaws import MALFORMED, TOO_LARGE, Flawed, flaw
 from tidegate.committer.intents import Intent, check_apart, read_intents
+from tidegate.committer.moves import NO_MOVES, Moves, read_moves
 from tidegate.committer.policy import Policy
 from tidegate.delta import names
 from tidegate.delta.commit import sha256
@@ -69,12 +70,14 @@ def read_record(
     size = len(value or b"")
     wrong, content = _wrong(proposal, size, policy), EMPTY
     intents: tuple[Intent, ...] = ()
+    moves: Moves = NO_MOVES
     if wrong is None:
         try:
             intents = read_intents(proposal.dv_intents, policy)
             if proposal.claim_check is None:
                 content = read_content(proposal.actions, policy)
                 check_apart(intents, content)
+                moves = read_moves(proposal.row_mapping, content)
         except Flawed as error:
             wrong = error.rejection
     return Candidate(
@@ -90,6 +93,7 @@ def read_record(
         intents,
         producer_of(headers),
         passed_on(headers),
+        moves=moves,
     )
 
 
@@ -130,7 +134,9 @@ def with_claim(candidate: Candidate, content: bytes | None, policy: Policy) -> C
         claimed = read_content(_actions(content, stated), policy)
         intents = read_intents(stated, policy)
         check_apart(intents, claimed)
-        return replace(candidate, size=size, content=claimed, intents=intents)
+        stated = candidate.proposal.row_mapping if candidate.proposal else ()
+        moves = read_moves(stated, claimed)
+        return replace(candidate, size=size, content=claimed, intents=intents, moves=moves)
     except Flawed as error:
         return replace(candidate, size=size, flaw=error.rejection)
 

@@ -29,7 +29,8 @@ class Intent:
     """Rows of one file that a proposal deletes.
 
     `path` is canonical; `base` the unique id of the vector that its writer saw; `vector` says where
-    the rows are written, `inline` holds them where that is in the proposal itself.
+    the rows are written, `inline` holds them where that is in the proposal itself. `has_moved`
+    says that these are the rows of other files, where a compaction moved them.
     """
 
     path: str
@@ -38,6 +39,7 @@ class Intent:
     inline: Bitmap | None
     num_records: int
     is_update: bool
+    has_moved: bool = False
 
 
 def read_intents(stated: Sequence[RowIntent], policy: Policy) -> tuple[Intent, ...]:

@@ -201,13 +201,17 @@ def _followed(metadata: Metadata) -> Iterator[Touch]:
 
 def _named(metadata: Metadata, key: str, change: SetProperty) -> Iterable[Path]:
     """Return the columns that a property names: all of them where that can't be told."""
+    schema = parse_schema(metadata.schema_string)
+    every = [(name,) for name in schema.names]
     if key == alteration.STATISTICS_COLUMNS:
-        return properties.stats_columns.of({key: change.value}) or ()
+        try:
+            return properties.stats_columns.of({key: change.value}) or ()
+        except InvalidRequest:
+            return every
     if not key.startswith(properties.CONSTRAINT_PREFIX):
         return ()
-    schema = parse_schema(metadata.schema_string)
     found = columns_in(change.value, schema)
-    return [(name,) for name in schema.names] if found is None else found
+    return every if found is None else found
 
 
 def _physical(metadata: Metadata, path: Path) -> Path:

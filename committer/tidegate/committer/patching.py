@@ -56,7 +56,10 @@ def _clustered_by(state: TableState) -> list[tuple[str, ...]]:
     domain = state.domains.get(CLUSTERING)
     if domain is None or domain.removed:
         return []
-    return [tuple(path) for path in orjson.loads(domain.configuration)["clusteringColumns"]]
+    try:
+        return [tuple(path) for path in orjson.loads(domain.configuration)["clusteringColumns"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the domain {CLUSTERING!r} names no clusteringColumns") from error
 
 
 def _refusal(error: Exception) -> Rejection:

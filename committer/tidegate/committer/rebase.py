@@ -26,6 +26,7 @@ from tidegate.committer.late import (
     tags_of,
 )
 from tidegate.committer.merging import NO_EFFECTS, Effects, effects
+from tidegate.committer.moves import Moves, moves_of, told_of
 from tidegate.committer.policy import STRICTNESS, Level
 from tidegate.committer.state import TableState
 from tidegate.delta.actions import Action, Add, CommitInfo, Metadata, Txn
@@ -137,6 +138,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         timestamp=now_ms,
         sha256=sha256(content),
         size=len(content),
+        moved=_moved(contents, provenance),
     )
     kept = merged.as_written(line for own in draft.lines[-1:] for line in own)
     adds = tuple(add for one in contents for add in one.adds)
@@ -147,6 +149,11 @@ def _metadata_told(draft: Draft, contents: Sequence[Content]) -> Metadata | None
     """Return what the entry says of the table, where a member does, or a mark has moved."""
     is_kept = draft.before is not None and draft.after.metadata is draft.before.metadata
     return None if is_kept and not any(one.metadata for one in contents) else draft.after.metadata
+
+
+def _moved(contents: Sequence[Content], provenance: Provenance) -> Moves:
+    removes = [remove for one in contents for remove in one.removes]
+    return moves_of(provenance, removes, [add for one in contents for add in one.adds])
 
 
 def _bearer(group: Group, content: Content) -> Sequence[Candidate]:
@@ -252,6 +259,7 @@ def _accepted(member: Candidate, deleted: int | None) -> Accepted:
         patched=member.patch is not None,
         identity_blocks=member.numbers.blocks if member.numbers else (),
         identity_used=member.numbers.used if member.numbers else (),
+        row_mapping=told_of(member.moves),
     )
 
 

@@ -23,6 +23,7 @@ from tidegate.committer.state import (
     Bases,
     Settled,
     TableState,
+    bounded,
     in_full,
     leased_by,
     settled_by,
@@ -120,7 +121,7 @@ def reach_back(store: LogStore, state: TableState, read_version: int) -> TableSt
     for entry in found:
         settled |= settled_by(entry, state.settled)
     ours = [entry.provenance.rules for entry in found if entry.provenance]
-    state = replace(
+    back = replace(
         state,
         bases=bases,
         entries=state.entries.changed({entry.version: entry for entry in found}),
@@ -131,7 +132,8 @@ def reach_back(store: LogStore, state: TableState, read_version: int) -> TableSt
         timestamp=timestamp,
         mark_before=_mark_before(state, found, start),
     )
-    return _with_leases(state, found)
+    back = _with_leases(back, found)
+    return bounded(back) if any(entry.moved for entry in found) else back
 
 
 def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> TableState:

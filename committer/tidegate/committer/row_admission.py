@@ -90,8 +90,8 @@ def wrong_files(
             return flaw("file_not_live", f"{where}.path", what, _REREAD, path=path)
         file = known.files[path]
         assert live[path] == (key_of(file.deletion_vector) or None), "what was read is the head's"
-        before = _vector_read(intent, file, winners)
-        if unique_id(before) != intent.base:
+        before = None if intent.has_moved else _vector_read(intent, file, winners)
+        if unique_id(before) != intent.base and not intent.has_moved:
             what = f"{path[:128]!r} had another deletion vector at read_version"
             return flaw("other_vector", f"{where}.base", what, _REREAD, path=path)
         count = row_count(file)

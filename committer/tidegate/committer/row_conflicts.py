@@ -2,14 +2,17 @@
 
 A file that comes back with a vector that holds all the rows of the one before has lost rows and
 gained none. Whoever deletes other rows of it, and for whom lost rows make no difference, may follow
-in any order: docs/adr/0014 has the proof.
+in any order: docs/adr/0014 has the proof. Nor does a file matter whose rows a compaction moved, and
+told where to: docs/adr/0022.
 """
 
 from collections.abc import Mapping
 
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry
+from tidegate.committer.intents import Intent
 from tidegate.committer.known import Known, key_of
+from tidegate.committer.moves import ROWS_MAX
 from tidegate.committer.policy import Level
 
 
@@ -21,7 +24,8 @@ def concerned(candidate: Candidate, winner: Entry) -> frozenset[str]:
         return candidate.intended & winner.revised.keys()
     if candidate.reads.whole_table:
         return frozenset(winner.revised)
-    return (candidate.intended | candidate.files_read) & winner.revised.keys()
+    minded = candidate.intended | candidate.files_read | candidate.moves.keys()
+    return minded & winner.revised.keys()
 
 
 def only_lost_rows(path: str, winner: Entry, known: Known) -> bool:
@@ -41,16 +45,17 @@ def gone_for(candidate: Candidate, winner: Entry, known: Known) -> frozenset[str
     """Return the files that a winner removed, as far as a reader must mind."""
     if not candidate.settles_for_less:
         return winner.removed
-    return winner.removed - _lost_rows(candidate, winner, known)
+    return winner.removed - _lost_rows(candidate, winner, known) - winner.moved.keys()
 
 
 def come_for(
     candidate: Candidate, winner: Entry, known: Known
 ) -> tuple[tuple[str, Mapping[str, str | None]], ...]:
     """Return the files that a winner added, as far as a reader must mind."""
-    if not candidate.settles_for_less or not winner.revised:
+    if not candidate.settles_for_less or not (winner.revised or winner.moved):
         return winner.added
-    lost = _lost_rows(candidate, winner, known)
+    # Rows that only moved were there before: what became of their files was asked then.
+    lost = _lost_rows(candidate, winner, known) | winner.moved_to
     return tuple(one for one in winner.added if one[0] not in lost)
 
 
@@ -71,7 +76,7 @@ def rows_in_the_way(
     may_overlap = bears_overlap(candidate, level)
     for intent in candidate.intents:
         path = intent.path
-        if path not in winner.removed:
+        if path not in winner.removed or may_follow(intent, winner, known):
             continue
         if not only_lost_rows(path, winner, known):
             return f"removed {path!r}, of which the proposal deletes rows", path
@@ -85,6 +90,15 @@ def rows_in_the_way(
             first = min(row for row in rows if row in gone)
             return f"deleted row {first} of {path!r} too", path
     return None
+
+
+def may_follow(intent: Intent, winner: Entry, known: Known) -> bool:
+    """Return whether the rows of an intent can be found where a winner moved them."""
+    move = winner.moved.get(intent.path)
+    if move is None or move.num_records != intent.num_records:
+        return False
+    few = len(known.meant_by(intent)) <= ROWS_MAX
+    return few and len(known.rows_of(move.base)) <= ROWS_MAX
 
 
 def bears_overlap(candidate: Candidate, level: Level) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Final
 from uuid import UUID
 
 from tidegate.committer.entries import Entry
@@ -15,6 +16,9 @@ from tidegate.delta.features.row_tracking import NO_MARK
 from tidegate.pipeline.outcome import Rejection
 
 Bases = tuple[tuple[int, Basis], ...]
+
+MOVES_MAX: Final = 100_000
+"""Files that left and whose rows are still known where they went: those of the last compactions."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
     gone = range(state.window_start, start)
     forgotten = [known for version in gone for known in _ids(state.entries[version])]
     bases = _bases(state, entry, start)
-    return replace(
+    after = replace(
         state,
         version=entry.version,
         bases=bases,
@@ -115,6 +119,21 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
         mark_before=_mark_before(state, gone),
         leases=leased_by(entry, bases[-1][1], state.leases, forgotten),
     )
+    return bounded(after) if entry.moved else after
+
+
+def bounded(state: TableState) -> TableState:
+    """Return the state without the moves of rows that are too many or too old to be kept.
+
+    Law: which are kept follows from the log up to `version`, and none is kept that was not before
+    """
+    left, drops = MOVES_MAX, dict[int, Entry]()
+    for version in range(state.version, state.window_start - 1, -1):
+        entry = state.entries[version]
+        left -= len(entry.moved)
+        if entry.moved and (left < 0 or version <= state.version - state.window):
+            drops[version] = replace(entry, moved={})
+    return replace(state, entries=state.entries.changed(drops)) if drops else state
 
 
 def in_full(state: TableState, commits: Iterable[Commit]) -> TableState:

@@ -8,10 +8,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from tidegate.committer import admission, change_files, head_checks, patching, row_admission
+from tidegate.committer import (
+    admission,
+    change_files,
+    head_checks,
+    moving,
+    patching,
+    row_admission,
+)
 from tidegate.committer.adoption import with_own_ids_only
 from tidegate.committer.asking import burden, vectors_for
+from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import RULES_VERSION, Conflict, follow
+from tidegate.committer.entries import Entry
 from tidegate.committer.grouping import fits
 from tidegate.committer.numbering import Book, numbers, with_reached
 from tidegate.committer.row_conflicts import concerned
@@ -164,10 +173,22 @@ def unreadable_rows(view: View, command: Consider) -> Verdict | None:
 
 
 def behind_a_new_vector(view: View, command: Consider) -> Verdict | None:
-    """A member brings a vector of its own making: what became of the rows shows in its entry."""
-    if not any(concerned(command.candidate, member) for member in view.group.others):
+    """A member brings a vector of its own making, or moves rows, or deletes some of those that the
+    proposal moves: what became of the rows shows in its entry.
+    """
+    candidate = command.candidate
+    deletes = view.group.merges.tallies.keys()
+    if candidate.moves.keys().isdisjoint(deletes) and not any(
+        concerned(candidate, member) or _moves_rows_of(candidate, member)
+        for member in view.group.others
+    ):
         return None
     return Verdict(command.candidate, "denied", "another entry")
+
+
+def _moves_rows_of(candidate: Candidate, member: Entry) -> bool:
+    seen = candidate.intended | candidate.files_read if member.moved else frozenset[str]()
+    return not seen.isdisjoint(member.moved)
 
 
 def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
@@ -231,13 +252,14 @@ def wrong_at_head(view: View, command: Consider) -> Verdict | None:
 def rows_wrong_at_head(view: View, command: Consider) -> Verdict | None:
     """A file that loses rows is not live or not as its writer saw it, or may not lose any."""
     candidate, state = command.candidate, view.state
-    if not candidate.intents:
+    if not (candidate.intents or candidate.moved_away):
         return None
     since = range(candidate.read_version + 1, state.version + 1)
-    entries = (state.entries[version] for version in since)
+    entries = [state.entries[version] for version in since]
     rejection = row_admission.may_not_delete(candidate, state.basis) or row_admission.wrong_files(
         candidate, state.files, entries, view.known
     )
+    rejection = rejection or moving.wrong_origins(candidate, entries, view.known)
     return _negative(view, command, rejection, is_log_fact=False) if rejection else None
 
 

@@ -15,6 +15,7 @@ from tidegate.committer.candidate import Candidate
 from tidegate.committer.doors import reach
 from tidegate.committer.entries import Entry
 from tidegate.committer.intake import Letter
+from tidegate.committer.moving import rebased
 from tidegate.committer.verdicts import Verdict, target_of
 from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.outcome import Outcome, Rejection
@@ -257,7 +258,9 @@ def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
     told: dict[str, JsonValue] = _leased(accepted)
     if verdict.row_ids:
         told["base_row_ids"] = dict(verdict.row_ids)
-    if not candidate.intents:
+    if candidate.moves:
+        return {**told, **rebased(candidate)}
+    if not (candidate.intents or candidate.moved_away):
         return told
     vectors: dict[str, JsonValue] = {}
     for intent in candidate.intents:
@@ -266,7 +269,12 @@ def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
         revision = entry.revised.get(intent.path)
         after = revision.after if revision else None
         vectors[intent.path] = after.model_dump(by_alias=True, exclude_none=True) if after else None
-    return {**told, "deletion_vectors": vectors, "rows_deleted": accepted.rows_deleted}
+    return {
+        **told,
+        "deletion_vectors": vectors,
+        "rows_deleted": accepted.rows_deleted or 0,
+        **rebased(candidate),
+    }
 
 
 def _leased(accepted: Accepted) -> dict[str, JsonValue]:

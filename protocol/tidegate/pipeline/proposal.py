@@ -11,6 +11,7 @@ from tidegate.pipeline.message import Message
 from tidegate.pipeline.metadata_patch import MetadataPatch
 from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.row_intent import RowIntent
+from tidegate.pipeline.row_mapping import RowMapping
 
 Kind = Literal["commit", "cancel", "register", "drop", "verbatim"]
 CdcMode = Literal["explicit", "implicit", "none"]
@@ -55,7 +56,8 @@ class Proposal(Message):
     create, whose `read_version` is -1. `actions` are rows of the log in canonical Delta JSON; the
     committer adds commitInfo and all that is assigned late. `dv_intents` are the rows that leave
     files which stay: each file stands there once, and not among the actions. A `metadata_patch`
-    comes alone, without actions or intents. A verbatim one brings
+    comes alone, without actions or intents. A `row_mapping` tells of a compaction where the rows of
+    the files that it removes lie in those that it adds. A verbatim one brings
     the bytes of version `exact_version`, ready, in the file of its claim check; `read_version` is
     where its work began, `txn_id` the commitInfo's, the same in each of its attempts.
 
@@ -89,6 +91,7 @@ class Proposal(Message):
     cdc_mode: CdcMode | None = None
     identity_usage: tuple[IdentityUsage, ...] = ()
     identity_leases: tuple[IdentityDemand, ...] = ()
+    row_mapping: tuple[RowMapping, ...] = ()
     created_ms: int | None = None
     files_since_ms: int | None = None
     deadline_ms: int | None = None
@@ -109,9 +112,11 @@ class Proposal(Message):
         if (self.actions or self.dv_intents) and self.claim_check is not None:
             raise ValueError("give `actions` and `dv_intents`, or a `claim_check`, not both")
         if self.metadata_patch is not None and (
-            self.actions or self.dv_intents or self.claim_check is not None
+            self.actions or self.dv_intents or self.row_mapping or self.claim_check is not None
         ):
             raise ValueError("a `metadata_patch` comes without actions, intents or a claim check")
+        if self.row_mapping and self.dv_intents:
+            raise ValueError("rows that move (`row_mapping`) come without rows that leave")
         return self
 
     @property

@@ -14,6 +14,7 @@ from tidegate.pipeline.identity_values import IdentityBlock, IdentityUsage
 from tidegate.pipeline.message import Message
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Sha256
+from tidegate.pipeline.row_mapping import RowMapping
 
 
 class Accepted(Message):
@@ -22,7 +23,7 @@ class Accepted(Message):
     `rows_deleted` counts the rows that it was the first to delete by deletion vectors; `patched`
     says that what the entry says of the table came of a patch, so that nothing else was changed.
     `identity_blocks` are the identity values that it leased, `identity_used` those of other leases
-    that its files hold.
+    that its files hold; `row_mapping` tells where the rows are that it moved.
     """
 
     id: UUID
@@ -34,6 +35,7 @@ class Accepted(Message):
     patched: bool = False
     identity_blocks: tuple[IdentityBlock, ...] = ()
     identity_used: tuple[IdentityUsage, ...] = ()
+    row_mapping: tuple[RowMapping, ...] = ()
 
 
 class Refused(Message):

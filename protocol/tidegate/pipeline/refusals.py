@@ -192,6 +192,10 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "a file has a deletion vector, and bounds that are not said to be wide",
         "say `tightBounds: false`",
     ),
+    "row_ids_not_kept": Refusal(
+        "rows move to a new file of a table that tracks rows, and it is not said to hold their ids",
+        "write the ids into the columns of row tracking, and say `keeps_row_ids`",
+    ),
     "append_only": Refusal(
         "the table only takes appends (`delta.appendOnly`)",
         "unset the property first, or leave the rows",
