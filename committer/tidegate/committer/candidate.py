@@ -55,9 +55,9 @@ class Candidate:
     Its identity is (`id`, `sha256`), the hash being of the record's value. `flaw` says why it can't
     be committed whatever the table holds; `proposal` is absent where the record is no proposal but
     its id, table and read version could be read. `producer` and `trace` are its headers' claims;
-    `tags` is what the commit will say of itself, `numbers` what becomes of identity columns. `moves`
-    are rows that it moves; `came` are files into which what it read was moved, `moved_away` the
-    intents on files that were.
+    `tags` is what the commit will say of itself, `numbers` what becomes of identity columns;
+    `moves` are rows that it moves; `came` are files into which what it read was moved, `moved_away`
+    the intents on files that were.
     Units: `size` in bytes.
     """
 

@@ -134,8 +134,8 @@ def with_claim(candidate: Candidate, content: bytes | None, policy: Policy) -> C
         claimed = read_content(_actions(content, stated), policy)
         intents = read_intents(stated, policy)
         check_apart(intents, claimed)
-        stated = candidate.proposal.row_mapping if candidate.proposal else ()
-        moves = read_moves(stated, claimed)
+        mapping = candidate.proposal.row_mapping if candidate.proposal else ()
+        moves = read_moves(mapping, claimed)
         return replace(candidate, size=size, content=claimed, intents=intents, moves=moves)
     except Flawed as error:
         return replace(candidate, size=size, flaw=error.rejection)
