@@ -5,7 +5,7 @@ from typing import Final
 from unittest import mock
 
 from tests.simulation.mutants import AT_ONCE, Mutant, mutant
-from tidegate.committer import conflicts, moving, patching
+from tidegate.committer import conflicts, moves, moving, patching
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry
 from tidegate.committer.entry_put import EntryPut
@@ -63,7 +63,7 @@ def without_counting_out_rows_that_were_gone() -> AbstractContextManager[object]
     def moved(rows: Bitmap, move: Move, base: Bitmap) -> Bitmap:
         return kept(rows, move, Bitmap())
 
-    kept = moving.moved_rows
+    kept = moves.moved_rows
     return mock.patch.object(moving, "moved_rows", moved)
 
 

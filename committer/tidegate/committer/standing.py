@@ -8,10 +8,13 @@ from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import PartitionValues
 from tidegate.committer.entries import Entry
 from tidegate.committer.known import NOTHING, Known
+from tidegate.committer.patches import touches
 from tidegate.committer.policy import Level
+from tidegate.committer.touched import Touch
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.features import row_tracking
 from tidegate.delta.features.arithmetic import writer_features
+from tidegate.delta.features.definition import Definition
 from tidegate.delta.schema.mapping import physical_partition_columns
 from tidegate.delta.schema.types import STRING, DataType, StructType, parse_schema
 
@@ -75,7 +78,7 @@ class Standing:
     """A proposal on its way past the winners: what it read, and the table as adopted so far.
 
     What a proposal writes of the table itself is part of `now`: it is judged by the table that it
-    leaves. `known` is what was read besides of files and vectors.
+    leaves. `known` is what was read besides of files and vectors, `touches` what a patch is about.
     """
 
     candidate: Candidate
@@ -83,6 +86,7 @@ class Standing:
     now: Basis
     level: Level
     known: Known = NOTHING
+    touches: frozenset[Touch] = frozenset()
 
     def after(self, winner: Entry) -> Basis:
         """Return the table as it is after a winner, as far as the proposal is concerned."""
@@ -111,4 +115,7 @@ Rule = Callable[[Standing, Entry], Found | None]
 def begin(candidate: Candidate, read: Basis, level: Level, known: Known = NOTHING) -> Standing:
     """Return the standing of a proposal before it meets its first winner."""
     now = read.after(candidate.content.metadata, candidate.content.protocol)
-    return Standing(candidate, read, now, level, known)
+    if candidate.patch is None:
+        return Standing(candidate, read, now, level, known)
+    own = touches(candidate.patch, Definition(read.metadata, read.protocol))
+    return Standing(candidate, read, now, level, known, own)
