@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.committer.patches import applied, touches
-from tidegate.committer.standing import Basis
 from tidegate.committer.touched import columns_by_physical, in_common, said_of, touched
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import TidegateError
 from tidegate.delta.features.arithmetic import supported_features
+from tidegate.delta.features.definition import Definition
 from tidegate.delta.schema.column_ids import largest_id, max_column_id
 from tidegate.delta.schema.mapping import Mode, mode_of
 from tidegate.delta.schema.types import parse_schema
@@ -47,7 +47,7 @@ def field(name: str, kind: Any, number: int = 0) -> dict[str, Any]:
     return {**plain, "metadata": about if number else {}}
 
 
-def table(mode: str, listing: bool) -> Basis:
+def table(mode: str, listing: bool) -> Definition:
     """Return a table of x, s, n and the struct b of y and z."""
     count = iter(range(1, 9)) if mode != "none" else iter([0] * 9)
     inner = {"type": "struct", "fields": [field(one, "integer", next(count)) for one in "yz"]}
@@ -59,7 +59,7 @@ def table(mode: str, listing: bool) -> Basis:
     if listing:
         own["delta.dataSkippingStatsColumns"] = "x,s"
     schema = json.dumps({"type": "struct", "fields": fields})
-    return Basis(Metadata(id="t", schema_string=schema, configuration=own), PROTOCOL)
+    return Definition(Metadata(id="t", schema_string=schema, configuration=own), PROTOCOL)
 
 
 def op(name: str, /, **told: Any) -> st.SearchStrategy[dict[str, Any]]:
@@ -81,14 +81,14 @@ CHANGES = st.one_of(
 TABLES = st.builds(table, st.sampled_from(["none", "name", "id"]), st.booleans())
 
 
-def after(patch: MetadataPatch, basis: Basis, number: int) -> Basis | None:
+def after(patch: MetadataPatch, basis: Definition, number: int) -> Definition | None:
     try:
         return applied(patch, basis, UUID(int=number))
     except TidegateError:
         return None
 
 
-def lawful(basis: Basis, wanted: list[dict[str, Any]]) -> MetadataPatch | None:
+def lawful(basis: Definition, wanted: list[dict[str, Any]]) -> MetadataPatch | None:
     """Return the patch of those changes that a table lets be made, one after the other."""
     kept: list[dict[str, Any]] = []
     for change in wanted:
@@ -98,14 +98,14 @@ def lawful(basis: Basis, wanted: list[dict[str, Any]]) -> MetadataPatch | None:
 
 
 @st.composite
-def cases(draw: st.DrawFn, most: int) -> tuple[Basis, list[MetadataPatch]]:
+def cases(draw: st.DrawFn, most: int) -> tuple[Definition, list[MetadataPatch]]:
     """Return a table, and patches that it lets be made."""
     basis = draw(TABLES)
     wanted = draw(st.lists(st.lists(CHANGES, min_size=1, max_size=3), min_size=most, max_size=most))
     return basis, [patch for one in wanted if (patch := lawful(basis, one))]
 
 
-def meaning(basis: Basis | None) -> object:
+def meaning(basis: Definition | None) -> object:
     """Return what a table is, ids, physical names and the order of its columns aside."""
     if basis is None:
         return None
@@ -119,9 +119,9 @@ def meaning(basis: Basis | None) -> object:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(cases(1))
-def test_a_patch_says_what_it_touches(case: tuple[Basis, list[MetadataPatch]]) -> None:
+def test_a_patch_says_what_it_touches(case: tuple[Definition, list[MetadataPatch]]) -> None:
     basis, patches = case
     for patch in patches:
         changed = after(patch, basis, 1)
@@ -131,10 +131,10 @@ def test_a_patch_says_what_it_touches(case: tuple[Basis, list[MetadataPatch]]) -
             assert any(mine.meets(one) for mine in own), one
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(cases(4))
 def test_patches_that_touch_different_things_commute(
-    case: tuple[Basis, list[MetadataPatch]],
+    case: tuple[Definition, list[MetadataPatch]],
 ) -> None:
     basis, patches = case
     for one, other in combinations(patches, 2):
@@ -151,10 +151,10 @@ def test_patches_that_touch_different_things_commute(
             assert meaning(after(other, first, 2)) == meaning(after(one, second, 1))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(cases(4))
 def test_no_id_and_no_physical_name_is_given_twice(
-    case: tuple[Basis, list[MetadataPatch]],
+    case: tuple[Definition, list[MetadataPatch]],
 ) -> None:
     basis, patches = case
     last, seen = max_column_id(basis.metadata) or 0, set(columns_by_physical(basis.metadata))

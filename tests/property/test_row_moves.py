@@ -117,7 +117,7 @@ def begun(members: int) -> Ledger:
     return Ledger(gate, {path: [(path, row) for row in range(10)] for path in BEGUN})
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data(), st.integers(1, 5))
 def test_what_is_left_is_what_nobody_deleted(dice: st.DataObject, members: int) -> None:
     ledger = begun(members)

@@ -6,6 +6,7 @@ same of the table after the winner as of the table before it: docs/adr/0021 has 
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -13,8 +14,7 @@ from uuid import UUID, uuid5
 
 import orjson
 
-from tidegate.committer.standing import Basis
-from tidegate.committer.touched import Touch, columns_by_physical
+from tidegate.committer.touched import Touch
 from tidegate.delta.actions import Metadata
 from tidegate.delta.errors import InvalidRequest
 from tidegate.delta.features import constraints, defaults, properties
@@ -23,9 +23,10 @@ from tidegate.delta.features.instructions import canonical_keys
 from tidegate.delta.features.settling import settle
 from tidegate.delta.schema import alteration
 from tidegate.delta.schema.assignment import map_columns, physical_names
-from tidegate.delta.schema.columns import Path, resolve
+from tidegate.delta.schema.columns import Path, resolve, steps_inside
+from tidegate.delta.schema.mapping import mode_of, physical_name
 from tidegate.delta.schema.sql_text import columns_in
-from tidegate.delta.schema.types import StructField, parse_schema
+from tidegate.delta.schema.types import DataType, StructField, StructType, parse_schema
 from tidegate.pipeline.metadata_patch import (
     AddColumn,
     AllowNulls,
@@ -52,53 +53,70 @@ _LATE: Final = frozenset(
 """Properties that nobody sets: they are assigned when an entry is written."""
 
 
-def touches(patch: MetadataPatch, read: Basis) -> frozenset[Touch]:
+def touches(patch: MetadataPatch, read: Definition) -> frozenset[Touch]:
     """Return what a patch touches of the table that its writer read.
 
     A property that names columns touches them, for it would not hold without them.
     Raises: InvalidRequest for what the table does not let be changed so.
     """
     found = set[Touch]()
-    names = _names(UUID(int=0))
-    definition = Definition(read.metadata, read.protocol)
+    here = _Here(read, read.metadata)
     for change in patch.changes:
-        found.update(_touches(change, definition.metadata))
-        definition = _step(change, definition, names)
+        found.update(_touches(change, here.metadata))
+        here = here.after(change)
     return frozenset(found)
 
 
 def applied(
-    patch: MetadataPatch, basis: Basis, proposal: UUID, clustered_by: Collection[Path] = ()
-) -> Basis:
+    patch: MetadataPatch, table: Definition, proposal: UUID, clustered_by: Collection[Path] = ()
+) -> Definition:
     """Return the table after a patch; columns that come get ids, and names made of the proposal's.
 
     `clustered_by` are the physical paths of columns that have to stay.
     Law: the same of the same; no id of a column is given twice
     Raises: InvalidRequest for what the table does not let be changed so; what parsing raises.
     """
-    definition = Definition(basis.metadata, basis.protocol)
-    names = _names(proposal)
+    here = _Here(table, table.metadata, _names(proposal), clustered_by)
     for change in patch.changes:
-        definition = _step(change, definition, names, clustered_by)
-    return Basis(definition.metadata, definition.protocol)
+        here = here.after(change)
+    return here.settled().base
 
 
 def _names(proposal: UUID) -> Iterator[str]:
     return physical_names(uuid5(proposal, f"column {number}") for number in count())
 
 
-def _step(
-    change: Change, before: Definition, names: Iterator[str], clustered_by: Collection[Path] = ()
-) -> Definition:
-    """Return a table after one change: mapped, and with the features that it asks for."""
-    if isinstance(change, DropColumn):
-        altered = alteration.drop_column(before.metadata, change.path, clustered_by)
-    else:
-        altered = _altered(change, before)
-    changed = map_columns(before.metadata, altered, names)
-    settled = settle(before, changed)
-    refuse(settled.flaws, "that is to be patched")
-    return settled.definition
+@dataclass(frozen=True)
+class _Here:
+    """A table on its way through a patch: what was settled last, and the metadata since then."""
+
+    base: Definition
+    metadata: Metadata
+    names: Iterator[str] = field(default_factory=lambda: _names(UUID(int=0)))
+    clustered_by: Collection[Path] = ()
+    is_settled: bool = True
+
+    def after(self, change: Change) -> "_Here":
+        """Return the table after a change.
+
+        Columns rest on the features that properties before them have listed, so it is settled
+        between these and those; which costs what the table is wide.
+        """
+        is_property = isinstance(change, SetProperty | UnsetProperty)
+        if not (is_property or self.is_settled):
+            return self.settled().after(change)
+        if isinstance(change, DropColumn):
+            altered = alteration.drop_column(self.metadata, change.path, self.clustered_by)
+        else:
+            altered = _altered(change, Definition(self.metadata, self.base.protocol))
+        return replace(self, metadata=altered, is_settled=not is_property)
+
+    def settled(self) -> "_Here":
+        """Return the table with its columns mapped, and with the features that it asks for."""
+        found = settle(self.base, map_columns(self.base.metadata, self.metadata, self.names))
+        refuse(found.flaws, "that is to be patched")
+        base = found.definition
+        return replace(self, base=base, metadata=base.metadata, is_settled=True)
 
 
 def _altered(change: Change, before: Definition) -> Metadata:
@@ -215,16 +233,21 @@ def _named(metadata: Metadata, key: str, change: SetProperty) -> Iterable[Path]:
 
 
 def _physical(metadata: Metadata, path: Path) -> Path:
-    """Return the physical path of the field at a path, with the steps that lead on from it.
-
-    What leads nowhere is what it says.
-    """
+    """Return the physical path of what a path leads to. What leads nowhere is what it says."""
+    mode = mode_of(metadata)
+    kind: DataType = parse_schema(metadata.schema_string)
     try:
-        found = resolve(parse_schema(metadata.schema_string), path)
+        found = resolve(kind, path) if isinstance(kind, StructType) else path
     except InvalidRequest:
         return tuple(path)
-    known = {column.path: there for there, column in columns_by_physical(metadata).items()}
-    for end in range(len(found), 0, -1):
-        if found[:end] in known:
-            return (*known[found[:end]], *found[end:])
-    return found
+    there: list[str] = []
+    for step in found:
+        if isinstance(kind, StructType):
+            one = kind.get(step)
+            assert one is not None, "a path that was resolved leads somewhere"
+            there.append(physical_name(one, mode))
+            kind = one.kind
+        else:
+            there.append(step)
+            kind = dict(steps_inside(kind))[step]
+    return tuple(there)

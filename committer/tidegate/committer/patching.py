@@ -41,9 +41,9 @@ def with_patch(
     patch = candidate.patch
     assert patch is not None, "only who brings a patch is asked for it"
     try:
-        after = applied(patch, basis, candidate.id, _clustered_by(state))
-        new = Definition(after.metadata, after.protocol)
-        refuse(check_change(Definition(basis.metadata, basis.protocol), new), state.root)
+        before = Definition(basis.metadata, basis.protocol)
+        after = applied(patch, before, candidate.id, _clustered_by(state))
+        refuse(check_change(before, after), state.root)
     except (TidegateError, ValueError, RecursionError) as error:
         return _refusal(error)
     listed = None if after.protocol == basis.protocol else after.protocol

@@ -8,13 +8,16 @@ from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import PartitionValues
 from tidegate.committer.entries import Entry
 from tidegate.committer.known import NOTHING, Known
+from tidegate.committer.patches import touches
 from tidegate.committer.policy import Level
+from tidegate.committer.touched import Touch
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import BrokenLog
 from tidegate.delta.features import constraints, row_tracking
 from tidegate.delta.features.activity import change_data_feed
 from tidegate.delta.features.arithmetic import writer_features
 from tidegate.delta.features.constraints import WriteRequirements
+from tidegate.delta.features.definition import Definition
 from tidegate.delta.features.identity import IdentityColumn
 from tidegate.delta.features.properties import variant_shredding_enabled
 from tidegate.delta.schema.mapping import mode_of, physical_partition_columns, to_physical
@@ -131,7 +134,7 @@ class Standing:
     """A proposal on its way past the winners: what it read, and the table as adopted so far.
 
     What a proposal writes of the table itself is part of `now`: it is judged by the table that it
-    leaves. `known` is what was read besides of files and vectors.
+    leaves. `known` is what was read besides of files and vectors, `touches` what a patch is about.
     """
 
     candidate: Candidate
@@ -139,6 +142,7 @@ class Standing:
     now: Basis
     level: Level
     known: Known = NOTHING
+    touches: frozenset[Touch] = frozenset()
 
     def after(self, winner: Entry) -> Basis:
         """Return the table as it is after a winner, as far as the proposal is concerned."""
@@ -167,7 +171,10 @@ Rule = Callable[[Standing, Entry], Found | None]
 def begin(candidate: Candidate, read: Basis, level: Level, known: Known = NOTHING) -> Standing:
     """Return the standing of a proposal before it meets its first winner."""
     now = read.after(candidate.content.metadata, candidate.content.protocol)
-    return Standing(candidate, read, now, level, known)
+    if candidate.patch is None:
+        return Standing(candidate, read, now, level, known)
+    own = touches(candidate.patch, Definition(read.metadata, read.protocol))
+    return Standing(candidate, read, now, level, known, own)
 
 
 def _fields_of(schema: StructType, above: Path = ()) -> Iterator[tuple[Path, StructField]]:

@@ -7,7 +7,6 @@ from tidegate.committer.drift import Drift, minded
 from tidegate.committer.entries import Entry
 from tidegate.committer.feature_drops import in_use, left_by
 from tidegate.committer.metadata_changes import conflict_free
-from tidegate.committer.patches import touches
 from tidegate.committer.standing import Found, Standing
 from tidegate.committer.touched import in_common, touched
 from tidegate.delta.errors import UnsupportedFeature
@@ -88,7 +87,7 @@ def metadata_changed(standing: Standing, winner: Entry) -> Found | None:
     if candidate.content.metadata is not None:
         return Found("changed the metadata, as does the proposal")
     if candidate.patch is not None:
-        common = in_common(touches(candidate.patch, standing.read), touched(now, winner.metadata))
+        common = in_common(standing.touches, touched(now, winner.metadata))
         if common is None:
             return None
         told = common.told_of(standing.read.metadata)

@@ -6,13 +6,14 @@ which stay; ids and physical names are given out, and touch nothing.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from tidegate.delta.actions import Metadata
 from tidegate.delta.features import properties
 from tidegate.delta.schema.assignment import MAPPING_KEYS
 from tidegate.delta.schema.columns import Path, dotted, field_paths
-from tidegate.delta.schema.mapping import mode_of, physical_partition_columns, to_physical
+from tidegate.delta.schema.mapping import Mode, mode_of, physical_partition_columns, to_physical
 from tidegate.delta.schema.types import (
     ArrayType,
     DataType,
@@ -65,8 +66,13 @@ class Column:
 
 def columns_by_physical(metadata: Metadata) -> Mapping[Path, Column]:
     """Return every field of a table, nested ones too, by its physical path."""
-    schema = parse_schema(metadata.schema_string)
-    physical = field_paths(to_physical(schema, mode_of(metadata)))
+    return _columns(metadata.schema_string, mode_of(metadata))
+
+
+@lru_cache(maxsize=32)
+def _columns(schema_string: str, mode: Mode) -> Mapping[Path, Column]:
+    schema = parse_schema(schema_string)
+    physical = field_paths(to_physical(schema, mode))
     return {
         there: Column(path, one, _shape(one.kind))
         for (there, _), (path, one) in zip(physical, field_paths(schema), strict=True)

@@ -114,7 +114,7 @@ class MetadataPatch(Message):
     `base` is the `metadata_hash` of what the writer read at `read_version`, where it says so.
     """
 
-    changes: Annotated[tuple[Change, ...], Field(min_length=1, max_length=1_000)]
+    changes: Annotated[tuple[Change, ...], Field(min_length=1, max_length=100)]
     base: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
 
 

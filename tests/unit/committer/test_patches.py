@@ -19,8 +19,8 @@ from tests.builders import (
 )
 from tests.unit.committer.test_row_conflicts import write
 from tidegate.committer.patches import touches
-from tidegate.committer.standing import Basis
 from tidegate.delta.actions import Metadata, Protocol
+from tidegate.delta.features.definition import Definition
 from tidegate.delta.schema.types import parse_schema
 from tidegate.pipeline.metadata_patch import MetadataPatch, metadata_hash
 from tidegate.pipeline.outcome import Outcome
@@ -237,9 +237,9 @@ def test_what_a_table_is_clustered_by_is_not_dropped(gate: Gate) -> None:
 
 
 def test_a_constraint_touches_the_columns_that_it_names() -> None:
-    basis = Basis(written(begun()), Protocol(min_reader_version=3, min_writer_version=7))
+    read = Definition(written(begun()), Protocol(min_reader_version=3, min_writer_version=7))
     named = MetadataPatch.model_validate({"changes": [put("delta.constraints.C", "x > 0")]})
-    found = touches(named, basis)
+    found = touches(named, read)
     assert {(one.kind, one.path) for one in found} == {
         ("property", ("delta.constraints.c",)),
         ("column", ("col-x",)),
