@@ -5,6 +5,7 @@ Modification times of files may stand still or step back; they are made to rise 
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from tidegate.delta.errors import BrokenLog, InvalidRequest
 from tidegate.delta.features.properties import (
@@ -18,6 +19,9 @@ from tidegate.delta.segment import complete_checkpoints
 from tidegate.delta.snapshot import LiveKeys, Snapshot
 from tidegate.runtime.log_files import list_log, of_table, read_content
 from tidegate.runtime.log_store import LogStore
+
+UNEVEN: Final = 100
+"""Commits before some whose ages may still move theirs: the reach of delta-spark."""
 
 Opened = Snapshot | LiveKeys
 """A table as it is, as far as versions and their times are concerned."""
@@ -91,7 +95,7 @@ def commit_timestamps(store: LogStore, head: Opened, start: int, end: int) -> Ma
     if bound and start >= bound[0]:
         found = ((version, _stated_timestamp(store, version)) for version in range(start, end + 1))
         return {version: at for version, at in found if at is not None}
-    commits = _commits(store, end)
+    commits = _commits(store, end, max(start - UNEVEN, 0))
     times = zip(commits, _rising(list(commits.values())), strict=True)
     return {
         version: own_timestamp(store, version) if bound and version >= bound[0] else modified
@@ -177,10 +181,10 @@ def _oldest_travelable(store: LogStore) -> int | None:
     return None
 
 
-def _commits(store: LogStore, last: int) -> dict[int, int]:
-    """Return the age of each commit up to a version, from a listing that goes no further."""
+def _commits(store: LogStore, last: int, first: int = 0) -> dict[int, int]:
+    """Return the age of each commit between two versions, from a listing that goes no further."""
     found: dict[int, int] = {}
-    for file, stat in list_log(store):
+    for file, stat in list_log(store, f"{first:020d}" if first else ""):
         if file.start > last:
             break
         if file.kind is Kind.COMMIT:

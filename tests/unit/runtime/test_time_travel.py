@@ -11,6 +11,7 @@ from tidegate.runtime.log_store import FileStat
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.open_table import open_snapshot
 from tidegate.runtime.time_travel import (
+    UNEVEN,
     commit_timestamps,
     find_version,
     own_timestamp,
@@ -176,6 +177,15 @@ def test_a_time_is_found_without_listing_what_lies_past_it() -> None:
         assert find_version(listed, head, asked) == asked
         assert versions_between(listed, head, asked, asked + 1) == (asked, asked + 1)
         assert listed.seen < 10
+
+
+def test_times_of_some_versions_are_told_from_a_listing_of_what_is_near_them() -> None:
+    store = by_age(*range(1_000))
+    listed = Listed(store.files, store.modified)
+    head = open_snapshot(listed)
+    listed.seen = 0
+    assert commit_timestamps(listed, head, 500, 502) == {500: 500, 501: 501, 502: 502}
+    assert listed.seen <= UNEVEN + 4
 
 
 def test_ages_are_listed_up_to_where_commits_carry_their_own_time() -> None:
