@@ -30,6 +30,9 @@ WARM_S: Final = 1.0
 PATIENCE_S: Final = 15.0
 """How long an outcome is waited for after the end."""
 
+START_S: Final = 60.0
+"""How long a process may take to start."""
+
 _ID: Final = UUID(int=0x7777_7777_7777_7777_8777_7777_7777_7777)
 _CREATED_MS: Final = 1_111_111_111_111
 _READ_VERSION: Final = 987_654_321
@@ -86,7 +89,7 @@ def run(settings: KafkaSettings, table: TableRecord, writers: int, seconds: floa
     told = (settings.model_dump(mode="json"), table.model_dump(mode="json"), writers, seconds)
     process = context.Process(target=_process, args=(*told, found))
     process.start()
-    load = found.get()
+    load = found.get(timeout=seconds + START_S + PATIENCE_S)
     process.join()
     return load
 

@@ -68,7 +68,6 @@ class Desk:
     flying: InFlight | None = None
     draft: Draft | None = None
     pace: Pace = field(default_factory=Pace)
-    landed_s: float = 0.0
     races: int = 0
     halted: str | None = None
     viewed_s: float = 0.0
@@ -186,8 +185,8 @@ class Desk:
         draft = self.draft
         if draft is not None and not draft.planning.group.members:
             return self.line[0].since_s + self.doors.settings.refusal_linger_ms / 1000
-        share = self.doors.settings.linger_share
-        return self.landed_s + self.pace.linger_s(len(self.line), share)
+        share, newest_s = self.doors.settings.linger_share, self.line[-1].since_s
+        return self.pace.lingers_until_s(len(self.line), newest_s, share)
 
     def _decide(self) -> Plan | None:
         """DECIDE on the first of the line; None while they linger, or let another one go first."""
@@ -337,8 +336,9 @@ class Desk:
         self.news.append(entry)
         if len(group.members) == 1:
             self.traces[entry.version] = group.members[0].trace
-        self.viewed_s = self.landed_s = self.doors.clock.boot_s()
-        self.pace.landed(landing.took_s, len(group.members))
+        self.viewed_s = self.doors.clock.boot_s()
+        waiting = len(self.line) - len(flying.plan.verdicts)
+        self.pace.landed(landing.took_s, len(group.members), waiting)
         self.rest_s, self.races = PAUSE_S, 0
         self.bucket.tokens -= len(group.refused)
         metrics.landed(self.label, entry.version, len(group.members), entry.size)

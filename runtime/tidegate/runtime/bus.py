@@ -70,6 +70,12 @@ class Consumer(Protocol):
     def commit(self, next_offsets: Mapping[TopicPartition, Offset]) -> None:
         """Record the next offset to read, for the group. Raises: Unavailable, Fenced."""
 
+    def commit_soon(self, next_offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Have it recorded while other things are done; a failure is told by the next call.
+
+        Raises: Unavailable, Fenced.
+        """
+
     @property
     def is_member(self) -> bool:
         """Whether the group has let it in: it was told its partitions, none perhaps."""
