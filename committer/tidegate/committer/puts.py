@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final, Protocol
 
+from tidegate.delta.errors import TidegateError
 from tidegate.runtime.log_store import Put
 
 REMEMBERED: Final = 16
@@ -65,7 +66,10 @@ class AtOnce:
     def start(self, work: Work) -> Flight:
         """Send one and wait for its end."""
         landed: Future[Landing] = Future()
-        landed.set_result(work())
+        try:
+            landed.set_result(work())
+        except TidegateError as error:
+            landed.set_exception(error)
         return landed
 
     def wait(self, timeout_s: float) -> None:
