@@ -20,8 +20,11 @@ RECORD = b"x" * 600
 PUT_BYTES = b"x" * 1_500
 
 
-def broker_round_trip_ms(settings: KafkaSettings, count: int) -> float:
-    """Return the median time from producing a record to reading it back, in ms."""
+def broker_round_trip_ms(settings: KafkaSettings, count: int, pause_ms: float = 0.0) -> float:
+    """Return the median time from producing a record to reading it back, in ms.
+
+    With a pause before each: threads that rest take a while to wake, on both sides.
+    """
     topic = f"{settings.topic_prefix}bench-echo"
     create_topics(settings, [Topic(topic, "", 1, "delete", 3_600_000)])
     bus, at = KafkaBus(settings, "bench"), TopicPartition(topic, 0)
@@ -29,6 +32,7 @@ def broker_round_trip_ms(settings: KafkaSettings, count: int) -> float:
     following = reader.bounds(at)[1]
     took = []
     for _ in range(count):
+        time.sleep(pause_ms / 1000)
         began = time.perf_counter()
         producer.publish(at, None, RECORD)
         while not (read := reader.read(at, following, 1.0)):

@@ -8,7 +8,7 @@ writer costs on its own machine is not the gate's, and here it would take the ga
 import multiprocessing as mp
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
@@ -29,6 +29,9 @@ WARM_S: Final = 1.0
 
 PATIENCE_S: Final = 15.0
 """How long an outcome is waited for after the end."""
+
+START_S: Final = 60.0
+"""How long a process may take to start."""
 
 _ID: Final = UUID(int=0x7777_7777_7777_7777_8777_7777_7777_7777)
 _CREATED_MS: Final = 1_111_111_111_111
@@ -79,22 +82,38 @@ def path_of(proposal_id: str) -> str:
     return f"month=1/part-{proposal_id}.parquet"
 
 
-def run(settings: KafkaSettings, table: TableRecord, writers: int, seconds: float) -> Load:
-    """Let so many writers append to a table for so many seconds once it is warm."""
+def run(
+    settings: KafkaSettings,
+    table: TableRecord,
+    writers: int,
+    seconds: float,
+    begins: Callable[[], None] = lambda: None,
+) -> Load:
+    """Let so many writers append to a table for so many seconds once it is warm.
+
+    `begins` is called right before the first proposal.
+    """
     context = mp.get_context("spawn")
     found: mp.Queue[Load] = context.Queue()
+    started, go = context.Event(), context.Event()
     told = (settings.model_dump(mode="json"), table.model_dump(mode="json"), writers, seconds)
-    process = context.Process(target=_process, args=(*told, found))
+    process = context.Process(target=_process, args=(told, started, go, found))
     process.start()
-    load = found.get()
+    assert started.wait(START_S), "the writers start"
+    begins()
+    go.set()
+    load = found.get(timeout=seconds + START_S + PATIENCE_S)
     process.join()
     return load
 
 
 def _process(
-    settings: dict[str, Any], table: dict[str, Any], writers: int, seconds: float, found: Any
+    told: tuple[dict[str, Any], dict[str, Any], int, float], started: Any, go: Any, found: Any
 ) -> None:
+    settings, table, writers, seconds = told
     loop = _Loop(KafkaSettings.model_validate(settings), TableRecord.model_validate(table))
+    started.set()
+    go.wait()
     found.put(loop.run(writers, seconds))
     loop.close()
 

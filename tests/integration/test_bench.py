@@ -3,8 +3,16 @@
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable, Schema
+from deltalake.transaction import create_table_with_add_actions
 
 from bench import open_table, read_table
+from bench.committing import miscounted
+from bench.delta_rs_writers import SCHEMA_STRING, add_of
+from bench.slow_store import BUCKET, SlowStore
+from tidegate.delta.names import Version, commit_name, in_log
+from tidegate.runtime.log_store import Put
+from tidegate.runtime.object_store import ObjectStore
 
 FILES = 1_000
 ROWS = 1_000
@@ -23,6 +31,34 @@ def test_opening_is_measured_for_every_shape_of_log(tmp_path: Path) -> None:
         "S2",
     ]
     assert all(one.ratio > 0 for one in found)
+
+
+def test_the_slow_store_holds_one_log_for_us_and_for_delta_rs() -> None:
+    paths = [f"month=1/{number}.parquet" for number in range(3)]
+    with SlowStore(put_ms=1.0) as store:
+        root = f"s3://{BUCKET}/t"
+        schema = Schema.from_json(SCHEMA_STRING)
+        create_table_with_add_actions(
+            root, schema, [], "error", partition_by=["month"], storage_options=store.theirs
+        )
+        table = DeltaTable(root, storage_options=store.theirs)
+        for path in paths:
+            table.create_write_transaction([add_of(path)], "append", schema, ["month"])
+            table.update_incremental()
+        ours = ObjectStore(root, store.ours)
+        before = store.count("t")
+        listed = [one.path for one in ours.list_from("_delta_log", "")]
+        first = in_log(commit_name(Version(0)))
+        assert ours.put_if_absent(first, b"other", 10.0) is Put.LOST
+        assert ours.put_if_absent(in_log(commit_name(Version(4))), b"mine", 10.0) is Put.WON
+        assert ours.put_if_absent(in_log(commit_name(Version(5))), b"mine too", 10.0) is Put.WON
+        asked = store.count("t") - before
+        commits = store.commits("t")
+    assert listed == [in_log(commit_name(Version(version))) for version in range(4)]
+    assert len(commits) == 6
+    assert miscounted(commits[:4], paths) == 0
+    assert miscounted(commits[:4], [*paths[:2], "another"]) == 2
+    assert asked == {"LIST": 1, "PUT 412": 1, "GET 200": 1, "PUT 200": 2}
 
 
 @pytest.mark.timeout(300)

@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tidegate.delta.errors import InvalidRequest, Misconfigured, OutcomeUnknown, Unavailable
+from tidegate.delta.errors import (
+    InvalidRequest,
+    Misconfigured,
+    OutcomeUnknown,
+    TidegateError,
+    Unavailable,
+)
 from tidegate.runtime.bus import Consumer, Offset, Polled, Record, TopicPartition
 from tidegate.runtime.kafka_broker import EmbeddedKafka
 from tidegate.runtime.kafka_bus import KafkaBus
@@ -157,6 +163,28 @@ def test_who_lives_leaves_a_note_at_a_rebalance(topic: str, member: Callable[[],
         one.part_with(at, "gone")
     poll_until(two, was_assigned, one)
     assert {two.noted(at) for at in both} == {(0, "gone")}
+
+
+def test_offsets_are_recorded_soon_and_a_failure_is_told_by_the_next_call(
+    bus: KafkaBus, topic: str, member: Callable[[], Consumer]
+) -> None:
+    at = TopicPartition(topic, 0)
+    one = member()
+    poll_until(one, was_assigned)
+    one.commit_soon({at: Offset(3)})
+    ends = time.monotonic() + PATIENCE_S
+    while one.committed(at) != 3:
+        assert time.monotonic() < ends, "it is recorded"
+    one.commit_soon({TopicPartition("nowhere", 0): Offset(1)})
+
+    def poll_on() -> None:
+        while time.monotonic() < ends:
+            one.poll(1, 0.05)
+            one.commit_soon({})
+
+    with pytest.raises(TidegateError, match="commit the position of group 'g'"):
+        poll_on()
+    one.commit_soon({at: Offset(4)})
 
 
 def test_a_seek_right_after_the_assignment_holds(

@@ -307,6 +307,12 @@ class StormyConsumer:
         self.inner.commit(next_offsets, notes)
         self.weather.outage("the group's coordinator")
 
+    def commit_soon(
+        self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
+    ) -> None:
+        """Do the same at once."""
+        self.commit(next_offsets, notes)
+
     def part_with(self, at: TopicPartition, note: str) -> None:
         """Leave a note when the partition is taken away."""
         self.inner.part_with(at, note)

@@ -21,7 +21,7 @@ from tidegate.committer.claims import read_claim
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.entries import Entry
 from tidegate.committer.entry_put import PAUSE_S, EntryPut
-from tidegate.committer.in_flight import RACES_MAX, Draft, InFlight, contended, plain
+from tidegate.committer.in_flight import RACES_MAX, Draft, InFlight, contended, following
 from tidegate.committer.late import follows_untimed
 from tidegate.committer.line import Line
 from tidegate.committer.machine import Landed, Plan, Planning, Terms
@@ -36,9 +36,6 @@ from tidegate.runtime import metrics
 from tidegate.runtime.bus import Headers
 from tidegate.runtime.log_store import LogStore, Put
 from tidegate.runtime.logs import log_event
-
-THOUGHT_S: Final = 1.0
-"""How old a decision may be that is written without being taken anew."""
 
 RETOLD_MAX: Final = 10_000
 """Versions that are told again, at most, of a table whose registration was lost."""
@@ -69,7 +66,6 @@ class Desk:
     flying: InFlight | None = None
     draft: Draft | None = None
     pace: Pace = field(default_factory=Pace)
-    landed_s: float = 0.0
     races: int = 0
     halted: str | None = None
     viewed_s: float = 0.0
@@ -101,10 +97,7 @@ class Desk:
             through = max(-1, state.version - (RETOLD_MAX if is_ours(state) else 0))
         state = recovery.reach_back(self.store, state, through - 1)
         recovery.check_told(self.store, state, self.record)
-        start = max(through + 1, state.window_start)
-        # What the window can't hold for want of a basis below it was written all the same.
-        self.news = recovery.entries(self.store, range(through + 1, state.window_start))
-        self.news += [state.entries[version] for version in range(start, state.version + 1)]
+        self.news = recovery.untold(self.store, state, through)
         self.state, self.viewed_s = state, self.doors.clock.boot_s()
         reach("after_load")
 
@@ -118,6 +111,8 @@ class Desk:
             self._think_ahead(self.flying)
             return ()
         verdicts = self.land()
+        if verdicts:
+            self._follow()
         while not verdicts and self.line:
             plan = self._decide()
             if plan is None:
@@ -187,8 +182,8 @@ class Desk:
         draft = self.draft
         if draft is not None and not draft.planning.group.members:
             return self.line[0].since_s + self.doors.settings.refusal_linger_ms / 1000
-        share = self.doors.settings.linger_share
-        return self.landed_s + self.pace.linger_s(len(self.line), share)
+        share, newest_s = self.doors.settings.linger_share, self.line[-1].since_s
+        return self.pace.lingers_until_s(len(self.line), newest_s, share)
 
     def _decide(self) -> Plan | None:
         """DECIDE on the first of the line; None while they linger, or let another one go first."""
@@ -241,7 +236,7 @@ class Desk:
         """Return a state that is young enough, with all at hand that the batch asks for."""
         before, draft, now_s = self._young(), self.draft, self.doors.clock.boot_s()
         self.state = before
-        if draft and (draft.planning.state is not before or now_s > draft.since_s + THOUGHT_S):
+        if draft and not draft.holds(before, now_s):
             draft = self.draft = None
         if draft is None:
             self.line.share_out(0, self.doors.policy.group_members_max)
@@ -282,6 +277,17 @@ class Desk:
         clock = self.doors.clock
         return Terms(clock.now_ms(), max(0, self.bucket.left(clock.boot_s()) - spoken_for))
 
+    def _follow(self) -> None:
+        """Send the next entry, if it is full, before the last one is told: a PUT is the longer."""
+        draft, state, now_s = self.draft, self.state, self.doors.clock.boot_s()
+        if draft is None or state is None or not draft.is_full(state, now_s):
+            return
+        if self.way.holds(now_s) or follows_untimed(state, draft.planning.group.members):
+            return
+        self.draft = None
+        metrics.decided(self.label, now_s - self.line[0].since_s, 0.0)
+        self._take_off(draft.planning.plan())
+
     def _think_ahead(self, flying: InFlight) -> None:
         """Decide on the next entry as if the one that flies had landed; the store is not asked."""
         if not self.is_registered:
@@ -289,19 +295,11 @@ class Desk:
         assert self.state is not None, "what flies was decided on a state"
         served = len(flying.plan.verdicts)
         if flying.ahead is None:
-            after = machine.evolve(self.state, Landed(flying.encoded.entry))
-            planning = Planning(after, self.doors.policy)
-            known = self.shelf.after(flying.encoded)
-            flying.ahead = Draft(planning, self.doors.clock.boot_s(), known)
+            known, now_s = self.shelf.after(flying.encoded), self.doors.clock.boot_s()
+            flying.ahead = following(flying, self.state, known, self.doors.policy, now_s)
             self.line.share_out(served, self.doors.policy.group_members_max)
-        planning = flying.ahead.planning
-        start = served + planning.taken
-        if planning.is_closed or start >= len(self.line):
-            return
-        room = self.doors.policy.group_members_max - planning.taken
         terms = self._terms(len(flying.plan.group.refused))
-        following, known = self.line.head(start, room), flying.ahead.known
-        planning.extend(plain(following, planning.state, known, self.doors.policy), terms, known)
+        flying.ahead.extend_plainly(self.line, served, self.doors.policy, terms)
 
     def _lingers(self, planning: Planning) -> bool:
         """Whether company may still come: always for refusals alone, and at a busy table."""
@@ -338,8 +336,9 @@ class Desk:
         self.news.append(entry)
         if len(group.members) == 1:
             self.traces[entry.version] = group.members[0].trace
-        self.viewed_s = self.landed_s = self.doors.clock.boot_s()
-        self.pace.landed(landing.took_s, len(group.members))
+        self.viewed_s = self.doors.clock.boot_s()
+        waiting = len(self.line) - len(flying.plan.verdicts)
+        self.pace.landed(landing.took_s, len(group.members), waiting)
         self.rest_s, self.races = PAUSE_S, 0
         self.bucket.tokens -= len(group.refused)
         metrics.landed(self.label, entry.version, len(group.members), entry.size)

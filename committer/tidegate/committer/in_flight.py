@@ -4,16 +4,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tidegate.committer import intake, recovery
+from tidegate.committer import intake, machine, recovery
 from tidegate.committer.asking import wanted
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.known import NOTHING, Known
-from tidegate.committer.machine import Plan, Planning
+from tidegate.committer.line import Line
+from tidegate.committer.machine import Landed, Plan, Planning, Terms
 from tidegate.committer.policy import Policy
 from tidegate.committer.puts import Flight
 from tidegate.committer.rebase import Encoded
 from tidegate.committer.state import TableState
 from tidegate.delta.errors import Contended
+
+THOUGHT_S: Final = 1.0
+"""How old a decision may be that is written without being taken anew."""
 
 RACES_MAX: Final = 100
 """Versions lost in a row after which somebody else keeps winning, and the table rests."""
@@ -31,6 +35,25 @@ class Draft:
     since_s: float
     known: Known = NOTHING
     lingers_since_s: float | None = None
+
+    def holds(self, state: TableState, now_s: float) -> bool:
+        """Whether it was decided on this very state, and not too long ago."""
+        return self.planning.state is state and now_s <= self.since_s + THOUGHT_S
+
+    def is_full(self, state: TableState, now_s: float) -> bool:
+        """Whether nobody else may join it, and it may be written as it is."""
+        planning = self.planning
+        return planning.is_closed and not planning.group.is_empty and self.holds(state, now_s)
+
+    def extend_plainly(self, line: Line, served: int, policy: Policy, terms: Terms) -> None:
+        """Decide on those in the line behind the served whom the store need not be asked about."""
+        start = served + self.planning.taken
+        if self.planning.is_closed or start >= len(line):
+            return
+        # One more than there is room for: he closes it.
+        behind = line.head(start, policy.group_members_max - self.planning.taken + 1)
+        known = self.known
+        self.planning.extend(plain(behind, self.planning.state, known, policy), terms, known)
 
 
 @dataclass
@@ -70,6 +93,14 @@ def plain(
         if wanted(state, [candidate], known, policy.vector_bytes_max):
             return
         yield candidate
+
+
+def following(
+    flying: InFlight, state: TableState, known: Known, policy: Policy, now_s: float
+) -> Draft:
+    """Return an empty draft of the entry after the one that flies, as if that had landed."""
+    after = machine.evolve(state, Landed(flying.encoded.entry))
+    return Draft(Planning(after, policy), now_s, known)
 
 
 def contended(root: str, version: int) -> Contended:

@@ -174,6 +174,12 @@ class Lane:
         """Whether a PUT is on its way."""
         return any(desk.flying is not None for desk in self.reception.desks.values())
 
+    @property
+    def put_s(self) -> float:
+        """How long the shortest PUT of a table takes just now, of those whose PUT is on its way."""
+        desks = self.reception.desks.values()
+        return min((desk.pace.put_s for desk in desks if desk.flying is not None), default=0.0)
+
     def land(self) -> None:
         """Tell what has landed, and decide on nothing new."""
         for desk in self.reception.desks.values():
@@ -199,6 +205,7 @@ class Lane:
         for verdict in verdicts:
             self.reception.settled(desk, verdict)
         if verdicts:
+            desk.pace.told_s = self.doors.clock.boot_s()
             reach("after_outcomes")
         self._tell_news(desk)
 

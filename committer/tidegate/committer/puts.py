@@ -12,10 +12,14 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final, Protocol
 
+from tidegate.delta.errors import TidegateError
 from tidegate.runtime.log_store import Put
 
 REMEMBERED: Final = 16
 """PUTs whose durations say how long one takes just now."""
+
+QUIET_SHARE: Final = 0.2
+"""How long nobody may have come, as a share of what a PUT takes, for company to be waited for."""
 
 TOGETHER_MAX: Final = 32
 """PUTs in flight at once, over all tables of a process."""
@@ -62,7 +66,10 @@ class AtOnce:
     def start(self, work: Work) -> Flight:
         """Send one and wait for its end."""
         landed: Future[Landing] = Future()
-        landed.set_result(work())
+        try:
+            landed.set_result(work())
+        except TidegateError as error:
+            landed.set_exception(error)
         return landed
 
     def wait(self, timeout_s: float) -> None:
@@ -97,26 +104,35 @@ class InThreads:
 
 @dataclass
 class Pace:
-    """How long PUTs take and how many proposals they hold: how long company is waited for.
+    """How long PUTs take and how many writers there are: how long company is waited for.
 
-    Units: seconds.
+    `crowd` is how many were told of the last entry, and how many waited at that moment: so many may
+    wait together. `told_s` is when they had been told.
+    Units: seconds, moments by `Clock.boot_s`.
     """
 
     took_s: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-    groups: deque[int] = field(default_factory=lambda: deque((0, 0), maxlen=2))
+    crowd: int = 0
+    told_s: float = 0.0
 
-    def landed(self, took_s: float, members: int) -> None:
-        """Note an entry."""
+    def landed(self, took_s: float, members: int, waiting: int) -> None:
+        """Note an entry, and how many wait who are not in it."""
         self.took_s.append(took_s)
-        self.groups.append(members)
+        self.crowd = members + waiting
 
-    def linger_s(self, waiting: int, share: float) -> float:
-        """Return how long to wait for company, given how many wait already.
+    @property
+    def put_s(self) -> float:
+        """How long a PUT takes just now; 0 where there was none."""
+        return median(self.took_s) if self.took_s else 0.0
 
-        A lone writer waits for nobody; otherwise those who were told a moment ago may come back,
-        and they do while a PUT would keep the others waiting far longer.
+    def lingers_until_s(self, waiting: int, newest_s: float, share: float) -> float:
+        """Return until when to wait for company, of how many wait and when the last of them came.
+
+        Who was told a moment ago may come back. Whoever leaves him behind meets him in the next
+        entry, and then each waits for two PUTs, one of them another's. A lone writer has no
+        company, and where nobody has come for a while, nobody is waited for.
         """
-        expected = sum(self.groups)
-        if not self.took_s or waiting >= expected or max(waiting, *self.groups) <= 1:
+        if waiting >= self.crowd:
             return 0.0
-        return share * median(self.took_s)
+        longest_s = self.told_s + share * self.put_s
+        return min(longest_s, max(self.told_s, newest_s) + QUIET_SHARE * self.put_s)

@@ -198,6 +198,14 @@ def entries(store: LogStore, versions: range) -> list[Entry]:
     return found[::-1]
 
 
+def untold(store: LogStore, state: TableState, through: int) -> list[Entry]:
+    """Return the entries after a version that was told, ascending. Raises: as `entries`."""
+    start = max(through + 1, state.window_start)
+    # What the window can't hold for want of a basis below it was written all the same.
+    below = entries(store, range(through + 1, state.window_start))
+    return below + [state.entries[version] for version in range(start, state.version + 1)]
+
+
 def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -> Bases | None:
     """Return the bases from `start` - 1 on, or None where that version can't be read any more."""
     if not any(entry.changes_table for entry in found):

@@ -6,7 +6,7 @@ the tables' logs; offsets and the registry are hints of where to go on.
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +18,7 @@ from tidegate.committer.reception import Reception
 from tidegate.committer.telling import Telling
 from tidegate.committer.trials import SUSPECTS_MAX, Note, note_text, take_over
 from tidegate.delta.errors import Fenced
-from tidegate.runtime.bus import Consumer, Offset, Polled, Producer, TopicPartition
+from tidegate.runtime.bus import Consumer, Notes, Offset, Polled, Producer, TopicPartition
 from tidegate.runtime.logs import log_event
 from tidegate.runtime.metrics import PROPOSAL_PICKUP
 from tidegate.runtime.service import Running
@@ -36,8 +36,10 @@ DURABLE_S: Final = 0.2
 """How long the registry and the offset may lag behind what was told: one round trip for many."""
 
 IDLE_S: Final = 0.25
-FLYING_S: Final = 0.001
-"""How long nothing is read while a PUT flies, unless it lands."""
+FLYING_MIN_S: Final = 0.001
+FLYING_MAX_S: Final = 0.005
+FLYING_SHARE: Final = 0.1
+"""How long nothing is read while a PUT flies, unless it lands: as a share of what one takes."""
 
 LANDING_S: Final = 1.0
 """How long a clean stop waits for what flies; the next owner finds it in the log otherwise."""
@@ -47,6 +49,9 @@ OBSERVED_S: Final = 0.5
 
 STEP_SPARE_S: Final = 30.0
 """How much longer than the deadline of a PUT one step may take before the loop counts as stuck."""
+Recording = Callable[[Mapping[TopicPartition, Offset], Notes], None]
+"""How offsets get to the group: at once, or soon."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -89,7 +94,7 @@ class CommitterLoop:
         busy = [lane.work() for lane in self.lanes.values()]
         self.is_busy = any((*busy, *called))
         if flies and not (polled.records or self.is_busy):
-            self.doors.puts.wait(FLYING_S)
+            self.doors.puts.wait(self._glance_s())
         self._keep_up()
         self._press_back()
         self._observe()
@@ -113,12 +118,12 @@ class CommitterLoop:
         """Let land what flies, make durable what was told, record offsets. Raises: as `step`."""
         ends_s = self.doors.clock.boot_s() + LANDING_S
         while any(lane.flies for lane in self.lanes.values()):
-            self.doors.puts.wait(FLYING_S)
+            self.doors.puts.wait(FLYING_MIN_S)
             for lane in self.lanes.values():
                 lane.land()
             if self.doors.clock.boot_s() > ends_s:
                 break
-        self._make_durable()
+        self._make_durable(self.consumer.commit)
         self._sign_off()
         self.producer.close()
 
@@ -136,6 +141,11 @@ class CommitterLoop:
         if self.lags_since_s is not None:
             waits.append(self.lags_since_s + DURABLE_S)
         return max(0.0, min([timeout_s, *(until - now_s for until in waits)]))
+
+    def _glance_s(self) -> float:
+        """Return how long to look at nothing but the PUTs: a part of the shortest that flies."""
+        puts_s = [lane.put_s for lane in self.lanes.values() if lane.flies]
+        return min(FLYING_MAX_S, max(FLYING_MIN_S, FLYING_SHARE * min(puts_s, default=0.0)))
 
     def _rebalance(self, polled: Polled) -> None:
         for at in (*polled.revoked, *polled.lost):
@@ -189,9 +199,9 @@ class CommitterLoop:
         if self.lags_since_s is None:
             self.lags_since_s = now_s
         elif now_s - self.lags_since_s >= DURABLE_S:
-            self._make_durable()
+            self._make_durable(self.consumer.commit_soon)
 
-    def _make_durable(self) -> None:
+    def _make_durable(self, record: Recording) -> None:
         """Flush what was told, then the registry; then record the offsets."""
         self.lags_since_s = None
         safe = {
@@ -202,20 +212,22 @@ class CommitterLoop:
         if not safe:
             return
         reach("before_offsets")
-        if not self._record(safe):
+        if not self._record(safe, record):
             return
         reach("after_offsets")
         for at, offset in safe.items():
             self.lanes[at].committed = offset
 
-    def _record(self, offsets: Mapping[TopicPartition, Offset]) -> bool:
+    def _record(
+        self, offsets: Mapping[TopicPartition, Offset], record: Recording | None = None
+    ) -> bool:
         """Record offsets, each with the note of its lane; return whether they are ours to record.
 
         Raises: Unavailable.
         """
         notes = {at: self.lanes[at].trials.told(offset) for at, offset in offsets.items()}
         try:
-            self.consumer.commit(offsets, notes)
+            (record or self.consumer.commit)(offsets, notes)
         except Fenced as error:
             # The group has moved on: its new owner reads the logs, and we are told at a next poll.
             log_event(_log, "fenced", level=logging.WARNING, why=error)

@@ -26,7 +26,7 @@ class CommitterSection(Section):
     actions_max: PositiveInt = 100_000
     weakest_isolation: Level = "WriteSerializable"
     files_age_max_ms: PositiveInt = 6 * 24 * 60 * 60 * 1000
-    linger_share: Annotated[float, Field(ge=0, le=1)] = 0.2
+    linger_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     """How long a busy table's proposals wait for company, as a share of what a PUT takes."""
     refusal_linger_ms: Annotated[int, Field(ge=0, le=10_000)] = 200
     """How long a refusal waits for company before it takes a version of its own."""

@@ -87,6 +87,14 @@ class Consumer(Protocol):
     def part_with(self, at: TopicPartition, note: str) -> None:
         """Leave a note, when the group takes a partition from us that reads on elsewhere."""
 
+    def commit_soon(
+        self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
+    ) -> None:
+        """Have it recorded while other things are done; a failure is told by the next call.
+
+        Raises: Unavailable, Fenced.
+        """
+
     @property
     def is_member(self) -> bool:
         """Whether the group has let it in: it was told its partitions, none perhaps."""

@@ -53,7 +53,7 @@ class KafkaBus:
                 "partition.assignment.strategy": "range",
             },
         )
-        return KafkaConsumer(Consumer(config), group, topics)
+        return KafkaConsumer(config, group, topics)
 
     def producer(self) -> KafkaProducer:
         """Return a new idempotent producer, acks=all."""

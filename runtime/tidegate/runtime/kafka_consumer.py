@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RdPartition
 
+from tidegate.delta.errors import TidegateError
 from tidegate.runtime.bus import NO_NOTES, Notes, Offset, Polled, TopicPartition
 from tidegate.runtime.kafka_errors import translated
 from tidegate.runtime.kafka_records import ours, records, theirs
@@ -14,13 +15,14 @@ from tidegate.runtime.kafka_records import ours, records, theirs
 _ANSWER_S: Final = 15.0
 _SLICE_S: Final = 0.05
 """How long one call into the library lasts at most, so that a rebalance is told at once."""
+_TICK_S: Final = 0.001
 
 
 class KafkaConsumer:
     """A member of a group. What a rebalance does is collected, and told by the poll."""
 
-    def __init__(self, consumer: Consumer, group: str, topics: Sequence[str]) -> None:
-        self._consumer = consumer
+    def __init__(self, config: Mapping[str, Any], group: str, topics: Sequence[str]) -> None:
+        self._consumer = Consumer({**config, "on_commit": self._on_commit})
         self._group = group
         self._topics = list(topics)
         self._subscribed = False
@@ -31,6 +33,7 @@ class KafkaConsumer:
         self._next: dict[TopicPartition, Offset] = {}
         self._recorded: dict[TopicPartition, Offset] = {}
         self._parting: dict[TopicPartition, str] = {}
+        self._not_recorded: TidegateError | None = None
 
     def poll(self, records_max: int, timeout_s: float) -> Polled:
         """Return what there is, within the timeout; a rebalance comes without records.
@@ -41,7 +44,8 @@ class KafkaConsumer:
         ends = time.monotonic() + timeout_s
         while True:
             left = max(0.0, ends - time.monotonic())
-            first = self._consumer.poll(min(_SLICE_S, left))
+            # The library counts in whole ms, and would return at once for less than one.
+            first = self._consumer.poll(min(_SLICE_S, max(_TICK_S, left) if left else 0.0))
             more = self._consumer.consume(records_max - 1, 0) if first and records_max > 1 else []
             if self._revoked or self._lost or self._assigned:
                 self._put_back([first, *more])
@@ -106,15 +110,33 @@ class KafkaConsumer:
         """
         if not next_offsets:
             return
-        doing = f"commit the position of group {self._group!r}"
         offsets = [theirs(at, offset, notes.get(at, "")) for at, offset in next_offsets.items()]
         try:
             done = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
-            raise translated(error, doing) from error
+            raise translated(error, self._committing) from error
         for partition in done or ():
             if partition.error is not None:
-                raise translated(partition.error, doing)
+                raise translated(partition.error, self._committing)
+        self._recorded |= next_offsets
+
+    def commit_soon(
+        self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
+    ) -> None:
+        """Have it recorded while other things are done; a failure is told by the next call.
+
+        Raises: Unavailable, Fenced.
+        """
+        failure, self._not_recorded = self._not_recorded, None
+        if failure is not None:
+            raise failure
+        if not next_offsets:
+            return
+        offsets = [theirs(at, offset, notes.get(at, "")) for at, offset in next_offsets.items()]
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            raise translated(error, self._committing) from error
         self._recorded |= next_offsets
 
     def part_with(self, at: TopicPartition, note: str) -> None:
@@ -131,6 +153,10 @@ class KafkaConsumer:
         self._is_member = False
         self._parting.clear()
         self._consumer.close()
+
+    @property
+    def _committing(self) -> str:
+        return f"commit the position of group {self._group!r}"
 
     def _join(self) -> None:
         if not self._subscribed:
@@ -156,8 +182,15 @@ class KafkaConsumer:
         self._revoked, self._lost, self._assigned = [], [], []
         return told
 
+    def _on_commit(self, error: KafkaError | None, partitions: list[RdPartition]) -> None:
+        """Keep why offsets were not recorded, whose commit nobody waited for."""
+        for wrong in (error, *(at.error for at in partitions)):
+            if wrong is not None and wrong.code() != KafkaError._NO_OFFSET:
+                self._not_recorded = translated(wrong, self._committing)
+
     def _on_assign(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
         consumer.assign(partitions)
+        self._not_recorded = None
         self._is_member = True
         self._assigned = ours(partitions)
 
@@ -182,5 +215,6 @@ class KafkaConsumer:
         self._next.clear()
         self._recorded.clear()
         self._parting.clear()
+        self._not_recorded = None
         untold, self._assigned = self._assigned, []
         return [at for at in ours(partitions) if at not in untold]

@@ -259,6 +259,12 @@ class MemoryConsumer:
         """Leave a note, when the group takes a partition from us that reads on elsewhere."""
         self._parting[at] = note
 
+    def commit_soon(
+        self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
+    ) -> None:
+        """Do so at once: there is nothing to wait for. Raises: Fenced."""
+        self.commit(next_offsets, notes)
+
     @property
     def is_member(self) -> bool:
         """Whether the group has let it in, as far as it has been told."""

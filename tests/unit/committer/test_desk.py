@@ -22,9 +22,10 @@ from tests.builders import (
     rows_of,
     to_bytes,
 )
-from tidegate.committer.puts import Landing, Work
+from tidegate.committer.puts import AtOnce, Landing, Work
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.actions import DeletionVector
+from tidegate.delta.errors import OutcomeUnknown
 from tidegate.delta.files.bitmap import of_rows
 from tidegate.delta.files.deletion_vectors import inline, inline_rows
 from tidegate.delta.names import Version, commit_name, in_log
@@ -150,6 +151,41 @@ def test_what_was_decided_ahead_is_decided_anew_when_another_writer_won(
     rejection = by_id[reader.proposal_id].rejection
     assert rejection is not None
     assert rejection.winner_version == 1
+
+
+def test_a_full_entry_leaves_before_the_last_one_is_told(puts: HeldPuts) -> None:
+    one_each = CommitterSection(roots=("memory://tables",), group_members_max=1)
+    gate = Gate(one_each, puts=puts)
+    gate.ask(create())
+    puts.is_holding = True
+    sent = [proposal(add(name)) for name in "abc"]
+    gate.send(*sent)
+    for _ in range(2):
+        gate.loop.step()
+    flights_when_told = []
+
+    def tell(point: str) -> None:
+        if point == "after_outcomes":
+            flights_when_told.append(len(puts.flights))
+
+    with mock.patch.object(failpoints, "reach", tell):
+        for _ in sent:
+            puts.land()
+            for _ in range(2):
+                gate.loop.step()
+    assert flights_when_told == [3, 3, 4], "of the last nobody knows yet that he is the last"
+    gate.settle()
+    assert told(gate) == [(one.proposal_id, place) for place, one in enumerate(sent, 1)]
+
+
+def test_a_put_that_fails_at_once_fails_when_it_is_asked_for() -> None:
+    def lost() -> Landing:
+        raise OutcomeUnknown("no answer")
+
+    flight = AtOnce().start(lost)
+    assert flight.done()
+    with pytest.raises(OutcomeUnknown):
+        flight.result()
 
 
 def test_a_clean_stop_waits_for_what_flies(gate: Gate, puts: HeldPuts) -> None:

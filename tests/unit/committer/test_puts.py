@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tidegate.committer.puts import AtOnce, InThreads, Landing, Pace
+from tidegate.committer.puts import QUIET_SHARE, AtOnce, InThreads, Landing, Pace
 from tidegate.delta.errors import OutcomeUnknown
 from tidegate.runtime.log_store import Put
 
@@ -47,23 +47,33 @@ def test_what_a_put_raises_is_raised_where_it_is_asked_for() -> None:
 def test_a_lone_writer_waits_for_nobody() -> None:
     pace = Pace()
     for _ in range(3):
-        pace.landed(0.03, 1)
-    assert pace.linger_s(1, 0.2) == 0.0
+        pace.landed(0.03, 1, 0)
+    assert pace.lingers_until_s(1, 100.0, 0.5) == 0.0
 
 
 def test_those_who_were_told_a_moment_ago_are_waited_for() -> None:
     pace = Pace()
-    pace.landed(0.03, 32)
-    pace.landed(0.05, 32)
-    assert pace.linger_s(40, 0.2) == pytest.approx(0.2 * 0.04)
+    pace.landed(0.03, 32, 0)
+    pace.landed(0.05, 32, 32)
+    pace.told_s = 100.0
+    assert pace.lingers_until_s(40, 99.0, 0.5) == pytest.approx(100.0 + QUIET_SHARE * 0.04)
+    assert pace.lingers_until_s(40, 100.001, 0.5) == pytest.approx(100.001 + QUIET_SHARE * 0.04)
+
+
+def test_company_is_waited_for_no_longer_than_a_share_of_a_put() -> None:
+    pace = Pace()
+    pace.landed(0.04, 32, 32)
+    pace.told_s = 100.0
+    assert pace.lingers_until_s(40, 100.019, 0.5) == pytest.approx(100.02)
+    assert pace.lingers_until_s(40, 100.0, 0.0) == pytest.approx(100.0)
 
 
 def test_nobody_is_waited_for_once_all_are_back() -> None:
     pace = Pace()
-    pace.landed(0.03, 32)
-    pace.landed(0.03, 32)
-    assert pace.linger_s(64, 0.2) == 0.0
+    pace.landed(0.03, 32, 32)
+    pace.told_s = 100.0
+    assert pace.lingers_until_s(64, 100.0, 0.5) == 0.0
 
 
 def test_a_table_without_a_put_so_far_keeps_nobody_waiting() -> None:
-    assert Pace().linger_s(5, 0.2) == 0.0
+    assert Pace().lingers_until_s(5, 100.0, 0.5) == 0.0
