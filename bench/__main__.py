@@ -11,11 +11,14 @@ from rich.console import Console
 
 from bench import (
     changes,
+    committer_cpu,
+    committer_state,
     delta_rs_writers,
     gate_writers,
     limits,
     open_table,
     read_table,
+    restart,
     row_deletes,
     spark_append,
 )
@@ -79,7 +82,7 @@ def one_writer(stack: LocalStack, folder: Path, rounds: int, seconds: float) -> 
 def bench(
     only: Annotated[
         list[str] | None,
-        typer.Option(help="writers, deletes, one, spark, changes, open, read"),
+        typer.Option(help="writers, deletes, one, spark, changes, open, read, cpu, state, restart"),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,
     seconds: Annotated[float, typer.Option(help="length of a round of writers")] = 8.0,
@@ -97,6 +100,9 @@ def bench(
     alone: dict[str, Callable[[Path], Sequence[Figure]]] = {
         "open": lambda folder: open_table.figures(folder, rounds, files),
         "read": lambda folder: read_table.figures(folder, rounds, files, rows),
+        "cpu": lambda folder: committer_cpu.figures(rounds),
+        "state": lambda folder: committer_state.figures(folder, rounds, files),
+        "restart": lambda folder: restart.figures(folder, rounds, files),
     }
     figures: list[Figure] = []
     for name in only or [*parts, *alone]:

@@ -15,13 +15,13 @@ CHANGE_FOLDER: Final = "_change_data"
 _SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_PLAIN: Final = re.compile(r"^(?:[A-Za-z0-9][\w=.-]{0,200}/){0,4}[A-Za-z0-9][\w=.-]{0,200}$", re.A)
-"""Most paths: nothing to decode, no hidden folder, no empty or dotted segment."""
+_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_=./-]{,253}[A-Za-z0-9]")
+"""Most paths: nothing to decode, no segment that is too long."""
 
 
 def wrong_with(path: str, *, is_change_file: bool = False) -> str | None:
     """Return what is wrong with the path of a data file or a change file, or None."""
-    if not is_change_file and _PLAIN.match(path):
+    if not is_change_file and _is_plain(path):
         return None
     if len(path) > PATH_CHARS_MAX:
         return f"is longer than {PATH_CHARS_MAX} characters"
@@ -40,6 +40,12 @@ def wrong_with(path: str, *, is_change_file: bool = False) -> str | None:
     if "\\" in key:
         return "holds a backslash"
     return _wrong_with_segments(key.split("/"), is_change_file=is_change_file)
+
+
+def _is_plain(path: str) -> bool:
+    if "//" in path or "/." in path or "/_" in path:
+        return False
+    return _PLAIN.fullmatch(path) is not None
 
 
 def _wrong_with_segments(segments: list[str], *, is_change_file: bool) -> str | None:

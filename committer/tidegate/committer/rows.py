@@ -63,7 +63,7 @@ def read_row(row: Any, where: str, policy: Policy) -> tuple[Line, Action]:
     """
     name, body = _named(row, where)
     place = f"{where}.{name}"
-    line = _line(name, body, place)
+    line = body if name == "remove" else _line({name: body}, place)
     action = _action(KINDS[name], body, place)
     if isinstance(action, FileAction):
         _check_file(action, place, policy)
@@ -111,12 +111,11 @@ def tracked(line: bytes, base_row_id: int, commit_version: int) -> bytes:
     return line.removesuffix(b"}}\n") + ids
 
 
-def _line(name: str, body: dict[str, Any], where: str) -> Line:
+def _line(row: Mapping[str, Any], where: str) -> bytes:
     try:
-        line = orjson.dumps({name: body}) + b"\n"
+        return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError as error:
         refuse(MALFORMED, where, f"cannot be written as JSON: {error}", _SPELLING)
-    return body if name == "remove" else line
 
 
 def _named(row: Any, where: str) -> tuple[str, dict[str, Any]]:
@@ -135,6 +134,8 @@ def _named(row: Any, where: str) -> tuple[str, dict[str, Any]]:
         )
     if not isinstance(body, dict):
         refuse(MALFORMED, f"{where}.{name}", "is no object", _SPELLING)
+    if None not in body.values():
+        return name, body
     return name, {key: value for key, value in body.items() if value is not None}
 
 
@@ -145,11 +146,13 @@ def _action(kind: type[Action], body: dict[str, Any], where: str) -> Action:
             return kind.model_validate_json(
                 orjson.dumps(body), strict=True, by_alias=True, by_name=False
             )
-        return kind.model_validate(body, strict=True, by_alias=True, by_name=False)
+        validator = kind.__pydantic_validator__
+        found: Action = validator.validate_python(body, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = "".join(f".{str(part)[:64]}" for part in first["loc"])
         refuse(MALFORMED, f"{where}{field}", first["msg"], _SPELLING)
+    return found
 
 
 def _check_file(action: FileAction, where: str, policy: Policy) -> None:

@@ -1,19 +1,23 @@
 """Where a proposal stands on its way past the winners, and what a rule may find on it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.content import PartitionValues
+from tidegate.committer.content import PartitionKey, PartitionValues
 from tidegate.committer.entries import Entry
 from tidegate.committer.known import NOTHING, Known
+from tidegate.committer.once import Once
 from tidegate.committer.policy import Level
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.features import row_tracking
 from tidegate.delta.features.arithmetic import writer_features
+from tidegate.delta.files.predicate import partition_test
 from tidegate.delta.schema.mapping import physical_partition_columns
 from tidegate.delta.schema.types import STRING, DataType, StructType, parse_schema
+from tidegate.pipeline.read_set import ReadSet
+
+PartitionTest = Callable[[PartitionValues], bool]
 
 
 @dataclass(frozen=True)
@@ -28,30 +32,30 @@ class Basis:
         """The parsed schema."""
         return parse_schema(self.metadata.schema_string)
 
-    @cached_property
+    @Once
     def features(self) -> frozenset[str]:
         """The features that a writer must know."""
         return writer_features(self.protocol)
 
-    @cached_property
+    @Once
     def tracks_rows(self) -> bool:
         """Whether new files must be given row ids."""
         supported = row_tracking.FEATURE in self.features
         return supported and not row_tracking.is_suspended(self.metadata)
 
-    @cached_property
+    @Once
     def partition_keys(self) -> Mapping[str, str]:
         """Partition column -> the key of its value in `partitionValues`."""
         return physical_partition_columns(self.metadata)
 
-    @cached_property
+    @Once
     def partition_kinds(self) -> Mapping[str, DataType]:
         """Key of a partition column's value -> the column's type."""
         keys = self.partition_keys
         kinds = {one.name: one.kind for one in self.schema} if keys else {}
         return {key: kinds.get(name, STRING) for name, key in keys.items()}
 
-    @cached_property
+    @Once
     def renames_partitions(self) -> bool:
         """Whether some of these keys are not the columns' names."""
         return any(name != key for name, key in self.partition_keys.items())
@@ -83,6 +87,32 @@ class Standing:
     now: Basis
     level: Level
     known: Known = NOTHING
+
+    @property
+    def reads(self) -> ReadSet:
+        """What the writer looked at."""
+        return self.candidate.reads
+
+    @Once
+    def _matched(self) -> dict[PartitionKey, bool]:
+        return {}
+
+    @Once
+    def _tests(self) -> Sequence[PartitionTest]:
+        columns = self.read.metadata.partition_columns
+        asked = self.candidate.reads.predicates
+        return [partition_test(one, self.read.schema, columns) for one in asked]
+
+    def may_match(self, values: PartitionKey) -> bool:
+        """Return whether a file with such partition values may hold a row that was read.
+
+        Raises: ValueError for a value that is not of its column's type.
+        """
+        found = self._matched.get(values)
+        if found is None:
+            named = self.read.by_column(dict(values))
+            found = self._matched[values] = any([test(named) for test in self._tests])
+        return found
 
     def after(self, winner: Entry) -> Basis:
         """Return the table as it is after a winner, as far as the proposal is concerned."""

@@ -12,6 +12,7 @@ from tidegate.committer.adoption import with_own_ids_only
 from tidegate.committer.asking import burden, vectors_for
 from tidegate.committer.conflicts import RULES_VERSION, Conflict, follow
 from tidegate.committer.grouping import fits
+from tidegate.committer.passing import passes_by
 from tidegate.committer.row_conflicts import concerned
 from tidegate.committer.settled_table import settled
 from tidegate.committer.standing import begin
@@ -154,6 +155,8 @@ def unreadable_rows(view: View, command: Consider) -> Verdict | None:
 
 def behind_a_new_vector(view: View, command: Consider) -> Verdict | None:
     """A member brings a vector of its own making: what became of the rows shows in its entry."""
+    if not view.group.revises:
+        return None
     if not any(concerned(command.candidate, member) for member in view.group.others):
         return None
     return Verdict(command.candidate, "denied", "another entry")
@@ -174,7 +177,10 @@ def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
     level = candidate.level(admission.table_level(read.metadata))
     winners = (state.entries[version] for version in range(since, state.version + 1))
     standing = begin(with_own_ids_only(candidate, state), read, level, view.known)
-    met = follow(standing, (*winners, *view.group.rivals(candidate, view.known)))
+    met = follow(standing, winners)
+    group = view.group
+    if not (isinstance(met, Conflict) or passes_by(met, group.footprint, group.adds)):
+        met = follow(met, group.rivals(candidate, view.known))
     if isinstance(met, Conflict):
         return _negative(view, command, met.rejection, is_log_fact=True)
     return None if met.candidate is candidate else command._replace(candidate=met.candidate)

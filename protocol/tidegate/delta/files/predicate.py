@@ -58,12 +58,26 @@ def may_match_partition(
     Raises: ValueError for a partition value that is not of its column's type.
     Spec: "Partition Value Serialization"
     """
+    return partition_test(predicate, schema, partition_columns)(partition_values)
+
+
+def partition_test(
+    predicate: Predicate, schema: StructType, partition_columns: Sequence[str]
+) -> Callable[[Mapping[str, str | None]], bool]:
+    """Return `may_match_partition` for many files, asked of one predicate.
+
+    Spec: "Partition Value Serialization"
+    """
     if not partition_columns:
-        return True
+        return lambda values: True
     kinds = _kinds(schema, partition_columns)
-    values = _lookup(partition_values, kinds)
-    kept = (part for part in conjuncts(predicate) if _is_about(part, kinds))
-    return all(_truth(_widened(part, kinds), values) is True for part in kept)
+    kept = [_widened(part, kinds) for part in conjuncts(predicate) if _is_about(part, kinds)]
+
+    def may_match(values: Mapping[str, str | None]) -> bool:
+        typed = _lookup(values, kinds)
+        return all(_truth(part, typed) is True for part in kept)
+
+    return may_match
 
 
 def _kinds(
