@@ -2,6 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import orjson
 
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import PartitionKey, PartitionValues
@@ -12,12 +16,15 @@ from tidegate.committer.policy import Level
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.features import row_tracking
 from tidegate.delta.features.arithmetic import writer_features
-from tidegate.delta.files.predicate import partition_test
+from tidegate.delta.files.predicate import Predicate, about_partitions, partition_test
 from tidegate.delta.schema.mapping import physical_partition_columns
 from tidegate.delta.schema.types import STRING, DataType, StructType, parse_schema
 from tidegate.pipeline.read_set import ReadSet
 
-PartitionTest = Callable[[PartitionValues], bool]
+PartitionTest = Callable[[PartitionKey], bool]
+
+TESTS_MAX: Final = 256
+"""Predicates of which a table remembers what they mean for its partitions, and partitions each."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,26 @@ class Basis:
         keys = self.partition_keys
         return {name: values[key] for name, key in keys.items() if key in values}
 
+    @Once
+    def _tests(self) -> dict[bytes, PartitionTest]:
+        return {}
+
+    def partition_test(self, predicate: Predicate) -> PartitionTest:
+        """Return whether files with some partition values may hold a row that a predicate matches.
+
+        Writers ask for few partitions in many ways: what was found for one serves the next.
+        """
+        columns = self.metadata.partition_columns
+        spelled = orjson.dumps(about_partitions(predicate, columns))
+        found = self._tests.get(spelled)
+        if found is None:
+            if len(self._tests) >= TESTS_MAX:
+                self._tests.clear()
+            asked = partition_test(predicate, self.schema, columns)
+            found = lru_cache(TESTS_MAX)(lambda key: asked(self.by_column(dict(key))))
+            self._tests[spelled] = found
+        return found
+
     def after(self, metadata: Metadata | None, protocol: Protocol | None) -> "Basis":
         """Return the basis after what a commit says of the table, if it says anything."""
         if metadata is None and protocol is None:
@@ -94,25 +121,15 @@ class Standing:
         return self.candidate.reads
 
     @Once
-    def _matched(self) -> dict[PartitionKey, bool]:
-        return {}
-
-    @Once
     def _tests(self) -> Sequence[PartitionTest]:
-        columns = self.read.metadata.partition_columns
-        asked = self.candidate.reads.predicates
-        return [partition_test(one, self.read.schema, columns) for one in asked]
+        return [self.read.partition_test(one) for one in self.reads.predicates]
 
     def may_match(self, values: PartitionKey) -> bool:
         """Return whether a file with such partition values may hold a row that was read.
 
         Raises: ValueError for a value that is not of its column's type.
         """
-        found = self._matched.get(values)
-        if found is None:
-            named = self.read.by_column(dict(values))
-            found = self._matched[values] = any([test(named) for test in self._tests])
-        return found
+        return any([test(values) for test in self._tests])
 
     def after(self, winner: Entry) -> Basis:
         """Return the table as it is after a winner, as far as the proposal is concerned."""
