@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -164,14 +165,39 @@ def test_a_paused_partition_waits_and_then_goes_on_where_it_was(
     assert [record.offset for record in read_all(one, 2)] == [2, 3]
 
 
+@dataclass(eq=False)
+class Holder:
+    """What a member holds, and what was taken from it, over all of its polls."""
+
+    consumer: Consumer
+    held: set[TopicPartition] = field(default_factory=set)
+    revoked: list[TopicPartition] = field(default_factory=list)
+
+    def poll(self) -> None:
+        polled = self.consumer.poll(100, 0.05)
+        self.held -= {*polled.revoked, *polled.lost}
+        self.held |= {*polled.assigned}
+        self.revoked += polled.revoked
+
+
+def poll_until_held(holders: Mapping[Holder, int]) -> None:
+    """Poll all in turn until each holds as many partitions as is said of it."""
+    ends = time.monotonic() + PATIENCE_S
+    while any(len(holder.held) != count for holder, count in holders.items()):
+        assert time.monotonic() < ends, "the partitions were not shared out so"
+        for holder in holders:
+            holder.poll()
+
+
 def test_members_share_and_inherit(topic: str, member: Callable[[], Consumer]) -> None:
-    one, two = member(), member()
-    poll_until(one, was_assigned)
-    shared = poll_until(two, was_assigned, one)
-    assert len(shared.assigned) == 1
-    two.close()
-    inherited = poll_until(one, lambda polled: len(polled.assigned) == 2)
-    assert len(inherited.revoked) == 1
+    one, two = Holder(member()), Holder(member())
+    poll_until_held({one: 2})
+    poll_until_held({one: 1, two: 1})
+    assert not one.held & two.held
+    before = len(one.revoked)
+    two.consumer.close()
+    poll_until_held({one: 2})
+    assert len(one.revoked) == before + 1, "what it held is taken before all is given"
 
 
 def test_a_zombie_is_refused_and_its_heir_has_the_partition(

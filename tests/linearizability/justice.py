@@ -31,6 +31,11 @@ def removed_the_same(account: Account, sent: Sent, winner: Rows) -> bool:
     return bool(gone & (own | sent.intents))
 
 
+def wrote_something(account: Account, sent: Sent, winner: Rows) -> bool:
+    """The winner wrote files or changed the table: what is asked of rules for maintenance."""
+    return bool(paths(winner, "add", "remove")) or changed_the_table(account, sent, winner)
+
+
 def changed_the_table(account: Account, sent: Sent, winner: Rows) -> bool:
     """The winner wrote metaData or a protocol."""
     return any("metaData" in row or "protocol" in row for row in winner)
@@ -51,6 +56,8 @@ def wrote_a_domain(account: Account, sent: Sent, winner: Rows) -> bool:
 LOST_TO: Final[Mapping[str, Claim]] = {
     "protocol_unsupported": changed_the_table,
     "protocol_changed": changed_the_table,
+    "feature_binds_writers": changed_the_table,
+    "dropped_feature_in_use": changed_the_table,
     "metadata_changed": changed_the_table,
     "domain_metadata_changed": wrote_a_domain,
     "concurrent_transaction": moved_an_application,
@@ -58,6 +65,10 @@ LOST_TO: Final[Mapping[str, Claim]] = {
     "concurrent_delete_read": removed_what_was_read,
     "concurrent_delete_delete": removed_the_same,
     "concurrent_row_delete": removed_the_same,
+    "backfill_of_more_than_files": wrote_something,
+    "unbackfill_meets_backfill": wrote_something,
+    "row_ids_without_statistics": wrote_something,
+    "duplicate_actions": wrote_something,
 }
 """The rules that name a winner, and what each says of it."""
 

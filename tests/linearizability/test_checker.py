@@ -11,6 +11,8 @@ from tests.builders import ROOT, Gate, add, batch_of, create, delete, proposal
 from tests.linearizability.account import Account, Key, Rows, Table, Told
 from tests.linearizability.checker import Unexplained, explain
 from tests.linearizability.gate import account_of
+from tests.linearizability.justice import LOST_TO
+from tidegate.committer.conflicts import RULES
 from tidegate.pipeline.read_set import ReadSet
 
 
@@ -214,3 +216,7 @@ def test_what_the_gate_must_not_do_has_none(
 def test_a_run_that_goes_on_may_owe_answers(run: Account) -> None:
     told = [one for one in run.told if one.key != key_at(run, 2)]
     explain(replace(run, told=told, is_over=False))
+
+
+def test_every_rule_that_names_a_winner_is_known_to_the_checker() -> None:
+    assert {rule.__name__ for rule in RULES} <= LOST_TO.keys()

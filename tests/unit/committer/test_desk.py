@@ -1,11 +1,13 @@
 """A desk while a PUT flies: it decides ahead, and forgets what did not come true."""
 
 from dataclasses import dataclass, field
+from unittest import mock
 from uuid import UUID
 
 import pytest
 
 from tests.builders import (
+    NOW_MS,
     ROOT,
     Gate,
     add,
@@ -25,10 +27,14 @@ from tidegate.committer.settings import CommitterSection
 from tidegate.delta.actions import DeletionVector
 from tidegate.delta.files.bitmap import of_rows
 from tidegate.delta.files.deletion_vectors import inline, inline_rows
-from tidegate.delta.names import commit_name, in_log
+from tidegate.delta.names import Version, commit_name, in_log
 from tidegate.pipeline.proposal import Operation
 from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.trace import TRACEPARENT, compose
+from tidegate.runtime import failpoints
+from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
+from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.open_table import open_snapshot
 
 
 @dataclass
@@ -240,3 +246,36 @@ def test_row_deletes_decided_ahead_are_decided_anew_after_a_lost_race(puts: Held
     assert told == [("committed", 2), ("committed", 2), ("rejected", None)]
     [vector] = [row["add"]["deletionVector"] for row in gate.entries()[2] if "add" in row]
     assert list(inline_rows(DeletionVector.model_validate(vector))) == [1, 2, 7]
+
+
+A_MONTH_S = 30 * 24 * 60 * 60.0
+
+
+def sleep_and_clean_up(gate: Gate) -> None:
+    """Let a month pass, in which another engine writes versions and cleans the log up."""
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    gate.clock.boot += A_MONTH_S
+    for version in (1, 2, 3):
+        store.put(in_log(commit_name(version)), to_bytes([info(), add(f"x{version}")]))
+    move_hint_forward(store, write_classic(store, open_snapshot(store, Version(3)), NOW_MS))
+    for version in (0, 1, 2):
+        store.delete(in_log(commit_name(version)))
+
+
+@pytest.mark.parametrize("point", ["after_decide", "before_put"])
+def test_a_plan_made_before_a_long_sleep_is_not_put(gate: Gate, puts: HeldPuts, point: str) -> None:
+    puts.is_holding = False
+    slept: list[str] = []
+
+    def reach(passed: str) -> None:
+        if passed == point and not slept:
+            slept.append(passed)
+            sleep_and_clean_up(gate)
+
+    with mock.patch.object(failpoints, "reach", reach):
+        gate.send(proposal(add("a")))
+        gate.settle(20)
+    assert slept == [point]
+    assert gate.stores[ROOT].read(in_log(commit_name(1))) is None, "what was cleaned up stays so"
+    assert gate.outcomes()[1].status == "expired"
