@@ -220,6 +220,7 @@ def main(way: str, folder: str, more: str = "") -> None:
     if way != "restarted":
         pa.array([0])  # pyarrow imports pandas, where there is one, with its first conversion
     gc.set_threshold(*GENERATIONS)
+    gc.freeze()
     measure(WAYS[way](folder))
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import open_table, read_table
+from bench import committer_cpu, committer_state, open_table, read_table, restart
 
 FILES = 1_000
 ROWS = 1_000
@@ -35,3 +35,20 @@ def test_what_is_asked_of_an_open_table_is_measured(tmp_path: Path) -> None:
         "plan a scan of 10 of 1,000 files, by partition and statistics",
         "plan a scan of 10 of 1,000 files, by statistics alone",
     ]
+
+
+@pytest.mark.timeout(300)
+def test_what_a_committer_costs_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer_cpu, "ENTRIES", 2)
+    monkeypatch.setattr(committer_state, "LONG_LOG", 50)
+    found = [
+        *committer_cpu.figures(1),
+        *committer_state.figures(tmp_path, 1, FILES),
+        *restart.figures(tmp_path, 1, FILES),
+    ]
+
+    named = [one.goal.partition(":")[0] for one in found]
+    assert named == [*["C11"] * 4, "S6", "<= 10 ms", "C10", "C10", "S5", "S5"]
+    assert all(one.ratio > 0 for one in found)

@@ -6,6 +6,7 @@ refused, and how.
 
 from collections.abc import Mapping
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -20,10 +21,12 @@ Fields = Mapping[str, Any]
 _PROPOSAL: Final[Fields] = {name: one.default for name, one in Proposal.model_fields.items()}
 _OPERATION: Final[Fields] = {name: one.default for name, one in Operation.model_fields.items()}
 _READS: Final[Fields] = {name: one.default for name, one in ReadSet.model_fields.items()}
-_NUMBERS: Final = ("created_ms", "files_since_ms", "deadline_ms")
-_TEXTS: Final = ("table_id", "name", "engine_info", "user_metadata")
-_SELDOM: Final = ("claim_check", "exact_version", "txn_id", "cancels")
+_NUMBERS: Final = itemgetter("created_ms", "files_since_ms", "deadline_ms")
+_TEXTS: Final = itemgetter("table_id", "name", "engine_info", "user_metadata")
+_SELDOM: Final = itemgetter("claim_check", "exact_version", "txn_id", "cancels")
 """Fields that a proposal of the frequent shape has not."""
+
+_NONE_OF_THEM: Final = (None, None, None, None)
 
 _ISOLATIONS: Final = ("default", "Serializable", "WriteSerializable", "SnapshotIsolation")
 _LISTS: Final = (("predicates", dict), ("files", str), ("app_ids", str), ("domains", str))
@@ -61,11 +64,11 @@ def _frequent(body: Fields) -> Proposal:
         _leave()
     if type(version) is not int or version < -1:
         _leave()
-    if fields["dv_intents"] or [name for name in _SELDOM if fields[name] is not None]:
+    if fields["dv_intents"] or _SELDOM(fields) != _NONE_OF_THEM:
         _leave()
-    if not _MAYBE_NUMBER.issuperset([type(fields[name]) for name in _NUMBERS]):
+    if not _MAYBE_NUMBER.issuperset(map(type, _NUMBERS(fields))):
         _leave()
-    if not _MAYBE_TEXT.issuperset([type(fields[name]) for name in _TEXTS]):
+    if not _MAYBE_TEXT.issuperset(map(type, _TEXTS(fields))):
         _leave()
     fields["actions"] = _all_of(dict, actions)
     fields["dv_intents"] = _all_of(dict, fields["dv_intents"])
