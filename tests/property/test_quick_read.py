@@ -13,16 +13,16 @@ from tests.property.test_codec import PROPOSAL, VALUES
 from tidegate.delta.errors import MalformedRecord
 from tidegate.pipeline import quick_read
 from tidegate.pipeline.codec import decode, encode
-from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.proposal import AppTxn, Operation, Proposal
 from tidegate.pipeline.quick_read import read_proposal
 from tidegate.pipeline.read_set import ReadSet
 
 FIELDS = st.sampled_from([*Proposal.model_fields, "newer"])
 NESTED = st.sampled_from(
     [
-        *(("operation", name) for name in ("name", "parameters", "metrics", "newer")),
+        *(("operation", name) for name in (*Operation.model_fields, "newer")),
         *(("reads", name) for name in (*ReadSet.model_fields, "newer")),
-        *(("app_txn", name) for name in ("app_id", "version", "newer")),
+        *(("app_txn", name) for name in (*AppTxn.model_fields, "newer")),
     ]
 )
 ODD = st.one_of(

@@ -23,13 +23,22 @@ _OPERATION: Final[Fields] = {name: one.default for name, one in Operation.model_
 _READS: Final[Fields] = {name: one.default for name, one in ReadSet.model_fields.items()}
 _NUMBERS: Final = itemgetter("created_ms", "files_since_ms", "deadline_ms")
 _TEXTS: Final = itemgetter("table_id", "name", "engine_info", "user_metadata")
-_SELDOM: Final = itemgetter("claim_check", "exact_version", "txn_id", "cancels")
-"""Fields that a proposal of the frequent shape has not."""
+_LOOKED_AT: Final = frozenset(
+    {
+        *("proposal_id", "kind", "table", "table_root", "table_id", "name", "read_version"),
+        *("operation", "actions", "reads", "isolation", "app_txn", "created_ms"),
+        *("files_since_ms", "deadline_ms", "engine_info", "user_metadata"),
+    }
+)
+"""Fields that are looked at here. Of the others a proposal of the frequent shape says nothing."""
 
-_NONE_OF_THEM: Final = (None, None, None, None)
 
 _ISOLATIONS: Final = ("default", "Serializable", "WriteSerializable", "SnapshotIsolation")
 _LISTS: Final = (("predicates", dict), ("files", str), ("app_ids", str), ("domains", str))
+_READ_HERE: Final = frozenset(
+    {*("whole_table", "delete_insensitive"), *(name for name, _ in _LISTS)}
+)
+_SAID_HERE: Final = frozenset({"name", "parameters", "metrics"})
 _NOTHING_READ: Final = ReadSet()
 _UUID: Final = TypeAdapter(UUID)
 _ROOT: Final = TypeAdapter(TableRoot)
@@ -64,14 +73,13 @@ def _frequent(body: Fields) -> Proposal:
         _leave()
     if type(version) is not int or version < -1:
         _leave()
-    if fields["dv_intents"] or _SELDOM(fields) != _NONE_OF_THEM:
-        _leave()
+    for name in body.keys() - _LOOKED_AT:
+        fields[name] = _silent(_PROPOSAL[name], body[name])
     if not _MAYBE_NUMBER.issuperset(map(type, _NUMBERS(fields))):
         _leave()
     if not _MAYBE_TEXT.issuperset(map(type, _TEXTS(fields))):
         _leave()
     fields["actions"] = _all_of(dict, actions)
-    fields["dv_intents"] = _all_of(dict, fields["dv_intents"])
     if "operation" in body:
         fields["operation"] = _operation(body["operation"])
     if fields["reads"] is not None:
@@ -93,6 +101,8 @@ def _operation(body: Any) -> Operation:
     if type(body) is not dict:
         _leave()
     fields = _filled(_OPERATION, body)
+    if not _SAID_HERE.issuperset(body):
+        _leave()
     if type(fields["name"]) is not str:
         _leave()
     if not (type(fields["parameters"]) is type(fields["metrics"]) is dict):
@@ -106,6 +116,8 @@ def _reads(body: Any) -> ReadSet:
     if not body:
         return _NOTHING_READ
     fields = _filled(_READS, body)
+    if not _READ_HERE.issuperset(body):
+        _leave()
     if not (type(fields["whole_table"]) is type(fields["delete_insensitive"]) is bool):
         _leave()
     for name, kind in _LISTS:
@@ -119,6 +131,15 @@ def _filled(template: Fields, body: Fields) -> dict[str, Any]:
     if len(fields) > len(template):
         _leave()
     return fields
+
+
+def _silent(default: Any, said: Any) -> Any:
+    """Return what a field holds of which nothing is said; it leaves where something is."""
+    if said is None and default is None:
+        return None
+    if said != [] or default != ():
+        _leave()
+    return ()
 
 
 def _all_of(kind: type, found: Any) -> tuple[Any, ...]:
