@@ -9,7 +9,17 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from bench import changes, open_table, read_table, row_deletes, spark_append, takeover
+from bench import (
+    changes,
+    committer_cpu,
+    committer_state,
+    open_table,
+    read_table,
+    restart,
+    row_deletes,
+    spark_append,
+    takeover,
+)
 from bench.committer_line import CommitterLine
 from bench.committing import Local, One, Slow
 from bench.committing_apart import Beside, Ungrouped
@@ -49,7 +59,7 @@ def bench(
         list[str] | None,
         typer.Option(
             help="slow, one, local, ungrouped, beside, deletes, spark, takeover, changes, open, "
-            "read"
+            "read, cpu, state, restart"
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,
@@ -67,6 +77,9 @@ def bench(
     alone: dict[str, Callable[[Path], Sequence[Figure]]] = {
         "open": lambda folder: open_table.figures(folder, rounds, files),
         "read": lambda folder: read_table.figures(folder, rounds, files, rows),
+        "cpu": lambda folder: committer_cpu.figures(rounds),
+        "state": lambda folder: committer_state.figures(folder, rounds, files),
+        "restart": lambda folder: restart.figures(folder, rounds, files),
     }
     figures: list[Figure] = []
     chosen = only or [*COMMITTING, *parts, *alone]

@@ -6,7 +6,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import create_table_with_add_actions
 
-from bench import open_table, read_table
+from bench import committer_cpu, committer_state, open_table, read_table, restart
 from bench.committing import miscounted
 from bench.delta_rs_writers import SCHEMA_STRING, add_of
 from bench.slow_store import BUCKET, SlowStore
@@ -71,3 +71,20 @@ def test_what_is_asked_of_an_open_table_is_measured(tmp_path: Path) -> None:
         "plan a scan of 10 of 1,000 files, by partition and statistics",
         "plan a scan of 10 of 1,000 files, by statistics alone",
     ]
+
+
+@pytest.mark.timeout(300)
+def test_what_a_committer_costs_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer_cpu, "ENTRIES", 2)
+    monkeypatch.setattr(committer_state, "LONG_LOG", 50)
+    found = [
+        *committer_cpu.figures(1),
+        *committer_state.figures(tmp_path, 1, FILES),
+        *restart.figures(tmp_path, 1, FILES),
+    ]
+
+    named = [one.goal.partition(":")[0] for one in found]
+    assert named == [*["C11"] * 4, "S6", "<= 10 ms", "C10", "C10", "S5", "S5"]
+    assert all(one.ratio > 0 for one in found)

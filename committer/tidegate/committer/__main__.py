@@ -19,6 +19,8 @@ from tidegate.runtime.stores import open_store
 
 GENERATIONS: Final = (10_000, 20, 20)
 """What is remembered of a table is large and holds no cycles: to look for some is seldom worth it.
+
+What was imported stays for good, so it is not looked through at all.
 """
 
 AUDITORS: Final = 2
@@ -31,6 +33,7 @@ _PROCESS: Final = new_id(SystemClock()).hex
 def main(settings: CommitterSettings, running: Running) -> None:
     """Take proposals in order, decide on them, write the tables' logs, and tell what became."""
     gc.set_threshold(*GENERATIONS)
+    gc.freeze()
     bus, topics = KafkaBus(settings.kafka, "tidegate-committer"), settings.kafka.topics
     doors = Doors(
         bus=bus,

@@ -18,6 +18,7 @@ from tidegate.delta.files.grammar import Predicate, paths_of
 from tidegate.delta.files.pruning import may_hold
 from tidegate.delta.schema.mapping import Mode, mode_of, physical_name
 from tidegate.delta.schema.types import StructType, parse_schema
+from tidegate.pipeline.read_set import ReadSet
 
 VERSIONS_MAX: Final = 64
 """Versions after the one that was read whose statistics are looked at; of later ones none are, so
@@ -56,11 +57,23 @@ def may_have_been_read(
         return added
     kept: set[str] = set()
     for metadata in bases:
-        for predicate in reads.predicates:
-            for meant in _meant(predicate, metadata):
-                marks = may_hold(meant, list(stated.values()), metadata)
-                kept.update(path for path, mark in zip(stated, marks, strict=True) if mark)
+        marks = may_hold(_all_that_is_meant(reads, metadata), list(stated.values()), metadata)
+        kept.update(path for path, mark in zip(stated, marks, strict=True) if mark)
     return tuple(one for one in added if one[0] in kept or one[0] not in stated)
+
+
+def was_not_read(candidate: Candidate, adds: Sequence[Add], metadata: Metadata) -> bool:
+    """Return whether statistics say that no file holds a row which one of the predicates matches.
+
+    Law: it says so of no file that `may_have_been_read` keeps, under the one metadata
+    """
+    return True not in may_hold(_all_that_is_meant(candidate.reads, metadata), adds, metadata)
+
+
+def _all_that_is_meant(reads: ReadSet, metadata: Metadata) -> Predicate:
+    """Return one predicate for what any of those of a read set may mean."""
+    meant = [one for predicate in reads.predicates for one in _meant(predicate, metadata)]
+    return meant[0] if len(meant) == 1 else {"op": "or", "args": meant}
 
 
 def _stated(candidate: Candidate, winner: Entry, known: Known) -> Mapping[str, Add] | None:

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from uuid import UUID
 
 from tidegate.committer.content import EMPTY, Content, canonical
 from tidegate.committer.intents import Intent
 from tidegate.committer.leases import Numbers
 from tidegate.committer.moves import Moves
+from tidegate.committer.once import Once
 from tidegate.committer.policy import Level
 from tidegate.delta.actions import Metadata, Protocol, Txn
 from tidegate.pipeline.codec import Headers
@@ -115,48 +115,57 @@ class Candidate:
         """Whether it writes of the table itself, be it as a patch."""
         return self.writes_metadata or self.content.protocol is not None
 
-    @cached_property
+    @Once
     def reads(self) -> ReadSet:
         """What its writer looked at; unsaid means the whole table."""
         return (self.proposal and self.proposal.reads) or _WHOLE_TABLE
 
-    @cached_property
+    @Once
     def files_read(self) -> frozenset[str]:
         """The canonical paths of the files that were read."""
         return frozenset(map(canonical, self.reads.files)) | self.came
 
-    @cached_property
+    @Once
     def intended(self) -> frozenset[str]:
         """The canonical paths of the files that lose rows."""
         return frozenset(intent.path for intent in self.intents)
 
-    @cached_property
+    @Once
+    def data_changes(self) -> frozenset[bool]:
+        """What its files say of whether rows change; losing rows is a change."""
+        content = self.content
+        if not (content.removes or self.intents) and len(content.adds) == 1:
+            return frozenset((content.adds[0].data_change,))
+        stated = {file.data_change for file in (*content.adds, *content.removes)}
+        return frozenset(stated | {True} if self.intents else stated)
+
+    @Once
     def only_deletes_rows(self) -> bool:
         """Whether it does nothing but delete rows of files which stay."""
         content = self.content
         more = content.metadata or content.protocol or content.domains or self.txns
         return bool(self.intents) and not (content.has_files or more)
 
-    @cached_property
+    @Once
     def settles_for_less(self) -> bool:
         """Whether rows that others delete make no difference to what it does to its own rows."""
         return self.reads.delete_insensitive or bool(self.moves)
 
-    @cached_property
+    @Once
     def is_blind_append(self) -> bool:
         """Whether no row was looked at and files are only added."""
         content = self.content
         return self.reads.is_empty and not (content.removes or content.changes or self.intents)
 
-    @cached_property
+    @Once
     def is_rearranging(self) -> bool:
         """Whether it holds nothing but files with the same rows as before: no row changes."""
         content = self.content
         if self.speaks_of_table or content.domains or self.txns or self.intents:
             return False
-        return not any(file.data_change for file in (*content.adds, *content.removes))
+        return True not in self.data_changes
 
-    @cached_property
+    @Once
     def is_indifferent(self) -> bool:
         """Whether only a change of the table itself can rule it out."""
         content = self.content
@@ -167,7 +176,7 @@ class Candidate:
             and not (content.has_row_ids or self.operation in ROW_ID_OPERATIONS)
         )
 
-    @cached_property
+    @Once
     def minds_every_file(self) -> bool:
         """Whether winners that did no more than write files may change it."""
         content = self.content
@@ -188,7 +197,7 @@ class Candidate:
         """Whether files are added again only for their row ids: what winners added is no matter."""
         return self.operation in ROW_ID_OPERATIONS
 
-    @cached_property
+    @Once
     def txns(self) -> tuple[Txn, ...]:
         """The app transactions: those among the actions, then its own application's."""
         own = self.proposal and self.proposal.app_txn

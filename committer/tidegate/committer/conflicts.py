@@ -15,6 +15,7 @@ from tidegate.committer.appended import may_have_been_read
 from tidegate.committer.content import canonical
 from tidegate.committer.entries import Entry
 from tidegate.committer.moving import carried
+from tidegate.committer.passing import passes_by
 from tidegate.committer.row_conflicts import gone_for, rows_in_the_way
 from tidegate.committer.standing import Basis, Found, Rule, Standing
 from tidegate.committer.table_rules import (
@@ -232,6 +233,9 @@ def follow(standing: Standing, winners: Iterable[Entry]) -> Standing | Conflict:
     indifferent = standing.candidate.is_indifferent
     for winner in winners:
         if indifferent and not winner.changes_table:
+            continue
+        adds = standing.known.adds.get(winner.version, winner.adds)
+        if passes_by(standing, winner.footprint, adds):
             continue
         for rule in RULES:
             found = rule(standing, winner)

@@ -31,11 +31,16 @@ from tidegate.delta.paths import canonical_path
 from tidegate.pipeline.outcome import Rejection
 
 PartitionValues = Mapping[str, str | None]
+PartitionKey = frozenset[tuple[str, str | None]]
+"""The partition values of a file, to be compared."""
 A = TypeVar("A", bound=Action)
 
 _NAME_CHARS_MAX: Final = 80
-_SPELT_LATE: Final = (Metadata, Protocol, Txn)
 _ODD: Final = re.compile(r"%|^[A-Za-z][A-Za-z0-9+.-]*:|^/|//|(^|/)\.{1,2}(/|$)")
+_ODD_START: Final = ("", "/", ".")
+
+_SPELT_LATE: Final = frozenset({Metadata, Protocol, Txn})
+_ONLY_ADDS: Final = frozenset({Add})
 
 
 @dataclass(frozen=True)
@@ -116,14 +121,17 @@ def _about(adds: Sequence[Add]) -> dict[str, Any]:
     """Return the fields of a content that tell of its new files."""
     fields = {
         "adds": tuple(adds),
-        "added": tuple((canonical(add.path), add.partition_values) for add in adds),
+        "added": _paths_of(adds),
     }
     return {**fields, "vectors": vectors_of(adds), "has_row_ids": any(map(_has_row_ids, adds))}
 
 
 def canonical(path: str) -> str:
     """Return the text that is equal for all spellings of one file."""
-    return canonical_path(path) if _ODD.search(path) else path
+    # What is odd holds one of these; the pattern alone would take ten times as long.
+    if "%" in path or "/." in path or "//" in path or ":" in path or path[:1] in _ODD_START:
+        return canonical_path(path) if _ODD.search(path) else path
+    return path
 
 
 def vector_text(vector: DeletionVector) -> str:
@@ -181,13 +189,17 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
                 "propose them in several steps",
             )
         line, action = read_row(row, f"actions[{index}]", policy)
+        kind = type(action)
         if action.model_extra:
             unknown += len(orjson.dumps(action.model_extra))
             if unknown > policy.record_bytes_max:
                 what = f"fields that this release does not know, {unknown} bytes of them"
                 refuse(TOO_LARGE, "actions", what, "leave them out")
-        actions.setdefault(type(action), []).append(action)
-        if not isinstance(action, _SPELT_LATE):
+        if kind in actions:
+            actions[kind].append(action)
+        else:
+            actions[kind] = [action]
+        if kind not in _SPELT_LATE:
             kept.append(line)
     return _content(actions, tuple(kept))
 
@@ -205,7 +217,6 @@ def content_of(commit: Commit) -> Content:
 
 def _content(actions: Mapping[type[Action], list[Action]], lines: tuple[Line, ...]) -> Content:
     adds = _of(actions, Add)
-    removes = _of(actions, Remove)
     odd = [
         add
         for add in adds
@@ -213,6 +224,12 @@ def _content(actions: Mapping[type[Action], list[Action]], lines: tuple[Line, ..
         or add.base_row_id is not None
         or add.default_row_commit_version is not None
     ]
+    if not odd and actions.keys() <= _ONLY_ADDS:
+        content = Content(lines, adds, added=_paths_of(adds))
+        if len(adds) > 1:
+            _check_duplicates(content)
+        return content
+    removes = _of(actions, Remove)
     content = Content(
         lines=lines,
         adds=adds,
@@ -223,9 +240,9 @@ def _content(actions: Mapping[type[Action], list[Action]], lines: tuple[Line, ..
         metadata=_only(_of(actions, Metadata)),
         protocol=_only(_of(actions, Protocol)),
         removed=frozenset(canonical(remove.path) for remove in removes),
-        added=tuple([(canonical(add.path), add.partition_values) for add in adds]),
+        added=_paths_of(adds),
         vectors=vectors_of(odd) if odd else {},
-        removed_vectors=vectors_of(removes) if removes else {},
+        removed_vectors=vectors_of([one for one in removes if one.deletion_vector is not None]),
         has_row_ids=any(map(_has_row_ids, odd)) if odd else False,
     )
     if len(lines) != 1:
@@ -235,6 +252,10 @@ def _content(actions: Mapping[type[Action], list[Action]], lines: tuple[Line, ..
 
 def _of(actions: Mapping[type[Action], list[Any]], kind: type[A]) -> tuple[A, ...]:
     return tuple(actions.get(kind, ()))
+
+
+def _paths_of(adds: Sequence[Add]) -> tuple[tuple[str, PartitionValues], ...]:
+    return tuple([(canonical(add.path), add.partition_values) for add in adds])
 
 
 def _only(found: tuple[A, ...]) -> A | None:

@@ -5,13 +5,14 @@ An entry is made from the commit file alone, so that every committer remembers t
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from tidegate.committer.candidate import BACKFILL, ROW_ID_OPERATIONS, Candidate
 from tidegate.committer.content import PartitionValues, canonical, vectors_of
+from tidegate.committer.footprint import Footprint
 from tidegate.committer.moves import Moves, moves_of
+from tidegate.committer.once import Once
 from tidegate.delta.actions import (
     Add,
     DeletionVector,
@@ -82,10 +83,24 @@ class Entry:
     deletes: Mapping[str, Bitmap] = field(default_factory=dict)
     moved: Moves = field(default_factory=dict)
 
-    @cached_property
+    @Once
     def moved_to(self) -> frozenset[str]:
         """The files that hold rows which moved."""
         return frozenset(move.target for move in self.moved.values())
+
+    @Once
+    def footprint(self) -> Footprint:
+        """What it did, as far as others can meet it."""
+        found = Footprint(
+            self.version,
+            removed=self.removed,
+            app_ids=self.app_ids,
+            domains=frozenset([domain.domain for domain in self.domains]),
+            is_blind_append=self.is_blind_append,
+            is_plain=not (self.changes_table or self.only_moves_row_ids or self.moved),
+        )
+        found.add(self.added)
+        return found
 
     @property
     def author(self) -> Literal["tidegate", "external"]:
@@ -190,6 +205,8 @@ def member_entry(candidate: Candidate, version: int, deletes: Mapping[str, Bitma
 def revisions(removes: Sequence[Remove], adds: Sequence[Add]) -> dict[str, Revision]:
     """Return the files that leave and come back with another vector."""
     if not removes or not adds:
+        return {}
+    if not any([file.deletion_vector for file in (*removes, *adds)]):
         return {}
     before = {canonical(remove.path): remove.deletion_vector for remove in removes}
     after = {canonical(add.path): add.deletion_vector for add in adds}

@@ -65,6 +65,5 @@ def left_by(winner: Entry) -> Remains:
 
 def left_in(state: TableState) -> Remains:
     """Return what the files and domains of a table leave of features."""
-    vectors = sum(1 for vector in state.files.values() if vector is not None)
     living = frozenset(name for name, one in state.domains.items() if not one.removed)
-    return Remains(deletion_vectors=vectors, domains=living)
+    return Remains(deletion_vectors=state.files.with_vector, domains=living)

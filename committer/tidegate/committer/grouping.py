@@ -5,17 +5,22 @@ something that one JSON file cannot say of several proposals, or that a reader w
 does not fit closes the group and opens the next one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 from uuid import UUID
 
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.entries import Entry, member_entry
+from tidegate.committer.entries import Entry, member_entry, moves_row_ids, revisions
+from tidegate.committer.footprint import Footprint
 from tidegate.committer.known import NOTHING, Known
 from tidegate.committer.leases import Leased
 from tidegate.committer.merging import Merges
 from tidegate.committer.policy import Policy
+from tidegate.delta.actions import Add
+from tidegate.delta.files.bitmap import Bitmap
 from tidegate.pipeline.outcome import Rejection
+
+NO_DELETES: Final[Mapping[str, Bitmap]] = {}
 
 Nature = Literal["append", "change", "rearrangement", "bare", "mixed"]
 
@@ -29,12 +34,10 @@ def nature(candidate: Candidate) -> Nature:
     content = candidate.content
     if not (content.has_files or candidate.intents):
         return "bare"
-    flags = {file.data_change for file in (*content.adds, *content.removes)}
-    if candidate.intents:
-        flags.add(True)
+    flags = candidate.data_changes
     if len(flags) > 1 or (content.changes and False in flags):
         return "mixed"
-    if flags == {False}:
+    if False in flags:
         return "rearrangement"
     return "change" if content.removes or content.changes or candidate.intents else "append"
 
@@ -42,20 +45,22 @@ def nature(candidate: Candidate) -> Nature:
 class Group:
     """The proposals of one entry while it is being decided; local to one decision.
 
-    `winners` are the members so far, as winners for the next, `others` those of them that do more
-    than delete rows of files which stay; `settled` is what the entry will say
-    of each id in it; `deleted` how many rows each member is the first to delete by vectors;
-    `marks` and `leases` how far identity values are given out and used.
+    `settled` is what the entry will say of each id in it; `deleted` how many rows each member is
+    the first to delete by vectors; `adds` are the members' files, `footprint` what all of them did;
+    `revises` tells whether a member brings a vector of its own making, `moves` whether one moves
+    rows; `marks` and `leases` how far identity values are given out and used.
     """
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.members: list[Candidate] = []
-        self.winners: list[Entry] = []
-        self.others: list[Entry] = []
+        self._winners: list[Entry] = []
+        self._deletes: list[Mapping[str, Bitmap]] = []
         self.refused: list[tuple[Candidate, UUID, Rejection]] = []
         self.settled: dict[UUID, tuple[str | None, int | Rejection]] = {}
         self.touched: set[str] = set()
+        self.removed: set[str] = set()
+        self.adds: list[Add] = []
         self.merges = Merges()
         self.deleted: list[int | None] = []
         self.app_ids: set[str] = set()
@@ -66,38 +71,72 @@ class Group:
         self.has_changes = False
         self.changes_table = False
         self.moves_row_ids = False
+        self.revises = False
+        self.moves = False
         self.actions = 0
         self.size = 0
+        self.footprint = Footprint(
+            version, removed=self.removed, app_ids=self.app_ids, domains=self.domains
+        )
 
     def take(self, candidate: Candidate, known: Known = NOTHING) -> int:
         """Add a member, and return its place in the entry."""
-        content = candidate.content
+        content, intents = candidate.content, candidate.intents
         place = len(self.members)
-        before = len(self.merges.tallies)
-        deletes, count = self.merges.take(candidate, known)
         self.members.append(candidate)
-        self.deleted.append(count if candidate.intents else None)
-        self.winners.append(member_entry(candidate, self.version, deletes))
-        if not candidate.only_deletes_rows:
-            self.others.append(self.winners[-1])
-        self.actions += 2 * (len(self.merges.tallies) - before)
+        deletes, count = NO_DELETES, None
+        if intents:
+            before = len(self.merges.tallies)
+            deletes, count = self.merges.take(candidate, known)
+            self.actions += 2 * (len(self.merges.tallies) - before)
+        self.deleted.append(count)
+        self._deletes.append(deletes)
         self.settled[candidate.id] = (candidate.sha256, place)
-        self.touched.update(path for path, _ in content.added)
-        self.touched.update(content.removed)
-        self.touched.update(file.path for file in content.changes)
-        self.app_ids.update(txn.app_id for txn in candidate.txns)
-        self.domains.update(domain.domain for domain in content.domains)
         if candidate.numbers is not None:
             self.marks.update(candidate.numbers.marks)
             self.leases.update(candidate.numbers.leases)
+        paths = [path for path, _ in content.added]
+        self.touched.update(paths, content.removed, [file.path for file in content.changes])
+        self.domains.update([domain.domain for domain in content.domains])
         own = nature(candidate)
         self.nature = self.nature if own == "bare" else own
         self.has_changes = self.has_changes or bool(content.changes)
-        self.changes_table = self.changes_table or self.winners[-1].changes_table
-        self.moves_row_ids = self.winners[-1].only_moves_row_ids
+        self.moves_row_ids = not intents and moves_row_ids(
+            candidate.operation, content.adds, content.removes
+        )
+        if content.metadata is not None or content.protocol is not None:
+            self.changes_table = True
+        if not candidate.only_deletes_rows and content.removes:
+            self.revises = self.revises or bool(revisions(content.removes, content.adds))
+        self.moves = self.moves or bool(candidate.moves)
+        self._tread(candidate, deletes)
         self.actions += len(content.lines) + len(candidate.txns)
         self.size += candidate.size
         return place
+
+    def _tread(self, candidate: Candidate, deletes: Mapping[str, Bitmap]) -> None:
+        """Note what a member did, as far as those after it can meet it."""
+        content, footprint = candidate.content, self.footprint
+        self.app_ids.update([txn.app_id for txn in candidate.txns])
+        self.removed.update(content.removed, deletes)
+        self.adds += content.adds
+        footprint.add(content.added)
+        footprint.is_blind_append = footprint.is_blind_append and candidate.is_blind_append
+        footprint.is_plain = not (self.changes_table or self.moves_row_ids or self.moves)
+
+    @property
+    def winners(self) -> Sequence[Entry]:
+        """The members so far, as winners for the next."""
+        for place in range(len(self._winners), len(self.members)):
+            member, deletes = self.members[place], self._deletes[place]
+            self._winners.append(member_entry(member, self.version, deletes))
+        return self._winners
+
+    @property
+    def others(self) -> Sequence[Entry]:
+        """Those of them that do more than delete rows of files which stay."""
+        pairs = zip(self.winners, self.members, strict=True)
+        return [winner for winner, member in pairs if not member.only_deletes_rows]
 
     def rivals(self, candidate: Candidate, known: Known) -> Sequence[Entry]:
         """Return the members that may rule a candidate out, or change what it does.
@@ -163,25 +202,26 @@ def no_path_twice(group: Group, candidate: Candidate) -> bool:
 
     What members delete of one file goes into that vector together.
     """
-    content, merged = candidate.content, group.merges.tallies.keys()
+    content, touched, merged = candidate.content, group.touched, group.merges.tallies.keys()
+    added = [path for path, _ in content.added]
+    if merged and not (merged.isdisjoint(added) and merged.isdisjoint(content.removed)):
+        return False
     return (
-        group.touched.isdisjoint(candidate.intended)
-        and merged.isdisjoint(path for path, _ in content.added)
-        and merged.isdisjoint(content.removed)
-        and group.touched.isdisjoint(path for path, _ in content.added)
-        and group.touched.isdisjoint(content.removed)
-        and group.touched.isdisjoint(file.path for file in content.changes)
+        touched.isdisjoint(added)
+        and touched.isdisjoint(content.removed)
+        and touched.isdisjoint(candidate.intended)
+        and touched.isdisjoint([file.path for file in content.changes])
     )
 
 
 def one_version_per_application(group: Group, candidate: Candidate) -> bool:
     """An entry moves an application at most once."""
-    return group.app_ids.isdisjoint(txn.app_id for txn in candidate.txns)
+    return group.app_ids.isdisjoint([txn.app_id for txn in candidate.txns])
 
 
 def one_of_each_domain(group: Group, candidate: Candidate) -> bool:
     """An entry writes a metadata domain at most once."""
-    return group.domains.isdisjoint(domain.domain for domain in candidate.content.domains)
+    return group.domains.isdisjoint([domain.domain for domain in candidate.content.domains])
 
 
 SHARING: Final[tuple[Sharing, ...]] = (

@@ -3,19 +3,24 @@
 Asked last, of what following the winners has made of the proposal.
 """
 
+from collections.abc import Mapping
+from typing import Final
+
 from tidegate.committer import change_files, enforcement, feature_admission
 from tidegate.committer.admission import unlike_partitioning
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content
 from tidegate.committer.feature_drops import in_use, left_in
 from tidegate.committer.flaws import FEATURE_IN_USE, flaw
-from tidegate.committer.persistent import PersistentMap
 from tidegate.committer.policy import Policy
 from tidegate.committer.standing import Basis
 from tidegate.committer.state import TableState
 from tidegate.committer.table_changes import wrong_table
 from tidegate.delta.features.properties import append_only
 from tidegate.pipeline.outcome import Rejection
+
+_NOT_LIVE: Final = ""
+"""Stands for the vector of a file that is not there: no vector is spelled so."""
 
 
 def wrong_at_head(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
@@ -32,8 +37,8 @@ def wrong_at_head(candidate: Candidate, state: TableState, policy: Policy) -> Re
         wrong = _traces(state, basis.after(content.metadata, content.protocol))
     if wrong is not None:
         return wrong
-    for remove in content.removes:
-        if remove.data_change and append_only(basis.metadata):
+    for remove in content.removes if content.removes and append_only(basis.metadata) else ():
+        if remove.data_change:
             return flaw(
                 "append_only",
                 "actions",
@@ -79,23 +84,28 @@ def _traces(state: TableState, after: Basis) -> Rejection | None:
     )
 
 
-def dead_file(content: Content, live: PersistentMap[str, str | None]) -> Rejection | None:
+def dead_file(content: Content, live: Mapping[str, str | None]) -> Rejection | None:
     """Return which file is removed that is not live, or not with its vector, or None."""
     vectors = content.removed_vectors
-    dead = next((path for path in sorted(content.removed) if path not in live), None)
-    if dead is not None:
+    gone: list[str] = []
+    changed: list[str] = []
+    for path in content.removed:
+        vector = live.get(path, _NOT_LIVE)
+        if vector != vectors.get(path):
+            (gone if vector == _NOT_LIVE else changed).append(path)
+    if gone:
+        dead = min(gone)
         what = f"{dead[:128]!r} is removed, and is no file of the table"
+    elif changed:
+        dead = min(changed)
+        what = f"{dead[:128]!r} is removed with another deletion vector than it has"
     else:
-        changed = (path for path in sorted(content.removed) if live[path] != vectors.get(path))
-        dead = next(changed, None)
-        what = f"{(dead or '')[:128]!r} is removed with another deletion vector than it has"
-    if dead is None:
         return None
     advice = "read the table and propose again"
     return flaw("removed_file_not_live", "actions", what, advice, path=dead)
 
 
-def _live_file(content: Content, live: PersistentMap[str, str | None]) -> Rejection | None:
+def _live_file(content: Content, live: Mapping[str, str | None]) -> Rejection | None:
     vectors = content.vectors
     for add, (path, _) in zip(content.adds, content.added, strict=True):
         if path in content.removed:

@@ -21,9 +21,10 @@ from tidegate.delta import names
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import MalformedRecord
 from tidegate.delta.names import in_log, staged_version
-from tidegate.pipeline.codec import Headers, decode, parse_json, producer_of
+from tidegate.pipeline.codec import Headers, parse_json, producer_of
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import ClaimCheck, Proposal
+from tidegate.pipeline.quick_read import read_proposal
 from tidegate.pipeline.row_intent import ROW_INTENT, RowIntent
 from tidegate.pipeline.trace import passed_on
 
@@ -63,7 +64,7 @@ def read_record(
         allowed = f"{len(value)} bytes, {policy.record_bytes_max} are allowed"
         return Letter(TOO_LARGE, f"(record): it is not read, for it has {allowed}", digest)
     try:
-        proposal = decode(Proposal, value)
+        proposal = read_proposal(value)
     except MalformedRecord as error:
         unreadable = flaw(MALFORMED, "(record)", str(error), "write it as its schema says")
         return read_identity(value, offset, unreadable, headers)

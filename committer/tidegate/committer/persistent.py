@@ -5,10 +5,11 @@ Reading an older copy turns the chain around, so whatever was handed out stays v
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, overload
 
 K = TypeVar("K")
 V = TypeVar("V")
+D = TypeVar("D")
 
 
 class _Absent:
@@ -51,6 +52,16 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
 
     def __getitem__(self, key: K) -> V:
         return (self._own if self._own is not None else self._rooted())[key]
+
+    @overload
+    def get(self, key: K, default: None = None, /) -> V | None: ...
+
+    @overload
+    def get(self, key: K, default: V | D, /) -> V | D: ...
+
+    def get(self, key: K, default: V | D | None = None, /) -> V | D | None:
+        """Return the value of a key, or something else where there is none."""
+        return (self._own if self._own is not None else self._rooted()).get(key, default)
 
     def __contains__(self, key: object) -> bool:
         return key in (self._own if self._own is not None else self._rooted())

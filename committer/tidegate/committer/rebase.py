@@ -5,7 +5,7 @@ Nothing here outlives a lost race: the same proposals are encoded anew for the n
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
@@ -99,15 +99,15 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         in_commit_timestamp=now_ms if timed else None,
         engine_info=_engine(group, origin),
         txn_id=str(attempt.token),
-        tidegate=provenance.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
     )
     txns = (
         *(_dated(txn, now_ms) for member in group.members for txn in member.txns),
         Txn(app_id=origin.app_id, version=provenance.offsets[1], last_updated=now_ms),
     )
-    head: list[Action] = [info, *(action for action in (protocol, metadata) if action is not None)]
+    head: list[Action] = [action for action in (protocol, metadata) if action is not None]
     content = b"".join(
         (
+            _info_line(info, provenance),
             *(_line(action) for action in head),
             *dated_lines(draft),
             *(_line(domain) for domain in draft.domains),
@@ -116,12 +116,13 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
     )
     entry = Entry(
         version=group.version,
-        added=tuple(file for one in contents for file in one.added),
+        added=tuple([file for one in contents for file in one.added]),
         vectors={path: vector for one in contents for path, vector in one.vectors.items()},
-        removed=frozenset().union(*(one.removed for one in contents)),
+        removed=frozenset().union(*[one.removed for one in contents if one.removes]),
         revised={
             path: revision
             for one in contents
+            if one.vectors or one.removed_vectors
             for path, revision in revisions(one.removes, one.adds).items()
         },
         is_blind_append=bool(info.is_blind_append),
@@ -229,42 +230,59 @@ def _text(value: JsonValue) -> str:
 def _provenance(group: Group, origin: Origin) -> Provenance:
     offsets = [member.offset for member in group.members]
     offsets += [refused.offset for refused, _, _ in group.refused]
-    return Provenance(
-        epoch=origin.epoch,
-        stream=origin.stream,
-        offsets=(min(offsets), max(offsets)),
-        rules=RULES_VERSION,
-        accepted=tuple(map(_accepted, group.members, group.deleted)),
-        refused=tuple(
-            Refused(
-                id=target,
-                offset=candidate.offset,
-                sha256=candidate.sha256 if target == candidate.id else None,
-                reason=rejection,
-            )
-            for candidate, target, rejection in group.refused
-        ),
+    return Provenance.trusted(
+        {
+            "epoch": origin.epoch,
+            "stream": origin.stream,
+            "offsets": (min(offsets), max(offsets)),
+            "rules": RULES_VERSION,
+            "accepted": tuple(map(_accepted, group.members, group.deleted)),
+            "refused": tuple(
+                Refused(
+                    id=target,
+                    offset=candidate.offset,
+                    sha256=candidate.sha256 if target == candidate.id else None,
+                    reason=rejection,
+                )
+                for candidate, target, rejection in group.refused
+            ),
+        }
     )
 
 
 def _accepted(member: Candidate, deleted: int | None) -> Accepted:
     operation = member.proposal.operation if member.proposal else None
-    return Accepted(
-        id=member.id,
-        offset=member.offset,
-        sha256=member.sha256,
-        operation=member.operation,
-        metrics=operation.metrics if operation else {},
-        rows_deleted=deleted,
-        patched=member.patch is not None,
-        identity_blocks=member.numbers.blocks if member.numbers else (),
-        identity_used=member.numbers.used if member.numbers else (),
-        row_mapping=told_of(member.moves),
-    )
+    told: dict[str, Any] = {
+        "id": member.id,
+        "offset": member.offset,
+        "sha256": member.sha256,
+        "operation": member.operation,
+        "metrics": operation.metrics if operation else {},
+    }
+    if deleted is not None:
+        told["rows_deleted"] = deleted
+    if member.patch is not None:
+        told["patched"] = True
+    if member.numbers is not None:
+        told["identity_blocks"] = member.numbers.blocks
+        told["identity_used"] = member.numbers.used
+    if member.moves:
+        told["row_mapping"] = told_of(member.moves)
+    return Accepted.trusted(told)
 
 
 def _line(action: Action) -> bytes:
     return orjson.dumps(action.to_row()) + b"\n"
+
+
+def _info_line(info: CommitInfo, provenance: Provenance) -> bytes:
+    """Return the line of commitInfo, in which the provenance is spelled once and no more."""
+    told = provenance.__pydantic_serializer__.to_json(
+        provenance, exclude_none=True, exclude_defaults=True
+    )
+    body = info.model_dump(mode="json", by_alias=True, exclude_none=True)
+    body["tidegate"] = orjson.Fragment(told)
+    return orjson.dumps({info.wire_name: body}) + b"\n"
 
 
 def _dated(txn: Txn, now_ms: int) -> Txn:

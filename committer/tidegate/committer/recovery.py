@@ -16,6 +16,7 @@ from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import canonical, vector_text
 from tidegate.committer.entries import Entry, entry_of
 from tidegate.committer.leases import Leased
+from tidegate.committer.live_files import LiveFiles
 from tidegate.committer.machine import Landed, evolve
 from tidegate.committer.persistent import PersistentMap
 from tidegate.committer.standing import Basis
@@ -264,14 +265,12 @@ def _mark_before(state: TableState, found: list[Entry], start: int) -> int | Non
 
 
 def _remembered(store: LogStore, state: TableState, snapshot: LiveKeys) -> TableState:
-    paths = canonical_paths(snapshot.files["path"]).to_pylist()
-    files: dict[str, str | None] = dict.fromkeys(paths)
-    files.update(_vectors(store, snapshot))
+    paths = canonical_paths(snapshot.files["path"])
     return replace(
         state,
         version=snapshot.version,
         bases=((snapshot.version, Basis(snapshot.metadata, snapshot.protocol)),),
-        files=PersistentMap(files),
+        files=LiveFiles.of(paths, dict(_vectors(store, snapshot))),
         apps=PersistentMap(snapshot.app_transactions),
         domains=PersistentMap(snapshot.domains),
         window_start=snapshot.version + 1,

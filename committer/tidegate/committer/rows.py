@@ -65,7 +65,7 @@ def read_row(row: Any, where: str, policy: Policy) -> tuple[Line, Action]:
     """
     name, body = _named(row, where)
     place = f"{where}.{name}"
-    line = _line(name, body, place)
+    line = body if name == "remove" else _line({name: body}, place)
     action = _action(KINDS[name], body, place)
     if isinstance(action, FileAction):
         _check_file(action, place, policy)
@@ -113,12 +113,11 @@ def tracked(line: bytes, base_row_id: int, commit_version: int) -> bytes:
     return line.removesuffix(b"}}\n") + ids
 
 
-def _line(name: str, body: dict[str, Any], where: str) -> Line:
+def _line(row: Mapping[str, Any], where: str) -> bytes:
     try:
-        line = orjson.dumps({name: body}) + b"\n"
+        return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError as error:
         refuse(MALFORMED, where, f"cannot be written as JSON: {error}", _SPELLING)
-    return body if name == "remove" else line
 
 
 def _named(row: Any, where: str) -> tuple[str, dict[str, Any]]:
@@ -137,6 +136,8 @@ def _named(row: Any, where: str) -> tuple[str, dict[str, Any]]:
         )
     if not isinstance(body, dict):
         refuse(MALFORMED, f"{where}.{name}", "is no object", _SPELLING)
+    if None not in body.values():
+        return name, body
     return name, {key: value for key, value in body.items() if value is not None}
 
 
@@ -147,11 +148,13 @@ def _action(kind: type[Action], body: dict[str, Any], where: str) -> Action:
             return kind.model_validate_json(
                 orjson.dumps(body), strict=True, by_alias=True, by_name=False
             )
-        return kind.model_validate(body, strict=True, by_alias=True, by_name=False)
+        validator = kind.__pydantic_validator__
+        found: Action = validator.validate_python(body, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = "".join(f".{str(part)[:64]}" for part in first["loc"])
         refuse(MALFORMED, f"{where}{field}", first["msg"], _SPELLING)
+    return found
 
 
 def _check_file(action: FileAction, where: str, policy: Policy) -> None:
@@ -160,15 +163,15 @@ def _check_file(action: FileAction, where: str, policy: Policy) -> None:
         if action.deletion_vector is not None:
             _check_vector(action.deletion_vector, f"{where}.deletionVector")
         if action.base_row_id is not None:
-            _check_number(action.base_row_id, f"{where}.baseRowId")
+            _check_number(action.base_row_id, where, "baseRowId")
         if action.default_row_commit_version is not None:
-            _check_number(action.default_row_commit_version, f"{where}.defaultRowCommitVersion")
-        _check_number(action.size, f"{where}.size")
-        _check_number(action.modification_time, f"{where}.modificationTime")
+            _check_number(action.default_row_commit_version, where, "defaultRowCommitVersion")
+        _check_number(action.size, where, "size")
+        _check_number(action.modification_time, where, "modificationTime")
         _check_partition_values(action.partition_values, where, policy)
         _check_few(action.tags, f"{where}.tags")
         if action.stats is not None:
-            _check_stats(action.stats, f"{where}.stats", policy)
+            _check_stats(action.stats, where, policy)
     elif isinstance(action, Remove):
         _check_remove(action, where, policy)
 
@@ -192,7 +195,7 @@ def _check_vector(vector: DeletionVector, where: str) -> None:
 
 def _check_remove(action: Remove, where: str, policy: Policy) -> None:
     if action.size is not None:
-        _check_number(action.size, f"{where}.size")
+        _check_number(action.size, where, "size")
     if action.partition_values is not None:
         _check_partition_values(action.partition_values, where, policy)
     if action.extended_file_metadata and (action.size is None or action.partition_values is None):
@@ -207,13 +210,13 @@ def _check_remove(action: Remove, where: str, policy: Policy) -> None:
 def _check_change_file(action: Cdc, where: str, policy: Policy) -> None:
     _check_path(action.path, where, is_change_file=True)
     _check_partition_values(action.partition_values, where, policy)
-    _check_number(action.size, f"{where}.size")
+    _check_number(action.size, where, "size")
     if action.data_change:
         refuse(MALFORMED, f"{where}.dataChange", "is true", "a change file says false")
 
 
 def _check_txn(action: Txn, where: str) -> None:
-    _check_number(action.version, f"{where}.version")
+    _check_number(action.version, where, "version")
     if len(action.app_id) > NAME_CHARS_MAX:
         what = f"is longer than {NAME_CHARS_MAX} characters"
         refuse(TOO_LARGE, f"{where}.appId", what, "shorten it")
@@ -251,9 +254,9 @@ def _check_path(path: str, where: str, *, is_change_file: bool) -> None:
         )
 
 
-def _check_number(value: int, where: str) -> None:
+def _check_number(value: int, where: str, name: str) -> None:
     if not 0 <= value <= INTEGER_MAX:
-        refuse(MALFORMED, where, f"is {value}", "give a number from 0 to 2^63 - 1")
+        refuse(MALFORMED, f"{where}.{name}", f"is {value}", "give a number from 0 to 2^63 - 1")
 
 
 def _check_few(entries: Mapping[str, str | None] | None, where: str) -> None:
@@ -283,7 +286,12 @@ def _check_stats(stats: str, where: str, policy: Policy) -> None:
         except orjson.JSONDecodeError as error:
             wrong = f"are no JSON: {error}"
     if wrong:
-        refuse(MALFORMED, where, wrong, "write statistics as PROTOCOL.md spells them, or none")
+        refuse(
+            MALFORMED,
+            f"{where}.stats",
+            wrong,
+            "write statistics as PROTOCOL.md spells them, or none",
+        )
 
 
 def _wrong_with_stats(parsed: Any) -> str | None:

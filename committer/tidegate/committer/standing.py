@@ -1,13 +1,17 @@
 """Where a proposal stands on its way past the winners, and what a rule may find on it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
+from typing import Final
+
+import orjson
 
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.content import PartitionValues
+from tidegate.committer.content import PartitionKey, PartitionValues
 from tidegate.committer.entries import Entry
 from tidegate.committer.known import NOTHING, Known
+from tidegate.committer.once import Once
 from tidegate.committer.patches import touches
 from tidegate.committer.policy import Level
 from tidegate.committer.touched import Touch
@@ -20,6 +24,7 @@ from tidegate.delta.features.constraints import WriteRequirements
 from tidegate.delta.features.definition import Definition
 from tidegate.delta.features.identity import IdentityColumn
 from tidegate.delta.features.properties import variant_shredding_enabled
+from tidegate.delta.files.predicate import Predicate, about_partitions, partition_test
 from tidegate.delta.schema.mapping import mode_of, physical_partition_columns, to_physical
 from tidegate.delta.schema.types import (
     STRING,
@@ -29,8 +34,13 @@ from tidegate.delta.schema.types import (
     StructType,
     parse_schema,
 )
+from tidegate.pipeline.read_set import ReadSet
 
 Path = tuple[str, ...]
+PartitionTest = Callable[[PartitionKey], bool]
+
+TESTS_MAX: Final = 256
+"""Predicates of which a table remembers what they mean for its partitions, and partitions each."""
 
 
 @dataclass(frozen=True)
@@ -45,23 +55,23 @@ class Basis:
         """The parsed schema."""
         return parse_schema(self.metadata.schema_string)
 
-    @cached_property
+    @Once
     def features(self) -> frozenset[str]:
         """The features that a writer must know."""
         return writer_features(self.protocol)
 
-    @cached_property
+    @Once
     def tracks_rows(self) -> bool:
         """Whether new files must be given row ids."""
         supported = row_tracking.FEATURE in self.features
         return supported and not row_tracking.is_suspended(self.metadata)
 
-    @cached_property
+    @Once
     def feeds_changes(self) -> bool:
         """Whether readers may ask which rows a version changed."""
         return "changeDataFeed" in self.features and change_data_feed(self.metadata, self.schema)
 
-    @cached_property
+    @Once
     def required(self) -> WriteRequirements:
         """What is asked of new rows; nothing where that can't be read.
 
@@ -72,17 +82,17 @@ class Basis:
         except BrokenLog:
             return WriteRequirements()
 
-    @cached_property
+    @Once
     def expressions(self) -> Mapping[str, str]:
         """The hash of each expression that has to be evaluated on new rows, with words for it."""
         return constraints.hashes(constraints.expressions(self.required))
 
-    @cached_property
+    @Once
     def never_null(self) -> tuple[Path, ...]:
         """The physical paths of the columns, and fields of structs, that may not be null."""
         return tuple(path for path, one in self._fields if not one.nullable)
 
-    @cached_property
+    @Once
     def unbounded_variants(self) -> tuple[Path, ...]:
         """The physical paths of variants whose statistics have no bounds: they are not shredded."""
         if variant_shredding_enabled(self.metadata):
@@ -93,24 +103,24 @@ class Basis:
     def _fields(self) -> Iterator[tuple[Path, StructField]]:
         return _fields_of(to_physical(self.schema, mode_of(self.metadata)))
 
-    @cached_property
+    @Once
     def numbered(self) -> Mapping[str, IdentityColumn]:
         """The identity columns, by their physical names."""
         return {one.physical: one for one in self.required.identities}
 
-    @cached_property
+    @Once
     def partition_keys(self) -> Mapping[str, str]:
         """Partition column -> the key of its value in `partitionValues`."""
         return physical_partition_columns(self.metadata)
 
-    @cached_property
+    @Once
     def partition_kinds(self) -> Mapping[str, DataType]:
         """Key of a partition column's value -> the column's type."""
         keys = self.partition_keys
         kinds = {one.name: one.kind for one in self.schema} if keys else {}
         return {key: kinds.get(name, STRING) for name, key in keys.items()}
 
-    @cached_property
+    @Once
     def renames_partitions(self) -> bool:
         """Whether some of these keys are not the columns' names."""
         return any(name != key for name, key in self.partition_keys.items())
@@ -121,6 +131,26 @@ class Basis:
             return values
         keys = self.partition_keys
         return {name: values[key] for name, key in keys.items() if key in values}
+
+    @Once
+    def _tests(self) -> dict[bytes, PartitionTest]:
+        return {}
+
+    def partition_test(self, predicate: Predicate) -> PartitionTest:
+        """Return whether files with some partition values may hold a row that a predicate matches.
+
+        Writers ask for few partitions in many ways: what was found for one serves the next.
+        """
+        columns = self.metadata.partition_columns
+        spelled = orjson.dumps(about_partitions(predicate, columns))
+        found = self._tests.get(spelled)
+        if found is None:
+            if len(self._tests) >= TESTS_MAX:
+                self._tests.clear()
+            asked = partition_test(predicate, self.schema, columns)
+            found = lru_cache(TESTS_MAX)(lambda key: asked(self.by_column(dict(key))))
+            self._tests[spelled] = found
+        return found
 
     def after(self, metadata: Metadata | None, protocol: Protocol | None) -> "Basis":
         """Return the basis after what a commit says of the table, if it says anything."""
@@ -143,6 +173,22 @@ class Standing:
     level: Level
     known: Known = NOTHING
     touches: frozenset[Touch] = frozenset()
+
+    @property
+    def reads(self) -> ReadSet:
+        """What the writer looked at."""
+        return self.candidate.reads
+
+    @Once
+    def _tests(self) -> Sequence[PartitionTest]:
+        return [self.read.partition_test(one) for one in self.reads.predicates]
+
+    def may_match(self, values: PartitionKey) -> bool:
+        """Return whether a file with such partition values may hold a row that was read.
+
+        Raises: ValueError for a value that is not of its column's type.
+        """
+        return any([test(values) for test in self._tests])
 
     def after(self, winner: Entry) -> Basis:
         """Return the table as it is after a winner, as far as the proposal is concerned."""

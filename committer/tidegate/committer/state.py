@@ -7,6 +7,7 @@ from uuid import UUID
 
 from tidegate.committer.entries import Entry
 from tidegate.committer.leases import Leased, lapsed, leases_after
+from tidegate.committer.live_files import LiveFiles
 from tidegate.committer.persistent import PersistentMap
 from tidegate.committer.rows import OUR_APPS
 from tidegate.committer.standing import Basis
@@ -53,7 +54,7 @@ class TableState:
     window: int
     version: int = -1
     bases: Bases = ()
-    files: PersistentMap[str, str | None] = field(default_factory=PersistentMap)
+    files: LiveFiles = field(default_factory=LiveFiles)
     apps: PersistentMap[str, Txn] = field(default_factory=PersistentMap)
     domains: PersistentMap[str, DomainMetadata] = field(default_factory=PersistentMap)
     entries: PersistentMap[int, Entry] = field(default_factory=PersistentMap)
@@ -107,7 +108,7 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
         bases=bases,
         files=state.files.changed(
             {path: entry.vectors.get(path) for path, _ in entry.added},
-            drop=sorted(entry.removed),
+            drop=entry.removed,
         ),
         apps=state.apps.changed({txn.app_id: txn for txn in entry.txns}),
         domains=state.domains.changed({domain.domain: domain for domain in entry.domains}),

@@ -23,6 +23,7 @@ from tidegate.committer.conflicts import RULES_VERSION, Conflict, follow
 from tidegate.committer.entries import Entry
 from tidegate.committer.grouping import fits
 from tidegate.committer.numbering import Book, numbers, with_reached
+from tidegate.committer.passing import passes_by
 from tidegate.committer.row_conflicts import concerned
 from tidegate.committer.settled_table import settled
 from tidegate.committer.standing import Basis, begin
@@ -176,11 +177,12 @@ def behind_a_new_vector(view: View, command: Consider) -> Verdict | None:
     """A member brings a vector of its own making, or moves rows, or deletes some of those that the
     proposal moves: what became of the rows shows in its entry.
     """
-    candidate = command.candidate
-    deletes = view.group.merges.tallies.keys()
+    candidate, group = command.candidate, view.group
+    if not (group.revises or group.moves or candidate.moves):
+        return None
+    deletes = group.merges.tallies.keys()
     if candidate.moves.keys().isdisjoint(deletes) and not any(
-        concerned(candidate, member) or _moves_rows_of(candidate, member)
-        for member in view.group.others
+        concerned(candidate, member) or _moves_rows_of(candidate, member) for member in group.others
     ):
         return None
     return Verdict(command.candidate, "denied", "another entry")
@@ -206,7 +208,10 @@ def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
     level = candidate.level(admission.table_level(read.metadata))
     winners = (state.entries[version] for version in range(since, state.version + 1))
     standing = begin(with_own_ids_only(candidate, state), read, level, view.known)
-    met = follow(standing, (*winners, *view.group.rivals(candidate, view.known)))
+    met = follow(standing, winners)
+    group = view.group
+    if not (isinstance(met, Conflict) or passes_by(met, group.footprint, group.adds)):
+        met = follow(met, group.rivals(candidate, view.known))
     if isinstance(met, Conflict):
         return _negative(view, command, met.rejection, is_log_fact=True)
     return None if met.candidate is candidate else command._replace(candidate=met.candidate)

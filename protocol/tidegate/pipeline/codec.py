@@ -67,7 +67,11 @@ def decode(kind: type[M], value: bytes | None) -> M:
 
     Raises: MalformedRecord, naming the first field that is wrong.
     """
-    body = parse_json(value)
+    return validated(kind, parse_json(value))
+
+
+def validated(kind: type[M], body: dict[str, Any]) -> M:
+    """Return the message that a JSON object spells. Raises: as `decode`."""
     try:
         return kind.model_validate(body)
     except ValidationError as error:

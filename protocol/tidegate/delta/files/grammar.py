@@ -21,6 +21,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final, cast
 
 from tidegate.delta.schema import partitions
@@ -106,7 +107,11 @@ def kind_of(leaf: Predicate) -> DataType:
     Raises: ValueError for a type that the grammar lacks.
     Spec: "Primitive Types"
     """
-    name = leaf["type"]
+    return _kind_named(leaf["type"])
+
+
+@lru_cache(maxsize=256)
+def _kind_named(name: str) -> DataType:
     if _DECIMAL.fullmatch(name):
         return parse_type(name)
     if name not in PRIMITIVES:

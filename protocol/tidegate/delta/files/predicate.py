@@ -4,7 +4,7 @@ What is asked of rows is in `predicate_rows`, what is asked of statistics in `pr
 re-exported here, so that a caller needs one name.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
 from tidegate.delta.files.grammar import (
@@ -58,12 +58,35 @@ def may_match_partition(
     Raises: ValueError for a partition value that is not of its column's type.
     Spec: "Partition Value Serialization"
     """
+    return partition_test(predicate, schema, partition_columns)(partition_values)
+
+
+def partition_test(
+    predicate: Predicate, schema: StructType, partition_columns: Sequence[str]
+) -> Callable[[Mapping[str, str | None]], bool]:
+    """Return `may_match_partition` for many files, asked of one predicate.
+
+    Spec: "Partition Value Serialization"
+    """
     if not partition_columns:
-        return True
+        return lambda values: True
     kinds = _kinds(schema, partition_columns)
-    values = _lookup(partition_values, kinds)
-    kept = (part for part in conjuncts(predicate) if _is_about(part, kinds))
-    return all(_truth(_widened(part, kinds), values) is True for part in kept)
+    kept = [_widened(part, kinds) for part in about_partitions(predicate, partition_columns)]
+
+    def may_match(values: Mapping[str, str | None]) -> bool:
+        typed = _lookup(values, kinds)
+        return all(_truth(part, typed) is True for part in kept)
+
+    return may_match
+
+
+def about_partitions(predicate: Predicate, partition_columns: Sequence[str]) -> Sequence[Predicate]:
+    """Return the conjuncts of a predicate that partition values alone decide.
+
+    Spec: "Partition Value Serialization"
+    """
+    names = {name.lower() for name in partition_columns}
+    return [part for part in conjuncts(predicate) if _is_about(part, names)]
 
 
 def _kinds(
@@ -90,8 +113,10 @@ def _typed(text: str | None, kind: DataType) -> Any:
     return as_single(value) if kind == FLOAT else value
 
 
-def _is_about(part: Predicate, kinds: Mapping[str, Any]) -> bool:
-    return all(len(path) == 1 and path[0].lower() in kinds for path in paths_of(part))
+def _is_about(part: Predicate, names: Container[str]) -> bool:
+    if isinstance(part.get("column"), str):
+        return part["column"].lower() in names
+    return all(len(path) == 1 and path[0].lower() in names for path in paths_of(part))
 
 
 def _widened(node: Predicate, kinds: Mapping[str, tuple[str, DataType]]) -> Predicate:

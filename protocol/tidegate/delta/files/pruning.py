@@ -6,6 +6,7 @@ statistics may be wide, cut, rounded, missing or, for NaN, silent.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -43,6 +44,9 @@ COLLATIONS: Final = "__COLLATIONS"
 
 ROWS_MAX: Final = 65_536
 """Files judged at once: what bounds the memory that their statistics take."""
+
+FEW: Final = 2_048
+"""Files whose statistics are remembered by those who ask for a few."""
 
 Marks = list[bool]
 """For each file: whether a row of it may make the node true."""
@@ -105,7 +109,7 @@ def may_hold(predicate: Predicate, adds: Sequence[Add], metadata: Metadata) -> M
     resolved = {path: _resolved(schema, path, mode) for path in paths_of(predicate)}
     columns = {path: one for path, one in resolved.items() if one is not None}
     exact = any(isinstance(one.kind, DecimalType) for one in columns.values())
-    parsed = bounds.parse_all([add.stats for add in adds], exact_numbers=exact)
+    parsed = [_statistics(add.stats, exact) for add in adds]
     found: dict[tuple[str, ...], Bounds] = {}
     for path, one in columns.items():
         if path[0].lower() in partitioned:
@@ -116,6 +120,12 @@ def may_hold(predicate: Predicate, adds: Sequence[Add], metadata: Metadata) -> M
             found[path] = bounds.of_singles(known) if _held_singles(one) else known
     kinds = {path: one.kind for path, one in columns.items()}
     return _marks(predicate, _Files(len(adds), kinds, found), negated=False)
+
+
+@lru_cache(maxsize=FEW)
+def _statistics(text: str | None, exact_numbers: bool) -> Mapping[str, Any]:
+    """Return the statistics of a file: a few files are asked for many times in a row."""
+    return bounds.parse_all([text], exact_numbers=exact_numbers)[0]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -65,6 +66,12 @@ def parse(text: str | None, kind: DataType) -> Any:
     """
     if text is None or text == "":
         return None
+    return _parsed(text, kind)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str, kind: DataType) -> Any:
+    """Return what a text spells: the same few come again with every file of a partition."""
     try:
         return _value(text, kind)
     except (ValueError, InvalidOperation, OverflowError) as error:

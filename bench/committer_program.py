@@ -1,0 +1,228 @@
+"""One thing a committer does with one table, in a fresh process: `program WAY FOLDER`.
+
+The bus lies in memory, the store is the one of the services. What it cost goes out as JSON.
+"""
+
+import gc
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import orjson
+import pyarrow as pa
+
+from bench.figures import median
+from bench.measured import Counted, held_mib, measure
+from tidegate.committer import recovery
+from tidegate.committer.__main__ import GENERATIONS
+from tidegate.committer.doors import Doors
+from tidegate.committer.live_files import LiveFiles
+from tidegate.committer.service import CommitterLoop
+from tidegate.committer.settings import CommitterSection
+from tidegate.committer.state import TableState
+from tidegate.delta.paths import canonical_paths
+from tidegate.pipeline.codec import encode
+from tidegate.pipeline.published import TableRecord
+from tidegate.pipeline.topics import Topics
+from tidegate.runtime import arrow_memory
+from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.clock import SystemClock, new_id
+from tidegate.runtime.memory import MemoryBus
+from tidegate.runtime.open_table import open_keys
+from tidegate.runtime.stores import canonical_root, open_store
+
+TABLE = UUID(int=1)
+TABLE_ID = str(UUID(int=7))
+"""As `generated_logs` calls its tables."""
+
+WINDOW = 1_000
+COMMITS = 300
+WARM_UP = 20
+GROWTH = 0.1
+ADDS = 64
+DECAY_S = 2.0
+"""How long Arrow's allocator keeps what was given back."""
+
+Work = Callable[[], Counted]
+
+
+@dataclass
+class Rig:
+    """A committer of one table, registered at its version."""
+
+    root: str
+    version: int
+
+    def __post_init__(self) -> None:
+        self.topics, clock = Topics(), SystemClock()
+        self.bus = MemoryBus(self.topics.declared(), clock.now_ms)
+        record = TableRecord(
+            table=TABLE,
+            table_root=self.root,
+            name="bench",
+            table_id=TABLE_ID,
+            proposals_topic=self.topics.proposals,
+            topic_partition=0,
+            published_through=self.version,
+        )
+        at = TopicPartition(self.topics.table_state, 0)
+        self.bus.append(at, str(TABLE).encode(), encode(record))
+        doors = Doors(
+            bus=self.bus,
+            topics=self.topics,
+            open_store=open_store,
+            clock=clock,
+            new_id=lambda: new_id(clock),
+            settings=CommitterSection(roots=(self.root,)),
+        )
+        self.loop = CommitterLoop(doors)
+
+    def commit(self, number: int) -> float:
+        """Propose a blind append; return the seconds until it stands in the log and is told.
+
+        What is told goes out with the next flush, which no proposal waits for here.
+        """
+        at = TopicPartition(self.topics.proposals, 0)
+        self.bus.append(at, None, self.proposal(number))
+        began_s, before = time.perf_counter(), self._done()
+        while self._done() == before:
+            self.loop.step(0.0)
+        return time.perf_counter() - began_s
+
+    def _done(self) -> int:
+        """Return how many records were taken and answered."""
+        lanes = self.loop.lanes.values()
+        return sum((lane.position or 0) - lane.unsettled for lane in lanes)
+
+    def proposal(self, number: int) -> bytes:
+        """Return the record of a blind append."""
+        add = {
+            "path": f"part=3/part-00000-{number:032x}.parquet",
+            "partitionValues": {"part": "3"},
+            "size": 1,
+            "modificationTime": 1,
+            "dataChange": True,
+            "stats": '{"numRecords":1}',
+        }
+        told = {
+            "proposal_id": str(UUID(int=number + 1)),
+            "table": str(TABLE),
+            "table_root": self.root,
+            "table_id": TABLE_ID,
+            "read_version": self.version,
+            "actions": [{"add": add}],
+            "reads": {},
+        }
+        return orjson.dumps(told)
+
+
+def kept(folder: str) -> Work:
+    """Load a table and let it grow by a tenth. Extra: bytes a file."""
+    before = _settled_mib()
+    state = recovery.load(open_store(folder), TABLE, WINDOW)
+    return _grown(before, state)
+
+
+def kept_as_text(folder: str) -> Work:
+    """Keep the same in a dict of Python's strings. Extra: bytes a file."""
+    before = _settled_mib()
+    paths = canonical_paths(open_keys(open_store(folder)).files["path"])
+    files: dict[str, str | None] = dict.fromkeys(paths.to_pylist())
+    del paths
+    mib = _settled_mib() - before
+    return lambda: (len(files), mib * (1 << 20) / len(files))
+
+
+def paused(folder: str) -> Work:
+    """Let a table grow by a tenth. Extra: the longest that one change of it took, in ms."""
+    files = recovery.load(open_store(folder), TABLE, WINDOW).files
+    return lambda: (len(files), 1e3 * max(_growth(files)[1]))
+
+
+def restarted(folder: str) -> Work:
+    """Start, load, commit. Extra: seconds since the process was started."""
+    rig = Rig(canonical_root(folder), _head(folder))
+
+    def work() -> Counted:
+        rig.commit(time.time_ns())
+        return 1, _age_s()
+
+    return work
+
+
+def commits(folder: str) -> Work:
+    """Commit one append after the other. Extra: the median time of one, in ms."""
+    rig = Rig(canonical_root(folder), _head(folder))
+    first = time.time_ns()
+
+    def work() -> Counted:
+        took = [rig.commit(first + number) for number in range(WARM_UP + COMMITS)]
+        written = _head(folder) - rig.version
+        assert written == len(took), "each proposal is a version of its own"
+        return written, 1e3 * median(took[WARM_UP:])
+
+    return work
+
+
+def _grown(before_mib: float, state: TableState) -> Work:
+    files, _ = _growth(state.files)
+    mib = _settled_mib() - before_mib
+    return lambda: (len(files), mib * (1 << 20) / len(files))
+
+
+def _growth(files: LiveFiles) -> tuple[LiveFiles, list[float]]:
+    """Return the files with a tenth more, as entries bring them, and how long each change took."""
+    took, first = [], len(files)
+    for start in range(first, int(first * (1 + GROWTH)), ADDS):
+        new = range(start, start + ADDS)
+        put = {f"part=3/part-00000-{number:032x}.parquet": None for number in new}
+        began_s = time.process_time()
+        files = files.changed(put)
+        took.append(time.process_time() - began_s)
+    return files, took
+
+
+def _head(folder: str) -> int:
+    names = [path.stem for path in Path(folder, "_delta_log").glob("*.json")]
+    return max(int(name) for name in names if name.isdigit())
+
+
+def _age_s() -> float:
+    """Return the seconds since this process was started."""
+    ticks = Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()[19]
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(ticks) / 100
+
+
+def _settled_mib() -> float:
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    time.sleep(DECAY_S)
+    return held_mib()
+
+
+WAYS = {
+    "kept": kept,
+    "kept as text": kept_as_text,
+    "paused": paused,
+    "restarted": restarted,
+    "commits": commits,
+}
+
+
+def main(way: str, folder: str, more: str = "") -> None:
+    """Measure one way."""
+    logging.disable(logging.INFO)
+    arrow_memory.settle()  # as every service does at its start
+    if way != "restarted":
+        pa.array([0])  # pyarrow imports pandas, where there is one, with its first conversion
+    gc.set_threshold(*GENERATIONS)
+    gc.freeze()
+    measure(WAYS[way](folder))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,90 @@
+"""What a committer keeps of a large table, and whether it is felt: memory, pauses, latency."""
+
+import shutil
+from pathlib import Path
+
+from bench.figures import Figure
+from bench.fresh import Runs, alternate, middle
+from bench.generated_logs import COMMITS, TAIL, Shape, extend, generate
+
+PROGRAM = "bench.committer_program"
+BYTES = 120
+SLOWER = 1.2
+LONG_LOG = 5_000
+PAUSE_MS = 10.0
+
+KEPT = {"kept": (PROGRAM, "kept"), "text": (PROGRAM, "kept as text")}
+PAUSED = {"paused": (PROGRAM, "paused")}
+ONE_WRITER = {"commits": (PROGRAM, "commits")}
+
+
+def figures(folder: Path, rounds: int, files: int) -> list[Figure]:
+    """Return S6 and C10 for a table of so many files."""
+    large, small, long = folder / "large", folder / "small", folder / "long"
+    generate(large, Shape.V2, files)
+    generate(small, Shape.V2, 10)
+    generate(long, Shape.V2, 10)
+    extend(long, COMMITS + TAIL + 1, LONG_LOG, 1_000)
+    found = [
+        *_memory(files, alternate(KEPT, [large], rounds)),
+        *_pauses(files, alternate(PAUSED, [large], rounds)),
+        *_latency(files, large, small, long, rounds),
+    ]
+    for table in (large, small, long):
+        shutil.rmtree(table)
+    return found
+
+
+def _memory(files: int, runs: Runs) -> list[Figure]:
+    us, text = middle(runs["kept"], "extra"), middle(runs["text"], "extra")
+    return [
+        Figure(
+            f"the committer's memory of {files:,} live files and a tenth more, bytes a file",
+            f"{us:.0f} B",
+            f"a dict of str {text:.0f} B",
+            us / BYTES,
+            f"S6: <= {BYTES} B",
+            "growth of the process's RSS; checks are exact: paths, not hashes",
+        )
+    ]
+
+
+def _pauses(files: int, runs: Runs) -> list[Figure]:
+    us = middle(runs["paused"], "extra")
+    return [
+        Figure(
+            f"the longest change of {files:,} live files by an entry of 64 appends",
+            f"{us:.1f} ms CPU",
+            f"limit {PAUSE_MS:.0f} ms",
+            us / PAUSE_MS,
+            f"<= {PAUSE_MS:.0f} ms",
+            "columns of one part are made anew",
+        )
+    ]
+
+
+def _latency(files: int, large: Path, small: Path, long: Path, rounds: int) -> list[Figure]:
+    took: dict[Path, list[float]] = {large: [], small: [], long: []}
+    for _ in range(rounds):
+        for table, found in took.items():
+            found.append(middle(alternate(ONE_WRITER, [table], 1)["commits"], "extra"))
+    us, few, many = (sorted(took[table])[rounds // 2] for table in (large, small, long))
+    peer = f"at ten files {few:.2f} ms"
+    return [
+        Figure(
+            f"commit p50 at {files:,} live files",
+            f"{us:.2f} ms",
+            peer,
+            us / few,
+            f"C10: <= {SLOWER}",
+            "one writer, local store with fsync of file and folder, the bus in memory",
+        ),
+        Figure(
+            f"commit p50 with a log of {LONG_LOG:,} commits",
+            f"{many:.2f} ms",
+            peer,
+            many / few,
+            f"C10: <= {SLOWER}",
+            "the same",
+        ),
+    ]

@@ -1,0 +1,70 @@
+"""Whether a proposal passes by a winner: asked before any rule, for most never meet.
+
+A rule tells why a proposal conflicts. That nothing of the kind can be is found quicker, and of all
+members of a group at once. What can't be told so quickly is left to the rules.
+"""
+
+from collections.abc import Sequence, Set
+
+from tidegate.committer.appended import VERSIONS_MAX, was_not_read
+from tidegate.committer.candidate import REPLACES_TABLE
+from tidegate.committer.footprint import Footprint
+from tidegate.committer.standing import Standing
+from tidegate.delta.actions import Add
+
+
+def passes_by(standing: Standing, winner: Footprint, adds: Sequence[Add] | None) -> bool:
+    """Return whether no rule can fire, and nothing of the proposal changes by following.
+
+    `adds` are the winner's new files, where they are known.
+    Law: passes_by(s, w.footprint, w.adds) implies follow(s, [w]) == s
+    """
+    candidate, content, reads = standing.candidate, standing.candidate.content, standing.reads
+    if not winner.is_plain or standing.now is not standing.read:
+        return False
+    if candidate.speaks_of_table or candidate.moves or candidate.minds_every_file:
+        return False
+    if winner.domains and (
+        content.domains or reads.domains or candidate.operation in REPLACES_TABLE
+    ):
+        return False
+    if winner.app_ids and not winner.app_ids.isdisjoint(reads.app_ids):
+        return False
+    return _keeps_off(standing, winner.removed) and _adds_unread(standing, winner, adds)
+
+
+def _keeps_off(standing: Standing, removed: Set[str]) -> bool:
+    """Return whether none of the removed files is the proposal's concern."""
+    candidate = standing.candidate
+    if not removed:
+        return True
+    return (
+        not standing.reads.whole_table
+        and removed.isdisjoint(candidate.files_read)
+        and removed.isdisjoint(candidate.content.removed)
+        and removed.isdisjoint(candidate.intended)
+    )
+
+
+def _adds_unread(standing: Standing, winner: Footprint, adds: Sequence[Add] | None) -> bool:
+    """Return whether no new file holds a row that the writer should have read."""
+    candidate, reads = standing.candidate, standing.reads
+    if not winner.added or candidate.is_blind_append or standing.level == "SnapshotIsolation":
+        return True
+    if standing.level == "WriteSerializable" and winner.is_blind_append:
+        return True
+    if reads.whole_table:
+        return False
+    if not reads.predicates:
+        return True
+    try:
+        met = [values for values in winner.added if standing.may_match(values)]
+    except ValueError:
+        return False
+    if not met:
+        return True
+    is_near = winner.version - candidate.read_version <= VERSIONS_MAX
+    if adds is None or len(adds) != winner.count or not is_near:
+        return False
+    near = [adds[place] for values in met for place in winner.added[values]]
+    return was_not_read(candidate, near, standing.read.metadata)

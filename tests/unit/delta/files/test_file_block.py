@@ -1,0 +1,66 @@
+"""Live files in columns: found by their hashes, compared letter by letter."""
+
+import pyarrow as pa
+import pytest
+
+from tidegate.delta.files import file_block
+from tidegate.delta.files.file_block import HASH_BITS, FileBlock, blocks_of, hash_of
+
+PATHS = [f"p={number % 3}/f{number}" for number in range(500)]
+
+
+def test_a_file_is_found_with_its_vector() -> None:
+    block = FileBlock.of(PATHS, {PATHS[7]: "u1"})
+    assert {path for path in [*PATHS, "other"] if block.place(path) is not None} == set(PATHS)
+    place = block.place(PATHS[7])
+    assert place is not None
+    assert (block.vector(place), block.with_vector, len(block)) == ("u1", 1, 500)
+
+
+def test_an_empty_block_holds_nothing() -> None:
+    block = FileBlock.of((), {})
+    assert (len(block), block.place("a"), dict(block.items())) == (0, None, {})
+
+
+def test_paths_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Same(str):
+        def __hash__(self) -> int:
+            return 7
+
+    monkeypatch.setattr(
+        file_block, "_hashes", lambda paths: pa.array([7] * len(paths), pa.uint64())
+    )
+    block = FileBlock.of(["a", "b"], {"b": "u1"})
+    places = [block.place(Same("a")), block.place(Same("b"))]
+    assert sorted(place for place in places if place is not None) == [0, 1]
+    assert block.place(Same("c")) is None
+
+
+def test_a_change_drops_and_then_puts() -> None:
+    before = FileBlock.of(["a", "b", "c"], {"c": "u1"})
+    after = before.changed({"b": "u2", "d": None}, drop=["a", "b", "z"])
+    assert dict(after.items()) == {"b": "u2", "c": "u1", "d": None}
+    assert dict(before.items()) == {"a": None, "b": None, "c": "u1"}
+
+
+def test_blocks_are_cut_by_the_first_bits_of_hashes() -> None:
+    column = pa.chunked_array([pa.array(PATHS[:200]), pa.array(PATHS[200:])])
+    blocks = blocks_of(column, {}, 2)
+    for slot, block in enumerate(blocks):
+        assert {hash_of(path) >> (HASH_BITS - 2) for path, _ in block.items()} <= {slot}
+    assert sorted(path for block in blocks for path, _ in block.items()) == sorted(PATHS)
+
+
+def test_halves_are_what_lies_below_a_hash_and_the_rest() -> None:
+    whole = FileBlock.of(PATHS, {PATHS[0]: "u1"})
+    low, high = whole.halves(1 << (HASH_BITS - 1))
+    assert all(hash_of(path) < 1 << (HASH_BITS - 1) for path, _ in low.items())
+    assert {**dict(low.items()), **dict(high.items())} == dict(whole.items())
+
+
+def test_more_text_than_an_offset_reaches_is_cut_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(file_block, "TEXT_MAX", 10)
+    blocks = blocks_of(pa.chunked_array([pa.array(PATHS)]), {}, 3)
+    assert sorted(path for block in blocks for path, _ in block.items()) == sorted(PATHS)
