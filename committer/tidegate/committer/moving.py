@@ -188,6 +188,8 @@ def rebased(candidate: Candidate) -> dict[str, JsonValue]:
     vectors that his new files got, as rows had been deleted of the old ones."""
     if candidate.moved_away:
         return {"moved": [intent.path for intent in candidate.moved_away]}
+    if not candidate.moves:
+        return {}
     return {
         "deletion_vectors": {
             path: add.deletion_vector.model_dump(by_alias=True, exclude_none=True)
