@@ -41,6 +41,7 @@ WRITERS = 3
 RIVALS = 2
 ROWS_MAX = 1_000_000
 FOUNDED_EVERY_S = 2.5
+FOUNDED_LATER_S = 0.2
 SEED = 20_260
 SPARED = frozenset({"poison"})
 """Who has the bad luck that three committers in a row die over him may be refused for it."""
@@ -96,11 +97,14 @@ class Front:
 
 
 def _found(kafka: KafkaSettings, folder: Path, enough: threading.Event) -> list[TableRecord]:
-    """Create a table now and then, and return those that are there."""
+    """Create a table now and then, and return those that are there.
+
+    Ever more seldom, for each committer reads them all when it takes over.
+    """
     tables: list[TableRecord] = []
     with Client(KafkaBus(kafka, "founder"), kafka.topics, patience_s=3.0) as client:
         for number in count():
-            if enough.wait(FOUNDED_EVERY_S):
+            if enough.wait(FOUNDED_EVERY_S + FOUNDED_LATER_S * number):
                 break
             proposal = creation(folder / f"founded-{number}")
             outcome = client.propose(proposal)

@@ -59,6 +59,10 @@ def test_a_service_is_ready_when_it_says_so_and_ends_when_asked(process: Start) 
 
 def test_one_that_never_is_ready_is_named_with_what_it_said(process: Start) -> None:
     service = process(program("unready"))
+    until_s = time.monotonic() + 20
+    while service.address() is None:
+        assert time.monotonic() < until_s, "it never listened"
+        time.sleep(0.05)
     with pytest.raises(Unavailable, match="never will be"):
         service.wait_ready(2)
 
