@@ -53,6 +53,8 @@ class Lane:
     committed: Offset | None = None
     moved: dict[UUID, None] = field(default_factory=dict)
     audits: dict[UUID, Audit] = field(default_factory=dict)
+    _has_probed: bool = False
+    _is_probe_due: bool = False
 
     def take(self, record: Record) -> None:
         """Bring a record to the desk of its table; who is under suspicion waits to be called."""
@@ -106,7 +108,7 @@ class Lane:
 
     def work(self) -> bool:
         """Let each desk settle one entry, and tell; return whether more could be done at once."""
-        busy = has_loaded = False
+        busy = has_loaded = self._has_probed = self._is_probe_due = False
         for desk in list(self.reception.desks.values()):
             if desk.rests_until_s > self.doors.clock.boot_s():
                 continue
@@ -117,7 +119,7 @@ class Lane:
                     continue
                 has_loaded = True
             busy = self._attend(desk) or busy
-        return busy
+        return busy or self._is_probe_due
 
     def make_durable(self) -> Offset | None:
         """Flush what was told, then the registry; return the offset to record, if it has moved."""
@@ -245,6 +247,11 @@ class Lane:
         if idle_s > self.doors.settings.view_age_max_s:
             desk.forget()
         elif idle_s >= self.doors.settings.external_probe_s:
+            # A store is slow, and others have work: one a step.
+            if self._has_probed:
+                self._is_probe_due = True
+                return
+            self._has_probed = True
             PROBES.labels(desk.label).inc()
             desk.look()
 

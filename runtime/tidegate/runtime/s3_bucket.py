@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tidegate.runtime.log_store import FileStat
-from tidegate.runtime.object_answers import Refusal
+from tidegate.runtime.object_answers import Refusal, Verdict, judge
 from tidegate.runtime.object_bucket import Head, Page, file_system, send_once
 from tidegate.runtime.s3_direct import Direct, Secrets, Way
 
@@ -77,7 +77,7 @@ class S3Bucket:
         try:
             direct.create(key, content, secrets, timeout_s)
         except Refusal as refusal:
-            if refusal.status not in _FOR_THE_LIBRARY:
+            if refusal.status not in _FOR_THE_LIBRARY or judge(refusal) is not Verdict.FATAL:
                 raise
             self._direct = None
             return False

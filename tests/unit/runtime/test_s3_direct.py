@@ -15,6 +15,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from tidegate.runtime.object_answers import Refusal, Verdict, judge
+from tidegate.runtime.s3_bucket import S3Bucket
 from tidegate.runtime.s3_direct import Direct, Secrets, Way, quoted
 
 SECRETS = Secrets("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
@@ -185,6 +186,60 @@ def test_an_answer_is_waited_for_no_longer_than_the_timeout(served: Server) -> N
         create(direct, timeout_s=0.2)
     assert judge(lost.value) is Verdict.UNKNOWN
     assert not direct.resting
+
+
+def answered(status: int, code: str) -> bytes:
+    body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
+    return b"HTTP/1.1 %d No\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
+
+
+def bucket_at(host: str) -> S3Bucket:
+    bucket = S3Bucket("bucket", {"region": "eu-west-1"})
+    bucket._direct = Direct(way(host, "http"))
+    bucket._credentials = Credentials(*SECRETS[:2])
+    return bucket
+
+
+@pytest.mark.parametrize(
+    "served",
+    [
+        [[answered(403, "ExpiredToken")]],
+        [[answered(301, "PermanentRedirect")]],
+        [[answered(400, "AuthorizationHeaderMalformed")]],
+    ],
+    indirect=True,
+)
+def test_what_the_library_may_cure_is_left_to_it_from_then_on(served: Server) -> None:
+    bucket = bucket_at(served.host)
+    for _ in range(2):
+        assert not bucket.create_now(KEY, b"content", 10.0)
+    assert len(served.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("served", "verdict"),
+    [
+        ([[answered(400, "RequestTimeout")]], Verdict.UNKNOWN),
+        ([[answered(503, "SlowDown")]], Verdict.UNKNOWN),
+        ([[answered(404, "NoSuchBucket")]], Verdict.FATAL),
+    ],
+    indirect=["served"],
+)
+def test_any_other_refusal_is_told(served: Server, verdict: Verdict) -> None:
+    bucket = bucket_at(served.host)
+    with pytest.raises(Refusal) as refused:
+        bucket.create_now(KEY, b"content", 10.0)
+    assert judge(refused.value) is verdict
+
+
+def test_nothing_is_sent_before_the_library_has_shown_the_way() -> None:
+    assert not S3Bucket("bucket", {"region": "eu-west-1"}).create_now(KEY, b"content", 10.0)
+
+
+def test_credentials_that_are_about_to_end_are_left_to_the_library() -> None:
+    bucket = bucket_at("127.0.0.1:1")
+    bucket._credentials = SimpleNamespace(refresh_needed=lambda: True)
+    assert not bucket.create_now(KEY, b"content", 10.0)
 
 
 def test_a_store_that_is_not_there_is_in_doubt() -> None:
