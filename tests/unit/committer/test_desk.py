@@ -304,7 +304,7 @@ def test_a_plan_made_before_a_long_sleep_is_not_put(gate: Gate, puts: HeldPuts, 
     puts.is_holding = False
     slept: list[str] = []
 
-    def reach(passed: str, _about: str = "") -> None:
+    def reach(passed: str, about: object = "") -> None:
         if passed == point and not slept:
             slept.append(passed)
             sleep_and_clean_up(gate)
