@@ -77,6 +77,8 @@ def vectors_are_unions(step: Step) -> str | None:
         for path, rows, _ in step.intended(body):
             wanted[path] = wanted.get(path, Bitmap()) | rows
     for path, rows in wanted.items():
+        if path not in step.before:
+            return f"{step.name}: {path} loses rows and is no file of the table"
         file = step.before[path]
         union = file.gone | rows
         if union == file.gone and path not in removed:
