@@ -23,7 +23,6 @@ from tidegate.committer.doors import Doors
 from tidegate.committer.live_files import LiveFiles
 from tidegate.committer.service import CommitterLoop
 from tidegate.committer.settings import CommitterSection
-from tidegate.committer.state import TableState
 from tidegate.delta.paths import canonical_paths
 from tidegate.pipeline.codec import encode
 from tidegate.pipeline.published import TableRecord
@@ -123,8 +122,7 @@ class Rig:
 def kept(folder: str) -> Work:
     """Load a table and let it grow by a tenth. Extra: bytes a file."""
     before = _settled_mib()
-    state = recovery.load(open_store(folder), TABLE, WINDOW)
-    return _grown(before, state)
+    return _grown(before, recovery.load(open_store(folder), TABLE, WINDOW).files)
 
 
 def kept_as_text(folder: str) -> Work:
@@ -168,8 +166,8 @@ def commits(folder: str) -> Work:
     return work
 
 
-def _grown(before_mib: float, state: TableState) -> Work:
-    files, _ = _growth(state.files)
+def _grown(before_mib: float, files: LiveFiles) -> Work:
+    files, _ = _growth(files)
     mib = _settled_mib() - before_mib
     return lambda: (len(files), mib * (1 << 20) / len(files))
 

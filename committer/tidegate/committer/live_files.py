@@ -57,7 +57,7 @@ class LiveFiles(Mapping[str, Vector]):
     __slots__ = ("_parts", "_shift")
 
     def __init__(self, parts: Sequence[Part] = ()) -> None:
-        self._parts = tuple(parts) or (Part(FileBlock.of((), {}), PersistentMap()),)
+        self._parts = tuple(parts) or (Part(FileBlock.empty(), PersistentMap()),)
         self._shift = HASH_BITS - (len(self._parts).bit_length() - 1)
 
     @classmethod

@@ -122,7 +122,6 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         revised={
             path: revision
             for one in contents
-            if one.vectors or one.removed_vectors
             for path, revision in revisions(one.removes, one.adds).items()
         },
         is_blind_append=bool(info.is_blind_append),

@@ -51,6 +51,14 @@ class FileBlock:
         [block] = blocks_of(pa.chunked_array([pa.array(paths, pa.string())]), vectors, 0)
         return block
 
+    @classmethod
+    def empty(cls) -> "FileBlock":
+        """Return a block of no files: made of no Python list, for which Arrow would look at pandas.
+
+        Spec: "Action Reconciliation"
+        """
+        return cls(pa.nulls(0, pa.uint64()), pa.nulls(0, pa.string()), None)
+
     def __len__(self) -> int:
         return len(self._sorted)
 

@@ -17,9 +17,10 @@ def test_a_file_is_found_with_its_vector() -> None:
     assert (block.vector(place), block.with_vector, len(block)) == ("u1", 1, 500)
 
 
-def test_an_empty_block_holds_nothing() -> None:
-    block = FileBlock.of((), {})
+@pytest.mark.parametrize("block", [FileBlock.of((), {}), FileBlock.empty()])
+def test_an_empty_block_holds_nothing(block: FileBlock) -> None:
     assert (len(block), block.place("a"), dict(block.items())) == (0, None, {})
+    assert dict(block.changed({"a": "u1"}, drop=["b"]).items()) == {"a": "u1"}
 
 
 def test_paths_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
