@@ -398,6 +398,7 @@ MUTANTS: dict[str, Mutant] = {
         "I12: a table's files lie in the table",
         lambda: without_step(steps.inadmissible),
         *("tables_apart", "consistent_read", "referential", "legal_entry", "linearizable"),
+        "changes_are_told",
     ),
     "without_the_age_of_files": mutant(
         "I11: files that vacuum may delete are not committed",

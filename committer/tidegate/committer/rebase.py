@@ -15,7 +15,7 @@ from tidegate.committer.admission import table_level
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import RULES_VERSION
 from tidegate.committer.content import EMPTY, Content
-from tidegate.committer.entries import IDENTITY_ONLY, Entry, revisions
+from tidegate.committer.entries import IDENTITY_ONLY, Entry, Revision, revisions
 from tidegate.committer.grouping import Group
 from tidegate.committer.late import (
     Draft,
@@ -119,11 +119,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         added=tuple([file for one in contents for file in one.added]),
         vectors={path: vector for one in contents for path, vector in one.vectors.items()},
         removed=frozenset().union(*[one.removed for one in contents if one.removes]),
-        revised={
-            path: revision
-            for one in contents
-            for path, revision in revisions(one.removes, one.adds).items()
-        },
+        revised=_revised(contents),
         is_blind_append=bool(info.is_blind_append),
         is_identity_only=IDENTITY_ONLY in (info.tags or {}),
         metadata=metadata,
@@ -149,6 +145,14 @@ def _metadata_told(draft: Draft, contents: Sequence[Content]) -> Metadata | None
     """Return what the entry says of the table, where a member does, or a mark has moved."""
     is_kept = draft.before is not None and draft.after.metadata is draft.before.metadata
     return None if is_kept and not any(one.metadata for one in contents) else draft.after.metadata
+
+
+def _revised(contents: Sequence[Content]) -> Mapping[str, Revision]:
+    return {
+        path: revision
+        for one in contents
+        for path, revision in revisions(one.removes, one.adds).items()
+    }
 
 
 def _moved(contents: Sequence[Content], provenance: Provenance) -> Moves:

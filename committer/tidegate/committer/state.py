@@ -102,6 +102,7 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
     gone = range(state.window_start, start)
     forgotten = [known for version in gone for known in _ids(state.entries[version])]
     bases = _bases(state, entry, start)
+    assert bases, "a table begins with its definition"
     after = replace(
         state,
         version=entry.version,

@@ -164,7 +164,7 @@ def test_a_full_entry_leaves_before_the_last_one_is_told(puts: HeldPuts) -> None
         gate.loop.step()
     flights_when_told = []
 
-    def tell(point: str) -> None:
+    def tell(point: str, _about: object = "") -> None:
         if point == "after_outcomes":
             flights_when_told.append(len(puts.flights))
 
