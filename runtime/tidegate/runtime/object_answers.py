@@ -71,7 +71,7 @@ def judge(answer: Answer) -> Verdict:
     if library == "google":
         # Only its credentials' library is at work here: nothing was sent.
         return Verdict.FATAL
-    if isinstance(answer, OSError) or library in ("aiohttp", "http"):
+    if isinstance(answer, OSError) or library == "aiohttp":
         return Verdict.UNKNOWN
     raise answer
 

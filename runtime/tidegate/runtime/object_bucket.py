@@ -54,7 +54,7 @@ class Bucket(Protocol):
     def create_now(self, key: str, content: bytes, timeout_s: float) -> bool:
         """Do that from the caller's thread, where there is such a way; False: nothing was done.
 
-        Raises: Refusal; OSError and HTTPException, for an answer that did not come in time.
+        Raises: Refusal; OSError, for an answer that did not come in time.
         """
 
     async def put(self, key: str, content: bytes) -> None:

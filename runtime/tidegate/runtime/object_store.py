@@ -8,7 +8,6 @@ import asyncio
 import io
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import cached_property, partial
-from http.client import HTTPException
 from threading import Lock
 from typing import Any, BinaryIO, Final
 
@@ -158,7 +157,7 @@ class ObjectStore:
         try:
             if self._bucket.create_now(key, content, timeout_s):
                 return None
-        except (OSError, HTTPException, Refusal) as error:
+        except (OSError, Refusal) as error:
             return error
         request = partial(self._bucket.create, key, content)
         return self._ask(request, timeout_s=timeout_s, attempts=1)

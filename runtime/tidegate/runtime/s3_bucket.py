@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping
+from importlib import import_module
+from threading import Lock
 from typing import Any, Final
 
 from tidegate.runtime.log_store import FileStat
 from tidegate.runtime.object_answers import Refusal, Verdict, judge
 from tidegate.runtime.object_bucket import Head, Page, file_system, send_once
-from tidegate.runtime.s3_direct import Direct, Secrets, Way
 
 OPTIONS: Final = (
     "endpoint_url",
@@ -20,8 +21,8 @@ OPTIONS: Final = (
 )
 """What S3 may be told; `AWS_ENDPOINT_URL` and the like are the same words."""
 
-_FOR_THE_LIBRARY: Final = frozenset({301, 307, 400, 403})
-"""What says that the region, the address or the credentials are others by now; nothing was done."""
+CONNECTIONS_MAX: Final = 64
+"""Kept for conditional PUTs: as many as there are threads that send some."""
 
 
 class S3Bucket:
@@ -31,9 +32,8 @@ class S3Bucket:
         self._name = name
         self._system = _file_system(told)
         self._connecting = asyncio.Lock()
-        self._sent: Any = None
-        self._direct: Direct | None = None
-        self._credentials: Any = None
+        self._putters: dict[float, Any] = {}
+        self._turn = Lock()
 
     async def page(self, prefix: str, start: str, token: str | None) -> Page:
         """Return objects right under `prefix`; the store begins at `start` by itself."""
@@ -61,26 +61,26 @@ class S3Bucket:
 
     async def create(self, key: str, content: bytes) -> None:
         """Write an object whole by one request, which the store refuses where there is one."""
-        client = await self._client()
-        client.meta.events.register("before-send.s3.PutObject", self._note, "tidegate")
         await self._call("put_object", Key=key, Body=content, IfNoneMatch="*")
-        self._learn(client, key)
 
     def create_now(self, key: str, content: bytes, timeout_s: float) -> bool:
-        """Do the same as the last `create` did, from this thread; False where it is not known how.
+        """Do the same from this thread, through botocore itself; False: nothing was sent.
 
-        Raises: Refusal; OSError and HTTPException.
+        Each wait for the store ends after the timeout.
+        Raises: Refusal; OSError, for an answer that did not come.
         """
-        direct, secrets = self._direct, self._secrets()
-        if direct is None or secrets is None:
-            return False
+        wrong = import_module("botocore.exceptions")
         try:
-            direct.create(key, content, secrets, timeout_s)
-        except Refusal as refusal:
-            if refusal.status not in _FOR_THE_LIBRARY or judge(refusal) is not Verdict.FATAL:
-                raise
-            self._direct = None
-            return False
+            client = self._putter(timeout_s)
+            client.put_object(Bucket=self._name, Key=key, Body=content, IfNoneMatch="*")
+        except wrong.ClientError as error:
+            told = error.response.get("Error", {})
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            raise Refusal(status, told.get("Code", ""), told.get("Message", "")) from error
+        except wrong.BotoCoreError as error:
+            if judge(error) is not Verdict.UNKNOWN:
+                return False
+            raise OSError(str(error)) from error
         return True
 
     async def put(self, key: str, content: bytes) -> None:
@@ -98,48 +98,38 @@ class S3Bucket:
         return content
 
     async def _call(self, method: str, **request: Any) -> Any:
-        await self._client()
-        return await self._system._call_s3(method, Bucket=self._name, **request)
-
-    async def _client(self) -> Any:
         async with self._connecting:
             await self._system.set_session()
             client = await self._system.get_s3(self._name)
             http = client._endpoint.http_session
-            send_once(await http._get_session(_proxy(client)))
-        return client
+            proxy = http._proxy_config.proxy_url_for(client.meta.endpoint_url)
+            send_once(await http._get_session(proxy))
+        return await self._system._call_s3(method, Bucket=self._name, **request)
 
-    def _note(self, request: Any, **_: Any) -> None:
-        """Remember what the library is about to send."""
-        self._sent = request
-
-    def _learn(self, client: Any, key: str) -> None:
-        """Learn from what was sent and answered how to send the next by ourselves."""
-        http, sent = client._endpoint.http_session, self._sent
-        if _proxy(client) or http._cert_file or not http._verify or sent is None:
-            return
-        if self._direct is None:
-            way = Way.learnt(sent, key, http._build_verify_context)
-            self._direct = Direct(way) if way else None
-        self._credentials = client._request_signer._credentials
-
-    def _secrets(self) -> Secrets | None:
-        """Return who signs; None where the library has to ask for new credentials first."""
-        known = self._credentials
-        if known is None:
-            return None
-        if hasattr(known, "refresh_needed"):
-            if known.refresh_needed():
-                return None
-            known = known._frozen_credentials
-        return Secrets(known.access_key, known.secret_key, known.token)
+    def _putter(self, timeout_s: float) -> Any:
+        """Return the client that waits so long; it is made once."""
+        with self._turn:
+            if timeout_s not in self._putters:
+                self._putters[timeout_s] = _client(self._system, timeout_s)
+            return self._putters[timeout_s]
 
 
-def _proxy(client: Any) -> str | None:
-    found: str | None = client._endpoint.http_session._proxy_config.proxy_url_for(
-        client.meta.endpoint_url
-    )
-    return found
+def _client(system: Any, timeout_s: float) -> Any:
+    """Return botocore's client of what s3fs was told, its configuration included."""
+    patience = {"connect_timeout": timeout_s, "read_timeout": timeout_s}
+    told = {**system.config_kwargs, **patience, "max_pool_connections": CONNECTIONS_MAX}
+    signer = {
+        "aws_access_key_id": system.key,
+        "aws_secret_access_key": system.secret,
+        "aws_session_token": system.token,
+    }
+    if system.anon:
+        told["signature_version"] = import_module("botocore").UNSIGNED
+        signer = {}
+    arguments = {"endpoint_url": system.endpoint_url, **signer, **system.client_kwargs}
+    config = import_module("botocore.config").Config(**told)
+    session = import_module("botocore.session").Session()
+    return session.create_client("s3", config=config, **arguments)
 
 
 def _file_system(told: Mapping[str, str]) -> Any:
