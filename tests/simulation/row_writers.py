@@ -62,7 +62,7 @@ def rows_of(store: MemoryStore, vector: Mapping[str, Any] | None) -> Bitmap:
 
 def added(dice: Random, path: str) -> Row:
     """Return a new file: some are so large that their vectors don't fit into an entry."""
-    return builders.add(path, stats=STATS[MANY if dice.random() < 0.2 else FEW])
+    return builders.add(path, stats=STATS[MANY if dice.random() < 0.4 else FEW])
 
 
 def removal(live: Mapping[str, Row], path: str, **changed: Any) -> Row:

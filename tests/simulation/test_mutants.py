@@ -13,13 +13,17 @@ from tests.simulation.world import Broken, World
 
 MUTANTS = {**mutants.MUTANTS, **ROW_MUTANTS}
 SEEDS_MAX = 400
+LIKELY = (1, 8, 15, 18, 25, 27, 32, 37, 53, 54, 85, 136, 147, 214)
+"""Seeds that noticed much: asked first, before all others in their order."""
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "proof.md"
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_missing_rule_is_noticed(name: str) -> None:
     mutant = MUTANTS[name]
-    found = next(filter(None, (notice(mutant.patch, seed) for seed in range(SEEDS_MAX))), None)
+    seeds = dict.fromkeys((*LIKELY, *range(SEEDS_MAX)))
+    found = next(filter(None, (notice(mutant.patch, seed) for seed in seeds)), None)
     assert found is not None, f"{SEEDS_MAX} seeds did not notice what is missing: {mutant.rule}"
     assert any(f" broke {broken} " in found for broken in mutant.broken), found
 
