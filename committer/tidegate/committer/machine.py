@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry
+from tidegate.committer.group_limits import within
 from tidegate.committer.grouping import Group
 from tidegate.committer.known import NOTHING, Known
 from tidegate.committer.policy import Policy
@@ -78,7 +79,7 @@ class Planning:
         self.group = Group(state.version + 1)
         self.verdicts: list[Verdict] = []
         self.is_closed = False
-        self._policy = policy
+        self._policy = within(policy, state.basis.metadata.configuration) if state.bases else policy
 
     @property
     def taken(self) -> int:

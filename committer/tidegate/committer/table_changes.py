@@ -11,6 +11,7 @@ from tidegate.committer.flaws import (
     UNKNOWN_FEATURE,
     flaw,
 )
+from tidegate.committer.group_limits import wrong_limit
 from tidegate.committer.policy import Policy
 from tidegate.committer.standing import Basis
 from tidegate.delta.actions import Metadata, Protocol
@@ -87,6 +88,15 @@ def _wrong_metadata(metadata: Metadata, basis: Basis | None, policy: Policy) -> 
             f"{_METADATA}.format",
             "is not plain parquet",
             "say parquet without options",
+        )
+    limit = wrong_limit(metadata.configuration)
+    if limit is not None:
+        said = metadata.configuration[limit][:64]
+        return flaw(
+            BAD_METADATA,
+            f"{_METADATA}.configuration",
+            f"{limit} is {said!r}, which limits nothing",
+            "say a whole number from 1 on, or leave it out",
         )
     try:
         schema = parse_schema(metadata.schema_string)
