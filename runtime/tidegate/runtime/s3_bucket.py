@@ -76,7 +76,8 @@ class S3Bucket:
         except wrong.ClientError as error:
             told = error.response.get("Error", {})
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            raise Refusal(status, told.get("Code", ""), told.get("Message", "")) from error
+            # An element without text is None to the library.
+            raise Refusal(status, told.get("Code") or "", told.get("Message") or "") from error
         except wrong.BotoCoreError as error:
             if judge(error) is not Verdict.UNKNOWN:
                 return False

@@ -1,0 +1,93 @@
+"""The conditional PUT of S3 from the caller's own thread: what is sent, and what an answer is."""
+
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from tidegate.runtime.object_answers import Refusal, Verdict, judge
+from tidegate.runtime.s3_bucket import S3Bucket
+
+KEY = "t/_delta_log/00000000000000000001.json"
+Answer = tuple[int, bytes]
+
+
+class Store(ThreadingHTTPServer):
+    """Answers each PUT as it is told, and remembers what came."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Put)
+        self.answers: list[Answer] = []
+        self.came: list[tuple[str, str | None, bytes]] = []
+
+    def bucket(self, **told: str) -> S3Bucket:
+        where = {"endpoint_url": f"http://127.0.0.1:{self.server_port}", "region": "eu-west-1"}
+        keys = {"access_key_id": "a", "secret_access_key": "b", "path_style": "true"}
+        return S3Bucket("lake", {**where, **keys, **told})
+
+
+class _Put(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Store
+
+    def do_PUT(self) -> None:
+        content = self.rfile.read(int(self.headers["content-length"]))
+        self.server.came.append((self.path, self.headers["if-none-match"], content))
+        status, body = self.server.answers.pop(0)
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store() as served:
+        Thread(target=served.serve_forever, daemon=True).start()
+        yield served
+        served.shutdown()
+
+
+def test_one_request_carries_the_whole_and_the_condition(store: Store) -> None:
+    store.answers = [(200, b""), (200, b"")]
+    bucket = store.bucket()
+    assert bucket.create_now(KEY, b"one", 5.0)
+    assert bucket.create_now(KEY, b"two", 5.0)
+    assert store.came == [(f"/lake/{KEY}", "*", b"one"), (f"/lake/{KEY}", "*", b"two")]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "verdict"),
+    [
+        (412, b"", Verdict.REFUSED),
+        (412, b"<Error><Code>PreconditionFailed</Code><Message/></Error>", Verdict.REFUSED),
+        (409, b"<Error><Code>ConditionalRequestConflict</Code></Error>", Verdict.UNKNOWN),
+        (503, b"<Error><Code>SlowDown</Code><Message>rest</Message></Error>", Verdict.UNKNOWN),
+        (403, b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>", Verdict.FATAL),
+    ],
+)
+def test_a_refusal_keeps_its_status_and_is_sent_once(
+    store: Store, status: int, body: bytes, verdict: Verdict
+) -> None:
+    store.answers = [(status, body)]
+    with pytest.raises(Refusal) as told:
+        store.bucket().create_now(KEY, b"one", 5.0)
+    assert told.value.status == status
+    assert judge(told.value) is verdict
+    assert len(store.came) == 1
+
+
+def test_a_store_that_is_not_there_is_in_doubt(store: Store) -> None:
+    bucket = store.bucket(endpoint_url="http://127.0.0.1:1")
+    with pytest.raises(OSError, match=r"127\.0\.0\.1") as told:
+        bucket.create_now(KEY, b"one", 5.0)
+    assert judge(told.value) is Verdict.UNKNOWN
+
+
+def test_what_is_never_sent_is_left_to_the_other_way(store: Store) -> None:
+    assert not store.bucket().create_now("", b"one", 5.0)
+    assert store.came == []
