@@ -1,8 +1,8 @@
 """A writer with delta-rs that knows no gate: arguments are table, name, account, and a folder.
 
 It appends a row and then the next, and takes one of ten away again. What it was told of each it
-writes into its account, a line of JSON each. It rests while the folder holds the file `rest`, and
-ends when it holds `stop`.
+writes into its account, a line of JSON each; `open` says that it may have been done all the same.
+It rests while the folder holds the file `rest`, and ends when it holds `stop`.
 """
 
 import json
@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 SCHEMA = pa.schema([("writer", pa.string()), ("number", pa.int64())])
 DELETED_OF = 10
 REST_S = 0.01
+LOOKS_MAX = 100
+"""A listing of a folder that grows is no moment of it: delta-rs may miss a version, and fails."""
 
 
 def main(folder: str, name: str, account: str, signs: str) -> None:
@@ -28,18 +30,32 @@ def main(folder: str, name: str, account: str, signs: str) -> None:
                 time.sleep(REST_S)
                 continue
             rows = pa.table([[name], [number]], schema=SCHEMA)
-            verb = "append"
+            line = {"verb": "append", "number": number, "why": None, "open": False}
             try:
                 write_deltalake(table, rows, mode="append")
-                told.write(json.dumps({"verb": verb, "number": number, "why": None}) + "\n")
+                told.write(json.dumps(line) + "\n")
                 if number % DELETED_OF == 0:
-                    verb = "delete"
+                    line["verb"] = "delete"
                     table.delete(f"writer = '{name}' AND number = {number}")
-                    told.write(json.dumps({"verb": verb, "number": number, "why": None}) + "\n")
+                    told.write(json.dumps(line) + "\n")
             except DeltaError as error:
-                told.write(json.dumps({"verb": verb, "number": number, "why": str(error)}) + "\n")
-                table.update_incremental()
+                is_open = not isinstance(error, CommitFailedError)
+                told.write(json.dumps({**line, "why": str(error), "open": is_open}) + "\n")
+                look_again(table)
             number += 1
+
+
+def look_again(table: DeltaTable) -> None:
+    """Bring the table up to its newest version."""
+    for left in reversed(range(LOOKS_MAX)):
+        try:
+            table.update_incremental()
+        except DeltaError:
+            if not left:
+                raise
+            time.sleep(REST_S)
+        else:
+            return
 
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ def append_with(
 
 def told(proposers: Sequence[Proposer]) -> list[Outcome]:
     """Return every outcome that the writers were told."""
-    return [outcome for proposer in proposers for outcome in proposer.outcomes.values()]
+    return [outcome for proposer in proposers for outcome in proposer.outcomes.copy().values()]
 
 
 def read_topic(

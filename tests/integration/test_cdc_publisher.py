@@ -229,7 +229,9 @@ def test_what_goes_through_the_gate_comes_out_as_changes(line: Line) -> None:
     rows_told = sorted((one["after"]["writer"], one["after"]["number"]) for one in told)
     assert rows_told == sorted((writer.name, n) for writer in writers for n in range(20))
     assert {one["op"] for one in told} <= {"c", "r"}
-    head = max(outcome.version or 0 for writer in writers for outcome in writer.outcomes.values())
+    head = max(
+        outcome.version or 0 for writer in writers for outcome in writer.outcomes.copy().values()
+    )
     log = line.tables / "t/_delta_log"
     wait_until(lambda: (log / checksum_name(head)).exists(), "the last checksum")
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,8 +62,16 @@ class Foreign:
 
     def told(self, verb: str) -> dict[int, str | None]:
         """Return what it was told of each number: None where it was done, else why it was not."""
-        lines = map(json.loads, self.account.read_text("utf-8").splitlines())
-        return {one["number"]: one["why"] for one in lines if one["verb"] == verb}
+        return {one["number"]: one["why"] for one in self._lines() if one["verb"] == verb}
+
+    def open_ends(self) -> set[int]:
+        """Return the numbers of which it was told of a failure that may have come after the act."""
+        if self.name == DELTA_SPARK:
+            return set(self.told("append"))
+        return {one["number"] for one in self._lines() if one["open"]}
+
+    def _lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.account.read_text("utf-8").splitlines()]
 
     def done(self, verb: str) -> set[int]:
         """Return the numbers of which it was told that it is done."""
@@ -137,7 +146,7 @@ def check_rows(table: TableRecord, proposers: list[Proposer], foreign: list[Fore
     """Fail unless the table holds the rows that its writers were told of, each once, as both read.
 
     A proposer's rows were all committed. Of what a foreign writer was told that it failed, nothing
-    is there; only delta-spark may fail after its commit, and so leave it open.
+    is there, but where it may have failed after its commit: that is open.
     """
     found = Counter(rows_of(table))
     store = open_store(table.table_root)
@@ -150,9 +159,11 @@ def check_rows(table: TableRecord, proposers: list[Proposer], foreign: list[Fore
     open_ends: set[tuple[str, int]] = set()
     for one in foreign:
         kept = one.done("append") - one.done("delete")
+        is_open = one.open_ends()
+        if one.name != DELTA_SPARK:
+            kept -= is_open
         wanted |= {(one.name, number) for number in kept}
-        if one.name == DELTA_SPARK:
-            open_ends |= {(one.name, number) for number in one.told("append")}
+        open_ends |= {(one.name, number) for number in is_open}
     assert not wanted - found.keys(), f"lost: {sorted(wanted - found.keys())[:20]}"
     extra = found.keys() - wanted - open_ends
     assert not extra, f"nobody was told of: {sorted(extra)[:20]}"
