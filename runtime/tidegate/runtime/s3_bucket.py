@@ -1,6 +1,7 @@
 """A bucket of S3 and what speaks like it, through s3fs. Its condition is `If-None-Match: *`."""
 
 import asyncio
+import math
 from collections.abc import Mapping
 from importlib import import_module
 from threading import Lock
@@ -20,6 +21,8 @@ OPTIONS: Final = (
     "path_style",
 )
 """What S3 may be told; `AWS_ENDPOINT_URL` and the like are the same words."""
+
+PATIENCE_MIN_S: Final = 0.001
 
 CONNECTIONS_MAX: Final = 64
 """Kept for conditional PUTs: as many as there are threads that send some."""
@@ -66,7 +69,7 @@ class S3Bucket:
     def create_now(self, key: str, content: bytes, timeout_s: float) -> bool:
         """Do the same from this thread, through botocore itself; False: nothing was sent.
 
-        Each wait for the store ends after the timeout.
+        Each wait for the store ends within the timeout.
         Raises: Refusal; OSError, for an answer that did not come.
         """
         wrong = import_module("botocore.exceptions")
@@ -108,11 +111,14 @@ class S3Bucket:
         return await self._system._call_s3(method, Bucket=self._name, **request)
 
     def _putter(self, timeout_s: float) -> Any:
-        """Return the client that waits so long; it is made once."""
+        """Return a client that waits so long, or half of that: a client has one patience for life,
+        is dear to make, and what is left of a deadline is never the same twice.
+        """
+        patience_s = 2.0 ** math.floor(math.log2(max(timeout_s, PATIENCE_MIN_S)))
         with self._turn:
-            if timeout_s not in self._putters:
-                self._putters[timeout_s] = _client(self._system, timeout_s)
-            return self._putters[timeout_s]
+            if patience_s not in self._putters:
+                self._putters[patience_s] = _client(self._system, patience_s)
+            return self._putters[patience_s]
 
 
 def _client(system: Any, timeout_s: float) -> Any:

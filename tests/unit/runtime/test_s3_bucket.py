@@ -20,6 +20,7 @@ class Store(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Put)
         self.answers: list[Answer] = []
         self.came: list[tuple[str, str | None, bytes]] = []
+        self.connections = 0
 
     def bucket(self, **told: str) -> S3Bucket:
         where = {"endpoint_url": f"http://127.0.0.1:{self.server_port}", "region": "eu-west-1"}
@@ -30,6 +31,10 @@ class Store(ThreadingHTTPServer):
 class _Put(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Store
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections += 1
 
     def do_PUT(self) -> None:
         content = self.rfile.read(int(self.headers["content-length"]))
@@ -58,6 +63,14 @@ def test_one_request_carries_the_whole_and_the_condition(store: Store) -> None:
     assert bucket.create_now(KEY, b"one", 5.0)
     assert bucket.create_now(KEY, b"two", 5.0)
     assert store.came == [(f"/lake/{KEY}", "*", b"one"), (f"/lake/{KEY}", "*", b"two")]
+
+
+def test_connections_are_kept_whatever_is_left_of_the_deadline(store: Store) -> None:
+    store.answers = [(200, b"")] * 4
+    bucket = store.bucket()
+    for left_s in (59.9, 59.5, 40.25, 33.0):
+        assert bucket.create_now(KEY, b"one", left_s)
+    assert store.connections == 1
 
 
 @pytest.mark.parametrize(
