@@ -50,7 +50,7 @@ def committing(folder: str, more: str) -> Work:
     store = open_store(folder)
     state = recovery.load(store, UUID(int=1), WINDOW)
     add_commits(more, folder)
-    return lambda: len(recovery.refresh(store, state)[0].files)
+    return lambda: recovery.refresh(store, state)[0].version
 
 
 def warm_keys(folder: str, more: str) -> Work:
