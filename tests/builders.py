@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from tidegate.committer.audits import Aside, at_once
 from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors
 from tidegate.committer.puts import AtOnce, Puts
@@ -256,6 +257,7 @@ class Gate:
     clock: StillClock = field(default_factory=StillClock)
     topics: Topics = field(default_factory=Topics)
     puts: Puts = field(default_factory=AtOnce)
+    aside: Aside = at_once
     vet: Callable[[LogStore], None] = _pass
     processes: Iterator[int] = field(default_factory=itertools.count)
 
@@ -274,6 +276,7 @@ class Gate:
             new_id=lambda: next(tokens),
             settings=self.settings,
             puts=self.puts,
+            aside=self.aside,
             vet=self.vet,
             process=f"process {next(self.processes)}",
         )

@@ -14,11 +14,11 @@ from uuid import UUID
 from tests.simulation import stage
 from tidegate.committer import (
     admission,
-    desk,
     grouping,
     machine,
     numbering,
     recovery,
+    scribe,
     steps,
     trials,
 )
@@ -143,7 +143,7 @@ def without_later_times() -> AbstractContextManager[object]:
     def believe(state: TableState, group: Group, origin: Origin, attempt: Attempt) -> Encoded:
         return encode(replace(state, timestamp=0), group, origin, attempt)
 
-    return mock.patch.object(desk, "encode", believe)
+    return mock.patch.object(scribe, "encode", believe)
 
 
 @contextmanager

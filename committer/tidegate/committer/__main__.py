@@ -1,6 +1,7 @@
 """Wiring: settings -> doors -> service. `python -m tidegate.committer --help`."""
 
 import gc
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -23,8 +24,15 @@ GENERATIONS: Final = (10_000, 20, 20)
 What was imported stays for good, so it is not looked through at all.
 """
 
-AUDITORS: Final = 2
-"""Threads that read versions again."""
+SWITCH_S: Final = 0.0002
+"""How long the loop keeps the interpreter from a thread that wants it back.
+
+A PUT lets go of it a dozen times, at each call of the system; of the default, 5 ms, a busy loop
+would make sixty.
+"""
+
+AUDITORS: Final = 8
+"""Threads that ask stores for what nobody waits for."""
 
 _PROCESS: Final = new_id(SystemClock()).hex
 """Our own name, over every run of the loop: a run that fails is no death."""
@@ -34,6 +42,7 @@ def main(settings: CommitterSettings, running: Running) -> None:
     """Take proposals in order, decide on them, write the tables' logs, and tell what became."""
     gc.set_threshold(*GENERATIONS)
     gc.freeze()
+    sys.setswitchinterval(SWITCH_S)
     bus, topics = KafkaBus(settings.kafka, "tidegate-committer"), settings.kafka.topics
     doors = Doors(
         bus=bus,

@@ -9,7 +9,6 @@ Never are two PUTs in flight, and no version is tried again before what is there
 While one flies, the next entry is decided as if it had landed; if it has not, that is forgotten.
 """
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -26,8 +25,9 @@ from tidegate.committer.late import follows_untimed
 from tidegate.committer.line import Line
 from tidegate.committer.machine import Landed, Plan, Planning, Terms
 from tidegate.committer.puts import Landing, Pace
-from tidegate.committer.rebase import Attempt, Encoded, Origin, encode
+from tidegate.committer.rebase import Encoded, Origin
 from tidegate.committer.right_of_way import RightOfWay
+from tidegate.committer.scribe import Scribe
 from tidegate.committer.shelf import Shelf
 from tidegate.committer.state import TableState, is_ours
 from tidegate.committer.verdicts import Verdict
@@ -35,14 +35,9 @@ from tidegate.pipeline.published import TableRecord
 from tidegate.runtime import metrics
 from tidegate.runtime.bus import Headers
 from tidegate.runtime.log_store import LogStore, Put
-from tidegate.runtime.logs import log_event
 
 RETOLD_MAX: Final = 10_000
 """Versions that are told again, at most, of a table whose registration was lost."""
-
-AHEAD_MS: Final = 5 * 60 * 1000
-"""How far a commit's time may lie ahead of our clock before we say so."""
-_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -73,10 +68,12 @@ class Desk:
     rest_s: float = PAUSE_S
     bucket: Bucket = field(init=False)
     shelf: Shelf = field(init=False)
+    scribe: Scribe = field(init=False)
     way: RightOfWay = field(init=False)
 
     def __post_init__(self) -> None:
         self.shelf = Shelf(self.store)
+        self.scribe = Scribe(self.store, self.doors, self.origin, self.label)
         section = self.doors.settings
         burst, now_s = section.refusals_burst, self.doors.clock.boot_s()
         self.way = RightOfWay(section.external_grace_ms / 1000)
@@ -286,7 +283,7 @@ class Desk:
             return
         self.draft = None
         metrics.decided(self.label, now_s - self.line[0].since_s, 0.0)
-        self._take_off(draft.planning.plan())
+        self._take_off(draft.planning.plan(), draft.encoded)
 
     def _think_ahead(self, flying: InFlight) -> None:
         """Decide on the next entry as if the one that flies had landed; the store is not asked."""
@@ -300,6 +297,7 @@ class Desk:
             self.line.share_out(served, self.doors.policy.group_members_max)
         terms = self._terms(len(flying.plan.group.refused))
         flying.ahead.extend_plainly(self.line, served, self.doors.policy, terms)
+        flying.ahead.spell_out(self.scribe)
 
     def _lingers(self, planning: Planning) -> bool:
         """Whether company may still come: always for refusals alone, and at a busy table."""
@@ -307,9 +305,9 @@ class Desk:
             return False
         return self.doors.clock.boot_s() < self.lingers_until_s
 
-    def _take_off(self, plan: Plan) -> None:
+    def _take_off(self, plan: Plan, ready: Encoded | None = None) -> None:
         assert self.state is not None, "what is written was decided on a state"
-        encoded = verbatim.encoded_of(plan) or self._encode(self.state, plan)
+        encoded = ready or verbatim.encoded_of(plan) or self.scribe.spell(self.state, plan)
         put = EntryPut(self.store, self.label, encoded)
         clock, section = self.doors.clock, self.doors.settings
         # Whoever slept since he looked at the log may not send: it may have been cleaned up since.
@@ -317,15 +315,6 @@ class Desk:
         until_s = young_s + section.put_deadline_s
         flight = self.doors.puts.start(lambda: put.land(clock, until_s))
         self.flying = InFlight(plan, encoded, flight)
-
-    def _encode(self, state: TableState, plan: Plan) -> Encoded:
-        now_ms = self.doors.clock.now_ms()
-        if follows_untimed(state, plan.group.members):
-            now_ms = max(now_ms, recovery.written_ms(self.store, state.version) + 1)
-        if state.timestamp > now_ms + AHEAD_MS:
-            ahead, level = state.timestamp - now_ms, logging.WARNING
-            log_event(_log, "time_ahead", level=level, table=self.label, ahead_ms=ahead)
-        return encode(state, plan.group, self.origin, Attempt(self.doors.new_id(), now_ms))
 
     def _landed(self, flying: InFlight, landing: Landing) -> None:
         assert self.state is not None, "what was decided on is remembered"

@@ -8,11 +8,13 @@ from tidegate.committer import intake, machine, recovery
 from tidegate.committer.asking import wanted
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.known import NOTHING, Known
+from tidegate.committer.late import follows_untimed
 from tidegate.committer.line import Line
 from tidegate.committer.machine import Landed, Plan, Planning, Terms
 from tidegate.committer.policy import Policy
 from tidegate.committer.puts import Flight
 from tidegate.committer.rebase import Encoded
+from tidegate.committer.scribe import Scribe
 from tidegate.committer.state import TableState
 from tidegate.delta.errors import Contended
 
@@ -27,7 +29,8 @@ RACES_MAX: Final = 100
 class Draft:
     """What the next entry will hold, as far as is decided, and what is known besides its state.
 
-    `lingers_since_s` is when company was first waited for; None where it never was.
+    `lingers_since_s` is when company was first waited for; None where it never was. `encoded` is
+    the entry, once nobody else may join it.
     Units: `_s` by `Clock.boot_s`.
     """
 
@@ -35,6 +38,7 @@ class Draft:
     since_s: float
     known: Known = NOTHING
     lingers_since_s: float | None = None
+    encoded: Encoded | None = None
 
     def holds(self, state: TableState, now_s: float) -> bool:
         """Whether it was decided on this very state, and not too long ago."""
@@ -54,6 +58,14 @@ class Draft:
         behind = line.head(start, policy.group_members_max - self.planning.taken + 1)
         known = self.known
         self.planning.extend(plain(behind, self.planning.state, known, policy), terms, known)
+
+    def spell_out(self, scribe: Scribe) -> None:
+        """Have the bytes of an entry ready that nobody else may join; the store is not asked."""
+        planning, group = self.planning, self.planning.group
+        if self.encoded is not None or not planning.is_closed or group.is_empty:
+            return
+        if not follows_untimed(planning.state, group.members):
+            self.encoded = scribe.spell(planning.state, planning.plan())
 
 
 @dataclass

@@ -15,6 +15,7 @@ from tidegate.committer.candidate import Candidate
 from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.entries import Entry
+from tidegate.committer.glances import Glance
 from tidegate.committer.intake import Letter, read_record
 from tidegate.committer.outsiders import halts, is_unsafe, unsafe
 from tidegate.committer.poison import read_poison
@@ -53,8 +54,7 @@ class Lane:
     committed: Offset | None = None
     moved: dict[UUID, None] = field(default_factory=dict)
     audits: dict[UUID, Audit] = field(default_factory=dict)
-    _has_probed: bool = False
-    _is_probe_due: bool = False
+    glances: dict[UUID, Glance] = field(default_factory=dict)
 
     def take(self, record: Record) -> None:
         """Bring a record to the desk of its table; who is under suspicion waits to be called."""
@@ -108,7 +108,7 @@ class Lane:
 
     def work(self) -> bool:
         """Let each desk settle one entry, and tell; return whether more could be done at once."""
-        busy = has_loaded = self._has_probed = self._is_probe_due = False
+        busy = has_loaded = False
         for desk in list(self.reception.desks.values()):
             if desk.rests_until_s > self.doors.clock.boot_s():
                 continue
@@ -119,7 +119,7 @@ class Lane:
                     continue
                 has_loaded = True
             busy = self._attend(desk) or busy
-        return busy or self._is_probe_due
+        return busy
 
     def make_durable(self) -> Offset | None:
         """Flush what was told, then the registry; return the offset to record, if it has moved."""
@@ -242,18 +242,23 @@ class Lane:
             audit.begin(desk.store, state, section.audit_versions, self.doors.aside)
 
     def _probe(self, desk: Desk) -> None:
-        """Ask an idle table for versions that others wrote."""
-        idle_s = self.doors.clock.boot_s() - desk.viewed_s
-        if idle_s > self.doors.settings.view_age_max_s:
+        """Ask an idle table for versions that others wrote, and learn them once there are some."""
+        now_s, state = self.doors.clock.boot_s(), desk.state
+        if state is None or now_s - desk.viewed_s > self.doors.settings.view_age_max_s:
             desk.forget()
-        elif idle_s >= self.doors.settings.external_probe_s:
-            # A store is slow, and others have work: one a step.
-            if self._has_probed:
-                self._is_probe_due = True
-                return
-            self._has_probed = True
+            return
+        glance = self.glances.setdefault(desk.record.table, Glance())
+        is_due = now_s - desk.viewed_s >= self.doors.settings.external_probe_s
+        if is_due and glance.answer is None:
             PROBES.labels(desk.label).inc()
+            glance.begin(desk.store, state.version + 1, now_s, self.doors.aside)
+        if not glance.is_answered:
+            return
+        is_there, is_still_next = glance.end(), glance.version == state.version + 1
+        if is_there and is_still_next:
             desk.look()
+        elif is_still_next:
+            desk.viewed_s = max(desk.viewed_s, glance.asked_s)
 
     def _tell_news(self, desk: Desk) -> None:
         if not desk.is_registered or not desk.news:

@@ -19,7 +19,8 @@ REMEMBERED: Final = 16
 """PUTs whose durations say how long one takes just now."""
 
 QUIET_SHARE: Final = 0.2
-"""How long nobody may have come, as a share of what a PUT takes, for company to be waited for."""
+"""How long nobody may have come, as a share of what a PUT takes, for company to be waited for,
+while half of it is there."""
 
 TOGETHER_MAX: Final = 32
 """PUTs in flight at once, over all tables of a process."""
@@ -130,9 +131,11 @@ class Pace:
 
         Who was told a moment ago may come back. Whoever leaves him behind meets him in the next
         entry, and then each waits for two PUTs, one of them another's. A lone writer has no
-        company, and where nobody has come for a while, nobody is waited for.
+        company, and where nobody has come for a while, nobody is waited for: a while is the longer
+        the more are still out for each who waits.
         """
         if waiting >= self.crowd:
             return 0.0
         longest_s = self.told_s + share * self.put_s
-        return min(longest_s, max(self.told_s, newest_s) + QUIET_SHARE * self.put_s)
+        quiet_s = QUIET_SHARE * self.put_s * max(1.0, (self.crowd - waiting) / max(1, waiting))
+        return min(longest_s, max(self.told_s, newest_s) + quiet_s)

@@ -86,6 +86,9 @@ class Reception:
             self._drop(candidate, desk)
         elif desk is None and proposal is not None and proposal.is_create:
             self._create(candidate)
+        elif desk is None and proposal is None:
+            # Nobody can tell whether it would have created the table: what is wrong with it counts.
+            self.answer(Verdict(candidate, "denied", rejection=candidate.flaw), _nobody(candidate))
         elif desk is None:
             self.answer(registration.unknown_table(candidate), _nobody(candidate))
         elif desk.halted is not None:

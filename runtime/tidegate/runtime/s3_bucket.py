@@ -136,7 +136,16 @@ def _client(system: Any, timeout_s: float) -> Any:
     arguments = {"endpoint_url": system.endpoint_url, **signer, **system.client_kwargs}
     config = import_module("botocore.config").Config(**told)
     session = import_module("botocore.session").Session()
-    return session.create_client("s3", config=config, **arguments)
+    client = session.create_client("s3", config=config, **arguments)
+    client.meta.events.register("request-created.s3.PutObject", _send_at_once)
+    return client
+
+
+def _send_at_once(request: Any, **_: Any) -> None:
+    """Let the body follow its headers: to ask first whether it may come costs another round trip,
+    and an entry is small.
+    """
+    del request.headers["Expect"]
 
 
 def _file_system(told: Mapping[str, str]) -> Any:

@@ -60,6 +60,16 @@ def test_those_who_were_told_a_moment_ago_are_waited_for() -> None:
     assert pace.lingers_until_s(40, 100.001, 0.5) == pytest.approx(100.001 + QUIET_SHARE * 0.04)
 
 
+def test_few_who_came_early_wait_for_the_many_who_are_still_out() -> None:
+    pace = Pace()
+    pace.landed(0.04, 64, 0)
+    pace.told_s = 100.0
+    half = pace.lingers_until_s(32, 100.0, 0.5)
+    assert half == pytest.approx(100.0 + QUIET_SHARE * 0.04)
+    assert half < pace.lingers_until_s(20, 100.0, 0.5) < pace.lingers_until_s(19, 100.0, 0.5)
+    assert pace.lingers_until_s(1, 100.0, 0.5) == pytest.approx(100.02)
+
+
 def test_company_is_waited_for_no_longer_than_a_share_of_a_put() -> None:
     pace = Pace()
     pace.landed(0.04, 32, 32)

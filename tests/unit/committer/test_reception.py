@@ -1,5 +1,6 @@
 """Tables that come to the gate: registered again, after a cleanup, on a bus that fails."""
 
+import json
 from dataclasses import dataclass
 from unittest import mock
 from uuid import UUID
@@ -124,6 +125,15 @@ def drop(gate: Gate) -> None:
     gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(gone))
     gate.restart()
     gate.settle(4)
+
+
+def test_a_creation_that_cannot_be_read_is_told_what_is_wrong_with_it() -> None:
+    gate = Gate()
+    broken = {**json.loads(encode(create())), "operation": 5}
+    [told] = gate.ask(json.dumps(broken).encode())
+    assert told.rejection is not None
+    assert (told.status, told.rejection.rule) == ("denied", "malformed")
+    assert "operation" in told.rejection.reason
 
 
 def test_a_table_that_was_dropped_takes_nothing_and_is_not_touched(gate: Gate) -> None:

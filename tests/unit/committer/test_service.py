@@ -414,21 +414,6 @@ def test_idle_tables_are_loaded_one_a_step(gate: Gate) -> None:
     assert {after - before for before, after in itertools.pairwise(loaded)} <= {0, 1}
 
 
-def test_idle_tables_are_looked_at_one_a_step_without_a_pause_between(gate: Gate) -> None:
-    for number in range(3):
-        fields: dict[str, Any] = {"table": UUID(int=100 + number)}
-        gate.ask(create(**fields, table_root=f"memory://tables/t{number}"))
-    gate.settle(60)
-    desks = [desk for lane in gate.loop.lanes.values() for desk in lane.reception.desks.values()]
-    gate.clock.boot += gate.settings.external_probe_s
-    looked, busy = [], []
-    for _ in range(5):
-        busy.append(gate.loop.step())
-        looked.append(sum(desk.viewed_s == gate.clock.boot for desk in desks))
-    assert looked == [1, 2, 3, 4, 4]
-    assert busy == [True, True, True, False, False]
-
-
 def test_a_clean_stop_leaves_nothing_behind(gate: Gate) -> None:
     gate.send(proposal(add("a")))
     gate.loop.step()

@@ -91,6 +91,15 @@ def test_a_record_that_kills_is_refused_in_the_log_after_three_deaths(
     assert refused == [str(poison.proposal_id)]
 
 
+def test_a_creation_that_kills_is_denied_for_what_it_did(deadly: dict[str, str]) -> None:
+    gate, poison = Gate(), create()
+    deadly[str(poison.proposal_id)] = "after_read"
+    gate.send(poison)
+    assert deaths_until_all_is_told(gate) == 3
+    assert answers(gate, poison) == {("denied", "poison")}
+    assert not gate.tables()
+
+
 def test_the_same_bytes_sent_again_kill_nobody_any_more(gate: Gate, deadly: dict[str, str]) -> None:
     poison = proposal(add("p"))
     deadly[str(poison.proposal_id)] = "after_read"

@@ -21,6 +21,7 @@ class Store(ThreadingHTTPServer):
         self.answers: list[Answer] = []
         self.came: list[tuple[str, str | None, bytes]] = []
         self.connections = 0
+        self.asked_first = 0
 
     def bucket(self, **told: str) -> S3Bucket:
         where = {"endpoint_url": f"http://127.0.0.1:{self.server_port}", "region": "eu-west-1"}
@@ -35,6 +36,10 @@ class _Put(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.server.connections += 1
+
+    def handle_expect_100(self) -> bool:
+        self.server.asked_first += 1
+        return super().handle_expect_100()
 
     def do_PUT(self) -> None:
         content = self.rfile.read(int(self.headers["content-length"]))
@@ -63,6 +68,7 @@ def test_one_request_carries_the_whole_and_the_condition(store: Store) -> None:
     assert bucket.create_now(KEY, b"one", 5.0)
     assert bucket.create_now(KEY, b"two", 5.0)
     assert store.came == [(f"/lake/{KEY}", "*", b"one"), (f"/lake/{KEY}", "*", b"two")]
+    assert store.asked_first == 0, "the body need not wait until it is asked for"
 
 
 def test_connections_are_kept_whatever_is_left_of_the_deadline(store: Store) -> None:

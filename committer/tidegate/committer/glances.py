@@ -1,0 +1,40 @@
+"""Glances: an idle table is asked, every so often, whether others wrote the next version.
+
+A store is slow and there may be a thousand tables, so the loop does not wait for the answer.
+"""
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from tidegate.committer.audits import Aside
+from tidegate.delta.names import commit_name, in_log
+from tidegate.runtime.log_store import LogStore
+
+
+@dataclass
+class Glance:
+    """The question about one table that is under way, if any: for which version, and since when.
+
+    Units: `asked_s` by `Clock.boot_s`.
+    """
+
+    version: int = -1
+    asked_s: float = 0.0
+    answer: Future[bool] | None = None
+
+    def begin(self, store: LogStore, version: int, now_s: float, ask: Aside) -> None:
+        """Ask whether a version is there."""
+        path = in_log(commit_name(version))
+        self.version, self.asked_s = version, now_s
+        self.answer = ask(lambda: store.read(path) is not None)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the store has answered what was asked."""
+        return self.answer is not None and self.answer.done()
+
+    def end(self) -> bool:
+        """Return whether the version is there, and ask no more. Raises: Unavailable."""
+        answer, self.answer = self.answer, None
+        assert answer is not None, "an answer is to a question"
+        return answer.result()
