@@ -27,7 +27,7 @@ from tidegate.delta.paths import canonical_paths
 from tidegate.pipeline.codec import encode
 from tidegate.pipeline.published import TableRecord
 from tidegate.pipeline.topics import Topics
-from tidegate.runtime import arrow_memory
+from tidegate.runtime import arrow_alone, arrow_memory
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.clock import SystemClock, new_id
 from tidegate.runtime.memory import MemoryBus
@@ -215,8 +215,7 @@ def main(way: str, folder: str, more: str = "") -> None:
     """Measure one way."""
     logging.disable(logging.INFO)
     arrow_memory.settle()  # as every service does at its start
-    if way != "restarted":
-        pa.array([0])  # pyarrow imports pandas, where there is one, with its first conversion
+    arrow_alone.leave_out_pandas()
     gc.set_threshold(*GENERATIONS)
     gc.freeze()
     measure(WAYS[way](folder))

@@ -1,6 +1,7 @@
 """Fresh processes, one after the other: what each took, and the most memory it ever held."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -34,17 +35,25 @@ Runs = Mapping[str, Sequence[Run]]
 """The runs of each way, by its name."""
 
 
+def compiled(folder: Path, program: str) -> Mapping[str, str]:
+    """Return an environment in which a program's modules are bytecode, as in an image."""
+    environ = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder), "PYTHONDONTWRITEBYTECODE": ""}
+    subprocess.run([sys.executable, "-c", f"import {program}"], cwd=ROOT, env=environ, check=True)
+    return environ
+
+
 def alternate(
     ways: Mapping[str, tuple[str, str]],
     places: Sequence[Path],
     rounds: int,
     after_each: Callable[[], None] = lambda: None,
+    environ: Mapping[str, str] | None = None,
 ) -> Runs:
     """Return the runs of some ways, given as program and name: all of them in every round."""
     runs: dict[str, list[Run]] = {way: [] for way in ways}
     for number in range(rounds):
         for way, (program, name) in ways.items():
-            runs[way].append(_run(program, name, places))
+            runs[way].append(_run(program, name, places, environ))
             _console.print(f"{places[0].name}, round {number}, {way}: {runs[way][-1]}")
             after_each()
     return runs
@@ -55,10 +64,11 @@ def middle(runs: Sequence[Run], name: str) -> float:
     return median([getattr(one, name) for one in runs])
 
 
-def _run(program: str, name: str, places: Sequence[Path]) -> Run:
+def _run(program: str, name: str, places: Sequence[Path], environ: Mapping[str, str] | None) -> Run:
     done = subprocess.run(
         [sys.executable, "-m", program, name, *map(str, places)],
         cwd=ROOT,
+        env=environ,
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

@@ -15,7 +15,7 @@ from bench.measured import Counted, add_commits, held_mib, measure
 from tidegate.committer import recovery
 from tidegate.delta.files.grammar import Predicate
 from tidegate.delta.files.pruning import prune
-from tidegate.runtime import arrow_memory
+from tidegate.runtime import arrow_alone, arrow_memory
 from tidegate.runtime.change_rows import stream_changes
 from tidegate.runtime.data_files import rows_of
 from tidegate.runtime.open_table import open_keys, open_snapshot, refresh
@@ -137,7 +137,7 @@ WAYS = {
 def main(way: str, folder: str, more: str = "") -> None:
     """Measure one way."""
     arrow_memory.settle()  # as every service does at its start
-    pa.array([0])  # pyarrow imports pandas, where there is one, with its first conversion
+    arrow_alone.leave_out_pandas()
     measure(WAYS[way](folder, more))
 
 

@@ -3,19 +3,21 @@
 from pathlib import Path
 
 from bench.figures import Figure
-from bench.fresh import THEIRS, alternate, middle
+from bench.fresh import THEIRS, alternate, compiled, middle
 from bench.generated_logs import Shape, generate
 
 LIMIT_S = 2.0
 SHARE = 0.3
-WAYS = {"ours": ("bench.committer_program", "restarted"), "delta-rs": (THEIRS, "open")}
+OURS = "bench.committer_program"
+WAYS = {"ours": (OURS, "restarted"), "delta-rs": (THEIRS, "open")}
 
 
 def figures(folder: Path, rounds: int, files: int) -> list[Figure]:
     """Return S5 for a table of so many files: V2 checkpoint and a tail of commits."""
     table = folder / "table"
     generate(table, Shape.V2, files)
-    runs = alternate(WAYS, [table, folder / "more"], rounds)
+    environ = compiled(folder / "bytecode", OURS)
+    runs = alternate(WAYS, [table, folder / "more"], rounds, environ=environ)
     ours, peer = runs["ours"], middle(runs["delta-rs"], "s")
     whole, alone = middle(ours, "extra"), middle(ours, "s")
     cpu = middle(ours, "cpu_s")

@@ -19,6 +19,7 @@ from tidegate.delta.checkpoints.rows import classic, classic_schema
 from tidegate.delta.commit import Commit
 from tidegate.delta.errors import InvalidRequest
 from tidegate.delta.names import commit_name, compacted_name, in_log
+from tidegate.delta.paths import canonical_path
 from tidegate.delta.snapshot import Snapshot
 from tidegate.runtime import log_files
 from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
@@ -97,6 +98,9 @@ def test_a_log_says_the_same_from_any_checkpoint_and_compaction_on(form: Form | 
             assert sorted(keys.files["path"].to_pylist()) == sorted(
                 snapshot.files["path"].to_pylist()
             )
+            assert keys.canonical.to_pylist() == [
+                canonical_path(path) for path in keys.files["path"].to_pylist()
+            ]
             assert (keys.protocol, keys.metadata) == (snapshot.protocol, snapshot.metadata)
 
     law()

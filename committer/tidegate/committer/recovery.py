@@ -34,7 +34,6 @@ from tidegate.delta.errors import BrokenLog, InvalidRequest
 from tidegate.delta.features.row_tracking import FEATURE, NO_MARK, high_water_mark
 from tidegate.delta.features.table import check_writable
 from tidegate.delta.names import LOG_FOLDER, commit_name, in_log
-from tidegate.delta.paths import canonical_paths
 from tidegate.delta.snapshot import LiveKeys
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.log_store import LogStore
@@ -265,12 +264,11 @@ def _mark_before(state: TableState, found: list[Entry], start: int) -> int | Non
 
 
 def _remembered(store: LogStore, state: TableState, snapshot: LiveKeys) -> TableState:
-    paths = canonical_paths(snapshot.files["path"])
     return replace(
         state,
         version=snapshot.version,
         bases=((snapshot.version, Basis(snapshot.metadata, snapshot.protocol)),),
-        files=LiveFiles.of(paths, dict(_vectors(store, snapshot))),
+        files=LiveFiles.of(snapshot.canonical, dict(_vectors(store, snapshot))),
         apps=PersistentMap(snapshot.app_transactions),
         domains=PersistentMap(snapshot.domains),
         window_start=snapshot.version + 1,

@@ -69,6 +69,7 @@ class LiveKeys:
     """The state of a table at `version`, as far as a commit can contradict it: no statistics.
 
     Shape: `files` has KEY_SCHEMA, a row a live file.
+    Law: canonical == canonical_paths(files["path"])
     Spec: "Action Reconciliation"
     """
 
@@ -81,9 +82,21 @@ class LiveKeys:
     in_commit_timestamp: int | None = None
 
     @cached_property
+    def canonical(self) -> pa.ChunkedArray:
+        """The canonical path of each row of `files`, in its order."""
+        return canonical_paths(self.files["path"])
+
+    @cached_property
     def paths(self) -> KeySet:
         """The canonical paths of the live files, to be asked for one at a time."""
-        return KeySet(canonical_paths(self.files["path"]))
+        return KeySet(self.canonical)
+
+    def with_keys(self, file_keys: pa.ChunkedArray) -> "LiveKeys":
+        """Return the same, told the key of each file: where no vector is, that is its path."""
+        after, vectors = replace(self), self.files["deletionVector"]
+        if vectors.null_count == len(vectors):
+            vars(after)["canonical"] = file_keys
+        return after
 
 
 def evolve(snapshot: Snapshot, commit: Commit) -> Snapshot:

@@ -122,7 +122,7 @@ def open_keys(store: LogStore, version: int | None = None) -> LiveKeys:
     read = _read(store, version, KEYS)
     named = LogPart(files=read.state.files)
     _check_vectors(store, read.state.protocol, read.segment.version, named)
-    return LiveKeys(
+    live = LiveKeys(
         version=read.segment.version,
         protocol=read.state.protocol,
         metadata=read.state.metadata,
@@ -131,6 +131,7 @@ def open_keys(store: LogStore, version: int | None = None) -> LiveKeys:
         domains=read.state.domains,
         in_commit_timestamp=read.timestamp,
     )
+    return live.with_keys(read.state.file_keys)
 
 
 def _open(store: LogStore, version: int | None) -> Snapshot:

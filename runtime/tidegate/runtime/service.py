@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Final
 
 from tidegate.delta.errors import Misconfigured, TidegateError
-from tidegate.runtime import arrow_memory, logs
+from tidegate.runtime import arrow_alone, arrow_memory, logs
 from tidegate.runtime.clock import Clock, SystemClock
 from tidegate.runtime.health import Health, serving
 from tidegate.runtime.logs import log_event
@@ -52,6 +52,7 @@ def run(service: Callable[[Running], None], name: str, settings: ServiceSettings
     logs.configure(name, settings.log.level, settings.log.format)
     clock = SystemClock()
     running = Running(clock, Health(clock, settings.http.stalled_s))
+    arrow_alone.leave_out_pandas()
     log_event(_log, "starting", name=name, arrow_memory=arrow_memory.settle())
     try:
         with stop_on_signals(running.stopping), serving(running.health, settings.http):

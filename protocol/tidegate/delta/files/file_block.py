@@ -1,9 +1,10 @@
 """Live files in columns, to be asked for one at a time: paths in the order of their hashes.
 
-A file costs its path, four bytes of offset and eight of hash. A block never changes; what comes of
-it is a new one.
+A file costs its path, four bytes of offset and eight of hash. What a block holds never changes;
+what comes of a change is a new one. It is put in order when it is asked for the first time.
 """
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, pairwise
@@ -13,7 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 TEXT_MAX: Final = 1 << 30
-"""Bytes of paths past which Arrow needs wider offsets to hold them in one piece."""
+"""Bytes of paths that are cut into blocks at once: Arrow's offsets reach twice as far."""
+
+WINDOWS: Final = 16
+"""In how many steps paths are cut into blocks: a step's paths lie in a processor's cache."""
 
 HASH_BITS: Final = 64
 _ONES: Final = (1 << HASH_BITS) - 1
@@ -32,15 +36,15 @@ class FileBlock:
     Spec: "Action Reconciliation"
     """
 
-    __slots__ = ("_hashes", "_paths", "_sorted", "_vectors")
+    __slots__ = ("_hashes", "_in_order", "_paths", "_vectors")
 
     def __init__(
         self, hashes: pa.UInt64Array, paths: pa.StringArray, vectors: pa.StringArray | None
     ) -> None:
         self._hashes = hashes
-        self._sorted = _numbers(hashes)
         self._paths = paths
         self._vectors = vectors
+        self._in_order: memoryview | None = None
 
     @classmethod
     def of(cls, paths: Iterable[str], vectors: Mapping[str, str]) -> "FileBlock":
@@ -60,14 +64,14 @@ class FileBlock:
         return cls(pa.nulls(0, pa.uint64()), pa.nulls(0, pa.string()), None)
 
     def __len__(self) -> int:
-        return len(self._sorted)
+        return len(self._hashes)
 
     def place(self, path: str) -> int | None:
         """Return where a file stands, or None where it does not.
 
         Spec: "Action Reconciliation"
         """
-        wanted, hashes = hash_of(path), self._sorted
+        wanted, hashes = hash_of(path), self._sorted()
         at = bisect_left(hashes, wanted)
         while at < len(hashes) and hashes[at] == wanted:
             if self._paths[at].as_py() == path:
@@ -90,10 +94,11 @@ class FileBlock:
 
         Spec: "Action Reconciliation"
         """
-        for start in range(0, len(self), SLICE):
-            paths = self._paths[start : start + SLICE].to_pylist()
+        # Both as they are now: whoever looks for a file meanwhile puts them in order.
+        every, held = self._paths, self._vectors
+        for start in range(0, len(every), SLICE):
+            paths = every[start : start + SLICE].to_pylist()
             none = [None] * len(paths)
-            held = self._vectors
             yield from zip(
                 paths,
                 none if held is None else held[start : start + SLICE].to_pylist(),
@@ -114,32 +119,41 @@ class FileBlock:
         Spec: "Action Reconciliation"
         """
         gone = [at for path in chain(drop, put) if (at := self.place(path)) is not None]
-        kept = pc.invert(pc.is_in(_places(0, len(self)), value_set=pa.array(gone, pa.int64())))
+        kept = pc.invert(pc.is_in(pa.arange(0, len(self)), value_set=pa.array(gone, pa.int64())))
         new = FileBlock.of(put, {path: text for path, text in put.items() if text is not None})
-        hashes = pa.concat_arrays([self._hashes.filter(kept), new._hashes])
-        paths = pa.concat_arrays([self._paths.filter(kept), new._paths])
-        order = pc.sort_indices(hashes)
         vectors = None
         if self._vectors is not None or new._vectors is not None:
-            joined = [one._texts() for one in (self, new)]
-            vectors = pa.concat_arrays([joined[0].filter(kept), joined[1]]).take(order)
-        return FileBlock(hashes.take(order), paths.take(order), vectors)
+            vectors = pa.concat_arrays([self._texts().filter(kept), new._texts()])
+        return FileBlock(
+            pa.concat_arrays([self._hashes.filter(kept), new._hashes]),
+            pa.concat_arrays([self._paths.filter(kept), new._paths]),
+            vectors,
+        )
 
     def halves(self, middle: int) -> tuple["FileBlock", "FileBlock"]:
         """Return the files whose hashes are below a number, and the others.
 
         Spec: "Action Reconciliation"
         """
-        at = bisect_left(self._sorted, middle)
+        at = bisect_left(self._sorted(), middle)
         return self._piece(0, at), self._piece(at, len(self))
 
     def _piece(self, start: int, end: int) -> "FileBlock":
         # Copied, or each would keep all of the columns.
-        rows = _places(start, end)
+        rows = pa.arange(start, end)
         vectors = None if self._vectors is None else self._vectors.take(rows)
         if vectors is not None and vectors.null_count == len(vectors):
             vectors = None
         return FileBlock(self._hashes.take(rows), self._paths.take(rows), vectors)
+
+    def _sorted(self) -> memoryview:
+        """Return the hashes in their order, in which the columns are from now on."""
+        if self._in_order is None:
+            order = pc.sort_indices(self._hashes)
+            self._hashes, self._paths = self._hashes.take(order), self._paths.take(order)
+            self._vectors = None if self._vectors is None else self._vectors.take(order)
+            self._in_order = _numbers(self._hashes)
+        return self._in_order
 
     def _texts(self) -> pa.StringArray:
         return pa.nulls(len(self), pa.string()) if self._vectors is None else self._vectors
@@ -150,20 +164,24 @@ def blocks_of(paths: Column, vectors: Mapping[str, str], bits: int) -> list[File
 
     Spec: "Action Reconciliation"
     """
-    hashes = _hashes(paths)
-    order = pc.sort_indices(hashes)
-    hashes = hashes.take(order)
-    wide = paths.nbytes > TEXT_MAX
-    whole = (paths.cast(pa.large_string()) if wide else paths).combine_chunks()
-    whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
-    numbers = _numbers(hashes)
-    starts = [bisect_left(numbers, slot << (HASH_BITS - bits)) for slot in range(1 << bits)]
-    found: list[FileBlock] = []
-    for start, end in pairwise([*starts, len(numbers)]):
-        texts = whole.take(order[start:end]).cast(pa.string())
-        own = hashes.take(_places(start, end))
-        found.append(FileBlock(own, texts, _vectors(texts, vectors)))
-    return found
+    shares: list[_Share] = [([], []) for _ in range(1 << bits)]
+    edges = [slot << (HASH_BITS - bits) for slot in range(1, 1 << bits)]
+    for texts in _windows(paths, max(SLICE, len(paths) // WINDOWS)):
+        hashes, ends = _hashes(texts), [len(texts)]
+        if bits:
+            # Slots are few, so they are not compared but counted; within one, order is for later.
+            order = pc.sort_indices(pc.shift_right(hashes, _number(HASH_BITS - bits)))
+            hashes, texts = hashes.take(order), texts.take(order)
+            numbers = _numbers(hashes)
+            ends = [*(bisect_left(numbers, edge) for edge in edges), len(texts)]
+        for (own, named), (start, end) in zip(shares, pairwise([0, *ends]), strict=True):
+            own.append(hashes[start:end])
+            named.append(texts[start:end])
+    return [_block(own, named, vectors) for own, named in shares]
+
+
+_Share = tuple[list[pa.UInt64Array], list[pa.StringArray]]
+"""The hashes and paths of one block, in pieces."""
 
 
 def hash_of(path: str) -> int:
@@ -174,6 +192,35 @@ def hash_of(path: str) -> int:
     return hash(path) & _ONES
 
 
+def _block(
+    hashes: list[pa.UInt64Array], paths: list[pa.StringArray], vectors: Mapping[str, str]
+) -> FileBlock:
+    if not paths:
+        return FileBlock.empty()
+    texts = pa.concat_arrays(paths)
+    return FileBlock(pa.concat_arrays(hashes), texts, _vectors(texts, vectors))
+
+
+def _windows(paths: Column, rows: int) -> Iterator[pa.StringArray]:
+    """Yield all paths, some at a time, each time in one piece."""
+    held: list[pa.StringArray] = []
+    count = size = 0
+    for chunk in paths.chunks:
+        for start in range(0, len(chunk), rows):
+            piece = chunk[start : start + rows]
+            if held and (count + len(piece) > rows or size + piece.nbytes > TEXT_MAX):
+                yield _together(held)
+                held, count, size = [], 0, 0
+            held.append(piece)
+            count, size = count + len(piece), size + piece.nbytes
+    if held:
+        yield _together(held)
+
+
+def _together(pieces: list[pa.StringArray]) -> pa.StringArray:
+    return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
+
+
 def _vectors(paths: pa.StringArray, vectors: Mapping[str, str]) -> pa.StringArray | None:
     if not vectors:
         return None
@@ -181,17 +228,15 @@ def _vectors(paths: pa.StringArray, vectors: Mapping[str, str]) -> pa.StringArra
     return pa.array(texts, pa.string()) if any(texts) else None
 
 
-def _hashes(paths: pa.ChunkedArray) -> pa.UInt64Array:
-    pieces = [
-        pa.array(map(hash, chunk[start : start + SLICE].to_pylist()), pa.int64())
-        for chunk in paths.chunks
-        for start in range(0, len(chunk), SLICE)
-    ]
-    return pa.concat_arrays([pa.array([], pa.int64()), *pieces]).view(pa.uint64())
+def _hashes(paths: pa.StringArray) -> pa.UInt64Array:
+    hashes = array("q")
+    for start in range(0, len(paths), SLICE):
+        hashes += array("q", list(map(hash, paths[start : start + SLICE].to_pylist())))
+    return pa.Array.from_buffers(pa.uint64(), len(hashes), [None, pa.py_buffer(hashes)])
 
 
-def _places(start: int, end: int) -> pa.Int64Array:
-    return pa.array(range(start, end), pa.int64())
+def _number(value: int) -> pa.UInt64Scalar:
+    return pa.scalar(value, pa.uint64())
 
 
 def _numbers(values: pa.UInt64Array) -> memoryview:

@@ -59,9 +59,29 @@ def test_halves_are_what_lies_below_a_hash_and_the_rest() -> None:
     assert {**dict(low.items()), **dict(high.items())} == dict(whole.items())
 
 
-def test_more_text_than_an_offset_reaches_is_cut_all_the_same(
+def test_paths_are_cut_a_few_at_a_time_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_block, "SLICE", 70)
+    chunks = [PATHS[:3], PATHS[3:5], [], PATHS[5:480], PATHS[480:]]
+    column = pa.chunked_array(chunks, pa.string())
+    windows = list(file_block._windows(column, 200))
+    assert [len(window) for window in windows] == [5, 200, 200, 95]
+    blocks = blocks_of(column, {}, 3)
+    assert sorted(path for block in blocks for path, _ in block.items()) == sorted(PATHS)
+
+
+def test_more_text_than_an_offset_reaches_is_cut_in_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(file_block, "TEXT_MAX", 10)
-    blocks = blocks_of(pa.chunked_array([pa.array(PATHS)]), {}, 3)
+    column = pa.chunked_array([[path] for path in PATHS])
+    assert [len(window) for window in file_block._windows(column, 200)] == [1] * len(PATHS)
+    blocks = blocks_of(column, {}, 3)
     assert sorted(path for block in blocks for path, _ in block.items()) == sorted(PATHS)
+
+
+def test_who_looks_for_a_file_meanwhile_does_not_disturb_a_walk() -> None:
+    block = FileBlock.of(PATHS, {PATHS[0]: "u1"})
+    walk = block.items()
+    seen = [next(walk)]
+    assert block.place(PATHS[9]) is not None
+    assert dict([*seen, *walk]) == {**dict.fromkeys(PATHS), PATHS[0]: "u1"}
