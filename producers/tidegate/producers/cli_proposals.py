@@ -6,7 +6,7 @@ from uuid import UUID
 
 import typer
 
-from tidegate.delta.errors import InvalidRequest, TidegateError
+from tidegate.delta.errors import InvalidRequest
 from tidegate.pipeline.outcome import Outcome
 from tidegate.producers.cli_shown import OUT, show, show_explanation, show_facts
 from tidegate.producers.client import TIMEOUT_S, Client
@@ -16,7 +16,7 @@ from tidegate.producers.ledger import Told, find_proposal, last_proposals
 from tidegate.producers.log_search import find_in_log
 from tidegate.producers.options import Place
 from tidegate.producers.shown import instant
-from tidegate.runtime.cli_service import Config, Json, Set, fail, loaded
+from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded
 from tidegate.runtime.kafka_bus import KafkaBus
 from tidegate.runtime.service import EXIT_FIX, EXIT_OK, EXIT_RETRY
 from tidegate.runtime.settings import ServiceSettings
@@ -61,13 +61,11 @@ def list_proposals(
 ) -> None:
     """Show the newest proposals with what was told of them."""
     settings = loaded(ServiceSettings, config, set_)
-    try:
+    with errors_told():
         with _client(settings) as client:
             record = client.require(table) if table is not None else None
         bus, topics = _bus(settings), settings.kafka.topics
         told = last_proposals(bus, topics, limit, record)
-    except TidegateError as error:
-        fail(error)
     if as_json:
         OUT.print_json(data=[_summary(one) for one in told])
         return
@@ -81,10 +79,8 @@ def show_proposal(
 ) -> None:
     """Show one proposal, and every outcome that was told of it."""
     settings = loaded(ServiceSettings, config, set_)
-    try:
+    with errors_told():
         one = _require(settings, proposal)
-    except TidegateError as error:
-        fail(error)
     outcomes = [outcome.model_dump(mode="json", exclude_none=True) for outcome in one.outcomes]
     if as_json:
         body = one.proposal.model_dump(mode="json", exclude_none=True)
@@ -110,10 +106,8 @@ def explain_proposal(
     which is said; 3 a person has to look at the table; 4 wait, or try again.
     """
     settings = loaded(ServiceSettings, config, set_)
-    try:
+    with errors_told():
         told = _explained(settings, proposal, table)
-    except TidegateError as error:
-        fail(error)
     if as_json:
         OUT.print_json(data=_as_data(told))
     else:
@@ -135,12 +129,10 @@ def cancel_proposal(
     promised; 4 no answer came: try again.
     """
     settings = loaded(ServiceSettings, config, set_)
-    try:
+    with errors_told():
         one = _require(settings, proposal)
         with _client(settings) as client:
             outcome = client.cancel(one.proposal, timeout)
-    except TidegateError as error:
-        fail(error)
     said, exit_status = _given_up(proposal, outcome)
     if as_json:
         OUT.print_json(data={"proposal": str(proposal), "said": said, **_answer(outcome)})
