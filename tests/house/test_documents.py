@@ -112,6 +112,37 @@ def test_every_setting_is_explained_under_its_section() -> None:
     assert [key for key in keys if key not in text] == []
 
 
+def shown(value: object) -> str:
+    """Return a default as a table of settings shows it."""
+    mib, day_ms = 1024 * 1024, 24 * 60 * 60 * 1000
+    if value is None or value == () or value == {}:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and value >= mib and value % mib == 0:
+        return f"{value // mib} MiB"
+    if isinstance(value, int) and value >= day_ms and value % day_ms == 0:
+        return f"{value // day_ms} days"
+    if isinstance(value, int | float):
+        return f"{value:g}" if value < mib else str(value)
+    return str(value)
+
+
+def test_every_setting_has_one_line_with_its_default() -> None:
+    rows = re.findall(r"^\| `(\w+)\.(\w+)` \| ([^|]+) \|", tree.text(OPERATIONS), re.MULTILINE)
+    in_words = {("kafka", "security"), ("kafka", "client"), ("cdc", "tables")}
+    told = {(section, key): default.strip("`") for section, key, default in rows}
+    assert len(told) == len(rows), "a setting is explained twice"
+    defaults = {
+        (section, key): shown(field.get_default(call_default_factory=True))
+        for section, kind in sections()
+        for key, field in kind.model_fields.items()
+    }
+    assert told.keys() == defaults.keys()
+    wrong = {key: (told[key], default) for key, default in defaults.items() if told[key] != default}
+    assert wrong.keys() <= in_words, wrong
+
+
 def test_every_metric_is_explained_with_its_labels_and_no_other_is() -> None:
     table = tree.text(OPERATIONS).partition("\n## Metrics\n")[2]
     rows = re.findall(r"^\| `(tidegate_\w+)` \| ([^|]+) \| [^|]+ \|$", table, re.MULTILINE)
