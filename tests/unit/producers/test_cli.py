@@ -196,6 +196,24 @@ def test_the_log_alone_explains_what_the_topics_have_lost(line: Line) -> None:
     assert "--table" in hint.stderr
 
 
+def test_without_a_broker_the_log_at_a_root_explains_and_a_name_does_not(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = proposal(add("a"))
+    line.gate.ask(one)
+
+    def silent() -> None:
+        raise Unavailable("no broker answers")
+
+    monkeypatch.setattr(line.gate.bus, "reader", silent)
+    told = line.explained(one, 0, "--table", ROOT)
+    assert (told["status"], told["version"]) == ("committed", 1)
+    for more in ((), ("--table", "shop")):
+        result = line.run(cli_proposals.app, "explain", one.proposal_id, *more)
+        assert result.exit_code == 4
+        assert "no broker answers" in result.stderr
+
+
 def test_a_halted_table_asks_for_a_person(line: Line) -> None:
     line.gate.ask(proposal(add("a")))
     store = line.gate.stores[ROOT]
