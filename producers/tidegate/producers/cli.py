@@ -23,7 +23,6 @@ from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded
 from tidegate.runtime.kafka_bus import KafkaBus
 from tidegate.runtime.open_table import open_snapshot
 from tidegate.runtime.settings import ServiceSettings
-from tidegate.runtime.stores import canonical_root
 
 _FILES_SHOWN: Final = 20
 REGISTRY_S: Final = 5.0
@@ -293,7 +292,7 @@ def _history_row(one: Entry) -> tuple[object, ...]:
 
 
 def _place(uri: str, settings: ServiceSettings) -> Place:
-    return Place(canonical_root(uri), settings.storage)
+    return Place(cli_rows.root_of(uri), settings.storage)
 
 
 def _client(settings: ServiceSettings) -> Client:

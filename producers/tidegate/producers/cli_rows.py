@@ -1,6 +1,7 @@
 """`tidegate table rows` and `tidegate table changes`: what a table holds, and what became of it."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import orjson
@@ -80,7 +81,18 @@ def show_changes(
 
 
 def _store(uri: str, set_: list[str] | None) -> LogStore:
-    return store_for(Place(canonical_root(uri), loaded(ServiceSettings, None, set_).storage))
+    return store_for(Place(root_of(uri), loaded(ServiceSettings, None, set_).storage))
+
+
+def root_of(uri: str) -> str:
+    """Return a root as it is spelled. Raises: Misconfigured; InvalidRequest, for a table's name."""
+    if "/" not in uri and not Path(uri).exists():
+        raise InvalidRequest(
+            f"there is no folder {uri!r} here; give the table's root, which `tidegate table list` "
+            "shows beside its name",
+            error_class="NotADeltaTable",
+        )
+    return canonical_root(uri)
 
 
 def _moment(text: str | None, option: str) -> tuple[int | None, int | None]:

@@ -132,9 +132,10 @@ class Client:
         """
         record = self.table(root_or_name, timeout_s)
         if record is None:
+            root = root_or_name if "/" in root_or_name else "ROOT"
             raise InvalidRequest(
-                f"{root_or_name} is not registered with the gate: nothing was proposed; register "
-                f"it with `tidegate table register {root_or_name}`",
+                f"no table {root_or_name} is registered with the gate; `tidegate table list` shows "
+                f"those that are, `tidegate table register {root}` adds one that exists",
                 error_class="TableNotRegistered",
             )
         return record

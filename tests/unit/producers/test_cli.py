@@ -16,7 +16,7 @@ from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import Predicate, ReadSet
-from tidegate.producers import cli, cli_proposals
+from tidegate.producers import cli, cli_proposals, cli_rows
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.memory_bus import MemoryBus
@@ -283,7 +283,7 @@ def test_what_nobody_registered_has_no_conflicts_to_show(line: Line) -> None:
 def test_a_table_is_described_with_its_registration(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "canonical_root", str)
+    monkeypatch.setattr(cli_rows, "canonical_root", str)
     monkeypatch.setattr("tidegate.runtime.registry.canonical_root", str)
     told = line.json(cli.app, "describe", ROOT)
     assert told["version"] == 0
