@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from typer.core import TyperGroup
+from typer.main import get_command
 
+from bench.__main__ import app as bench
 from tests.house import tree
 from tidegate.runtime.cli import command_for
 
@@ -58,6 +60,29 @@ def wrong(line: str) -> str | None:
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_command_in_a_document_is_there_with_its_options(name: str) -> None:
     assert [told for line in lines(tree.text(name)) if (told := wrong(line))] == []
+
+
+def test_the_parts_of_the_bench_that_documents_name_are_there() -> None:
+    known = set(re.findall(r"\w+", str(_bench_options()["--only"].help)))
+    named = {
+        part
+        for name in DOCUMENTS
+        for line in re.findall(r"-m bench ([^`\n]*)", tree.text(name))
+        for part in re.findall(r"--only (\w+)", line)
+    }
+    assert {"slow", "cpu", "open"} <= named <= known
+    options = {
+        option
+        for name in DOCUMENTS
+        for line in re.findall(r"-m bench ([^`#\n]*)", tree.text(name))
+        for option in re.findall(r"--\w+", line)
+    }
+    assert options <= _bench_options().keys()
+
+
+def _bench_options() -> dict[str, Any]:
+    command: Any = get_command(bench)
+    return {option: one for one in command.params for option in one.opts}
 
 
 def test_documents_name_the_commands_that_people_need() -> None:
