@@ -194,6 +194,10 @@ def test_a_decision_is_one_page_in_five_parts(name: str) -> None:
     assert len(text.splitlines()) <= ADR_LINES_MAX
 
 
+def test_the_map_leads_to_every_decision() -> None:
+    assert [name for name in ADRS if f"]({name})" not in tree.text("ARCHITECTURE.md")] == []
+
+
 def test_decisions_are_numbered_without_gaps() -> None:
     numbers = [int(PurePosixPath(name).name[:4]) for name in ADRS]
     assert len(numbers) >= 10
