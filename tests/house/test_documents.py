@@ -11,6 +11,9 @@ import pytest
 from pydantic import BaseModel
 
 from tests.house import rules, tree
+from tests.simulation.mutants import MUTANTS
+from tests.unit.committer.bombs import BOMBS
+from tests.unit.committer.hostile_paths import PATHS
 from tidegate.committer import conflicts, flaws
 from tidegate.delta.features.table import FEATURES, Feature
 from tidegate.runtime import metrics
@@ -173,6 +176,12 @@ def test_the_guide_explains_every_rule_by_which_a_proposal_fails() -> None:
     assert "concurrent_append" in rules_known
     assert "malformed" in rules_known
     assert [rule for rule in sorted(rules_known) if f"`{rule}`" not in tree.text(GUIDE)] == []
+
+
+def test_the_proof_counts_what_there_is() -> None:
+    proof = tree.text("docs/proof.md")
+    assert f", {len(MUTANTS)} mutants |" in proof
+    assert f"| {len(PATHS)} paths, {len(BOMBS)} bombs " in proof
 
 
 def test_the_readme_begins_with_the_two_commands() -> None:
