@@ -203,6 +203,15 @@ def test_a_decision_is_one_page_in_five_parts(name: str) -> None:
     assert len(text.splitlines()) <= ADR_LINES_MAX
 
 
+@pytest.mark.parametrize("service", ["committer", "checkpointer", "cdc_publisher"])
+def test_the_readme_of_a_service_says_what_each_file_is_for(service: str) -> None:
+    text = tree.text(f"{service}/README.md")
+    names = [PurePosixPath(name).stem for name in tree.python_files() if name.startswith(service)]
+    own = [name for name in names if name not in ("__init__", "__main__", "settings")]
+    assert len(own) > 3
+    assert [name for name in own if not re.search(rf"`{name}(\.py)?`", text)] == []
+
+
 def test_the_map_leads_to_every_decision() -> None:
     assert [name for name in ADRS if f"]({name})" not in tree.text("ARCHITECTURE.md")] == []
 
