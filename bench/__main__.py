@@ -82,7 +82,10 @@ def bench(
         "restart": lambda folder: restart.figures(folder, rounds, files),
     }
     figures: list[Figure] = []
-    chosen = only or [*COMMITTING, *parts, *alone]
+    known = [*COMMITTING, *parts, *alone]
+    chosen = only or known
+    if unknown := [name for name in chosen if name not in known]:
+        raise typer.BadParameter(f"no part {unknown[0]!r}; there are {', '.join(known)}")
     if committing := [name for name in COMMITTING if name in chosen]:
         with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
             figures += committing_figures(committing, Path(scratch), rounds, seconds)

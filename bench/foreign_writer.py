@@ -4,7 +4,6 @@ import multiprocessing as mp
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Final, Self
 
 from deltalake import DeltaTable
@@ -40,12 +39,7 @@ class ForeignWriter:
         assert self._ready.wait(READY_TIMEOUT_S), "the foreign writer opens the table"
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self.written = self._found.get(timeout=READY_TIMEOUT_S)
         self._process.join()

@@ -16,7 +16,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
-from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import parse_qs, unquote
 from xml.sax.saxutils import escape
@@ -49,12 +48,7 @@ class SlowStore:
         self.port = int(self._process.stdout.readline())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.terminate()
         self._process.wait()
 

@@ -133,19 +133,15 @@ def _may_read(case: Case) -> bool:
     return bool(learnt & set(case.get("unless_supported", ())))
 
 
-def _attempt(function: Callable[..., Any], *args: Any) -> tuple[Any, BaseException | None]:
-    """Return what a face returned or what it raised; a native panic is no Exception."""
+def _attempt(function: Callable[..., Any], *args: Any) -> tuple[Any, Exception | None]:
+    """Return what a face returned or what it raised."""
     try:
         return function(*args), None
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:
-        if isinstance(error, GeneratorExit):
-            raise
+    except Exception as error:  # whatever it is: one case that crashes leaves the others a score
         return None, error
 
 
-def _of_exception(name: str, kind: str, error: BaseException) -> Result:
+def _of_exception(name: str, kind: str, error: Exception) -> Result:
     said = f"{type(error).__name__}: {error}"
     if isinstance(error, UnsupportedFeature):
         return Result(name, kind, Verdict.DECLINED, said, error.feature)

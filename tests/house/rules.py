@@ -27,10 +27,24 @@ CLASSES_OF_DELTA = frozenset({"CommitInfo"})
 HEADINGS = ("Law", "Shape", "Units", "Raises", "Spec")
 OTHER_HEADINGS = re.compile(r"^\s*(Args|Arguments|Returns|Yields|Parameters|Note|Notes|Example)s?:")
 
-MACHINE_PATHS = re.compile(r"(?<![\w.~$}])/(work|root|home)/[\w.]")
+FOLDERS_OF_ONE_MACHINE = ("work", "root", "home", "Users", "mnt", "media", "srv")
+MACHINE_PATHS = re.compile(
+    rf"(?<![\w.~$}}])/(?:{'|'.join(FOLDERS_OF_ONE_MACHINE)})/[\w.]|\b[A-Z]:\\Users\b"
+)
+
+INDEX_OPTIONS = ("index-url", "extra-index-url", "find-links", "trusted-host")
+INDEX_HOSTS = (
+    "pypi.org",
+    "pythonhosted.org",
+    "npmjs.org",
+    "maven.org",
+    "proxy.golang.org",
+    "artifactory",
+    "nexus",
+)
 INDEX_ADDRESSES = re.compile(
-    r"--(?:extra-)?index-url|--find-links|--trusted-host|\bindex-url\s*=|https?://[\w.-]*"
-    r"(?:pypi\.org|pythonhosted\.org|/simple\b|artifactory|nexus|repo1?\.maven\.org)"
+    rf"(?<![\w-])(?:--(?:{'|'.join(INDEX_OPTIONS)})\b|(?:{'|'.join(INDEX_OPTIONS)})\s*=)"
+    rf"|https?://[\w.-]*(?:{'|'.join(map(re.escape, INDEX_HOSTS))}|[\w./-]*/simple\b)"
 )
 UNFINISHED = re.compile(r"#\s*(TODO|FIXME|XXX|HACK)\b")
 BARE_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[[\w, -]+\]\s+#\s*\S|\[[\w, -]+\]\s+\S)")
@@ -96,8 +110,8 @@ def swallowed(path: str, text: str) -> Iterator[str]:
             continue
         if all(isinstance(step, ast.Pass) or _is_ellipsis(step) for step in node.body):
             yield f"{path}:{node.lineno} swallows an error: say what it means or let it pass"
-        elif _is_blanket(node.type) and not any(isinstance(n, ast.Raise) for n in ast.walk(node)):
-            yield f"{path}:{node.lineno} catches everything and does not raise"
+        elif _is_blanket(node.type) and not isinstance(node.body[-1], ast.Raise):
+            yield f"{path}:{node.lineno} catches everything and does not end by raising"
 
 
 def bare_ignores(path: str, text: str) -> Iterator[str]:
@@ -165,6 +179,8 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _is_blanket(kind: ast.expr | None) -> bool:
+    if isinstance(kind, ast.Tuple):
+        return any(_is_blanket(one) for one in kind.elts)
     return kind is None or (
         isinstance(kind, ast.Name) and kind.id in {"Exception", "BaseException"}
     )

@@ -11,6 +11,9 @@ import pytest
 from pydantic import BaseModel
 
 from tests.house import rules, tree
+from tests.simulation.mutants import MUTANTS
+from tests.unit.committer.bombs import BOMBS
+from tests.unit.committer.hostile_paths import PATHS
 from tidegate.committer import conflicts, flaws
 from tidegate.delta.features.table import FEATURES, Feature
 from tidegate.runtime import metrics
@@ -112,6 +115,37 @@ def test_every_setting_is_explained_under_its_section() -> None:
     assert [key for key in keys if key not in text] == []
 
 
+def shown(value: object) -> str:
+    """Return a default as a table of settings shows it."""
+    mib, day_ms = 1024 * 1024, 24 * 60 * 60 * 1000
+    if value is None or value == () or value == {}:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and value >= mib and value % mib == 0:
+        return f"{value // mib} MiB"
+    if isinstance(value, int) and value >= day_ms and value % day_ms == 0:
+        return f"{value // day_ms} days"
+    if isinstance(value, int | float):
+        return f"{value:g}" if value < mib else str(value)
+    return str(value)
+
+
+def test_every_setting_has_one_line_with_its_default() -> None:
+    rows = re.findall(r"^\| `(\w+)\.(\w+)` \| ([^|]+) \|", tree.text(OPERATIONS), re.MULTILINE)
+    in_words = {("kafka", "security"), ("kafka", "client"), ("cdc", "tables")}
+    told = {(section, key): default.strip("`") for section, key, default in rows}
+    assert len(told) == len(rows), "a setting is explained twice"
+    defaults = {
+        (section, key): shown(field.get_default(call_default_factory=True))
+        for section, kind in sections()
+        for key, field in kind.model_fields.items()
+    }
+    assert told.keys() == defaults.keys()
+    wrong = {key: (told[key], default) for key, default in defaults.items() if told[key] != default}
+    assert wrong.keys() <= in_words, wrong
+
+
 def test_every_metric_is_explained_with_its_labels_and_no_other_is() -> None:
     table = tree.text(OPERATIONS).partition("\n## Metrics\n")[2]
     rows = re.findall(r"^\| `(tidegate_\w+)` \| ([^|]+) \| [^|]+ \|$", table, re.MULTILINE)
@@ -144,6 +178,12 @@ def test_the_guide_explains_every_rule_by_which_a_proposal_fails() -> None:
     assert [rule for rule in sorted(rules_known) if f"`{rule}`" not in tree.text(GUIDE)] == []
 
 
+def test_the_proof_counts_what_there_is() -> None:
+    proof = tree.text("docs/proof.md")
+    assert f", {len(MUTANTS)} mutants |" in proof
+    assert f"| {len(PATHS)} paths, {len(BOMBS)} bombs " in proof
+
+
 def test_the_readme_begins_with_the_two_commands() -> None:
     commands = re.findall(r"^make \w+", tree.text("README.md"), re.MULTILINE)
     assert commands[:2] == ["make demo", "make test"]
@@ -161,6 +201,19 @@ def test_a_decision_is_one_page_in_five_parts(name: str) -> None:
     assert text.startswith(f"# {number}. ")
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ADR_PARTS
     assert len(text.splitlines()) <= ADR_LINES_MAX
+
+
+@pytest.mark.parametrize("service", ["committer", "checkpointer", "cdc_publisher"])
+def test_the_readme_of_a_service_says_what_each_file_is_for(service: str) -> None:
+    text = tree.text(f"{service}/README.md")
+    names = [PurePosixPath(name).stem for name in tree.python_files() if name.startswith(service)]
+    own = [name for name in names if name not in ("__init__", "__main__", "settings")]
+    assert len(own) > 3
+    assert [name for name in own if not re.search(rf"`{name}(\.py)?`", text)] == []
+
+
+def test_the_map_leads_to_every_decision() -> None:
+    assert [name for name in ADRS if f"]({name})" not in tree.text("ARCHITECTURE.md")] == []
 
 
 def test_decisions_are_numbered_without_gaps() -> None:

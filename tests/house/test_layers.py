@@ -67,10 +67,40 @@ def closure(module: str) -> dict[str, str]:
     return reached
 
 
+OUTSIDE = {"time", "random", "os", "logging", "socket", "subprocess", "threading", "asyncio"} | {
+    "concurrent",
+    "fsspec",
+    "confluent_kafka",
+    "faust",
+    "pyspark",
+}
+"""Where a clock, dice, files, threads and other machines come from."""
+
+
 @pytest.mark.parametrize("module", MACHINES)
 def test_a_machine_and_what_it_imports_know_no_door(module: str) -> None:
     doors = {name: by for name, by in closure(module).items() if ".runtime" in name}
     assert not doors
+
+
+@pytest.mark.parametrize("module", MACHINES)
+def test_a_machine_and_what_it_imports_ask_nothing_of_the_world(module: str) -> None:
+    by_module = {tree.module_of(name): name for name in tree.python_files(tests=False)}
+    asking = {
+        name: sorted(outside)
+        for name in closure(module)
+        if (outside := _roots(tree.text(by_module[name])) & OUTSIDE)
+    }
+    assert not asking
+
+
+def test_what_asks_the_world_is_found() -> None:
+    assert _roots("import os.path\n") & OUTSIDE == {"os"}
+    assert _roots("from concurrent.futures import Future\n") & OUTSIDE == {"concurrent"}
+
+
+def _roots(text: str) -> set[str]:
+    return {name.partition(".")[0] for name in homes.imported(text)}
 
 
 def test_a_service_leads_to_doors_so_the_search_finds_them() -> None:

@@ -11,16 +11,24 @@ from tidegate.pipeline.outcome import Status
 from tidegate.pipeline.refusals import OTHER, REFUSALS, label_of
 
 MANUAL = "docs/committer.md"
+GUIDE = "docs/guide.md"
+SETTLING = (
+    "protocol/tidegate/delta/features/instructions.py",
+    "protocol/tidegate/delta/features/settling.py",
+)
+"""Where flaws are found that the committer tells a writer under their own names."""
 
 
 def spoken() -> set[str]:
     """Return every rule that a writer can be told."""
     named = {value for name, value in vars(flaws).items() if name.isupper() and name[0] != "_"}
-    return rules(committer_sources()) | named | {rule.__name__ for rule in conflicts.RULES}
+    asked_by_properties = rules({name: tree.text(name) for name in SETTLING})
+    by_name = {rule.__name__ for rule in conflicts.RULES}
+    return rules(committer_sources()) | named | asked_by_properties | by_name
 
 
 def test_the_table_of_refusals_has_every_rule_and_no_other() -> None:
-    assert {"concurrent_append", "id_reused", "unknown_kind", "other_root"} <= spoken()
+    assert {"concurrent_append", "id_reused", "unknown_kind", "feature_by_hand"} <= spoken()
     assert spoken() - REFUSALS.keys() == set(), "add them to pipeline/refusals.py"
     assert REFUSALS.keys() - spoken() == set(), "no code says these any more"
 
@@ -33,6 +41,13 @@ def test_the_manual_has_a_row_for_each_as_the_table_words_it() -> None:
     assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(REFUSALS)
 
 
+def test_the_guide_for_writers_names_each_and_no_other() -> None:
+    section = tree.text(GUIDE).partition("\n### Why a proposal was not committed\n")[2]
+    rows = re.findall(r"^\| (`.*?) \|", section.partition("\n#")[0], re.MULTILINE)
+    named = [rule for row in rows for rule in re.findall(r"`(\w+)`", row)]
+    assert sorted(named) == sorted(REFUSALS)
+
+
 def test_a_rule_in_any_spelling_is_found() -> None:
     source = (
         "X: Final = 'by_constant'\n"
@@ -42,6 +57,7 @@ def test_a_rule_in_any_spelling_is_found() -> None:
         "Letter('set_aside', '', '')\n"
         "RULES: Final[tuple[Rule, ...]] = (by_function,)\n"
         "denied(candidate, error.error_class, '')\n"
+        "Flaw('by_a_definition', 'f', 'w', 'r')\n"
     )
     assert rules({"x.py": source}) == {
         "by_constant",
@@ -50,6 +66,7 @@ def test_a_rule_in_any_spelling_is_found() -> None:
         "by_keyword",
         "set_aside",
         "by_function",
+        "by_a_definition",
     }
 
 

@@ -63,6 +63,8 @@ def test_an_import_out_of_place_is_found(text: str) -> None:
         "except ValueError:\n    ...\n",
         "except Exception:\n    x = 1\n",
         "except:\n    x = 1\n",
+        "except (OSError, Exception):\n    x = 1\n",
+        "except Exception as error:\n    if rare(error):\n        raise\n    x = 1\n",
     ],
 )
 def test_a_swallowed_error_is_found(body: str) -> None:
@@ -110,28 +112,38 @@ def test_headings_in_their_order_are_not_found() -> None:
     assert not list(rules.foreign_headings(PATH, text))
 
 
-@pytest.mark.parametrize("line", ["see /home/ann/project", "cd /root/x", "open('/work/main/a')"])
-def test_a_path_of_one_machine_is_found(line: str) -> None:
+@pytest.mark.parametrize("folder", rules.FOLDERS_OF_ONE_MACHINE)
+@pytest.mark.parametrize("line", ["see /{}/ann/project", "cd /{}/x", "open('/{}/main/a')"])
+def test_a_path_of_one_machine_is_found(folder: str, line: str) -> None:
+    assert list(rules.machine_paths("README.md", line.format(folder)))
+
+
+def test_a_home_folder_of_windows_is_found() -> None:
+    line = chr(92).join(("cd C:", "Users", "ann"))
     assert list(rules.machine_paths("README.md", line))
 
 
-@pytest.mark.parametrize("line", ["~/work/main", "$HOME/work/x", "the homework", "s3://b/work/x"])
+@pytest.mark.parametrize("line", ["~/{}/x", "$HOME/{}/x", "the {}coming", "s3://b/{}/x", "/{}"])
 def test_a_path_of_every_machine_is_not_found(line: str) -> None:
-    assert not list(rules.machine_paths("README.md", line))
+    for folder in rules.FOLDERS_OF_ONE_MACHINE:
+        assert not list(rules.machine_paths("README.md", line.format(folder)))
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "--index-url https://example.org",
-        "--find-links wheels",
-        "index-url = x",
-        "https://pypi.org/simple",
-        "https://repo1.maven.org/maven2",
-    ],
-)
-def test_an_address_of_a_registry_is_found(line: str) -> None:
+@pytest.mark.parametrize("option", rules.INDEX_OPTIONS)
+@pytest.mark.parametrize("line", ["pip install --{} x", "{} = x", "{}=x"])
+def test_an_option_that_takes_a_registry_is_found(option: str, line: str) -> None:
+    assert list(rules.index_addresses("requirements/all.txt", line.format(option)))
+
+
+@pytest.mark.parametrize("host", [*rules.INDEX_HOSTS, "any.example/simple"])
+def test_an_address_of_a_registry_is_found(host: str) -> None:
+    line = f"https://mirror.{host}/x"
     assert list(rules.index_addresses("requirements/all.txt", line))
+
+
+def test_to_emit_no_registry_is_no_option_that_takes_one() -> None:
+    line = "".join(f"--no-emit-{option} " for option in rules.INDEX_OPTIONS)
+    assert not list(rules.index_addresses("Makefile", line))
 
 
 def test_a_word_without_a_paragraph_is_found() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Self
 
 from aiohttp import web
@@ -26,12 +25,7 @@ class LoopServer:
         asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(STARTS_S)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(STARTS_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -86,7 +86,7 @@ class Proposer:
     enough: threading.Event = field(default_factory=threading.Event)
     may_write: threading.Event | None = None
     outcomes: dict[int, Outcome] = field(default_factory=dict)
-    failure: BaseException | None = None
+    failure: Exception | None = None
 
     def __post_init__(self) -> None:
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
@@ -105,7 +105,7 @@ class Proposer:
     def _run(self) -> None:
         try:
             self._append()
-        except Exception as error:
+        except Exception as error:  # whatever ends this thread is raised where it is joined
             self.failure = error
             raise
 

@@ -2,7 +2,6 @@
 
 import json
 import random
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +17,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from tests.integration.changing_table import changing
 from tests.integration.conftest import Line
 from tests.integration.proposers import append_with, create_table
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, change_at_random, rows
@@ -160,26 +160,14 @@ def test_killed_at_every_named_point_it_repeats_and_loses_nothing(line: Line) ->
 def test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing(line: Line) -> None:
     dice = random.Random(11)
     table = made(line)
-    bell = KafkaBus(line.kafka, "test").producer()
     table.append(rows(*range(500)))
-    over = threading.Event()
-
-    def write() -> None:
-        while not over.is_set():
-            change_at_random(table, dice)
-            table.ring(bell, line.kafka.topics)
-            over.wait(0.05)
-
-    writing = threading.Thread(target=write, daemon=True)
-    writing.start()
     service = publisher(line)
-    for _ in range(5):
-        service.start()
-        wait_for_progress(line, table)
-        time.sleep(dice.random())
-        service.child.kill()
-    over.set()
-    writing.join(30)
+    with changing(table, dice, line):
+        for _ in range(5):
+            service.start()
+            wait_for_progress(line, table)
+            time.sleep(dice.random())
+            service.child.kill()
     service.start()
     wait_told(line, table)
     check_stream(line, table)

@@ -1,13 +1,13 @@
 """The checkpointer as a process: killed at any point, the table reads on and it catches up."""
 
 import random
-import threading
 import time
 from collections.abc import Callable
 
 import pytest
 from deltalake import DeltaTable
 
+from tests.integration.changing_table import changing
 from tests.integration.conftest import Line
 from tests.unit.cdc_publisher.written_table import WrittenTable, change_at_random, rows
 from tidegate.checkpointer.service import FAILPOINTS
@@ -93,28 +93,16 @@ def test_killed_at_every_named_point_the_table_stays_readable(
 @pytest.mark.timeout(180)
 def test_killed_at_any_moment_under_load_it_catches_up(line: Line, table: WrittenTable) -> None:
     dice = random.Random(5)
-    bell = KafkaBus(line.kafka, "test").producer()
     table.append(rows(*range(50)))
-    over = threading.Event()
-
-    def write() -> None:
-        while not over.is_set():
-            change_at_random(table, dice)
-            table.ring(bell, line.kafka.topics)
-            over.wait(0.05)
-
-    writing = threading.Thread(target=write, daemon=True)
-    writing.start()
     service = checkpointer(line)
     seen = -1
-    for _ in range(3):
-        service.start()
-        seen = wait_for_checkpoint_after(table, seen)
-        time.sleep(dice.random() / 2)
-        service.child.kill()
-        assert hinted(table) >= seen, "the hint went back"
-    over.set()
-    writing.join(30)
+    with changing(table, dice, line):
+        for _ in range(3):
+            service.start()
+            seen = wait_for_checkpoint_after(table, seen)
+            time.sleep(dice.random() / 2)
+            service.child.kill()
+            assert hinted(table) >= seen, "the hint went back"
     service.start()
     service.wait_ready()
     wait_until(lambda: there(table, checksum_name(table.version)), "the last checksum")

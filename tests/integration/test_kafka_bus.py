@@ -77,6 +77,13 @@ def was_assigned(polled: Polled) -> bool:
     return bool(polled.assigned)
 
 
+def joined(member: Callable[[], Consumer]) -> Consumer:
+    """Return a member that was assigned its partitions."""
+    one = member()
+    poll_until(one, was_assigned)
+    return one
+
+
 def had_records(polled: Polled) -> bool:
     return bool(polled.records)
 
@@ -104,8 +111,7 @@ def test_records_come_as_they_went(
     producer.publish(at, b"k", b"v", (("format", b"proposal/1"), ("empty", b"")))
     producer.publish(at, None, None)
     producer.flush(PATIENCE_S)
-    one = member()
-    poll_until(one, was_assigned)
+    one = joined(member)
     full, tombstone = read_all(one, 2)
     assert (full.at, full.offset, full.key, full.value) == (at, 0, b"k", b"v")
     assert full.headers == (("format", b"proposal/1"), ("empty", b""))
@@ -128,8 +134,7 @@ def test_a_group_goes_on_from_what_it_committed(
 ) -> None:
     at = TopicPartition(topic, 0)
     publish(bus, at, 5)
-    one = member()
-    poll_until(one, was_assigned)
+    one = joined(member)
     assert one.committed(at) is None
     read_all(one, 5)
     one.commit({at: Offset(3)})
@@ -146,8 +151,7 @@ def test_a_note_travels_with_an_offset_and_goes_with_the_next_one(
 ) -> None:
     at = TopicPartition(topic, 0)
     publish(bus, at, 1)
-    one = member()
-    poll_until(one, was_assigned)
+    one = joined(member)
     assert one.noted(at) == (None, "")
     one.commit({at: Offset(1)}, {at: '{"owner":"me"}'})
     assert one.noted(at) == (1, '{"owner":"me"}')
@@ -169,8 +173,7 @@ def test_offsets_are_recorded_soon_and_a_failure_is_told_by_the_next_call(
     bus: KafkaBus, topic: str, member: Callable[[], Consumer]
 ) -> None:
     at = TopicPartition(topic, 0)
-    one = member()
-    poll_until(one, was_assigned)
+    one = joined(member)
     one.commit_soon({at: Offset(3)})
     ends = time.monotonic() + PATIENCE_S
     while one.committed(at) != 3:
@@ -192,8 +195,7 @@ def test_a_seek_right_after_the_assignment_holds(
 ) -> None:
     at = TopicPartition(topic, 0)
     publish(bus, at, 5)
-    one = member()
-    poll_until(one, was_assigned)
+    one = joined(member)
     one.seek(at, Offset(4))
     assert [record.offset for record in read_all(one, 1)] == [4]
     one.seek(at, Offset(2))
@@ -205,8 +207,7 @@ def test_a_paused_partition_waits_and_then_goes_on_where_it_was(
 ) -> None:
     at, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
     publish(bus, at, 2)
-    one = member()
-    poll_until(one, was_assigned)
+    one = joined(member)
     read_all(one, 2)
     one.pause(at)
     publish(bus, at, 2)

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Context, Decimal
 from random import Random
 from typing import Any
@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import add, protocol, to_bytes
+from tests.property.spelled import plain
 from tidegate.delta.files.predicate import evaluate, prune
 from tidegate.delta.names import commit_name, in_log
 from tidegate.runtime.checkpoint_writing import write_classic
@@ -227,16 +228,6 @@ def table_of(file: Written, nan_hides_bounds: object) -> MemoryStore:
     store = MemoryStore()
     store.files = {"a": file.content(), in_log(commit_name(0)): to_bytes(rows)}
     return store
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=None).isoformat(sep=" ")
-    return value.isoformat() if isinstance(value, date) else value
 
 
 def leaf(dice: Random, rows: pa.Table) -> Row:

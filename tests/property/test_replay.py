@@ -6,93 +6,17 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.property.logs import logs
 from tests.v2_checkpoints import Form, put_v2
-from tidegate.delta.actions import (
-    Action,
-    Add,
-    DeletionVector,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    Remove,
-    Txn,
-)
 from tidegate.delta.checkpoints.compaction import compact
 from tidegate.delta.commit import Commit
-from tidegate.delta.names import Version, compacted_name, in_log
+from tidegate.delta.names import compacted_name, in_log
 from tidegate.delta.paths import canonical_paths
 from tidegate.delta.replay import LogPart, Replayed, read_part, replay
 from tidegate.delta.snapshot import Snapshot, evolve, from_replay
 from tidegate.runtime.checkpoint_writing import write_classic
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.open_table import open_keys, open_snapshot
-
-KNOWN = ("v2Checkpoint", "deletionVectors")
-HEAD = (
-    Protocol(
-        min_reader_version=3, min_writer_version=7, reader_features=KNOWN, writer_features=KNOWN
-    ),
-    Metadata(id="t", schema_string='{"type":"struct","fields":[]}'),
-)
-PATHS = ["a", "b", "p=a%20b/c", "p=a b/c", "s3://b/d"]
-VECTORS = [
-    None,
-    DeletionVector(
-        storage_type="u", path_or_inline_dv="x", offset=1, size_in_bytes=1, cardinality=1
-    ),
-]
-
-domain_rows = st.builds(
-    DomainMetadata,
-    domain=st.just("d"),
-    configuration=st.sampled_from("12"),
-    removed=st.booleans(),
-)
-
-
-@st.composite
-def commit_actions(draw: st.DrawFn) -> tuple[Action, ...]:
-    """Actions as a writer may put into one commit: a key is added or removed, not both."""
-    chosen = draw(
-        st.lists(
-            st.tuples(st.sampled_from([0, 1, 2, 4]), st.sampled_from(VECTORS), st.booleans()),
-            unique_by=lambda one: (PATHS[one[0]], one[1] and one[1].unique_id),
-            max_size=4,
-        )
-    )
-    files: list[Action] = []
-    for position, dv, is_add in chosen:
-        path = draw(st.sampled_from(["p=a%20b/c", "p=a b/c"])) if position == 2 else PATHS[position]
-        common: dict[str, Any] = {"path": path, "data_change": True, "deletion_vector": dv}
-        size = draw(st.integers(0, 99))
-        files.append(
-            Add(**common, partition_values={}, size=size, modification_time=1)
-            if is_add
-            else Remove(**common, deletion_timestamp=size)
-        )
-    txns = draw(
-        st.lists(
-            st.tuples(st.sampled_from("xy"), st.integers(0, 9)).map(
-                lambda one: Txn(app_id=one[0], version=one[1])
-            ),
-            max_size=1,
-        )
-    )
-    domains = draw(
-        st.lists(
-            domain_rows,
-            max_size=1,
-        )
-    )
-    return (*files, *txns, *domains)
-
-
-logs = st.lists(commit_actions(), min_size=1, max_size=8).map(
-    lambda commits: [
-        Commit(Version(version), (*(HEAD if version == 0 else ()), *actions))
-        for version, actions in enumerate(commits)
-    ]
-)
 
 
 def part(commit: Commit) -> LogPart:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.property.spelled import plain
 from tidegate.delta.actions import Add, Metadata
 from tidegate.delta.files.columns import adds_to_columns
 from tidegate.delta.files.predicate import evaluate, prune
@@ -120,7 +121,7 @@ def test_a_cut_string_is_a_bound_of_the_whole(text: str) -> None:
 
 def tree(name: str) -> st.SearchStrategy[dict[str, Any]]:
     kind = next(str(one.kind) for one in SCHEMA.fields if one.name == name)
-    value = (st.none() | VALUES[name]).map(lambda one: plain(name, one))
+    value = (st.none() | VALUES[name]).map(plain)
     column = {"column": [name]}
     return st.one_of(
         st.builds(
@@ -134,16 +135,6 @@ def tree(name: str) -> st.SearchStrategy[dict[str, Any]]:
         ),
         st.sampled_from(["is_null", "is_not_null"]).map(lambda op: {"op": op, **column}),
     )
-
-
-def plain(name: str, value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=None).isoformat(sep=" ")
-    return value.isoformat() if isinstance(value, date) else value
 
 
 predicates = st.recursive(
@@ -194,7 +185,7 @@ def near(found: list[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
             lambda op, value: {
                 "op": op,
                 "column": [name],
-                "value": plain(name, value),
+                "value": plain(value),
                 "type": kind,
             },
             st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "<=>"]),

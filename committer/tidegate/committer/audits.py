@@ -86,7 +86,10 @@ class Audit:
         return None
 
     def _chosen(self, state: TableState, most: int) -> list[int]:
-        """Return the head and what is new since the last audit, then some of the older ones."""
+        """Return the head and what is new since the last audit, then some of the older ones.
+
+        Law: the table exists: its head is no older than what is remembered of it
+        """
         oldest = max(state.window_start, state.oldest)
         newest = range(state.version, max(self.through, oldest - 1, state.version - most // 2), -1)
         chosen = dict.fromkeys(newest or (state.version,))
@@ -96,7 +99,7 @@ class Audit:
                 self.walked = version
                 break
             chosen.setdefault(version)
-        return [version for version in chosen if version >= oldest]
+        return list(chosen)
 
 
 def hashes(store: LogStore, versions: list[int]) -> Mapping[int, str]:

@@ -13,7 +13,15 @@ from tidegate.committer.admission import unlike_partitioning
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content, content_of
 from tidegate.committer.entries import Entry, entry_of
-from tidegate.committer.flaws import MALFORMED, Flawed, flaw
+from tidegate.committer.flaws import (
+    BAD_METADATA,
+    BAD_PROTOCOL,
+    MALFORMED,
+    NOT_SUPPORTED,
+    UNKNOWN_FEATURE,
+    Flawed,
+    flaw,
+)
 from tidegate.committer.head_checks import dead_file
 from tidegate.committer.rows import OUR_APPS
 from tidegate.committer.standing import Basis
@@ -24,7 +32,7 @@ from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
 from tidegate.delta.features.changes import check_change
 from tidegate.delta.features.definition import Definition
 from tidegate.delta.features.properties import append_only, in_commit_timestamps_enabled
-from tidegate.delta.features.table import check_writable
+from tidegate.delta.features.table import FEATURES, check_writable
 from tidegate.pipeline.outcome import Rejection
 
 FIELD: Final = "claim_check"
@@ -106,12 +114,16 @@ def is_a_table(arrival: Arrival) -> Rejection | None:
         old = Definition(before.metadata, before.protocol)
         new = Definition(after.metadata, after.protocol)
         found = check_change(old, new)
-    except (UnsupportedFeature, InvalidRequest, BrokenLog) as error:
-        return Rejection(rule="bad_metadata", reason=str(error), error_class=error.error_class)
+    except UnsupportedFeature as error:
+        rule = NOT_SUPPORTED if error.feature in FEATURES else UNKNOWN_FEATURE
+        return _illegal(rule, "protocol", str(error), error.error_class)
+    except (InvalidRequest, BrokenLog) as error:
+        return _illegal(BAD_METADATA, "metaData", str(error), error.error_class)
     if not found:
         return None
     one = found[0]
-    return Rejection(rule=one.rule, reason=str(one), advice="fix", error_class=one.error_class)
+    rule = BAD_PROTOCOL if one.field.startswith("protocol") else BAD_METADATA
+    return _illegal(rule, one.field, str(one), one.error_class)
 
 
 def keeps_time(arrival: Arrival) -> Rejection | None:
@@ -169,7 +181,18 @@ def rows_are_tracked(arrival: Arrival) -> Rejection | None:
     return None
 
 
+def _illegal(rule: str, field: str, reason: str, error_class: str | None) -> Rejection:
+    return Rejection(
+        rule=rule,
+        reason=reason,
+        advice="fix",
+        error_class=error_class,
+        field=f"{FIELD}.{field}",
+    )
+
+
 Check = Callable[[Arrival], Rejection | None]
+
 
 CHECKS: Final[tuple[Check, ...]] = (
     speaks_for_itself,

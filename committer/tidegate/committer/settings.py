@@ -2,10 +2,12 @@
 
 from typing import Annotated
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from tidegate.committer.policy import Level, Policy, UnsafeWriters
+from tidegate.delta.errors import Misconfigured
 from tidegate.runtime.settings import Section, ServiceSettings
+from tidegate.runtime.store_paths import root_prefix
 
 
 class CommitterSection(Section):
@@ -55,6 +57,14 @@ class CommitterSection(Section):
     """How long native groups wait for a writer whose ready bytes came too late; 0 lets none wait.
 
     It must exceed what such a writer takes to try again, or it gives nothing."""
+
+    @field_validator("roots", "ratified_roots")
+    @classmethod
+    def _spelled_as_roots_are(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return tuple(map(root_prefix, given))
+        except Misconfigured as error:
+            raise ValueError(str(error)) from error
 
     @property
     def policy(self) -> Policy:

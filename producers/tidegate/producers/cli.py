@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from tidegate.delta.errors import Misconfigured, TidegateError, Unavailable
+from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.delta.schema.types import parse_schema
 from tidegate.delta.snapshot import Snapshot
 from tidegate.pipeline.published import TableRecord
@@ -19,11 +19,10 @@ from tidegate.producers.options import Place
 from tidegate.producers.registering import drop as drop_table
 from tidegate.producers.registering import register as register_table
 from tidegate.producers.shown import instant, total_size
-from tidegate.runtime.cli_service import Config, Json, Set, fail, loaded
+from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded
 from tidegate.runtime.kafka_bus import KafkaBus
 from tidegate.runtime.open_table import open_snapshot
 from tidegate.runtime.settings import ServiceSettings
-from tidegate.runtime.stores import canonical_root
 
 _FILES_SHOWN: Final = 20
 REGISTRY_S: Final = 5.0
@@ -55,12 +54,10 @@ def register(
 ) -> None:
     """Bring a table that exists under the gate; to do so again is no error."""
     settings = loaded(ServiceSettings, config, set_)
-    try:
+    with errors_told():
         place = _place(uri, settings)
         with _client(settings) as client:
             outcome = register_table(client, place, name, timeout)
-    except TidegateError as error:
-        fail(error)
     if as_json:
         OUT.print_json(outcome.model_dump_json(exclude_none=True))
     else:
@@ -82,11 +79,8 @@ def drop(
     settings = loaded(ServiceSettings, config, set_)
     if not yes:
         typer.confirm(f"Drop {table} from the gate, for ever?", abort=True)
-    try:
-        with _client(settings) as client:
-            outcome = drop_table(client, table, timeout)
-    except TidegateError as error:
-        fail(error)
+    with errors_told(), _client(settings) as client:
+        outcome = drop_table(client, table, timeout)
     if as_json:
         OUT.print_json(outcome.model_dump_json(exclude_none=True))
     else:
@@ -98,11 +92,8 @@ def drop(
 def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
     """Show every registered table."""
     settings = loaded(ServiceSettings, config, set_)
-    try:
-        with _client(settings) as client:
-            records = sorted(client.tables().values(), key=lambda one: one.name)
-    except TidegateError as error:
-        fail(error)
+    with errors_told(), _client(settings) as client:
+        records = sorted(client.tables().values(), key=lambda one: one.name)
     if as_json:
         OUT.print_json(data=[one.model_dump(mode="json") for one in records])
         return
@@ -123,10 +114,8 @@ def show_history(
 ) -> None:
     """Show what each version did, and how many proposals it holds."""
     settings = loaded(ServiceSettings, config, set_)
-    try:
+    with errors_told():
         entries = list(history(store_for(_place(uri, settings)), limit))
-    except TidegateError as error:
-        fail(error)
     if as_json:
         OUT.print_json(data=[vars(one) for one in entries])
         return
@@ -177,15 +166,13 @@ def show_conflicts(
     `tidegate proposals explain ID` tells the rest of each.
     """
     settings = loaded(ServiceSettings, config, set_)
-    try:
+    with errors_told():
         with _client(settings) as client:
             record = client.require(table)
         bus = KafkaBus(settings.kafka, CLIENT_ID)
         told = last_refusals(bus, settings.kafka.topics, record)
         store = store_for(Place(record.table_root, settings.storage))
         found = conflicts(store, told, versions, limit)
-    except TidegateError as error:
-        fail(error)
     if as_json:
         data = {"table": record.name, "root": record.table_root, "rules": by_rule(found)}
         OUT.print_json(data={**data, "conflicts": [_conflict_data(one) for one in found]})
@@ -227,10 +214,8 @@ def show_snapshot(
 
 def _opened(uri: str, version: int | None, config: Any, set_: Any) -> Snapshot:
     settings = loaded(ServiceSettings, config, set_)
-    try:
+    with errors_told():
         return open_snapshot(store_for(_place(uri, settings)), version)
-    except TidegateError as error:
-        fail(error)
 
 
 def _facts(snapshot: Snapshot) -> dict[str, Any]:
@@ -307,7 +292,7 @@ def _history_row(one: Entry) -> tuple[object, ...]:
 
 
 def _place(uri: str, settings: ServiceSettings) -> Place:
-    return Place(canonical_root(uri), settings.storage)
+    return Place(cli_rows.root_of(uri), settings.storage)
 
 
 def _client(settings: ServiceSettings) -> Client:

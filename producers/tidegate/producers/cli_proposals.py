@@ -6,7 +6,7 @@ from uuid import UUID
 
 import typer
 
-from tidegate.delta.errors import InvalidRequest, TidegateError
+from tidegate.delta.errors import InvalidRequest, Unavailable
 from tidegate.pipeline.outcome import Outcome
 from tidegate.producers.cli_shown import OUT, show, show_explanation, show_facts
 from tidegate.producers.client import TIMEOUT_S, Client
@@ -16,10 +16,11 @@ from tidegate.producers.ledger import Told, find_proposal, last_proposals
 from tidegate.producers.log_search import find_in_log
 from tidegate.producers.options import Place
 from tidegate.producers.shown import instant
-from tidegate.runtime.cli_service import Config, Json, Set, fail, loaded
+from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded
 from tidegate.runtime.kafka_bus import KafkaBus
 from tidegate.runtime.service import EXIT_FIX, EXIT_OK, EXIT_RETRY
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.stores import canonical_root
 
 VERSIONS: Final = 1_000
 """Versions of a table's log in which a proposal is looked for."""
@@ -61,13 +62,11 @@ def list_proposals(
 ) -> None:
     """Show the newest proposals with what was told of them."""
     settings = loaded(ServiceSettings, config, set_)
-    try:
+    with errors_told():
         with _client(settings) as client:
             record = client.require(table) if table is not None else None
         bus, topics = _bus(settings), settings.kafka.topics
         told = last_proposals(bus, topics, limit, record)
-    except TidegateError as error:
-        fail(error)
     if as_json:
         OUT.print_json(data=[_summary(one) for one in told])
         return
@@ -81,10 +80,8 @@ def show_proposal(
 ) -> None:
     """Show one proposal, and every outcome that was told of it."""
     settings = loaded(ServiceSettings, config, set_)
-    try:
+    with errors_told():
         one = _require(settings, proposal)
-    except TidegateError as error:
-        fail(error)
     outcomes = [outcome.model_dump(mode="json", exclude_none=True) for outcome in one.outcomes]
     if as_json:
         body = one.proposal.model_dump(mode="json", exclude_none=True)
@@ -106,14 +103,13 @@ def explain_proposal(
     """Say why a proposal came out as it did: the rule, the winner, the overlap, what to do.
 
     It asks the topics, then the table's log; with --table the log alone is enough, for a proposal
-    that the topics no longer hold. Exit status: 0 it is in the table; 2 something has to be done,
-    which is said; 3 a person has to look at the table; 4 wait, or try again.
+    that the topics no longer hold; where --table is a root, for brokers that do not answer, too.
+    Exit status: 0 it is in the table; 2 something has to be done, which is said; 3 a person has to
+    look at the table; 4 wait, or try again.
     """
     settings = loaded(ServiceSettings, config, set_)
-    try:
+    with errors_told():
         told = _explained(settings, proposal, table)
-    except TidegateError as error:
-        fail(error)
     if as_json:
         OUT.print_json(data=_as_data(told))
     else:
@@ -135,12 +131,10 @@ def cancel_proposal(
     promised; 4 no answer came: try again.
     """
     settings = loaded(ServiceSettings, config, set_)
-    try:
+    with errors_told():
         one = _require(settings, proposal)
         with _client(settings) as client:
             outcome = client.cancel(one.proposal, timeout)
-    except TidegateError as error:
-        fail(error)
     said, exit_status = _given_up(proposal, outcome)
     if as_json:
         OUT.print_json(data={"proposal": str(proposal), "said": said, **_answer(outcome)})
@@ -163,9 +157,17 @@ def _given_up(proposal: UUID, outcome: Outcome) -> tuple[str, int]:
 
 
 def _explained(settings: ServiceSettings, proposal: UUID, table: str | None) -> Explanation:
-    one = find_proposal(_bus(settings), settings.kafka.topics, proposal)
+    is_root = table is not None and "/" in table
+    try:
+        one = find_proposal(_bus(settings), settings.kafka.topics, proposal)
+    except Unavailable:
+        if not is_root:
+            raise
+        one = None  # a log needs no broker to be read
     root = one.proposal.table_root if one is not None else None
-    if table is not None:
+    if table is not None and is_root:
+        root = canonical_root(table)
+    elif table is not None:
         with _client(settings) as client:
             root = client.require(table).table_root
     if root is None:

@@ -1,17 +1,18 @@
 """`tidegate table rows` and `tidegate table changes`: what a table holds, and what became of it."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import orjson
 import typer
 
-from tidegate.delta.errors import InvalidRequest, TidegateError
+from tidegate.delta.errors import InvalidRequest
 from tidegate.producers.cli_shown import OUT, plain, show
 from tidegate.producers.connection import store_for
 from tidegate.producers.options import Place, time_ms
 from tidegate.runtime.change_rows import stream_changes
-from tidegate.runtime.cli_service import Json, Set, fail, loaded
+from tidegate.runtime.cli_service import Json, Set, errors_told, loaded
 from tidegate.runtime.data_files import scan, schema_of
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.open_table import open_keys, open_snapshot
@@ -43,7 +44,7 @@ def show_rows(
     as_json: Json = False,
 ) -> None:
     """Show rows of a table, as it is or as it was."""
-    try:
+    with errors_told():
         store = _store(uri, set_)
         version, at_ms = _moment(at, "--at")
         snapshot = open_snapshot(store, version, at_ms)
@@ -51,8 +52,6 @@ def show_rows(
         if columns is not None:
             names = [name.strip() for name in columns.split(",") if name.strip()]
         _print(names, first_rows(scan(store, snapshot, names), limit), as_json=as_json)
-    except TidegateError as error:
-        fail(error)
 
 
 def show_changes(
@@ -67,7 +66,7 @@ def show_changes(
 
     Both ends are included, and of one kind: versions, or times.
     """
-    try:
+    with errors_told():
         store = _store(uri, set_)
         (start, start_ms), (end, end_ms) = _moment(since, "--from"), _moment(until, "--to")
         if until is not None and (start is None) != (end is None):
@@ -79,12 +78,21 @@ def show_changes(
             start, end = versions_between(store, open_keys(store), start_ms, end_ms)
         shape, batches = stream_changes(store, start or 0, end)
         _print(shape.names, first_rows(batches, limit), as_json=as_json)
-    except TidegateError as error:
-        fail(error)
 
 
 def _store(uri: str, set_: list[str] | None) -> LogStore:
-    return store_for(Place(canonical_root(uri), loaded(ServiceSettings, None, set_).storage))
+    return store_for(Place(root_of(uri), loaded(ServiceSettings, None, set_).storage))
+
+
+def root_of(uri: str) -> str:
+    """Return a root as it is spelled. Raises: Misconfigured; InvalidRequest, for a table's name."""
+    if "/" not in uri and not Path(uri).exists():
+        raise InvalidRequest(
+            f"there is no folder {uri!r} here; give the table's root, which `tidegate table list` "
+            "shows beside its name",
+            error_class="NotADeltaTable",
+        )
+    return canonical_root(uri)
 
 
 def _moment(text: str | None, option: str) -> tuple[int | None, int | None]:

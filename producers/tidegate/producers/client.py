@@ -6,7 +6,6 @@ produces, and reads forward for its proposal's id; on silence it sends the same 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self
 from uuid import UUID
 
@@ -101,12 +100,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -138,9 +132,10 @@ class Client:
         """
         record = self.table(root_or_name, timeout_s)
         if record is None:
+            root = root_or_name if "/" in root_or_name else "ROOT"
             raise InvalidRequest(
-                f"{root_or_name} is not registered with the gate: nothing was proposed; register "
-                f"it with `tidegate table register {root_or_name}`",
+                f"no table {root_or_name} is registered with the gate; `tidegate table list` shows "
+                f"those that are, `tidegate table register {root}` adds one that exists",
                 error_class="TableNotRegistered",
             )
         return record

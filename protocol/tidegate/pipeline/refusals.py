@@ -221,6 +221,26 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "the metadata uses a feature that the protocol does not list",
         "list the feature, or leave its use out",
     ),
+    "feature_by_hand": Refusal(
+        "the metadata uses a feature that is added to an existing table by hand alone",
+        "set the property that the answer names, `delta.feature.NAME`, to `supported`",
+    ),
+    "feature_status": Refusal(
+        "a property asks for a feature with another word than `supported`",
+        "say `supported`",
+    ),
+    "version_not_a_number": Refusal(
+        "a property asks for a protocol version that is no number",
+        "give the number, or leave it out",
+    ),
+    "version_out_of_range": Refusal(
+        "a property asks for a protocol version that does not exist",
+        "give a number of the range that the answer names, or leave it out",
+    ),
+    "features_of_readers_alone": Refusal(
+        "properties ask for features of readers, and for a writer version without features",
+        "ask for writer version 7",
+    ),
     "feature_in_use": Refusal(
         "a feature is dropped while the table still has traces of it",
         "take every trace out of the table first",

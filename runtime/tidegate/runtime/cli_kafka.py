@@ -7,15 +7,16 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
-from tidegate.delta.errors import TidegateError, Unavailable
+from tidegate.delta.errors import Unavailable
 from tidegate.runtime.cli_console import console
-from tidegate.runtime.cli_service import Config, Json, Set, fail, loaded
+from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded
 from tidegate.runtime.kafka_broker import EmbeddedKafka
 from tidegate.runtime.local_stack import state_folder
 from tidegate.runtime.service import stop_on_signals
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topic_admin import create_topics, differing_topics, missing_topics
 
+PORT_MAX: Final = 65_535
 _OUT: Final = console()
 _PROGRESS: Final = console(stderr=True)
 
@@ -26,23 +27,22 @@ def kafka(
     folder: Annotated[
         Path | None, typer.Option(help="Where the broker keeps its data.", metavar="PATH")
     ] = None,
-    port: Annotated[int, typer.Option(help="The broker's port; 0 takes a free one.")] = 9092,
+    port: Annotated[
+        int, typer.Option(help="The broker's port; 0 takes a free one.", min=0, max=PORT_MAX)
+    ] = 9092,
 ) -> None:
     """Run the embedded Kafka in the foreground, until Ctrl-C or SIGTERM."""
     broker = EmbeddedKafka(folder or state_folder() / "kafka", port)
     stopping = threading.Event()
-    try:
-        with stop_on_signals(stopping):
-            broker.start(_PROGRESS.print)
-            try:
-                _OUT.print(f"Kafka answers on {broker.bootstrap}; Ctrl-C ends it")
-                while not stopping.wait(0.5):
-                    if not broker.child.is_alive():
-                        raise Unavailable(f"Kafka ended; see {broker.child.log}")
-            finally:
-                broker.stop()
-    except TidegateError as error:
-        fail(error)
+    with errors_told(), stop_on_signals(stopping):
+        broker.start(_PROGRESS.print)
+        try:
+            _OUT.print(f"Kafka answers on {broker.bootstrap}; Ctrl-C ends it")
+            while not stopping.wait(0.5):
+                if not broker.child.is_alive():
+                    raise Unavailable(f"Kafka ended; see {broker.child.log}")
+        finally:
+            broker.stop()
 
 
 @topics.command()
@@ -50,11 +50,9 @@ def plan(config: Config = None, set_: Set = None, as_json: Json = False) -> None
     """Show what `apply` would create, and where topics are not as declared; change nothing."""
     settings = loaded(ServiceSettings, config, set_).kafka
     declared = settings.topics.declared()
-    try:
+    with errors_told():
         missing = missing_topics(settings, declared)
         differing = differing_topics(settings, declared)
-    except TidegateError as error:
-        fail(error)
     if as_json:
         _OUT.print_json(data={"create": missing, "differing": [vars(d) for d in differing]})
         return
@@ -73,10 +71,8 @@ def plan(config: Config = None, set_: Set = None, as_json: Json = False) -> None
 def apply(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
     """Create the topics that are missing; those that are there are left as they are."""
     settings = loaded(ServiceSettings, config, set_).kafka
-    try:
+    with errors_told():
         created = create_topics(settings, settings.topics.declared())
-    except TidegateError as error:
-        fail(error)
     if as_json:
         _OUT.print_json(data={"created": created})
     else:

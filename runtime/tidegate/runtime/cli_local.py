@@ -8,9 +8,10 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
-from tidegate.delta.errors import Misconfigured, TidegateError
+from tidegate.delta.errors import Misconfigured
 from tidegate.runtime.cli_console import console
-from tidegate.runtime.cli_service import Config, Json, Set, fail, loaded, overrides
+from tidegate.runtime.cli_kafka import PORT_MAX
+from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded, overrides
 from tidegate.runtime.local_stack import (
     LocalStack,
     StackSettings,
@@ -34,7 +35,9 @@ Folder = Annotated[
 
 def up(
     folder: Folder = None,
-    port: Annotated[int, typer.Option(help="Kafka's port; 0 takes a free one.")] = _PORT,
+    port: Annotated[
+        int, typer.Option(help="Kafka's port; 0 takes a free one.", min=0, max=PORT_MAX)
+    ] = _PORT,
     root: Annotated[
         list[str] | None,
         typer.Option(help="Where tables may lie; any local folder if not given. Repeatable."),
@@ -48,7 +51,7 @@ def up(
     With KAFKA_BOOTSTRAP_SERVERS or `kafka.bootstrap_servers` no Kafka is started.
     """
     where = folder or state_folder()
-    try:
+    with errors_told():
         state = read_state(where)
         if state is not None and state.running():
             _go_on(state, where, as_json=as_json)
@@ -68,17 +71,13 @@ def up(
         started = read_state(where)
         assert started is not None, "a detached stack leaves its state"
         _show(started, where, as_json=as_json)
-    except TidegateError as error:
-        fail(error)
 
 
 def down(folder: Folder = None, as_json: Json = False) -> None:
     """End what `tidegate up` started; data, logs and tables stay."""
     where = folder or state_folder()
-    try:
+    with errors_told():
         ended = take_down(where, _tell)
-    except TidegateError as error:
-        fail(error)
     if as_json:
         _OUT.print_json(data={"ended": ended})
     else:

@@ -1,7 +1,8 @@
 """The command of a service: `--config`, `--set`, `--help`, and the ladder around what it runs."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final, NoReturn, TypeVar
 
@@ -48,10 +49,8 @@ def loaded(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S
     """Return the settings, or end the command with what is wrong with them."""
     given = list(pairs or ())
     well_formed = overrides(pair for pair in given if "=" in pair)
-    try:
+    with errors_told():
         return load(kind, config, well_formed, [_form(pair) for pair in given if "=" not in pair])
-    except TidegateError as error:
-        fail(error)
 
 
 def overrides(pairs: Iterable[str]) -> dict[str, str]:
@@ -67,6 +66,15 @@ def overrides(pairs: Iterable[str]) -> dict[str, str]:
 def _form(pair: str) -> str:
     """Return what is wrong with a pair; behind the setting's name there may stand a secret."""
     return f"--set {_NOT_A_NAME.split(pair, maxsplit=1)[0]}: write section.key=value"
+
+
+@contextmanager
+def errors_told() -> Iterator[None]:
+    """End the command where an error of ours leaves the block: said in a line, without a trace."""
+    try:
+        yield
+    except TidegateError as error:
+        fail(error)
 
 
 def fail(error: TidegateError) -> NoReturn:

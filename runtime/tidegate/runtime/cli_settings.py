@@ -45,10 +45,10 @@ def _kind(service: str | None) -> type[ServiceSettings]:
     """Return the settings of a service, which are known once its command is loaded."""
     if service is None:
         return ServiceSettings
-    point = brought().get(service)
-    if point is not None:
-        loaded_app(point)
+    commands = brought()
+    for name in [service] if service in commands else commands:
+        loaded_app(commands[name])
     if service not in KINDS:
-        known = ", ".join(KINDS) or "see `tidegate version --verbose`"
+        known = ", ".join(sorted(KINDS)) or "none (`tidegate version --verbose` says why)"
         fail(Misconfigured(f"no service {service!r} is installed here; installed: {known}"))
     return KINDS[service]

@@ -5,9 +5,8 @@ from typing import Annotated, Final
 import typer
 from rich.progress import Progress
 
-from tidegate.delta.errors import TidegateError
 from tidegate.runtime.cli_console import console
-from tidegate.runtime.cli_service import Config, Json, Set, fail, loaded
+from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded
 from tidegate.runtime.service import EXIT_STOP
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.store_probe import CONTESTS
@@ -45,16 +44,13 @@ def probe(
     store are settings: `--set storage.endpoint_url=…`.
     """
     settings = loaded(ServiceSettings, config, set_)
-    try:
-        with Progress(console=console(stderr=True), transient=True) as progress:
-            bar = progress.add_task("contests", total=contests)
-            report = probe_store(
-                open_store(uri, settings.storage),
-                contests,
-                lambda number: progress.update(bar, completed=number),
-            )
-    except TidegateError as error:
-        fail(error)
+    with errors_told(), Progress(console=console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("contests", total=contests)
+        report = probe_store(
+            open_store(uri, settings.storage),
+            contests,
+            lambda number: progress.update(bar, completed=number),
+        )
     if as_json:
         _OUT.print_json(data={**vars(report), "passed": report.passed})
     else:

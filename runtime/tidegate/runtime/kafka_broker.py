@@ -9,9 +9,9 @@ import shutil
 import socket
 import subprocess
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from tidegate.delta.errors import Misconfigured, Unavailable
@@ -73,12 +73,7 @@ class EmbeddedKafka:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self, tell: Tell = lambda _: None) -> None:
@@ -98,19 +93,20 @@ class EmbeddedKafka:
         for attempt in range(1, STARTS_MAX + 1):
             self._ports = Ports(self._port or _free_port(), _free_port())
             tell(f"starting Kafka on {self.bootstrap}")
-            self._launch(java, jars)
-            try:
-                self._wait(START_TIMEOUT_S)
-            except Unavailable:
-                self.stop()
-                # A free port may be taken between the choice and the start.
-                if attempt == STARTS_MAX or "Address already in use" not in self.child.tail(200):
-                    raise
-            except BaseException:
-                self.stop()
-                raise
-            else:
-                return
+            with ExitStack() as on_failure:
+                on_failure.callback(self.stop)
+                self._launch(java, jars)
+                try:
+                    self._wait(START_TIMEOUT_S)
+                except Unavailable:
+                    # A free port may be taken between the choice and the start.
+                    if attempt == STARTS_MAX or "Address already in use" not in self.child.tail(
+                        200
+                    ):
+                        raise
+                else:
+                    on_failure.pop_all()
+                    return
 
     def stop(self) -> None:
         """End the broker; its data stays."""

@@ -13,6 +13,9 @@ from tidegate.delta.errors import (
     Unavailable,
 )
 
+NO_ANSWER: Final = "look whether the brokers answer, and at the setting kafka.bootstrap_servers"
+"""What to do when nobody answers."""
+
 _FENCED: Final = frozenset(
     {
         KafkaError._ASSIGNMENT_LOST,
@@ -94,7 +97,7 @@ def translated(error: KafkaError | KafkaException, doing: str) -> TidegateError:
         )
     if code in _SETTINGS:
         return Misconfigured(f"{said}; look at the settings `kafka.security`, and at the ACLs")
-    return Unavailable(f"{said}; look whether the brokers answer")
+    return Unavailable(f"{said}; {NO_ANSWER}")
 
 
 def undelivered(error: KafkaError, doing: str) -> TidegateError:

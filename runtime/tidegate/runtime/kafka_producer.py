@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tidegate.delta.errors import OutcomeUnknown, TidegateError, Unavailable
 from tidegate.runtime.bus import Headers, TopicPartition
-from tidegate.runtime.kafka_errors import translated, undelivered
+from tidegate.runtime.kafka_errors import NO_ANSWER, translated, undelivered
 
 _ANSWER_S: Final = 15.0
 _SLICE_S: Final = 0.05
@@ -42,7 +42,7 @@ class KafkaProducer:
             except BufferError as error:
                 if time.monotonic() > ends:
                     raise Unavailable(
-                        f"the queue to {at.topic!r} stays full; look whether the brokers answer"
+                        f"the queue to {at.topic!r} stays full; {NO_ANSWER}"
                     ) from error
                 self._producer.poll(_SLICE_S)
             except KafkaException as error:

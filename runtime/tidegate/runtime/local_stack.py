@@ -7,9 +7,9 @@ what runs, for `tidegate down` and for people.
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from tidegate.delta.errors import Misconfigured
@@ -98,12 +98,7 @@ class LocalStack:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:
@@ -112,11 +107,10 @@ class LocalStack:
         Raises: Misconfigured, Unavailable.
         """
         self._settings.folder.mkdir(parents=True, exist_ok=True)
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(self.stop)
             self._start()
-        except BaseException:
-            self.stop()
-            raise
+            on_failure.pop_all()
 
     def stop(self) -> None:
         """End the services, then the broker; data, logs and tables stay."""

@@ -34,6 +34,7 @@ _SECRET: Final = (
     "passphrase",
     "key.pem",
 )
+_ONE_UNDERSCORE: Final = re.compile(r"TIDEGATE_([A-Z]+)__(\w+)")
 _HIDDEN: Final = "**********"
 _LOGIN: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 """The user and password that a URL may hold."""
@@ -104,7 +105,7 @@ def load(
 
     Raises: Misconfigured, listing everything that is wrong at once, each with its source.
     """
-    problems = list(found)
+    problems = [*found, *_misspelt(kind, os.environ)]
     tree: dict[str, Any] = {}
     origins: dict[tuple[str, ...], str] = {}
     for given in (
@@ -206,6 +207,17 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
         if name.upper().startswith(PREFIX):
             parts = tuple(name[len(PREFIX) :].lower().split("__"))
             yield _Given(parts, text, f"environment {name}")
+
+
+def _misspelt(kind: type[BaseModel], environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is wrong with variables that name a setting but for an underscore.
+
+    Other variables with our name in them are none of ours: Kubernetes sets some for each service.
+    """
+    for name in sorted(environ):
+        found = _ONE_UNDERSCORE.fullmatch(name.upper())
+        if found and found[1].lower() in NEIGHBOURS | kind.model_fields.keys():
+            yield f"environment {name}: is no setting; write {PREFIX}{found[1]}__{found[2]}"
 
 
 def _from_overrides(overrides: Mapping[str, str]) -> Iterator[_Given]:

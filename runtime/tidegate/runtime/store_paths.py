@@ -76,6 +76,26 @@ def canonical_root(uri_or_path: str) -> str:
     return _object_root(known, rest, uri_or_path)
 
 
+def root_prefix(uri_or_path: str) -> str:
+    """Return the one spelling of a place under which table roots may lie: a store, or a part of it.
+
+    Law: where root_prefix(x) is p, canonical_root(f"{x}/t") begins with p
+    Raises: Misconfigured, for another scheme or a path that depends on where we stand.
+    """
+    scheme, separator, rest = uri_or_path.partition("://")
+    is_local = scheme == "file" or not separator
+    path = (rest.removeprefix("localhost") or "/") if separator else scheme.removeprefix("file:")
+    if is_local and path.startswith("/"):
+        return "file:///" if not path.strip("/") else canonical_root(path)
+    known = SCHEMES.get(scheme)
+    if is_local or known is None:
+        raise Misconfigured(
+            f"{uri_or_path!r} is no place for tables: write file:///…, s3://bucket/…, "
+            "gs://bucket/… or abfss://container@account.dfs.core.windows.net/…"
+        )
+    return f"{known}://{rest}"
+
+
 def _local_root(path: str) -> str:
     if not path.strip():
         raise Misconfigured("the table root is empty; give a path or a URI")

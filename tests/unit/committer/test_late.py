@@ -74,6 +74,14 @@ def test_guessed_ids_and_versions_are_given_anew() -> None:
     assert ids(rows) == [("b", 10, 2)]
 
 
+def test_a_commit_version_that_is_brought_without_an_id_stays() -> None:
+    state, _ = written(table([info(), *ROWS]), proposal(add("a")))
+    moved = add("b", dataChange=False, defaultRowCommitVersion=1)
+    one = proposal(remove("a", dataChange=False), moved, read_version=1)
+    _, rows = written(state, one)
+    assert ids(rows) == [("b", 10, 1)]
+
+
 def test_an_entry_that_gives_no_ids_leaves_the_mark_alone() -> None:
     state, _ = written(table([info(), *ROWS]), proposal(add("a")))
     _, rows = written(state, proposal(remove("a"), read_version=1))

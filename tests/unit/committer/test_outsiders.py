@@ -103,6 +103,17 @@ def test_who_puts_if_absent_is_a_writer_like_others(root: str, engine: str) -> N
     assert (status(gate), warned(gate)) == ("open", before)
 
 
+def test_delta_spark_through_the_gate_is_a_writer_like_others() -> None:
+    gate = served(BUCKET, "halt")
+    before = warned(gate)
+    [told] = gate.ask(proposal(add("a"), table_root=BUCKET, engine_info=SPARK))
+    assert told.status == "committed"
+    assert SPARK in gate.entries(BUCKET)[-1][0]["commitInfo"]["engineInfo"]
+    gate.restart()
+    gate.settle(12)
+    assert (status(gate), warned(gate)) == ("open", before)
+
+
 def test_what_a_table_went_through_before_it_came_to_the_gate_is_past() -> None:
     gate = Gate(CommitterSection.model_validate({"roots": ROOTS, "unsafe_writers": "halt"}))
     rows = [info("CREATE TABLE", engineInfo=SPARK), builders.protocol(), metadata()]

@@ -363,3 +363,17 @@ def test_an_unmapped_table_takes_columns_by_their_names() -> None:
     assert statuses(told) == ["committed", "committed", "bad_metadata", "committed"]
     assert list(columns(gate)) == ["x", "s", "t", "u"]
     assert sorted(ids(gate)) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("name", "verdict"), [("z", "committed"), ("col-n", "concurrent_append")])
+def test_a_file_is_left_out_where_it_holds_no_row_under_the_table_of_now_either(
+    gate: Gate, name: str, verdict: str
+) -> None:
+    bounds = {"minValues": {"col-n": 6}, "maxValues": {"col-n": 9}, "nullCount": {"col-n": 0}}
+    stats = json.dumps({"numRecords": 10, **bounds})
+    assert statuses(gate.ask(patch(new(name, "integer")))) == ["committed"]
+    appended = proposal(add("b", stats=stats), read_version=2)
+    assert statuses(gate.ask(appended)) == ["committed"]
+    five = {"op": "=", "column": ["col-n"], "value": 5, "type": "integer"}
+    reads = ReadSet(files=("a",), predicates=(five,))
+    assert statuses(gate.ask(proposal(remove("a"), read_version=1, reads=reads))) == [verdict]

@@ -55,4 +55,6 @@ def test_a_hold_that_ran_out_is_not_joined() -> None:
 
 
 def test_without_a_grace_nobody_waits() -> None:
-    assert not told(RightOfWay(0.0), "a", "1", "rejected", 10.0).holds(10.0)
+    never = RightOfWay(0.0)
+    assert told(never, "a", "1", "rejected", 10.0) == never
+    assert not never.holds(0.0)

@@ -230,10 +230,18 @@ WRONG: dict[str, tuple[str, list[builders.Row]]] = {
     ),
     "a partition it has not": ("partition_values", [info(), add("p=1/a")]),
     "an unknown feature": (
-        "bad_metadata",
+        "unknown_feature",
         [info(), builders.protocol(3, 7, readerFeatures=["zz"], writerFeatures=["zz"])],
     ),
-    "a lower protocol": ("feature_dropped", [info(), builders.protocol(1, 1)]),
+    "a feature that is not written": (
+        "not_supported",
+        [
+            info(),
+            builders.protocol(1, 7, writerFeatures=["appendOnly", "invariants", "collations"]),
+        ],
+    ),
+    "a lower protocol": ("bad_protocol", [info(), builders.protocol(1, 1)]),
+    "a property of no sense": ("bad_metadata", [info(), builders.metadata(appendOnly="perhaps")]),
 }
 
 

@@ -16,7 +16,7 @@ from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import Predicate, ReadSet
-from tidegate.producers import cli, cli_proposals
+from tidegate.producers import cli, cli_proposals, cli_rows
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.memory_bus import MemoryBus
@@ -196,6 +196,24 @@ def test_the_log_alone_explains_what_the_topics_have_lost(line: Line) -> None:
     assert "--table" in hint.stderr
 
 
+def test_without_a_broker_the_log_at_a_root_explains_and_a_name_does_not(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = proposal(add("a"))
+    line.gate.ask(one)
+
+    def silent() -> None:
+        raise Unavailable("no broker answers")
+
+    monkeypatch.setattr(line.gate.bus, "reader", silent)
+    told = line.explained(one, 0, "--table", ROOT)
+    assert (told["status"], told["version"]) == ("committed", 1)
+    for more in ((), ("--table", "shop")):
+        result = line.run(cli_proposals.app, "explain", one.proposal_id, *more)
+        assert result.exit_code == 4
+        assert "no broker answers" in result.stderr
+
+
 def test_a_halted_table_asks_for_a_person(line: Line) -> None:
     line.gate.ask(proposal(add("a")))
     store = line.gate.stores[ROOT]
@@ -265,7 +283,7 @@ def test_what_nobody_registered_has_no_conflicts_to_show(line: Line) -> None:
 def test_a_table_is_described_with_its_registration(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "canonical_root", str)
+    monkeypatch.setattr(cli_rows, "canonical_root", str)
     monkeypatch.setattr("tidegate.runtime.registry.canonical_root", str)
     told = line.json(cli.app, "describe", ROOT)
     assert told["version"] == 0

@@ -129,7 +129,17 @@ def test_a_setting_of_another_form_is_listed_with_the_rest_and_its_value_is_not(
 
 def test_an_unknown_service_has_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("config", "show", "nobody") == 2
-    assert "nobody" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "'nobody'" in told
+    assert "echo" in told.partition("installed: ")[2]
+
+
+@pytest.mark.parametrize("verb", ["up", "kafka"])
+def test_a_port_that_is_none_is_refused_in_a_line(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(verb, "--port", "70000", "--folder", str(tmp_path)) == 2
+    assert "--port" in capsys.readouterr().err
 
 
 def test_a_local_store_passes_the_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

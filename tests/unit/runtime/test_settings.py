@@ -113,6 +113,16 @@ def test_a_mapping_of_sections_is_reached_by_name_and_its_keys_are_checked() -> 
         load(GaugeSettings, None, {"cdc.tables.flights.levels": "8"})
 
 
+def test_a_variable_that_lacks_an_underscore_is_told_and_others_are_let_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TIDEGATE_COMMITTER_SERVICE_HOST", "10.0.0.1")  # as Kubernetes sets it
+    load(ServiceSettings, None, {})
+    monkeypatch.setenv("TIDEGATE_KAFKA__PARTITIONS", "3")
+    with pytest.raises(Misconfigured, match="write TIDEGATE__KAFKA__PARTITIONS"):
+        load(ServiceSettings, None, {})
+
+
 def test_what_may_be_absent_is_switched_off_in_words() -> None:
     assert load(ServiceSettings, None, {"http.port": "off"}).http.port is None
 

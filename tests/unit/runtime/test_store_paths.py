@@ -4,7 +4,13 @@ from pathlib import Path
 import pytest
 
 from tidegate.delta.errors import InvalidRequest, Misconfigured
-from tidegate.runtime.store_paths import canonical_root, checked, checked_folder, joined
+from tidegate.runtime.store_paths import (
+    canonical_root,
+    checked,
+    checked_folder,
+    joined,
+    root_prefix,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +37,25 @@ from tidegate.runtime.store_paths import canonical_root, checked, checked_folder
 def test_a_root_has_one_spelling(given: str, canonical: str) -> None:
     assert canonical_root(given) == canonical
     assert canonical_root(canonical) == canonical
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "/data",
+        "/data//x/",
+        "file:/data",
+        "file:///",
+        "/",
+        "file://localhost/data",
+        "s3a://b/k/",
+        "s3://b",
+    ],
+)
+def test_a_table_below_a_place_has_a_root_that_begins_with_it(given: str) -> None:
+    prefix = root_prefix(given)
+    assert canonical_root(f"{given.rstrip('/')}/t").startswith(f"{prefix.rstrip('/')}/")
+    assert root_prefix(prefix) == prefix
 
 
 def test_a_relative_path_begins_at_the_working_folder(

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -198,22 +199,12 @@ class _Together:
 
 
 def together(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Run jobs at once, a thread each, and return their results; the first failure is raised."""
-    results: list[Any] = [None] * len(jobs)
-    failures: list[BaseException] = []
+    """Run jobs at once, a thread each, and return their results.
 
-    def run(number: int, job: Callable[[], Any]) -> None:
-        try:
-            results[number] = job()
-        except Exception as error:
-            failures.append(error)
-            raise
-
-    threads = [threading.Thread(target=run, args=item) for item in enumerate(jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-    return results
+    The first failure in time is raised, when all have ended: others may only follow from it.
+    """
+    with ThreadPoolExecutor(len(jobs)) as threads:
+        running = [threads.submit(job) for job in jobs]
+        for job in as_completed(running):
+            job.result()
+    return [job.result() for job in running]

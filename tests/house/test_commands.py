@@ -1,0 +1,99 @@
+"""Is each command that a document names one of ours, with the options that it names."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from bench.__main__ import app as bench
+from tests.house import tree
+from tidegate.runtime.cli import command_for
+
+DOCUMENTS = sorted(name for name in tree.files() if name.endswith(".md"))
+IN_PROSE = re.compile(r"`(tidegate [^`]+)`")
+IN_BLOCKS = re.compile(r"^(?:\.venv/bin/)?(tidegate [^#\n]+)", re.MULTILINE)
+BLOCKS = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+
+
+def lines(text: str) -> Iterator[str]:
+    """Yield each line of the command in a document: in backticks, or in a block of code."""
+    blocks = BLOCKS.findall(text)
+    yield from IN_PROSE.findall(BLOCKS.sub("", text))
+    for block in blocks:
+        yield from IN_BLOCKS.findall(block)
+
+
+@cache
+def whole() -> TyperGroup:
+    """Return the command with the verbs of all services."""
+    return command_for([])
+
+
+def wrong(line: str) -> str | None:
+    """Return what is wrong with a line, or None."""
+    command: Any = whole()
+    words = line.replace("[", " ").replace("]", " ").split()[1:]
+    while words and isinstance(command, TyperGroup):
+        if words[0] == ELLIPSIS:
+            return None
+        found = command.commands.get(words.pop(0))
+        if found is None:
+            return f"{line}: no such command"
+        command = found
+    if isinstance(command, TyperGroup):
+        return f"{line}: which command of the group?"
+    known = {
+        "--help",
+        *(name for one in command.params for name in (*one.opts, *one.secondary_opts)),
+    }
+    unknown = [
+        word for word in words if word.startswith("-") and word.partition("=")[0] not in known
+    ]
+    return f"{line}: no option {unknown[0]}" if unknown else None
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_command_in_a_document_is_there_with_its_options(name: str) -> None:
+    assert [told for line in lines(tree.text(name)) if (told := wrong(line))] == []
+
+
+def test_the_parts_of_the_bench_that_documents_name_are_there() -> None:
+    known = set(re.findall(r"\w+", str(_bench_options()["--only"].help)))
+    named = {
+        part
+        for name in DOCUMENTS
+        for line in re.findall(r"-m bench ([^`\n]*)", tree.text(name))
+        for part in re.findall(r"--only (\w+)", line)
+    }
+    assert {"slow", "cpu", "open"} <= named <= known
+    options = {
+        option
+        for name in DOCUMENTS
+        for line in re.findall(r"-m bench ([^`#\n]*)", tree.text(name))
+        for option in re.findall(r"--\w+", line)
+    }
+    assert options <= _bench_options().keys()
+
+
+def _bench_options() -> dict[str, Any]:
+    command: Any = get_command(bench)
+    return {option: one for one in command.params for option in one.opts}
+
+
+def test_documents_name_the_commands_that_people_need() -> None:
+    named = {line for name in DOCUMENTS for line in lines(tree.text(name))}
+    assert {"tidegate table list", "tidegate topics apply"} <= named
+
+
+@pytest.mark.parametrize(
+    "line", ["tidegate tables list", "tidegate table", "tidegate table rows ROOT --until 3"]
+)
+def test_a_command_that_is_not_there_is_found(line: str) -> None:
+    assert list(lines(f"run `{line}` now")) == [line]
+    assert list(lines(f"```\n{line}  # now\n```\n")) == [f"{line}  "]
+    assert wrong(line) is not None

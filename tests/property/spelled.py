@@ -1,0 +1,17 @@
+"""Values as a predicate of a read set spells them."""
+
+import math
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """Return a value of Python as JSON has it."""
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(sep=" ")
+    return value.isoformat() if isinstance(value, date) else value
