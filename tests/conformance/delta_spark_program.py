@@ -38,7 +38,7 @@ _CONFIG = {
 def main(folders: list[str]) -> int:
     """Print one object: folder -> what was read there."""
     try:
-        spark = _session()
+        spark = session()
     except (PySparkException, PySparkRuntimeError):
         return NO_JAR
     spark.sparkContext.setLogLevel("OFF")
@@ -52,7 +52,8 @@ def main(folders: list[str]) -> int:
     return 0
 
 
-def _session() -> SparkSession:
+def session() -> SparkSession:
+    """Return a session that knows delta-spark. Raises: PySparkException, PySparkRuntimeError."""
     builder = SparkSession.builder.appName("delta-spark-reads").master("local[2]")
     for key, value in _CONFIG.items():
         builder = builder.config(key, value)
