@@ -61,13 +61,15 @@ class Pool:
     def __init__(self, cases: Sequence[Mapping[str, Any]]) -> None:
         """Take the vectors."""
         self._alike: dict[str, list[Case]] = {}
+        self._keys: dict[str, str] = {}
         self.cases = [_question(case) for case in cases]
         for case in self.cases:
+            self._keys[case["name"]] = _key(case)
             self._alike.setdefault(_key(case), []).append(case)
 
     def alike(self, random: Random, case: Mapping[str, Any]) -> Case:
-        """Return a case on the same table."""
-        return copy.deepcopy(random.choice(self._alike[_key(case)]))
+        """Return a case on the table that a case was about before it was changed."""
+        return copy.deepcopy(random.choice(self._alike[self._keys[case["name"]]]))
 
     def draw(self, random: Random) -> Case:
         """Return a case: each table's turn comes about as often as that of a group of cases."""
@@ -106,12 +108,15 @@ def made_cases(cases: Sequence[Mapping[str, Any]], seed: int) -> Iterator[Case]:
 
 def _made(pool: Pool, random: Random, name: str) -> Case:
     case = pool.draw(random)
-    origin, done = case["name"], []
-    if random.random() < 0.75:
+    origin, done, changes = case["name"], [], CHANGES
+    if random.random() < 0.15:
+        _typed(pool, random, case)
+        done, changes = ["typed"], CHANGES_OF_TYPED
+    elif random.random() < 0.75:
         _other_loser(pool, random, case)
         done.append("other_loser")
     for _ in range(random.choice((0, 1, 1, 2, 2, 3))):
-        change = random.choice(CHANGES)
+        change = random.choice(changes)
         change(pool, random, case)
         done.append(change.__name__.lstrip("_"))
     case["name"], case["why"] = name, f"{origin}: {', '.join(done)}"
@@ -506,5 +511,9 @@ CHANGES: Final[Sequence[Change]] = (
     _whole_table, _files_by_path, _app_ids, _with_txn, _with_domain, _predicate, _predicate,
     _partition_values, _own_partition_values, _dynamic, _all_features, _configured,
     _with_metadata, _with_protocol, _timed, _tracked, _unpartitioned, _without_action,
-    _action_of_other, _own_as_winner, _statistics, _typed, _typed, _typed,
+    _action_of_other, _own_as_winner, _statistics,
+)  # fmt: skip
+CHANGES_OF_TYPED: Final[Sequence[Change]] = (
+    _other_level, _other_operation, _blindness, _data_change, _predicate, _partition_values,
+    _own_partition_values, _dynamic, _unpartitioned, _statistics, _with_txn, _all_features,
 )  # fmt: skip

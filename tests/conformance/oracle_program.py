@@ -190,6 +190,7 @@ class Oracle:
         base = case["table"]["base"]
         for version, actions in enumerate(base):
             _write(log, version, actions, None)
+        (log / f"{len(base) - 1:020}.crc").write_text(json.dumps(_checksum(base)), "utf-8")
         found = Outcome()
         try:
             transaction = self._delta_log(place).startTransaction(
@@ -338,6 +339,33 @@ def _live(base: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Mapping[str,
         elif "remove" in row:
             found.pop(row["remove"]["path"], None)
     return found
+
+
+def _checksum(base: Sequence[Sequence[Mapping[str, Any]]]) -> Mapping[str, Any]:
+    """Return what spares delta-spark to look for what the base says of the table."""
+    rows = [row for actions in base for row in actions]
+    last = {kind: body for row in rows for kind, body in row.items()}
+    files = _live(base).values()
+    return {
+        "tableSizeBytes": sum(file["size"] for file in files),
+        "numFiles": len(files),
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "setTransactions": list(
+            {row["txn"]["appId"]: row["txn"] for row in rows if "txn" in row}.values()
+        ),
+        "domainMetadata": [
+            one
+            for one in {
+                row["domainMetadata"]["domain"]: row["domainMetadata"]
+                for row in rows
+                if "domainMetadata" in row
+            }.values()
+            if not one["removed"]
+        ],
+        "metadata": last["metaData"],
+        "protocol": last["protocol"],
+    }
 
 
 def _stranger(path: str) -> Mapping[str, Any]:
