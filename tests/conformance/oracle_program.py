@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tests.conformance.delta_spark_program import NO_JAR, session
+from tests.conformance.oracle_scala import Operations, Scala
 
 LONG_AGO_S: Final = 1_600_000_000
 """When files of the log were written whose case does not care."""
@@ -44,107 +45,6 @@ SETTINGS: Final = {"history.metricsEnabled": "false", "writeChecksumFile.enabled
 
 TABLES_MAX: Final = 100
 """Tables after which delta-spark is told to forget those it knows."""
-
-
-class Scala:
-    """Values of Scala, made from here."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        """Take a session."""
-        self.jvm: Any = spark._jvm
-        self.delta = self.jvm.org.apache.spark.sql.delta
-        self.none = self.jvm.scala.Option.empty()
-
-    def seq(self, values: Iterable[Any]) -> Any:
-        """Return a Seq."""
-        found = self.jvm.java.util.ArrayList()
-        for value in values:
-            found.add(value)
-        return self.jvm.PythonUtils.toSeq(found)
-
-    def some(self, value: Any) -> Any:
-        """Return an Option that holds something."""
-        return self.jvm.scala.Option.apply(value)
-
-    def map(self, values: Mapping[str, Any]) -> Any:
-        """Return an immutable Map."""
-        found = self.jvm.java.util.HashMap()
-        for key, value in values.items():
-            found.put(key, value)
-        return self.jvm.PythonUtils.toScalaMap(found)
-
-    def action(self, row: Mapping[str, Any]) -> Any:
-        """Return an action of the log."""
-        return self.delta.actions.Action.fromJson(json.dumps(row))
-
-
-class Operations:
-    """The operations of delta-spark by their names in the log."""
-
-    def __init__(self, scala: Scala) -> None:
-        """Take Scala's values."""
-        self._scala = scala
-
-    def of(self, case: Mapping[str, Any], metadata: Any) -> Any:
-        """Return the operation of a case on a table with some metadata."""
-        name = case["operation"]["name"]
-        parameters = case["operation"]["parameters"]
-        nothing, empty = self._scala.none, self._scala.seq([])
-        match name:
-            case "WRITE":
-                return self._write(parameters)
-            case "STREAMING UPDATE":
-                mode = self._scala.jvm.org.apache.spark.sql.streaming.OutputMode.Append()
-                return self._new("StreamingUpdate", mode, "query", 1, nothing)
-            case "DELETE":
-                return self._new("Delete", empty)
-            case "UPDATE":
-                return self._new("Update", nothing)
-            case "MERGE":
-                return self._new("Merge", *[nothing] * 4, *[empty] * 3)
-            case "TRUNCATE":
-                return self._new("Truncate")
-            case "OPTIMIZE":
-                return self._new("Optimize", empty, empty, False, nothing, False)
-            case "REORG":
-                return self._new("Reorg", empty, True)
-            case "COMPUTE STATS":
-                return self._new("ComputeStats", empty)
-            case "RESTORE":
-                return self._new("Restore", nothing, nothing)
-            case "CLONE":
-                return self._new("Clone", "source", 0)
-            case "CONVERT":
-                return self._new("Convert", 0, empty, False, nothing, nothing)
-            case "ROW TRACKING BACKFILL":
-                return self._new("RowTrackingBackfill", 0)
-            case "ROW TRACKING UNBACKFILL":
-                return self._new("RowTrackingUnBackfill", 0)
-            case "DROP FEATURE":
-                return self._new("DropTableFeature", parameters.get("featureName", ""), False)
-            case "Manual Update":
-                return getattr(self._class("ManualUpdate$"), "MODULE$")
-            case _ if "REPLACE TABLE" in name:
-                return self._replace(name, metadata)
-            case "CREATE TABLE AS SELECT":
-                return self._new("CreateTable", metadata, False, True, nothing)
-        return self._new("TestOperation", name, nothing)
-
-    def _class(self, name: str) -> Any:
-        return getattr(self._scala.delta, f"DeltaOperations${name}")
-
-    def _new(self, name: str, *arguments: Any) -> Any:
-        return self._class(name)(*arguments)
-
-    def _write(self, parameters: Mapping[str, Any]) -> Any:
-        modes = self._scala.jvm.org.apache.spark.sql.SaveMode
-        mode = getattr(modes, parameters.get("mode", "Append"))
-        return self._new("Write", mode, *[self._scala.none] * 8)
-
-    def _replace(self, name: str, metadata: Any) -> Any:
-        or_create, as_select = name.startswith("CREATE OR"), name.endswith("AS SELECT")
-        nothing = [self._scala.none] * 7
-        return self._new("ReplaceTable", metadata, False, or_create, as_select, *nothing)
 
 
 @dataclass
@@ -239,7 +139,9 @@ class Oracle:
         by_path = set(reads["files"]) - found
         if by_path:
             live = _live(case["table"]["base"])
-            tracked = [self._scala.action({"add": live.get(one, _stranger(one))}) for one in by_path]
+            tracked = [
+                self._scala.action({"add": live.get(one, _stranger(one))}) for one in by_path
+            ]
             transaction.trackFilesRead(self._scala.seq(tracked))
         if reads["whole_table"]:
             transaction.readWholeTable()
@@ -290,7 +192,6 @@ class Oracle:
         An integer may not be null, so that the analyser asks for that besides; a text may.
         """
         jvm = self._scala.jvm
-        encoders = jvm.org.apache.spark.sql.catalyst.encoders.AgnosticEncoders
         false = self._scala.map({}).keySet()
         kinds = {"opaque_int": "PrimitiveIntEncoder$", "opaque_str": "StringEncoder$"}
         result = getattr(_nested(jvm, "PrimitiveBooleanEncoder$"), "MODULE$")
@@ -306,7 +207,6 @@ class Oracle:
                 True,
             )
             self._spark._jsparkSession.udf().register(name, made)
-        assert encoders is not None
 
 
 def _nested(jvm: Any, name: str) -> Any:
@@ -423,7 +323,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="tidegate-oracle-") as folder:
         oracle = Oracle(spark, Path(folder))
         for line in sys.stdin:
-            print(json.dumps(oracle.decide(json.loads(line))), flush=True)
+            sys.stdout.write(json.dumps(oracle.decide(json.loads(line))) + "\n")
+            sys.stdout.flush()
     return 0
 
 
