@@ -38,6 +38,7 @@ from tests.conformance.oracle_pool import Case, Pool
 from tests.conformance.oracle_table_changes import (
     all_features,
     configured,
+    drops_feature,
     level_of,
     other_level,
     timed,
@@ -84,7 +85,8 @@ CHANGES: Final[Sequence[Change]] = (
     other_winning_operation, blindness, no_commit_info, identity_tag, data_change,
     whole_table, files_by_path, app_ids, with_txn, with_domain, predicate, predicate,
     partition_values, own_partition_values, dynamic, all_features, configured,
-    with_metadata, with_protocol, timed, tracked, unpartitioned, without_action,
+    with_metadata, with_metadata, with_protocol, with_protocol, drops_feature, drops_feature,
+    configured, timed, tracked, unpartitioned, without_action,
     action_of_other, own_as_winner, statistics,
 )  # fmt: skip
 

@@ -42,6 +42,8 @@ def excuse(case: Case, theirs: Told, ours: Told) -> str | None:
         return DECLINED[said]
     if theirs["verdict"] != "committed" and theirs["winner_version"] is None:
         return "the table or the transaction is broken by itself" if _is_odd(theirs) else None
+    if theirs.get("exception") == "MetadataChangedException" and _tagged(case):
+        return "identity values that were given out change nothing for what comes after"
     if ours["verdict"] == "committed":
         return "no row was missed" if _is_append(theirs) and not may_miss(case, theirs) else None
     if theirs["verdict"] == "committed" and said in FILES_OF_ANOTHER_STATE:

@@ -126,7 +126,7 @@ class Oracle:
 
     def _read(self, transaction: Any, case: Mapping[str, Any]) -> list[str]:
         """Make a case's reads; return the paths of all files that were read."""
-        reads, found = case["reads"], set()
+        reads, found = case["reads"], set[str]()
         schema = transaction.metadata().schema()
         adds = [row for row in case["actions"] if "add" in row]
         for predicate in reads["predicates"]:

@@ -28,7 +28,8 @@ class Scala:
 
     def __init__(self, spark: SparkSession) -> None:
         """Take a session."""
-        self.jvm: Any = spark._jvm
+        jvm: Any = spark._jvm
+        self.jvm = jvm
         self.delta = self.jvm.org.apache.spark.sql.delta
         self.none = self.jvm.scala.Option.empty()
 

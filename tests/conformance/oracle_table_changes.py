@@ -25,6 +25,13 @@ CONFIGURATION: Final = (
     ("delta.checkpointPolicy", "classic"),
     ("delta.enableRowTracking", "true"),
     ("delta.enableInCommitTimestamps", "true"),
+    ("delta.enableInCommitTimestamps", "false"),
+    ("delta.enableRowTracking", "false"),
+    ("delta.enableChangeDataFeed", "true"),
+    ("delta.enableTypeWidening", "true"),
+    ("delta.appendOnly", "false"),
+    ("delta.columnMapping.mode", "name"),
+    ("delta.isolationLevel", "WriteSerializable"),
     ("delta.columnMapping.maxColumnId", "9"),
     ("io.unitycatalog.tableId", "new"),
     ("delta.rowTracking.materializedRowIdColumnName", "_r"),
@@ -115,6 +122,24 @@ def with_protocol(pool: Pool, random: Random, case: Case) -> None:
         if gone in protocol.get("readerFeatures", ()):
             protocol["readerFeatures"].remove(gone)
     say(random.choice([case["actions"], *case["winners"]]), {"protocol": protocol})
+
+
+def drops_feature(pool: Pool, random: Random, case: Case) -> None:
+    """The transaction drops a feature of the table."""
+    protocol = copy.deepcopy(case["table"]["protocol"])
+    if not protocol.get("writerFeatures"):
+        return
+    gone = random.choice(protocol["writerFeatures"])
+    for kind in ("readerFeatures", "writerFeatures"):
+        if kind in protocol:
+            protocol[kind] = [one for one in protocol[kind] if one != gone]
+    if protocol.get("readerFeatures") == []:
+        del protocol["readerFeatures"]
+        protocol["minReaderVersion"] = 1
+    case["operation"] = {"name": "DROP FEATURE", "parameters": {"featureName": gone}}
+    case["actions"] = [row for row in case["actions"] if "metaData" in row]
+    case["actions"].append({"protocol": protocol})
+    case["reads"].update(whole_table=False, predicates=[], files=[])
 
 
 def timed(pool: Pool, random: Random, case: Case) -> None:
