@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-NIGHT := model simulation properties fuzz contests blows writers
+NIGHT := model simulation properties oracle fuzz contests blows writers
 .PHONY: help env demo test check unit model simulation sim fuzz conformance integration emulators \
 	contests nightly bench docs lock clean $(NIGHT:%=night-%)
 
@@ -18,6 +18,7 @@ NIGHTLY_BLOWS ?= 600
 NIGHTLY_VERSIONS ?= 20000
 SECONDS ?= 600
 CONTESTS ?= 1000
+NIGHTLY_ASKED ?= 1000
 SERVICES := committer checkpointer cdc-publisher producers
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
@@ -99,6 +100,10 @@ night-simulation:
 night-properties:
 	$(call heading,night: properties on more examples; 30 minutes)
 	@$(PYTEST) $(MANY) $(call budget,30) tests/property --hypothesis-profile explore
+
+night-oracle:
+	$(call heading,night: $(NIGHTLY_ASKED) new conflicts that delta-spark decides beside us; 30 minutes)
+	@$(PYTEST) -v $(call budget,30) tests/conformance/test_oracle.py --asked $(NIGHTLY_ASKED)
 
 night-fuzz:
 	$(call heading,night: foreign bytes to every parser; $(SECONDS) seconds)

@@ -30,6 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     stores.addoption(
         "--contests", type=int, default=200, help="names that two writers contest at once (200)"
     )
+    parser.getgroup("oracle").addoption(
+        "--asked", type=int, default=16, help="new cases that delta-spark itself decides (16)"
+    )
     processes = parser.getgroup("processes")
     processes.addoption(
         "--blows", type=int, default=64, help="kills and suspensions of committers under load (64)"

@@ -27,6 +27,7 @@ _CONFIG = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.databricks.delta.snapshotPartitions": "1",
@@ -38,7 +39,7 @@ _CONFIG = {
 def main(folders: list[str]) -> int:
     """Print one object: folder -> what was read there."""
     try:
-        spark = _session()
+        spark = session()
     except (PySparkException, PySparkRuntimeError):
         return NO_JAR
     spark.sparkContext.setLogLevel("OFF")
@@ -52,7 +53,8 @@ def main(folders: list[str]) -> int:
     return 0
 
 
-def _session() -> SparkSession:
+def session() -> SparkSession:
+    """Return a session that knows delta-spark. Raises: PySparkException, PySparkRuntimeError."""
     builder = SparkSession.builder.appName("delta-spark-reads").master("local[2]")
     for key, value in _CONFIG.items():
         builder = builder.config(key, value)

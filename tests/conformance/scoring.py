@@ -54,6 +54,11 @@ SCORE: Final = pytest.StashKey[list[Result]]()
 """Where a test run keeps its results until the score is told."""
 
 
+def conflict_judges(corpus: Path) -> ModuleType:
+    """Return the corpus's own comparisons of verdicts."""
+    return _module(corpus / "conflicts" / "run_conflicts.py")
+
+
 def table_cases(corpus: Path) -> list[Case]:
     """Return the cases of the manifest."""
     manifest = json.loads((corpus / "manifest.json").read_text(encoding="utf-8"))
@@ -63,7 +68,7 @@ def table_cases(corpus: Path) -> list[Case]:
 
 def conflict_cases(corpus: Path) -> list[Case]:
     """Return the cases of the conflict vectors."""
-    judges = _module(corpus / "conflicts" / "run_conflicts.py")
+    judges = conflict_judges(corpus)
     return list(judges.load(corpus / "conflicts", None))
 
 
@@ -79,7 +84,7 @@ def score_tables(corpus: Path, cases: list[Case]) -> Iterator[Result]:
 
 def score_conflicts(corpus: Path, cases: list[Case]) -> Iterator[Result]:
     """Yield the result of each conflict vector."""
-    judges = _module(corpus / "conflicts" / "run_conflicts.py")
+    judges = conflict_judges(corpus)
     for case in cases:
         question = {key: value for key, value in case.items() if key not in judges.HIDDEN}
         answer, refusal = _attempt(faces.judge, copy.deepcopy(question))

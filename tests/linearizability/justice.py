@@ -65,6 +65,7 @@ LOST_TO: Final[Mapping[str, Claim]] = {
     "concurrent_delete_read": removed_what_was_read,
     "concurrent_delete_delete": removed_the_same,
     "concurrent_row_delete": removed_the_same,
+    "row_ids_of_no_table": wrote_something,
     "backfill_of_more_than_files": wrote_something,
     "unbackfill_meets_backfill": wrote_something,
     "row_ids_without_statistics": wrote_something,

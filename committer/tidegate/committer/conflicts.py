@@ -27,6 +27,7 @@ from tidegate.committer.table_rules import (
     metadata_changed,
     protocol_changed,
     protocol_unsupported,
+    row_ids_of_no_table,
     row_ids_without_statistics,
     unbackfill_meets_backfill,
 )
@@ -45,7 +46,7 @@ __all__ = [
     "follow",
 ]
 
-RULES_VERSION: Final = 5
+RULES_VERSION: Final = 6
 """Raised with every change that can change a verdict; it stands in every entry."""
 
 
@@ -161,6 +162,7 @@ RULES: Final[tuple[Rule, ...]] = (
     metadata_changed,
     domain_metadata_changed,
     concurrent_transaction,
+    row_ids_of_no_table,
     backfill_of_more_than_files,
     unbackfill_meets_backfill,
     row_ids_without_statistics,
@@ -183,6 +185,7 @@ DELTA_NAMES: Final[Mapping[str, tuple[str | None, str]]] = {
     "metadata_changed": ("DELTA_METADATA_CHANGED", "MetadataChangedException"),
     "domain_metadata_changed": ("DELTA_CONCURRENT_TRANSACTION", "ConcurrentTransactionException"),
     "concurrent_transaction": ("DELTA_CONCURRENT_TRANSACTION", "ConcurrentTransactionException"),
+    "row_ids_of_no_table": (None, "AssertionError"),
     "backfill_of_more_than_files": (None, "IllegalStateException"),
     "unbackfill_meets_backfill": (
         "DELTA_ROW_TRACKING_BACKFILL_RUNNING_CONCURRENTLY_WITH_UNBACKFILL",

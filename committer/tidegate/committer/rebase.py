@@ -101,7 +101,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         txn_id=str(attempt.token),
     )
     txns = (
-        *(_dated(txn, now_ms) for member in group.members for txn in member.txns),
+        *(txn for member in group.members for txn in _txns(member, now_ms)),
         Txn(app_id=origin.app_id, version=provenance.offsets[1], last_updated=now_ms),
     )
     head: list[Action] = [action for action in (protocol, metadata) if action is not None]
@@ -288,5 +288,8 @@ def _info_line(info: CommitInfo, provenance: Provenance) -> bytes:
     return orjson.dumps({info.wire_name: body}) + b"\n"
 
 
-def _dated(txn: Txn, now_ms: int) -> Txn:
-    return txn if txn.last_updated is not None else txn.with_(last_updated=now_ms)
+def _txns(member: Candidate, now_ms: int) -> Sequence[Txn]:
+    """Return the applications that a member moves: its own with the time, others as they came."""
+    brought = member.content.txns
+    own = [txn.with_(last_updated=now_ms) for txn in member.txns[len(brought) :]]
+    return (*brought, *own)

@@ -117,6 +117,14 @@ def concurrent_transaction(standing: Standing, winner: Entry) -> Found | None:
     return Found(f"moved the application {min(both)!r}") if both else None
 
 
+def row_ids_of_no_table(standing: Standing, winner: Entry) -> Found | None:
+    """The proposal gives row ids or takes them away, and the table knows of none."""
+    candidate = standing.candidate
+    if not candidate.only_moves_row_ids or row_tracking.supports(standing.after(winner).protocol):
+        return None
+    return Found(f"leaves a table without row ids, and the proposal is a {candidate.operation}")
+
+
 def backfill_of_more_than_files(standing: Standing, winner: Entry) -> Found | None:
     """A backfill meets a winner that touched files, and holds more than files to give ids to."""
     candidate, content = standing.candidate, standing.candidate.content

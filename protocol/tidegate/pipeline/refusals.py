@@ -60,6 +60,10 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "the proposal drops a feature, and after the winner the table still uses it",
         "take the new traces of the feature out of the table, then drop it again",
     ),
+    "row_ids_of_no_table": Refusal(
+        "the proposal gives row ids or takes them away, and after a winner the table knows of none",
+        "list the feature rowTracking in the table's protocol first",
+    ),
     "backfill_of_more_than_files": Refusal(
         "a winner touched files while the proposal gives row ids, and holds more than files",
         _RERUN,

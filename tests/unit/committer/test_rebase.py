@@ -167,6 +167,11 @@ def test_an_application_gets_its_time() -> None:
     assert rows(one)[-2]["txn"] == {"appId": "s", "version": 3, "lastUpdated": NOW_MS + 7}
 
 
+def test_an_application_among_the_actions_stays_as_it_came() -> None:
+    told = {"txn": {"appId": "s", "version": 3}}
+    assert rows(encoded(table(creation()), proposal(add("a"), told)))[-2] == told
+
+
 def test_in_commit_timestamps_where_the_table_has_them() -> None:
     state = table(creation(enableInCommitTimestamps="true"))
     plain = table(creation())

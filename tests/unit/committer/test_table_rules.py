@@ -173,6 +173,17 @@ def test_a_backfill_that_holds_more_than_files_ends_where_files_were_touched() -
     assert rule(standing(plain, *table), touched) is None
 
 
+@pytest.mark.parametrize("operation", ["ROW TRACKING BACKFILL", "ROW TRACKING UNBACKFILL"])
+def test_row_ids_are_given_where_the_table_knows_of_them(operation: str) -> None:
+    one = named(operation, add("a", dataChange=False))
+    other = winner(1, info("WRITE"), add("b"))
+    assert rule(standing(one, listed("domainMetadata"), metadata()), other) == "row_ids_of_no_table"
+    tracks = winner(1, listed(*TRACKED))
+    assert rule(standing(one, listed("domainMetadata"), metadata()), tracks) is None
+    removal = winner(1, info("DELETE"), remove("b"))
+    assert rule(standing(one, listed(*TRACKED), metadata()), removal) is None
+
+
 def test_taking_ids_away_meets_giving_them() -> None:
     takes = named("ROW TRACKING UNBACKFILL", add("a", dataChange=False))
     gives = winner(1, BACKFILL, add("a", dataChange=False, baseRowId=0))

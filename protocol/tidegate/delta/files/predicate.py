@@ -24,7 +24,7 @@ from tidegate.delta.files.grammar import (
 )
 from tidegate.delta.files.predicate_rows import evaluate
 from tidegate.delta.files.pruning import prune
-from tidegate.delta.schema import partitions
+from tidegate.delta.schema.casting import cast
 from tidegate.delta.schema.types import FLOAT, STRING, DataType, StructType
 
 __all__ = ["Predicate", "columns_of", "conjuncts", "evaluate", "may_match_partition", "prune"]
@@ -109,7 +109,7 @@ def _typed(text: str | None, kind: DataType) -> Any:
         return text
     if text == "":
         raise ValueError(f"the partition value '' is no {kind}")
-    value = partitions.parse(text, kind)
+    value = cast(text, kind)
     return as_single(value) if kind == FLOAT else value
 
 

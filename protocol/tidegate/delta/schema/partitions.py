@@ -31,7 +31,7 @@ _TIMESTAMP: Final = re.compile(
     r"(Z| ?UTC|[+-]\d{2}(?::?\d{2})?)?$"
 )
 _DATE: Final = re.compile(r"^(\d{4})-(\d{1,2})-(\d{1,2})$")
-_WHOLE: Final = re.compile(r"^[+-]?\d+$")
+_WHOLE: Final = re.compile(r"^[+-]?[0-9]+$")
 _BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - it is added to times without a zone
 _NANOS: Final = 10**9
@@ -200,7 +200,7 @@ def _shortest_single(value: float) -> str:
 
 def _value(text: str, kind: DataType) -> Any:
     if isinstance(kind, DecimalType):
-        return fitted(Decimal(text.strip()), kind)
+        return fitted(Decimal(_plain(text).strip()), kind)
     match kind:
         case PrimitiveType("string"):
             return text
@@ -237,9 +237,13 @@ def _far(text: str, kind: DataType) -> int | None:
 
 
 def _floating(text: str) -> float:
+    return float(_plain(text))
+
+
+def _plain(text: str) -> str:
     if "_" in text:
         raise ValueError(f"{text!r} is a number of Python alone")
-    return float(text)
+    return text
 
 
 def _nearest_single(value: float) -> float:

@@ -1,0 +1,227 @@
+"""Where our committer may decide otherwise than delta-spark, and why: docs/adr/0015, as code.
+
+Nothing of the committer is used here: what is finer is shown by looking at rows.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, Final
+
+Case = Mapping[str, Any]
+Told = Mapping[str, Any]
+Truth = bool | None
+
+BINDING: Final = frozenset(
+    {
+        "invariants", "checkConstraints", "generatedColumns", "identityColumns", "clustering",
+        "allowColumnDefaults", "materializePartitionColumns", "checkpointProtection",
+        "variantType", "variantType-preview", "variantShredding", "collations-preview",
+    }
+)  # fmt: skip
+"""Features whose newcomers fail who read before: delta-spark's own check, which is off by default.
+"""
+
+NOT_WRITTEN: Final = frozenset(
+    {"materializePartitionColumns", "catalogManaged", "collations-preview"}
+)
+FILES_OF_ANOTHER_STATE: Final = frozenset(
+    {"added_file_live", "removed_file_not_live", "rows_from_nowhere"}
+)
+DECLINED: Final[Mapping[str, str]] = {
+    "declined": "a feature that this release does not write",
+    "BrokenLog": "a winner says of the table two things at once",
+}
+ROWS_MAX: Final = 200
+
+
+def excuse(case: Case, theirs: Told, ours: Told) -> str | None:
+    """Return why two verdicts on a case may differ, or None: one of them is wrong."""
+    said = (ours.get("error_class") or "").partition(".")[0]
+    if said in DECLINED:
+        return DECLINED[said]
+    if theirs["verdict"] != "committed" and theirs["winner_version"] is None:
+        return "the table or the transaction is broken by itself" if _is_odd(theirs) else None
+    if theirs.get("exception") == "MetadataChangedException" and _tagged(case):
+        return "identity values that were given out change nothing for what comes after"
+    if ours["verdict"] == "committed":
+        return "no row was missed" if _is_append(theirs) and not may_miss(case, theirs) else None
+    if theirs["verdict"] == "committed" and said in FILES_OF_ANOTHER_STATE:
+        return "the log would say of files what is not so"
+    return next((why for name, holds, why in STRICTER if said == name and holds(case)), None)
+
+
+def _is_odd(theirs: Told) -> bool:
+    """Return whether delta-spark could not even begin: its word for that is not asked for."""
+    return theirs["error_class"] == "DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH" or (
+        theirs["exception"] in ("IllegalStateException", "NoSuchElementException")
+    )
+
+
+def _is_append(theirs: Told) -> bool:
+    return bool(theirs.get("exception") == "ConcurrentAppendException")
+
+
+def _named_by_winners(case: Case) -> frozenset[str]:
+    known = set(case["table"]["protocol"].get("writerFeatures", ()))
+    told = (row["protocol"] for row in _winning(case) if "protocol" in row)
+    return frozenset(name for one in told for name in one.get("writerFeatures", ())) - known
+
+
+def _tagged(case: Case) -> bool:
+    infos = (row["commitInfo"] for row in _winning(case) if "commitInfo" in row)
+    return any("delta.identity.schemaUpdate" in (one.get("tags") or {}) for one in infos)
+
+
+def _own_stats(case: Case) -> Iterator[str]:
+    adds = (row["add"] for row in case["actions"] if "add" in row)
+    return (add["stats"] for add in adds if add.get("stats") is not None)
+
+
+def _winning(case: Case) -> Iterator[Mapping[str, Any]]:
+    return (row for rows in case["winners"] for row in rows)
+
+
+STRICTER: Final[Sequence[tuple[str, Callable[[Case], bool], str]]] = (
+    (
+        "DELTA_PROTOCOL_CHANGED",
+        lambda case: bool(_named_by_winners(case) & BINDING),
+        "a winner asks something of files that are written",
+    ),
+    (
+        "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE",
+        lambda case: bool(_named_by_winners(case) & NOT_WRITTEN),
+        "a feature that this release does not write",
+    ),
+    ("DELTA_METADATA_CHANGED", lambda case: _tagged(case), "a tag is not believed"),
+    (
+        "DELTA_CONCURRENT_APPEND",
+        lambda case: "opaque_str" in json.dumps(case["reads"]),
+        "a function that is a conjunct can't be run",
+    ),
+    (
+        "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL",
+        lambda case: True,
+        "a feature in use is not dropped",
+    ),
+    (
+        "DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
+        lambda case: '\\"nullable\\":false' in json.dumps(case["table"]),
+        "null where the schema has none",
+    ),
+    (
+        "malformed",
+        lambda case: any("numRecords" not in text for text in _own_stats(case)),
+        "statistics without a count",
+    ),
+)
+"""A class of ours, of which cases it may be told, and why."""
+
+
+def may_miss(case: Case, theirs: Told) -> bool:
+    """Return whether a file of the winner may hold a row that some scan asks for."""
+    reads = case["reads"]
+    if reads["whole_table"]:
+        return True
+    rows = case["winners"][theirs["winner_version"] - case["read_version"] - 1]
+    adds = [row["add"] for row in rows if "add" in row]
+    scans = [one["ast"] for one in reads["predicates"]]
+    return any(
+        True in truths(scan, row) for add in adds for row in _rows(case, add) for scan in scans
+    )
+
+
+def _rows(case: Case, add: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield what the rows of a file may hold, as far as that is known; `...` may be anything."""
+    metadata = case["table"]["metaData"]
+    fields = json.loads(metadata["schemaString"])["fields"]
+    stated = json.loads(add.get("stats") or "{}")
+    columns: dict[str, list[Any]] = {}
+    for field in fields:
+        own = field["metadata"].get("delta.columnMapping.physicalName", field["name"])
+        name = field["name"].lower()
+        if field["name"] in metadata["partitionColumns"]:
+            columns[name] = [_partition(add["partitionValues"].get(own), field["type"])]
+        else:
+            columns[name] = _values(stated, own, field["type"])
+    for values in product(*columns.values()):
+        yield dict(zip(columns, values, strict=True))
+
+
+def _partition(text: str | None, kind: str) -> Any:
+    if text is None or kind == "string":
+        return text
+    if kind in ("integer", "long", "short", "byte"):
+        return int(text)
+    return ...
+
+
+def _values(stated: Mapping[str, Any], name: str, kind: str) -> list[Any]:
+    low, high = (stated.get(side, {}).get(name) for side in ("minValues", "maxValues"))
+    nulls, count = stated.get("nullCount", {}).get(name), stated.get("numRecords")
+    if nulls is not None and nulls == count:
+        return [None]
+    if kind != "integer" or low is None or high is None or high - low > ROWS_MAX:
+        return [...]
+    return [*range(low, high + 1), *([] if nulls == 0 else [None])]
+
+
+def truths(node: Mapping[str, Any], row: Mapping[str, Any]) -> set[Truth]:
+    """Return what a predicate may come to on a row."""
+    match node["op"]:
+        case "true":
+            return {True}
+        case "opaque":
+            return {True, False, None}
+        case "not":
+            return {None if one is None else not one for one in truths(node["arg"], row)}
+        case "and" | "or" as op:
+            parts = [truths(arg, row) for arg in node["args"]]
+            return {_joined(op, chosen) for chosen in product(*parts)}
+    value = row.get(node["column"][0].lower(), ...)
+    if value is ...:
+        return {None} if _is_never_true(node) else {True, False, None}
+    return {_truth(node, value)}
+
+
+def _is_never_true(node: Mapping[str, Any]) -> bool:
+    """Return whether a value is compared with null alone."""
+    if node["op"] == "in":
+        return all(one is None for one in node["values"])
+    return node["op"] not in ("is_null", "is_not_null", "<=>") and node["value"] is None
+
+
+def _joined(op: str, chosen: tuple[Truth, ...]) -> Truth:
+    decides = op == "or"
+    if decides in chosen:
+        return decides
+    return None if None in chosen else not decides
+
+
+def _truth(node: Mapping[str, Any], value: Any) -> Truth:
+    op = node["op"]
+    if op == "is_null":
+        return value is None
+    if op == "is_not_null":
+        return value is not None
+    if op == "in":
+        found = [_compared("=", value, one) for one in node["values"]]
+        return True if True in found else None if None in found else False
+    return _compared(op, value, node["value"])
+
+
+def _compared(op: str, one: Any, other: Any) -> Truth:
+    if op == "<=>":
+        return bool(one == other)
+    if one is None or other is None:
+        return None
+    return bool(
+        {
+            "=": one == other,
+            "!=": one != other,
+            "<": one < other,
+            "<=": one <= other,
+            ">": one > other,
+            ">=": one >= other,
+        }[op]
+    )
