@@ -28,7 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
-
 @dataclass(frozen=True)
 class Broker:
     """The session's Kafka; `child` is its process, where it is one of ours."""

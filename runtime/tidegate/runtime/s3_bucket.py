@@ -10,6 +10,7 @@ from typing import Any, Final
 from tidegate.runtime.log_store import FileStat
 from tidegate.runtime.object_answers import Refusal, Verdict, judge
 from tidegate.runtime.object_bucket import Head, Page, file_system, send_once
+from tidegate.runtime.release import ENGINE
 
 OPTIONS: Final = (
     "endpoint_url",
@@ -124,7 +125,9 @@ class S3Bucket:
 def _client(system: Any, timeout_s: float) -> Any:
     """Return botocore's client of what s3fs was told, its configuration included."""
     patience = {"connect_timeout": timeout_s, "read_timeout": timeout_s}
-    told = {**system.config_kwargs, **patience, "max_pool_connections": CONNECTIONS_MAX}
+    # The name is what a store's access log shows; the library's own is put together anew each time.
+    kept = {"max_pool_connections": CONNECTIONS_MAX, "user_agent": ENGINE}
+    told = {**system.config_kwargs, **patience, **kept}
     signer = {
         "aws_access_key_id": system.key,
         "aws_secret_access_key": system.secret,

@@ -7,6 +7,7 @@ from threading import Thread
 import pytest
 
 from tidegate.runtime.object_answers import Refusal, Verdict, judge
+from tidegate.runtime.release import ENGINE
 from tidegate.runtime.s3_bucket import S3Bucket
 
 KEY = "t/_delta_log/00000000000000000001.json"
@@ -22,6 +23,7 @@ class Store(ThreadingHTTPServer):
         self.came: list[tuple[str, str | None, bytes]] = []
         self.connections = 0
         self.asked_first = 0
+        self.callers: set[str | None] = set()
 
     def bucket(self, **told: str) -> S3Bucket:
         where = {"endpoint_url": f"http://127.0.0.1:{self.server_port}", "region": "eu-west-1"}
@@ -43,6 +45,7 @@ class _Put(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         content = self.rfile.read(int(self.headers["content-length"]))
+        self.server.callers.add(self.headers["user-agent"])
         self.server.came.append((self.path, self.headers["if-none-match"], content))
         status, body = self.server.answers.pop(0)
         self.send_response(status)
@@ -68,6 +71,7 @@ def test_one_request_carries_the_whole_and_the_condition(store: Store) -> None:
     assert bucket.create_now(KEY, b"one", 5.0)
     assert bucket.create_now(KEY, b"two", 5.0)
     assert store.came == [(f"/lake/{KEY}", "*", b"one"), (f"/lake/{KEY}", "*", b"two")]
+    assert store.callers == {ENGINE}, "a store's access log says who wrote"
     assert store.asked_first == 0, "the body need not wait until it is asked for"
 
 
