@@ -68,8 +68,8 @@ class Snapshot:
 class LiveKeys:
     """The state of a table at `version`, as far as a commit can contradict it: no statistics.
 
-    Shape: `files` has KEY_SCHEMA, a row a live file.
     Law: canonical == canonical_paths(files["path"])
+    Shape: `files` has KEY_SCHEMA, a row a live file.
     Spec: "Action Reconciliation"
     """
 
