@@ -22,6 +22,8 @@ from tests.builders import (
     table_in_memory,
     to_bytes,
 )
+from tidegate.committer.desk import Desk
+from tidegate.committer.lane import Lane
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.delta.names import commit_name, in_log
@@ -427,6 +429,31 @@ def test_idle_tables_are_looked_at_one_a_step_without_a_pause_between(gate: Gate
         looked.append(sum(desk.viewed_s == gate.clock.boot for desk in desks))
     assert looked == [1, 2, 3, 4, 4]
     assert busy == [True, True, True, False, False]
+
+
+def test_a_step_passes_idle_tables_by(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        fields: dict[str, Any] = {"table": UUID(int=100 + number)}
+        gate.ask(create(**fields, table_root=f"memory://tables/t{number}"))
+    gate.settle(60)
+    [lane] = gate.loop.lanes.values()
+    attend, attended = Lane._attend, list[UUID]()
+
+    def spied(self: Lane, desk: Desk) -> bool:
+        attended.append(desk.record.table)
+        return attend(self, desk)
+
+    monkeypatch.setattr(Lane, "_attend", spied)
+    gate.loop.step()
+    assert attended == []
+    gate.send(proposal(add("a")))
+    gate.loop.step()
+    assert set(attended) == {TABLE}
+    gate.settle(60)
+    attended.clear()
+    gate.clock.boot += gate.settings.external_probe_s
+    gate.loop.step()
+    assert set(attended) == set(lane.reception.desks)
 
 
 def test_a_clean_stop_leaves_nothing_behind(gate: Gate) -> None:
