@@ -66,6 +66,7 @@ class Desk:
     viewed_s: float = 0.0
     rests_until_s: float = 0.0
     rest_s: float = PAUSE_S
+    idle_until_s: float = 0.0
     bucket: Bucket = field(init=False)
     shelf: Shelf = field(init=False)
     scribe: Scribe = field(init=False)

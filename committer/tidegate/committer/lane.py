@@ -44,7 +44,8 @@ class Lane:
     """What is done with one topic partition.
 
     `position` is the next offset to read, `committed` the one last recorded for the group; None
-    where there is none yet. `moved` are the tables whose registration is to be told.
+    where there is none yet. `moved` are the tables whose registration is to be told. Where somebody
+    waits or a PUT flies is known from one step to the next: most tables are idle at any time.
     """
 
     doors: Doors
@@ -55,6 +56,7 @@ class Lane:
     moved: dict[UUID, None] = field(default_factory=dict)
     audits: dict[UUID, Audit] = field(default_factory=dict)
     glances: dict[UUID, Glance] = field(default_factory=dict)
+    _busy: list[Desk] = field(default_factory=list)
 
     def take(self, record: Record) -> None:
         """Bring a record to the desk of its table; who is under suspicion waits to be called."""
@@ -109,7 +111,7 @@ class Lane:
     def work(self) -> bool:
         """Let each desk settle one entry, and tell; return whether more could be done at once."""
         busy = has_loaded = False
-        for desk in list(self.reception.desks.values()):
+        for desk in self._due(self.doors.clock.boot_s()):
             if desk.rests_until_s > self.doors.clock.boot_s():
                 continue
             if desk.state is None and not desk.line:
@@ -119,7 +121,26 @@ class Lane:
                     continue
                 has_loaded = True
             busy = self._attend(desk) or busy
+        desks = self.reception.desks.values()
+        self._busy = [desk for desk in desks if desk.line.waiting or desk.flying is not None]
         return busy
+
+    def _due(self, now_s: float) -> list[Desk]:
+        """Return the desks at which something may have to be done."""
+        desks = self.reception.desks.values()
+        return [desk for desk in desks if desk.idle_until_s <= now_s or desk.line.waiting]
+
+    def _idle_until_s(self, desk: Desk) -> float:
+        """Return until when nothing has to be done at a desk, if nobody comes; 0 where it has."""
+        table = desk.record.table
+        audit, glance = self.audits.get(table), self.glances.get(table)
+        if desk.line or desk.news or desk.flying is not None or desk.state is None:
+            return 0.0
+        if audit is None or audit.answer is not None or (glance and glance.answer is not None):
+            return 0.0
+        section = self.doors.settings
+        look_s = min(section.external_probe_s, section.view_age_max_s)
+        return min(audit.due_s, desk.viewed_s + look_s)
 
     def make_durable(self) -> Offset | None:
         """Flush what was told, then the registry; return the offset to record, if it has moved."""
@@ -168,19 +189,19 @@ class Lane:
     @property
     def waits_until_s(self) -> float | None:
         """Until when the desks with work linger or rest, or None. By `Clock.boot_s`."""
-        waits = (desk.waits_until_s for desk in self.reception.desks.values())
+        waits = (desk.waits_until_s for desk in self._busy)
         return min((until_s for until_s in waits if until_s is not None), default=None)
 
     @property
     def flies(self) -> bool:
         """Whether a PUT is on its way."""
-        return any(desk.flying is not None for desk in self.reception.desks.values())
+        return any(desk.flying is not None for desk in self._busy)
 
     @property
     def put_s(self) -> float:
         """How long the shortest PUT of a table takes just now, of those whose PUT is on its way."""
-        desks = self.reception.desks.values()
-        return min((desk.pace.put_s for desk in desks if desk.flying is not None), default=0.0)
+        flying = (desk for desk in self._busy if desk.flying is not None)
+        return min((desk.pace.put_s for desk in flying), default=0.0)
 
     def land(self) -> None:
         """Tell what has landed, and decide on nothing new."""
@@ -201,6 +222,7 @@ class Lane:
         # What fails from here on is the bus, for all tables: it is not for a table to wait it out.
         self._told(desk, verdicts)
         self.reception.let_go(desk)
+        desk.idle_until_s = self._idle_until_s(desk)
         return bool(verdicts and desk.line)
 
     def _told(self, desk: Desk, verdicts: tuple[Verdict, ...]) -> None:

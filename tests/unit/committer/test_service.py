@@ -22,6 +22,8 @@ from tests.builders import (
     table_in_memory,
     to_bytes,
 )
+from tidegate.committer.desk import Desk
+from tidegate.committer.lane import Lane
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.delta.names import commit_name, in_log
@@ -412,6 +414,31 @@ def test_idle_tables_are_loaded_one_a_step(gate: Gate) -> None:
     assert loaded == sorted(loaded)
     assert loaded[-1] == 4
     assert {after - before for before, after in itertools.pairwise(loaded)} <= {0, 1}
+
+
+def test_a_step_passes_idle_tables_by(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        fields: dict[str, Any] = {"table": UUID(int=100 + number)}
+        gate.ask(create(**fields, table_root=f"memory://tables/t{number}"))
+    gate.settle(60)
+    [lane] = gate.loop.lanes.values()
+    attend, attended = Lane._attend, list[UUID]()
+
+    def spied(self: Lane, desk: Desk) -> bool:
+        attended.append(desk.record.table)
+        return attend(self, desk)
+
+    monkeypatch.setattr(Lane, "_attend", spied)
+    gate.loop.step()
+    assert attended == []
+    gate.send(proposal(add("a")))
+    gate.loop.step()
+    assert set(attended) == {TABLE}
+    gate.settle(60)
+    attended.clear()
+    gate.clock.boot += gate.settings.external_probe_s
+    gate.loop.step()
+    assert set(attended) == set(lane.reception.desks)
 
 
 def test_a_clean_stop_leaves_nothing_behind(gate: Gate) -> None:
