@@ -113,7 +113,7 @@ def test_a_file_that_comes_again_with_other_rows_deleted_brings_none() -> None:
 
 def test_a_new_constraint_is_validated_where_no_append_can_slip_in() -> None:
     state, told = table([info(), PROTOCOL, metadata()]), tuple(demanded(CHECKED))
-    asked = {"reads": WHOLE, "constraints_enforced": told}
+    asked: dict[str, Any] = {"reads": WHOLE, "constraints_enforced": told}
     assert refused(state, proposal(CHECKED, isolation="WriteSerializable", **asked)) is None
     careless = proposal(CHECKED, isolation="SnapshotIsolation", **asked)
     lax = Policy(weakest_isolation="SnapshotIsolation")
