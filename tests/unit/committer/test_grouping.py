@@ -17,7 +17,9 @@ from tests.builders import (
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.grouping import SHARING, Group, fits, nature
 from tidegate.committer.intake import read_record
+from tidegate.committer.known import Known
 from tidegate.committer.policy import Policy
+from tidegate.delta.actions import Add
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Operation, Proposal
 
@@ -110,6 +112,15 @@ def test_what_goes_together(first: Proposal, second: Proposal) -> None:
 )
 def test_what_does_not(first: Proposal, second: Proposal) -> None:
     assert not may_share(first, second)
+
+
+def test_a_file_of_which_rows_are_deleted_neither_leaves_nor_joins_in_that_entry() -> None:
+    group = Group(1)
+    known = Known(files={"x": Add.model_validate(add("x")["add"])})
+    group.take(considered(row_delete(rows_of("x", [1]))), known)
+    for rows in ([remove("x"), add("z")], [remove("z"), add("x")]):
+        assert not fits(group, considered(proposal(*rows)), Policy())
+    assert fits(group, considered(proposal(remove("y"), add("z"))), Policy())
 
 
 def test_a_group_has_its_limits() -> None:
