@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from tests.builders import Row, add, info, metadata, proposal, protocol, remove
-from tests.unit.committer.test_machine import planned, table
+from tests.unit.committer.test_machine import TERMS, considered, planned, table
 from tests.unit.committer.test_table_rules import listed
+from tidegate.committer.machine import plan
+from tidegate.committer.policy import Policy
 from tidegate.committer.state import TableState
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.features.constraints import hashes, requirements
@@ -17,6 +19,14 @@ from tidegate.pipeline.read_set import ReadSet
 
 FEATURES = ("checkConstraints", "generatedColumns", "invariants", "appendOnly")
 PROTOCOL = listed(*FEATURES)
+VECTORS_ON = {"enableDeletionVectors": "true"}
+VECTOR: Row = {
+    "storageType": "u",
+    "pathOrInlineDv": "x" * 20,
+    "offset": 1,
+    "sizeInBytes": 4,
+    "cardinality": 1,
+}
 WHOLE = ReadSet(whole_table=True)
 NUMBERS: Row = {"identity.start": 1, "identity.step": 1, "identity.allowExplicitInsert": False}
 
@@ -89,6 +99,30 @@ def test_rows_that_move_or_leave_are_held_to_nothing_anew() -> None:
     assert refused(state, proposal(remove("a"), read_version=1)) is None
     changes = proposal(remove("a"), add("b"), read_version=1)
     assert refused(state, changes) is not None
+
+
+def test_a_file_that_comes_again_with_other_rows_deleted_brings_none() -> None:
+    features = listed(*FEATURES, reader=("deletionVectors",))
+    state = table(
+        [info(), features, metadata(**{"constraints.positive": "x > 0", **VECTORS_ON})],
+        [info(), add("a", stats='{"numRecords":10,"tightBounds":false}')],
+    )
+    again = add("a", stats='{"numRecords":10,"tightBounds":false}', deletionVector=VECTOR)
+    assert refused(state, proposal(remove("a"), again, read_version=1)) is None
+
+
+def test_a_new_constraint_is_validated_where_no_append_can_slip_in() -> None:
+    state, told = table([info(), PROTOCOL, metadata()]), tuple(demanded(CHECKED))
+    asked: dict[str, Any] = {"reads": WHOLE, "constraints_enforced": told}
+    assert refused(state, proposal(CHECKED, isolation="WriteSerializable", **asked)) is None
+    careless = proposal(CHECKED, isolation="SnapshotIsolation", **asked)
+    lax = Policy(weakest_isolation="SnapshotIsolation")
+    [verdict] = plan(state, [considered(careless)], lax, TERMS).verdicts
+    assert verdict.rejection is not None
+    assert (verdict.rejection.rule, verdict.rejection.field) == (
+        "constraint_not_validated",
+        "isolation",
+    )
 
 
 def test_a_table_whose_protocol_does_not_list_them_asks_nothing() -> None:

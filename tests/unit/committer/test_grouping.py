@@ -2,11 +2,25 @@
 
 import pytest
 
-from tests.builders import Row, add, batch_of, metadata, proposal, protocol, remove, value_of
+from tests.builders import (
+    Row,
+    add,
+    batch_of,
+    metadata,
+    proposal,
+    protocol,
+    remove,
+    row_delete,
+    rows_of,
+    value_of,
+)
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.grouping import SHARING, Group, fits, nature
 from tidegate.committer.intake import read_record
+from tidegate.committer.known import Known
 from tidegate.committer.policy import Policy
+from tidegate.delta.actions import Add
+from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Operation, Proposal
 
 CDC: Row = {"cdc": {"path": "c", "partitionValues": {}, "size": 1, "dataChange": False}}
@@ -92,16 +106,43 @@ def test_what_goes_together(first: Proposal, second: Proposal) -> None:
         (COMPACTION, BACKFILL),
         (BACKFILL, proposal()),
         (proposal(), BACKFILL),
+        (REWRITE, row_delete(rows_of("y", [1]))),
+        (proposal(remove("x"), CDC), proposal(remove("y"), CDC)),
     ],
 )
 def test_what_does_not(first: Proposal, second: Proposal) -> None:
     assert not may_share(first, second)
 
 
+def test_a_file_of_which_rows_are_deleted_neither_leaves_nor_joins_in_that_entry() -> None:
+    group = Group(1)
+    known = Known(files={"x": Add.model_validate(add("x")["add"])})
+    group.take(considered(row_delete(rows_of("x", [1]))), known)
+    for rows in ([remove("x"), add("z")], [remove("z"), add("x")]):
+        assert not fits(group, considered(proposal(*rows)), Policy())
+    assert fits(group, considered(proposal(remove("y"), add("z"))), Policy())
+
+
 def test_a_group_has_its_limits() -> None:
     assert not may_share(APPEND, OTHER_APPEND, Policy(group_members_max=1))
     assert not may_share(APPEND, OTHER_APPEND, Policy(group_actions_max=1))
     assert not may_share(APPEND, OTHER_APPEND, Policy(group_bytes_max=10))
+
+
+def test_a_group_may_reach_its_limits_and_no_further() -> None:
+    size = considered(APPEND).size + considered(OTHER_APPEND).size
+    assert may_share(APPEND, OTHER_APPEND, Policy(group_members_max=2))
+    assert may_share(APPEND, OTHER_APPEND, Policy(group_actions_max=2))
+    assert may_share(APPEND, OTHER_APPEND, Policy(group_bytes_max=size))
+    assert not may_share(APPEND, OTHER_APPEND, Policy(group_bytes_max=size - 1))
+
+
+def test_refusals_take_their_share_of_an_entrys_bytes() -> None:
+    group, refused = Group(1), considered(DELETE)
+    group.take(considered(APPEND))
+    before = group.size
+    group.refuse(refused, refused.id, Rejection(rule="malformed", reason="r" * 100))
+    assert group.size > before + 100
 
 
 def test_anything_fits_into_an_empty_group() -> None:

@@ -11,7 +11,9 @@ from tests.unit.committer.test_late import bodies, written
 from tests.unit.committer.test_machine import landed, planned, rules, table
 from tests.unit.committer.test_table_rules import TAGGED, listed
 from tidegate.committer import recovery
+from tidegate.committer.leases import Leased
 from tidegate.committer.state import TableState
+from tidegate.pipeline.identity_values import IdentityBlock, IdentityUsage
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Operation, Proposal
 
@@ -203,8 +205,21 @@ def test_members_of_one_group_use_a_lease_apart_from_each_other() -> None:
 
 def test_a_lease_is_bounded() -> None:
     assert rule(of(), leasing(10**12 + 1)) == "too_large"
+    assert rule(of(), leasing(10**12)) is None
     assert rule(of(mark=2**63 - 3), leasing(3)) == "no_identity_values_left"
     assert rule(of(mark=2**63 - 3), leasing(2)) is None
+
+
+def test_what_was_used_of_a_lease_is_kept_as_ranges_by_its_step() -> None:
+    block = IdentityBlock(column="id", first=1, step=5, count=10)
+    usages = [IdentityUsage(column="id", low=low, high=low + 5) for low in (1, 21, 11)]
+    lease: Leased | None = Leased((block,))
+    for usage in usages:
+        assert lease is not None
+        lease = lease.after(usage)
+    assert lease is not None
+    assert lease.used == {"id": ((1, 26),)}
+    assert lease.after(usages[0]) is None
 
 
 def test_a_lease_lapses_when_the_mark_is_set_back() -> None:

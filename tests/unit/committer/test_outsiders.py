@@ -1,10 +1,13 @@
 """Engines that may overwrite a version: warned of, or their table is halted."""
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client import REGISTRY
 
 from tests import builders
 from tests.builders import TABLE, Gate, add, info, metadata, proposal, to_bytes
+from tidegate.committer.outsiders import is_unsafe
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.proposal import Operation
@@ -109,9 +112,12 @@ def test_delta_spark_through_the_gate_is_a_writer_like_others() -> None:
     [told] = gate.ask(proposal(add("a"), table_root=BUCKET, engine_info=SPARK))
     assert told.status == "committed"
     assert SPARK in gate.entries(BUCKET)[-1][0]["commitInfo"]["engineInfo"]
-    gate.restart()
-    gate.settle(12)
     assert (status(gate), warned(gate)) == ("open", before)
+    state = gate.desk().state
+    assert state is not None
+    own = replace(state.entries[told.version or 0], by_delta_spark=True)  # as an heir reads it
+    assert not is_unsafe(own, gate.tables()[TABLE])
+    assert is_unsafe(replace(own, provenance=None), gate.tables()[TABLE])
 
 
 def test_what_a_table_went_through_before_it_came_to_the_gate_is_past() -> None:

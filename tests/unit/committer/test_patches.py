@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import JsonValue
 
 from tests.builders import (
     Gate,
@@ -375,7 +374,6 @@ def test_a_file_is_left_out_where_it_holds_no_row_under_the_table_of_now_either(
     assert statuses(gate.ask(patch(new(name, "integer")))) == ["committed"]
     appended = proposal(add("b", stats=stats), read_version=2)
     assert statuses(gate.ask(appended)) == ["committed"]
-    five: dict[str, JsonValue] = {"op": "=", "value": 5, "type": "integer"}
-    five["column"] = ["col-n"]
+    five: Predicate = {"op": "=", "column": ["col-n"], "value": 5, "type": "integer"}
     reads = ReadSet(files=("a",), predicates=(five,))
     assert statuses(gate.ask(proposal(remove("a"), read_version=1, reads=reads))) == [verdict]

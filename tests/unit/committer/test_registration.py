@@ -61,6 +61,12 @@ def test_a_name_is_given_once_and_found_where_none_is_asked_for() -> None:
     assert other.name == f"t-{TABLE.hex[-8:]}"
 
 
+def test_who_was_promised_a_root_may_ask_for_the_name_that_was_promised_too() -> None:
+    [there] = known("memory://tables").tables.values()
+    staged = there.model_copy(update={"table": TABLE, "table_root": ROOT, "status": "staged"})
+    assert objection(asking(name="taken"), Known({TABLE: staged}, ["memory://tables"])) is None
+
+
 @pytest.mark.parametrize("name", ["t", "a table", "main.sales.orders", "bücher-2"])
 def test_a_name_is_one_word_or_three_parts(name: str) -> None:
     assert objection(asking(name=name), known("memory://tables")) is None

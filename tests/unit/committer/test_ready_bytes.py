@@ -1,0 +1,69 @@
+"""What ready bytes must be like on tables that ask more of every version: check by check."""
+
+import pytest
+
+from tests import builders
+from tests.builders import Gate, Row, add, info, metadata, proposal, protocol, remove
+from tests.ready_bytes import verbatim
+from tidegate.pipeline.proposal import Operation
+
+TRACKING = protocol(
+    1, 7, writerFeatures=["domainMetadata", "rowTracking", "appendOnly", "invariants"]
+)
+VECTORS = protocol(3, 7, readerFeatures=["deletionVectors"], writerFeatures=["deletionVectors"])
+VECTOR = {
+    "storageType": "i",
+    "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
+    "sizeInBytes": 40,
+    "cardinality": 6,
+}
+NEW_IDS = {"baseRowId": 0, "defaultRowCommitVersion": 1}
+
+
+def answer(rows: list[Row], *ready: Row) -> str:
+    """Return what is said of ready bytes for version 1 of a table that begins with some rows."""
+    gate = Gate()
+    [begun] = gate.ask(
+        proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE AS SELECT"))
+    )
+    assert begun.status == "committed", begun
+    outcome = gate.ask(verbatim(gate, 1, info(txnId="w"), *ready))[-1]
+    return outcome.rejection.rule if outcome.rejection else outcome.status
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict"),
+    [
+        (NEW_IDS, "committed"),
+        ({"baseRowId": 0}, "no_row_ids"),
+        ({"defaultRowCommitVersion": 1}, "no_row_ids"),
+        ({}, "no_row_ids"),
+    ],
+)
+def test_where_rows_are_tracked_a_new_file_brings_both_its_numbers(
+    told: dict[str, int], verdict: str
+) -> None:
+    rows = [TRACKING, metadata(enableRowTracking="true")]
+    assert answer(rows, add("a", **told)) == verdict
+
+
+def test_rows_leave_no_table_that_only_takes_appends() -> None:
+    rows = [protocol(), metadata(appendOnly="true"), add("old")]
+    assert answer(rows, remove("old")) == "append_only"
+    moved = (remove("old", dataChange=False), add("new", dataChange=False))
+    assert answer(rows, *moved) == "committed"
+
+
+def test_a_file_comes_again_only_as_it_is_or_after_it_left() -> None:
+    rows = [VECTORS, metadata(enableDeletionVectors="true"), add("old")]
+    marked = add("old", deletionVector=VECTOR)
+    assert answer(rows, marked) == "added_file_live"
+    assert answer(rows, remove("old"), marked) == "committed"
+    assert answer(rows, add("old")) == "committed"
+
+
+def test_whoever_changes_the_table_is_held_to_what_it_leaves() -> None:
+    rows = [protocol(), builders.metadata()]
+    assert answer(rows, metadata(enableRowTracking="true")) == "bad_protocol"
+    assert answer(rows, TRACKING, add("a", **NEW_IDS)) == "committed"
+    assert answer(rows, TRACKING, add("a")) == "no_row_ids"
