@@ -28,6 +28,12 @@ NOT_WRITTEN: Final = frozenset(
 FILES_OF_ANOTHER_STATE: Final = frozenset(
     {"added_file_live", "removed_file_not_live", "rows_from_nowhere"}
 )
+OWN_FLAWS: Final = FILES_OF_ANOTHER_STATE | {
+    "DELTA_DOMAIN_METADATA_NOT_SUPPORTED",
+    "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL",
+    "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE",
+    "reserved_domain",
+}
 DECLINED: Final[Mapping[str, str]] = {
     "declined": "a feature that this release does not write",
     "BrokenLog": "a winner says of the table two things at once",
@@ -48,6 +54,8 @@ def excuse(case: Case, theirs: Told, ours: Told) -> str | None:
         return "no row was missed" if _is_append(theirs) and not may_miss(case, theirs) else None
     if theirs["verdict"] == "committed" and said in FILES_OF_ANOTHER_STATE:
         return "the log would say of files what is not so"
+    if theirs["verdict"] != "committed" and said in OWN_FLAWS:
+        return "both refuse: it is told what is wrong with itself before what others did"
     return next((why for name, holds, why in STRICTER if said == name and holds(case)), None)
 
 

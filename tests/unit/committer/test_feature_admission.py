@@ -87,8 +87,11 @@ def test_features_go_only_by_their_own_operation_and_one_at_a_time() -> None:
     assert said(state, named("SET TBLPROPERTIES", left)) == "bad_protocol"
     assert said(state, named("DROP FEATURE", left)) == "committed"
     assert said(state, named("DROP FEATURE", listed("appendOnly"))) == "feature_in_use"
-    stays = listed("checkConstraints", "invariants")
-    assert said(state, named("DROP FEATURE", stays)) == "feature_in_use"
+    stays = named("DROP FEATURE", listed("checkConstraints", "invariants"))
+    assert said(state, stays) == "feature_in_use"
+    [verdict] = planned(state, stays).verdicts
+    assert verdict.rejection is not None
+    assert verdict.rejection.error_class == "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE"
 
 
 @pytest.mark.parametrize(
