@@ -28,6 +28,14 @@ NOT_WRITTEN: Final = frozenset(
 FILES_OF_ANOTHER_STATE: Final = frozenset(
     {"added_file_live", "removed_file_not_live", "rows_from_nowhere"}
 )
+OWN_FLAWS: Final = FILES_OF_ANOTHER_STATE | {
+    "DELTA_DOMAIN_METADATA_NOT_SUPPORTED",
+    "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL",
+    "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE",
+    "DELTA_INVALID_PROTOCOL_DOWNGRADE",
+    "bad_metadata",
+    "reserved_domain",
+}
 DECLINED: Final[Mapping[str, str]] = {
     "declined": "a feature that this release does not write",
     "BrokenLog": "a winner says of the table two things at once",
@@ -48,6 +56,12 @@ def excuse(case: Case, theirs: Told, ours: Told) -> str | None:
         return "no row was missed" if _is_append(theirs) and not may_miss(case, theirs) else None
     if theirs["verdict"] == "committed" and said in FILES_OF_ANOTHER_STATE:
         return "the log would say of files what is not so"
+    if theirs.get("error_class") == "CAST_INVALID_INPUT" and '"opaque"' in json.dumps(
+        case["reads"]
+    ):
+        return "both refuse: delta-spark evaluates what it takes for true, too"
+    if theirs["verdict"] != "committed" and said in OWN_FLAWS:
+        return "both refuse: it is told what is wrong with itself before what others did"
     return next((why for name, holds, why in STRICTER if said == name and holds(case)), None)
 
 
@@ -66,6 +80,17 @@ def _named_by_winners(case: Case) -> frozenset[str]:
     known = set(case["table"]["protocol"].get("writerFeatures", ()))
     told = (row["protocol"] for row in _winning(case) if "protocol" in row)
     return frozenset(name for one in told for name in one.get("writerFeatures", ())) - known
+
+
+def _hidden_from_readers(case: Case) -> frozenset[str]:
+    told = [row["protocol"] for row in case["actions"] if "protocol" in row]
+    binding = {"columnMapping", "deletionVectors", "v2Checkpoint", "catalogManaged"}
+    return frozenset(
+        name
+        for one in told
+        for name in binding.intersection(one.get("writerFeatures", ()))
+        if name not in one.get("readerFeatures", ())
+    )
 
 
 def _tagged(case: Case) -> bool:
@@ -92,6 +117,11 @@ STRICTER: Final[Sequence[tuple[str, Callable[[Case], bool], str]]] = (
         "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE",
         lambda case: bool(_named_by_winners(case) & NOT_WRITTEN),
         "a feature that this release does not write",
+    ),
+    (
+        "DELTA_INVALID_PROTOCOL_DOWNGRADE",
+        lambda case: bool(_hidden_from_readers(case)),
+        "what binds readers is listed for writers alone",
     ),
     ("DELTA_METADATA_CHANGED", lambda case: _tagged(case), "a tag is not believed"),
     (
@@ -149,8 +179,9 @@ def _rows(case: Case, add: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _partition(text: str | None, kind: str) -> Any:
-    if text is None or kind == "string":
-        return text
+    if not text or kind == "string":
+        # Readers take an empty text for null.
+        return text or None
     if kind in ("integer", "long", "short", "byte"):
         return int(text)
     return ...

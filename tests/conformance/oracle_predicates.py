@@ -45,6 +45,9 @@ SPELLINGS: Final[Mapping[str, Sequence[str]]] = {
 }  # fmt: skip
 """What a partition value of a type may be spelled like."""
 
+ODD: Final = ("x", "", " 1", "yes", "T", "1.005", "1d", "2024-02", "2024-02-30", "2024-02-28T10")
+"""Spellings that no writer should use: some mean something to a cast, some nothing."""
+
 WORDS: Final[Mapping[str, Sequence[Any]]] = {
     "integer": (0, 1, 2, 3, -1, 10, 2147483647, -2147483648),
     "long": (0, 1, -9, -10, 9, 10, 9007199254740992, 9007199254740993),

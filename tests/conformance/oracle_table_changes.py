@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from tests.conformance.oracle_pool import Case, Pool, Row, everywhere, rows_of, say
-from tests.conformance.oracle_predicates import SPELLINGS, made_up, sql_of
+from tests.conformance.oracle_predicates import ODD, SPELLINGS, made_up, sql_of
 
 LEVELS: Final = ("Serializable", "WriteSerializable", "SnapshotIsolation", "writeserializable")
 
@@ -226,6 +226,7 @@ def typed(pool: Pool, random: Random, case: Case) -> None:
         names = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}
         protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **names}
     values = (None, *SPELLINGS[kind])
+    told = (*values, *ODD) if random.random() < 0.3 else values
     base = [{"protocol": protocol}, {"metaData": metadata}, _file("f0", random.choice(values))]
     case["table"] = {"protocol": protocol, "metaData": metadata, "base": [base]}
     case["read_version"] = 0
@@ -235,7 +236,7 @@ def typed(pool: Pool, random: Random, case: Case) -> None:
     case["operation"] = {"name": "WRITE", "parameters": {"mode": "Append"}}
     case["actions"] = [_file("q", random.choice(values))]
     info = {"timestamp": 1_700_000_400_000, "operation": "WRITE", "operationParameters": {}}
-    adds = [_file(f"n{at}", random.choice(values)) for at in range(random.randint(1, 2))]
+    adds = [_file(f"n{at}", random.choice(told)) for at in range(random.randint(1, 2))]
     case["winners"] = [[{"commitInfo": {**info, "isBlindAppend": True}}, *adds]]
     case.pop("winner_mtimes_ms", None)
 

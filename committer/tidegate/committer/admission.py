@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 from tidegate.committer import change_files, enforcement, feature_admission
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content
-from tidegate.committer.flaws import PARTITION_VALUES, TOO_LARGE, flaw
+from tidegate.committer.feature_drops import DROP_FEATURE
+from tidegate.committer.flaws import FEATURE_NOT_LISTED, PARTITION_VALUES, TOO_LARGE, flaw
 from tidegate.committer.moving import ids_left_behind
 from tidegate.committer.policy import STRICTNESS, Level, Policy
 from tidegate.committer.rows import NAME_CHARS_MAX, OUR_APPS
@@ -194,9 +195,13 @@ def legal_table(case: _Case) -> Rejection | None:
     if content.metadata is None and content.protocol is None:
         return None
     wrong = wrong_table(content, place.read, place.root, case.policy)
-    if wrong is not None or place.read is None or case.after is None:
+    drops = wrong is None or (
+        wrong.rule == FEATURE_NOT_LISTED and case.candidate.operation == DROP_FEATURE
+    )
+    if not drops or place.read is None or case.after is None:
         return wrong
-    return feature_admission.wrong_drop(case.candidate, place.read, case.after)
+    # Who drops what the metadata uses hears of that: the feature is in use.
+    return feature_admission.wrong_drop(case.candidate, place.read, case.after) or wrong
 
 
 def legal_by_features(case: _Case) -> Rejection | None:

@@ -9,7 +9,7 @@ from typing import Final
 import orjson
 
 from tidegate.committer.candidate import BACKFILL, UNBACKFILL, Candidate
-from tidegate.committer.feature_drops import DROP_FEATURE, in_use, wrong_before_drop
+from tidegate.committer.feature_drops import DROP_FEATURE, in_use, stays, wrong_before_drop
 from tidegate.committer.flaws import (
     BAD_PROTOCOL,
     DOMAINS_NOT_SUPPORTED,
@@ -34,6 +34,9 @@ WITH_FEATURE: Final = {CLUSTERING: "clustering"}
 
 IN_PLACE: Final = frozenset({DROP_FEATURE, "COMPUTE STATS", BACKFILL, UNBACKFILL})
 """Operations that add files again as they are: vectors are repeated, though none may be new."""
+
+NOT_REMOVABLE: Final = "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE"
+"""delta-spark's name for dropping what it does not know how to take out."""
 
 MAY_BE_TIGHT: Final = frozenset(
     {"Manual Update", "COMPUTE STATS", "RESTORE", "CLONE", BACKFILL, UNBACKFILL}
@@ -170,9 +173,10 @@ def wrong_drop(candidate: Candidate, read: Basis, after: Basis) -> Rejection | N
     why = in_use(dropped, after) or wrong_before_drop(dropped, read, after)
     if why is None:
         return None
-    return flaw(
+    found = flaw(
         FEATURE_IN_USE,
         "actions.protocol",
         f"drops {', '.join(sorted(dropped))}: {why}",
         "take every trace of the feature out of the table first",
     )
+    return found.model_copy(update={"error_class": NOT_REMOVABLE}) if stays(dropped) else found

@@ -27,12 +27,19 @@ def needs_history(dropped: Set[str]) -> bool:
     return any(name in FEATURES and FEATURES[name].leaves_traces for name in dropped)
 
 
+def stays(dropped: Set[str]) -> bool:
+    """Return whether what is dropped is one feature that no release knows how to take out."""
+    return len(dropped) == 1 and not any(
+        name in FEATURES and FEATURES[name].is_removable for name in dropped
+    )
+
+
 def in_use(dropped: Set[str], basis: Basis, remains: Remains = NOTHING) -> str | None:
     """Return why features can't be dropped from a table, or None."""
     if len(dropped) > 1:
         return f"{len(dropped)} features go at once, of which each may hide another's traces"
     [name] = dropped
-    if name not in FEATURES or not FEATURES[name].is_removable:
+    if stays(dropped):
         return f"the feature {name!r} stays for ever"
     if name == row_tracking.FEATURE:
         # Who drops it takes the ids off files that winners gave some; only the switch must be off.

@@ -6,6 +6,7 @@ from typing import Final
 from tidegate.committer.content import Content
 from tidegate.committer.flaws import (
     BAD_METADATA,
+    BAD_PROTOCOL,
     FEATURE_NOT_LISTED,
     NOT_SUPPORTED,
     UNKNOWN_FEATURE,
@@ -17,7 +18,7 @@ from tidegate.committer.standing import Basis
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import BrokenLog, InvalidRequest, TidegateError, UnsupportedFeature
 from tidegate.delta.features import properties
-from tidegate.delta.features.arithmetic import writer_features
+from tidegate.delta.features.arithmetic import reader_features, writer_features
 from tidegate.delta.features.defaults import check_defaults
 from tidegate.delta.features.generated import check_generated
 from tidegate.delta.features.identity import check_identities
@@ -49,6 +50,10 @@ def wrong_table(
         wrong = _wrong_metadata(content.metadata, basis, policy)
         if wrong is not None:
             return wrong
+    hidden = _hidden_from_readers(content.protocol) if content.protocol else None
+    if hidden is not None:
+        what = f"lists the feature {hidden!r} for writers alone, and it binds readers"
+        return flaw(BAD_PROTOCOL, _PROTOCOL, what, "list it in readerFeatures, too")
     listed = {name.removesuffix(PREVIEW) for name in writer_features(protocol)}
     # A feature and its preview are read and written alike: either name covers both.
     unlisted = [
@@ -72,6 +77,19 @@ def wrong_table(
         if wrong is not None:
             return wrong
     return None
+
+
+def _hidden_from_readers(protocol: Protocol) -> str | None:
+    """Return which feature readers must know and are not told of, or None."""
+    told = reader_features(protocol)
+    return next(
+        (
+            name
+            for name in sorted(protocol.writer_features or ())
+            if name in FEATURES and FEATURES[name].reader_writer and name not in told
+        ),
+        None,
+    )
 
 
 def _wrong_metadata(metadata: Metadata, basis: Basis | None, policy: Policy) -> Rejection | None:

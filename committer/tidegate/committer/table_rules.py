@@ -118,10 +118,17 @@ def concurrent_transaction(standing: Standing, winner: Entry) -> Found | None:
 
 
 def row_ids_of_no_table(standing: Standing, winner: Entry) -> Found | None:
-    """The proposal gives row ids or takes them away, and the table knows of none."""
+    """The proposal gives row ids or takes them away, and the table knows of none; or the winner
+    gave some, and the proposal makes the table know of none.
+    """
     candidate = standing.candidate
-    if not candidate.only_moves_row_ids or row_tracking.supports(standing.after(winner).protocol):
+    drops = candidate.content.protocol is not None and winner.is_backfill
+    if not (candidate.only_moves_row_ids or drops):
         return None
+    if row_tracking.supports(standing.after(winner).protocol):
+        return None
+    if drops:
+        return Found("gave row ids, and the proposal leaves a table that knows of none")
     return Found(f"leaves a table without row ids, and the proposal is a {candidate.operation}")
 
 

@@ -87,8 +87,20 @@ def test_features_go_only_by_their_own_operation_and_one_at_a_time() -> None:
     assert said(state, named("SET TBLPROPERTIES", left)) == "bad_protocol"
     assert said(state, named("DROP FEATURE", left)) == "committed"
     assert said(state, named("DROP FEATURE", listed("appendOnly"))) == "feature_in_use"
-    stays = listed("checkConstraints", "invariants")
-    assert said(state, named("DROP FEATURE", stays)) == "feature_in_use"
+    stays = named("DROP FEATURE", listed("checkConstraints", "invariants"))
+    assert said(state, stays) == "feature_in_use"
+    [verdict] = planned(state, stays).verdicts
+    assert verdict.rejection is not None
+    assert verdict.rejection.error_class == "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE"
+
+
+def test_what_binds_readers_is_not_listed_for_writers_alone() -> None:
+    state = table([info(), listed("appendOnly"), metadata()])
+    row = {"minReaderVersion": 1, "minWriterVersion": 7}
+    hidden = {"protocol": {**row, "writerFeatures": ["appendOnly", "v2Checkpoint"]}}
+    assert said(state, named("UPGRADE PROTOCOL", hidden)) == "bad_protocol"
+    mapped = {**row, "minReaderVersion": 2, "writerFeatures": ["appendOnly", "columnMapping"]}
+    assert said(state, named("UPGRADE PROTOCOL", {"protocol": mapped})) == "committed"
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,14 @@ def test_row_ids_are_given_where_the_table_knows_of_them(operation: str) -> None
     assert rule(standing(one, listed(*TRACKED), metadata()), removal) is None
 
 
+def test_row_tracking_is_not_dropped_while_row_ids_are_given() -> None:
+    drops = named("DROP FEATURE", listed("domainMetadata"))
+    table = (listed(*TRACKED), metadata(rowTrackingSuspended="true"))
+    gives = winner(1, BACKFILL, add("a", dataChange=False, baseRowId=0))
+    assert rule(standing(drops, *table), gives) == "row_ids_of_no_table"
+    assert rule(standing(drops, *table), winner(1, info("DELETE"), remove("a"))) is None
+
+
 def test_taking_ids_away_meets_giving_them() -> None:
     takes = named("ROW TRACKING UNBACKFILL", add("a", dataChange=False))
     gives = winner(1, BACKFILL, add("a", dataChange=False, baseRowId=0))
