@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from unittest import mock
 
-from tests.simulation import engines, number_writers, proposers, troubles, verbatim_writers
+from tests.simulation import (
+    engines,
+    number_writers,
+    operators,
+    proposers,
+    troubles,
+    verbatim_writers,
+)
 from tests.simulation.history import History
 from tests.simulation.invariants import ALWAYS, AT_REST
 from tests.simulation.patch_invariants import patches_say_all
@@ -55,9 +62,13 @@ SOMETIMES: Final[dict[Event, int]] = {
     troubles.recreate_proposals: 1,
     troubles.add_partition: 1,
     proposers.write_poison: 1,
+    operators.halt: 4,
 }
 """What happens in about one world in three: seeds differ in character."""
 
+
+REGISTRY_LOST: Final = frozenset({troubles.rewind_registry, troubles.lose_registry})
+"""What makes a committer forget a halt: the registry is all that holds it."""
 
 T = TypeVar("T")
 
@@ -91,6 +102,8 @@ class World:
         dice = random.Random(self.seed)
         self.stage = Stage(dice)
         rare = {event: often for event, often in SOMETIMES.items() if dice.random() < 0.35}
+        if operators.halt in rare:
+            rare[operators.reopen] = rare[operators.halt]
         self.events = {**USUAL, **rare}
         self.stage.weather.sleep = self._sleep
 
@@ -139,6 +152,8 @@ class World:
                     self._hold(rule, step)
             for invariant in (*ALWAYS, patches_say_all):
                 self._hold(invariant, self.history)
+            if not self.events.keys() & REGISTRY_LOST:
+                self._hold(operators.halted_by_hand, self.history)
         return is_new
 
     def _hold(self, invariant: Callable[[T], str | None], seen: T) -> None:
@@ -155,6 +170,9 @@ class World:
         self._rest()
         troubles.register_missing(self.stage)
         self._rest()
+        if operators.halt in self.events:
+            operators.reopen_all(self.stage)
+            self._rest()
         for invariant in AT_REST:
             self._hold(invariant, self.history)
 

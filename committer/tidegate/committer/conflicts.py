@@ -45,7 +45,7 @@ __all__ = [
     "follow",
 ]
 
-RULES_VERSION: Final = 5
+RULES_VERSION: Final = 6
 """Raised with every change that can change a verdict; it stands in every entry."""
 
 
