@@ -298,6 +298,8 @@ class Lane:
     def _halt(self, desk: Desk, error: TidegateError) -> None:
         """Serve this table no more until its log can be read; the other tables go on."""
         desk.forget()
+        # What flies is found in the log, should it land: nobody was promised that it does not.
+        desk.flying = None
         desk.rests_until_s = self.doors.clock.boot_s() + RETRY_HALTED_S
         if desk.halted is None:
             log_event(_log, "halted", level=logging.ERROR, table=desk.label, why=error)

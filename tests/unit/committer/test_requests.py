@@ -1,6 +1,5 @@
 """What operators ask of tables, to halt, reopen or drop them: each in its place in the topic."""
 
-from dataclasses import dataclass
 from unittest import mock
 from uuid import UUID
 
@@ -22,8 +21,8 @@ from tests.builders import (
     table_in_memory,
     to_bytes,
 )
+from tests.unit.committer.late_puts import LatePuts
 from tidegate.committer.lane import RETRY_HALTED_S
-from tidegate.committer.puts import Landing, Work
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log, staged_name
 from tidegate.pipeline.codec import encode
@@ -55,39 +54,6 @@ def record_of(gate: Gate) -> TableRecord:
 def rules(outcomes: list[Outcome]) -> list[str | None]:
     """Return the status of each, or the rule where it is not committed."""
     return [one.rejection.rule if one.rejection else one.status for one in outcomes]
-
-
-@dataclass
-class Late:
-    """A PUT that lands once nobody holds it."""
-
-    work: Work
-    puts: "LatePuts"
-
-    def done(self) -> bool:
-        """Return whether it may land."""
-        return not self.puts.is_holding
-
-    def result(self) -> Landing:
-        """Land."""
-        return self.work()
-
-
-@dataclass
-class LatePuts:
-    """PUTs that are held for a while."""
-
-    is_holding: bool = False
-
-    def start(self, work: Work) -> Late:
-        """Send one."""
-        return Late(work, self)
-
-    def wait(self, timeout_s: float) -> None:
-        """Let time pass."""
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 @pytest.fixture
