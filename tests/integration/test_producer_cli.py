@@ -134,3 +134,31 @@ def test_what_lost_is_explained_and_listed_at_its_table(line: Line, table: Path)
     late = terminal.run(cli_proposals.app, "cancel", str(first.proposal_id))
     assert late.exit_code == 2
     assert "is in the table at version 2" in late.stdout
+
+
+def test_a_table_stays_halted_through_a_kill_and_is_altered_once_it_is_reopened(
+    line: Line, table: Path
+) -> None:
+    committer = line.started("committer")
+    terminal = Terminal(line)
+    terminal.json(cli.app, "register", str(table), "--name", "shop")
+    told = terminal.json(cli.app, "halt", "shop", "--reason", "a restore")
+    assert (told["status"], told["version"]) == ("committed", 1)
+    committer.child.kill()
+    line.started("committer", "heir")
+
+    asked = ("alter", "shop", "--add-column", "price decimal(10,2)", "--property", "owner=ann")
+    refused = terminal.run(cli.app, *asked)
+    assert refused.exit_code == 2
+    assert "table_halted" in refused.stderr
+    assert "a restore" in refused.stderr
+    assert deltalake.DeltaTable(table).version() == 1
+    (listed,) = terminal.json(cli.app, "list")
+    assert (listed["status"], listed["halted_by_hand"]) == ("halted", "a restore")
+
+    assert terminal.json(cli.app, "reopen", "shop")["status"] == "committed"
+    assert terminal.json(cli.app, *asked)["version"] == 2
+    read = deltalake.DeltaTable(table)
+    assert [field.name for field in read.schema().fields] == ["k", "p", "price"]
+    assert read.metadata().configuration == {"owner": "ann"}
+    assert sorted(read.to_pyarrow_table()["k"].to_pylist()) == [1, 1, 2]

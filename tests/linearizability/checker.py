@@ -14,6 +14,9 @@ from itertools import chain, takewhile
 from tests.linearizability.account import FILES, Account, Key, Rows, Sent, Table, Told, paths
 from tests.linearizability.justice import injustice
 
+REQUESTS = ("register", "halt", "reopen")
+"""What asks for nothing of the log: to ask again may be answered with another version."""
+
 
 class Unexplained(AssertionError):
     """No serial order explains the run."""
@@ -84,7 +87,10 @@ def _torn(account: Account) -> Iterator[str]:
             continue
         version = told.body.get("version") if told.status == "committed" else None
         promise = (told.status, version)
-        if _kind(account, told) != "register" and promised.setdefault(told.key, promise) != promise:
+        if (
+            _kind(account, told) not in REQUESTS
+            and promised.setdefault(told.key, promise) != promise
+        ):
             yield f"{told.key[0]} was told {promised[told.key]} and {promise}"
 
 
@@ -94,7 +100,7 @@ def _misplaced(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
     by_id = {step.key[0]: step for step in order}
     for told in account.told:
         sent = account.sent.get(told.key)
-        if sent is None or sent.kind in ("register", "verbatim"):
+        if sent is None or sent.kind in (*REQUESTS, "verbatim"):
             continue
         is_cancel = sent.kind == "cancel"
         step = by_id.get(str(sent.body["cancels"])) if is_cancel else places.get(told.key)

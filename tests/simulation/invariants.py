@@ -78,7 +78,7 @@ def outcome_agreement(history: History) -> str | None:
         sent = history.sent.get(told.key)
         if sent is None:
             return f"{told.key} has an outcome and was not sent"
-        if sent.kind == "register":
+        if sent.kind in ("register", "halt", "reopen"):
             continue
         version = held.get(told.key)
         if sent.kind == "verbatim":

@@ -18,6 +18,7 @@ from tidegate.committer import (
     machine,
     numbering,
     recovery,
+    requests,
     scribe,
     steps,
     trials,
@@ -40,6 +41,7 @@ from tidegate.committer.verdicts import Consider, Verdict, View
 from tidegate.delta.errors import Unavailable
 from tidegate.pipeline.identity_values import IdentityUsage
 from tidegate.pipeline.outcome import Rejection
+from tidegate.pipeline.published import Ruling, TableRecord
 from tidegate.runtime.bus import Offset
 from tidegate.runtime.log_store import LogStore, Put
 from tidegate.runtime.memory import MemoryStore
@@ -285,7 +287,20 @@ OF_ROWS = ("lost_rows_are_minded", "rows_are_updated_once")
 AT_ONCE = ("outcome_agreement", "linearizable")
 ENTRY = ("legal_entry", "consistent_read", "exactly_once", "applications_advance", "linearizable")
 
+
+def without_remembering_a_halt() -> AbstractContextManager[object]:
+    def as_it_was(record: TableRecord, why: str, ruling: Ruling) -> TableRecord:
+        return record
+
+    return mock.patch.object(requests, "halted", as_it_was)
+
+
 MUTANTS: dict[str, Mutant] = {
+    "without_remembering_a_halt": mutant(
+        "a halt by hand holds until somebody reopens the table",
+        without_remembering_a_halt,
+        "halted_by_hand",
+    ),
     "without_asking_whose_values_they_are": mutant(
         "an identity value is given out once", without_asking_whose_values_they_are, "values_apart"
     ),

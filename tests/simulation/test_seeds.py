@@ -23,7 +23,7 @@ SOMETIMES = (
     *("malformed", "poison", "files_too_old", "unknown_table", "removed_file_not_live"),
     *("external", "group", "refusals only", "mixed entry", "cleaned", "claimed"),
     *("identity_values_taken", "values leased", "leased values used"),
-    *("change files", "change_files_missing"),
+    *("change files", "change_files_missing", "table_halted"),
     *("rows deleted", "rows merged", "vector in a file", "concurrent_row_delete"),
 )
 """What must happen in every part, or the seeds prove little."""

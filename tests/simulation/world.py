@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from unittest import mock
 
-from tests.simulation import engines, number_writers, proposers, troubles, verbatim_writers
+from tests.simulation import (
+    engines,
+    number_writers,
+    operators,
+    proposers,
+    troubles,
+    verbatim_writers,
+)
 from tests.simulation.history import History
 from tests.simulation.invariants import ALWAYS, AT_REST
 from tests.simulation.patch_invariants import patches_say_all
@@ -59,6 +66,12 @@ SOMETIMES: Final[dict[Event, int]] = {
 """What happens in about one world in three: seeds differ in character."""
 
 
+WITH_OPERATORS: Final[dict[Event, int]] = {operators.halt: 4, operators.reopen: 4}
+"""What happens in two worlds of seven, told by their seeds: so no dice fall otherwise elsewhere."""
+
+REGISTRY_LOST: Final = frozenset({troubles.rewind_registry, troubles.lose_registry})
+"""What makes a committer forget a halt: the registry is all that holds it."""
+
 T = TypeVar("T")
 
 WHILE_ASLEEP: Final[tuple[Event, ...]] = (
@@ -91,7 +104,8 @@ class World:
         dice = random.Random(self.seed)
         self.stage = Stage(dice)
         rare = {event: often for event, often in SOMETIMES.items() if dice.random() < 0.35}
-        self.events = {**USUAL, **rare}
+        by_hand = WITH_OPERATORS if self.seed % 7 in (2, 5) else {}
+        self.events = {**USUAL, **rare, **by_hand}
         self.stage.weather.sleep = self._sleep
 
     @property
@@ -139,6 +153,8 @@ class World:
                     self._hold(rule, step)
             for invariant in (*ALWAYS, patches_say_all):
                 self._hold(invariant, self.history)
+            if not self.events.keys() & REGISTRY_LOST:
+                self._hold(operators.halted_by_hand, self.history)
         return is_new
 
     def _hold(self, invariant: Callable[[T], str | None], seen: T) -> None:
@@ -155,6 +171,9 @@ class World:
         self._rest()
         troubles.register_missing(self.stage)
         self._rest()
+        if operators.halt in self.events:
+            operators.reopen_all(self.stage)
+            self._rest()
         for invariant in AT_REST:
             self._hold(invariant, self.history)
 

@@ -24,6 +24,7 @@ from tidegate.runtime import metrics
 from tidegate.runtime.bus import Bus
 from tidegate.runtime.logs import log_event
 from tidegate.runtime.open_table import head_version
+from tidegate.runtime.overwriting import check_promised
 from tidegate.runtime.registry import read_registry
 from tidegate.runtime.service import Running
 from tidegate.runtime.stores import open_store
@@ -73,6 +74,7 @@ class CdcPublisher:
         stream = self._streams.get(table.table)
         if stream is not None:
             with self._alone_in_trouble(table):
+                self._check_promised(table)
                 stream.catch_up(self._head(table, record.version))
 
     def look(self) -> None:
@@ -94,6 +96,7 @@ class CdcPublisher:
             stream = self._streams.get(table.table)
             if stream is not None and not self._running.stopping.is_set():
                 with self._alone_in_trouble(table):
+                    self._check_promised(table)
                     stream.catch_up(heads[table.table])
 
     def close(self) -> None:
@@ -115,6 +118,7 @@ class CdcPublisher:
         writers: dict[UUID, ChangeWriter] = {}
         for table in tables:
             with self._alone_in_trouble(table):
+                self._check_promised(table)
                 self._prepare(table)
                 timeout_ms = self._settings.cdc.transaction_timeout_ms
                 writer = ChangeWriter(self._settings.kafka, table.table, timeout_ms)
@@ -154,6 +158,10 @@ class CdcPublisher:
                 "or make the topic anew with one partition",
                 error_class="KeylessOrder",
             )
+
+    def _check_promised(self, table: TableRecord) -> None:
+        """Tell nothing from a log that somebody forged. Raises: BrokenLog (`CorruptCommit`)."""
+        check_promised(open_store(table.table_root, self._settings.storage), table)
 
     def _stream(
         self, table: TableRecord, writer: ChangeWriter, told: Position | None

@@ -256,8 +256,12 @@ def _measure(table: _Table, view: View) -> None:
 
 
 def _is_followed(record: TableRecord) -> bool:
-    """Whether a table is there, with the log that was committed: damage stays as it is."""
-    return record.status in _FOLLOWED and record.overwritten is None
+    """Whether a table is there, with the log that was committed: damage stays as it is.
+
+    So does a table that its operator is at work on.
+    """
+    is_left_alone = record.overwritten is not None or record.halted_by_hand is not None
+    return record.status in _FOLLOWED and not is_left_alone
 
 
 def _table(record: TableRecord) -> _Table:

@@ -109,24 +109,3 @@ def hashes(store: LogStore, versions: list[int]) -> Mapping[int, str]:
         content = store.read(in_log(commit_name(version)))
         found[version] = GONE if content is None else sha256(content)
     return found
-
-
-def overwritten(root: str, one: CommittedFile) -> BrokenLog:
-    """Return the error of a version that is not the file that it was."""
-    return BrokenLog(
-        f"version {one.version} of {root} is another file than the one that was committed: "
-        f"somebody overwrote it; restore the one whose SHA-256 is {one.sha256} from a backup",
-        error_class="CorruptCommit",
-    )
-
-
-def check_restored(store: LogStore, one: CommittedFile | None) -> None:
-    """Refuse a log of which a version was overwritten, until it is what it was, or cleaned up.
-
-    Raises: BrokenLog; Unavailable.
-    """
-    if one is None:
-        return
-    content = store.read(in_log(commit_name(one.version)))
-    if content is not None and sha256(content) != one.sha256:
-        raise overwritten(store.root, one)

@@ -14,7 +14,7 @@ from tidegate.runtime.metrics import (
     TOPIC_PARTITIONS_PAUSED,
 )
 
-State = Literal["unread", "idle", "waiting", "writing", "resting", "halted"]
+State = Literal["unread", "idle", "waiting", "writing", "resting", "halted", "stopped"]
 """What goes on at a table's desk."""
 
 STATES: Final[tuple[State, ...]] = get_args(State)
@@ -22,6 +22,8 @@ STATES: Final[tuple[State, ...]] = get_args(State)
 
 def state_of(desk: Desk, now_s: float) -> State:
     """Return what goes on at a table. Units: `now_s` by `Clock.boot_s`."""
+    if desk.record.halted_by_hand is not None:
+        return "stopped"
     if desk.halted is not None:
         return "halted"
     if desk.rests_until_s > now_s:

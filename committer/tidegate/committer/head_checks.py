@@ -10,7 +10,7 @@ from tidegate.committer import change_files, enforcement, feature_admission
 from tidegate.committer.admission import unlike_partitioning
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content
-from tidegate.committer.feature_drops import in_use, left_in
+from tidegate.committer.feature_drops import drops_row_ids, in_use, left_in
 from tidegate.committer.flaws import FEATURE_IN_USE, flaw
 from tidegate.committer.policy import Policy
 from tidegate.committer.standing import Basis
@@ -34,7 +34,7 @@ def wrong_at_head(candidate: Candidate, state: TableState, policy: Policy) -> Re
     has_moved = since > candidate.read_version
     wrong = _wrong_since(candidate, state, policy) if has_moved else None
     if wrong is None and content.protocol is not None:
-        wrong = _traces(state, basis.after(content.metadata, content.protocol))
+        wrong = _traces(candidate, state, basis.after(content.metadata, content.protocol))
     if wrong is not None:
         return wrong
     for remove in content.removes if content.removes and append_only(basis.metadata) else ():
@@ -70,10 +70,12 @@ def _wrong_since(candidate: Candidate, state: TableState, policy: Policy) -> Rej
     return unlike_partitioning(content, state.basis)
 
 
-def _traces(state: TableState, after: Basis) -> Rejection | None:
+def _traces(candidate: Candidate, state: TableState, after: Basis) -> Rejection | None:
     """Return why a feature can't be dropped: some file or domain of the table still uses it."""
     dropped = state.basis.features - after.features
     trace = in_use(dropped, after, left_in(state)) if dropped else None
+    if trace is None and drops_row_ids(candidate, state):
+        trace = state.left_row_ids.get(candidate.read_version) or None
     if trace is None:
         return None
     return flaw(

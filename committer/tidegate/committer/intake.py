@@ -30,7 +30,7 @@ from tidegate.pipeline.trace import passed_on
 
 CLAIM_FOLDER: Final = "_tidegate/proposals/"
 STAGED_FOLDER: Final = in_log(names.STAGED_FOLDER)
-KINDS: Final = frozenset({"commit", "cancel", "register", "drop", "verbatim"})
+KINDS: Final = frozenset({"commit", "cancel", "register", "halt", "reopen", "drop", "verbatim"})
 VERSION_MAX: Final = 2**63 - 1
 
 UNREAD: Final = 4

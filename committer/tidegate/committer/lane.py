@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from tidegate.committer.audits import Audit, overwritten
+from tidegate.committer.audits import Audit
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors, reach
@@ -32,6 +32,7 @@ from tidegate.runtime.metrics import (
     TABLE_LAST_COMMIT,
     UNSAFE_VERSIONS,
 )
+from tidegate.runtime.overwriting import overwritten
 
 RETRY_HALTED_S: Final = 30.0
 """How long a halted table is left alone before its log is read again."""
@@ -104,6 +105,7 @@ class Lane:
         now_s = self.doors.clock.boot_s()
         return all(
             desk.rests_until_s > now_s
+            or desk.record.halted_by_hand is not None
             or (desk.state is not None and not desk.line and desk.flying is None)
             for desk in self.reception.desks.values()
         )
@@ -112,6 +114,11 @@ class Lane:
         """Let each desk settle one entry, and tell; return whether more could be done at once."""
         busy = has_loaded = False
         for desk in self._due(self.doors.clock.boot_s()):
+            if desk.record.halted_by_hand is not None:
+                # What was asked of its store before may not hold after: files are moved meanwhile.
+                self.audits.pop(desk.record.table, None)
+                self.glances.pop(desk.record.table, None)
+                continue
             if desk.rests_until_s > self.doors.clock.boot_s():
                 continue
             if desk.state is None and not desk.line:
@@ -221,7 +228,7 @@ class Lane:
             log_event(_log, "resting", level=logging.WARNING, table=desk.label, why=error)
         # What fails from here on is the bus, for all tables: it is not for a table to wait it out.
         self._told(desk, verdicts)
-        self.reception.let_go(desk)
+        self.reception.obey(desk)
         desk.idle_until_s = self._idle_until_s(desk)
         return bool(verdicts and desk.line)
 
@@ -234,6 +241,9 @@ class Lane:
         self._tell_news(desk)
 
     def _work_at(self, desk: Desk) -> tuple[Verdict, ...]:
+        if self.reception.lets_nothing_off(desk):
+            is_down = desk.flying is not None and desk.flying.flight.done()
+            return desk.land() if is_down else ()
         if desk.state is None:
             with LOADS.labels(desk.label).time():
                 desk.load()
@@ -316,6 +326,8 @@ class Lane:
     def _halt(self, desk: Desk, error: TidegateError) -> None:
         """Serve this table no more until its log can be read; the other tables go on."""
         desk.forget()
+        # What flies is found in the log, should it land: nobody was promised that it does not.
+        desk.flying = None
         desk.rests_until_s = self.doors.clock.boot_s() + RETRY_HALTED_S
         if desk.halted is None:
             log_event(_log, "halted", level=logging.ERROR, table=desk.label, why=error)

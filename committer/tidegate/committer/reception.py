@@ -4,11 +4,12 @@ A table has a desk once it is registered. The proposal that may create one sits 
 until its answer is known; only then is the table registered, durably, before anybody is told.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from tidegate.committer import registration
+from tidegate.committer import registration, requests
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors, reach
@@ -24,7 +25,7 @@ from tidegate.delta.errors import (
     Unavailable,
     UnsupportedFeature,
 )
-from tidegate.pipeline.published import TableRecord
+from tidegate.pipeline.published import Ruling, TableRecord
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.registry import read_registry
 
@@ -39,8 +40,8 @@ STALE_S: Final = 1.0
 class Reception:
     """The desks of a topic partition, and the deliveries without an answer: offset -> size.
 
-    A table that was `dropped` has no desk, and keeps its id and its root; one that is `leaving`
-    waits for the PUT that flies.
+    A table that was `dropped` has no desk, and keeps its id and its root. `asked` are the requests
+    of operators whose turn has not come, each with all that came behind it.
     """
 
     at: TopicPartition
@@ -50,7 +51,7 @@ class Reception:
     desks: dict[UUID, Desk] = field(default_factory=dict)
     unsettled: dict[int, int] = field(default_factory=dict)
     dropped: dict[UUID, TableRecord] = field(default_factory=dict)
-    leaving: dict[UUID, Candidate] = field(default_factory=dict)
+    asked: dict[UUID, deque[Candidate]] = field(default_factory=dict)
     opened_s: float = 0.0
 
     def open(self) -> Known:
@@ -75,15 +76,15 @@ class Reception:
             self.open()
         desk = self.desks.get(candidate.table)
         kind = proposal.kind if proposal else "commit"
-        if candidate.table in self.dropped:
+        if candidate.table in self.asked:
+            self.asked[candidate.table].append(candidate)
+        elif candidate.table in self.dropped:
             record = self.dropped[candidate.table]
             self.answer(registration.dropped(candidate, record), record)
         elif kind == "register":
             self._register(candidate)
-        elif desk is not None and candidate.table in self.leaving:
-            self.answer(registration.dropped(candidate, desk.record), desk.record)
-        elif desk is not None and kind == "drop":
-            self._drop(candidate, desk)
+        elif desk is not None and kind in requests.REQUESTS:
+            self._ask(candidate, desk)
         elif desk is None and proposal is not None and proposal.is_create:
             self._create(candidate)
         elif desk is None and proposal is None:
@@ -91,6 +92,8 @@ class Reception:
             self.answer(Verdict(candidate, "denied", rejection=candidate.flaw), _nobody(candidate))
         elif desk is None:
             self.answer(registration.unknown_table(candidate), _nobody(candidate))
+        elif desk.record.halted_by_hand is not None:
+            self.answer(requests.refused(candidate, desk.record), desk.record)
         elif desk.halted is not None:
             self.answer(halted(candidate, desk.halted), desk.record)
         elif kind == "verbatim" and candidate.flaw is not None:
@@ -117,31 +120,74 @@ class Reception:
         self.telling.verdict(verdict, record, None)
         del self.unsettled[verdict.candidate.offset]
 
-    def let_go(self, desk: Desk) -> None:
-        """Drop a table that is leaving, once nothing of it flies; who waits behind is told so."""
-        table = desk.record.table
-        if table not in self.leaving or desk.flying is not None:
-            return
-        candidate = self.leaving.pop(table)
-        update = {"status": "dropped", "reason": None, "overwritten": None}
-        record = self.dropped[table] = desk.record.model_copy(update=update)
-        del self.desks[table]
-        self.telling.dropped(record)
-        for one in desk.line.everybody():
-            self.answer(registration.dropped(one.candidate, record), record)
-        version = max(record.published_through, 0)
-        self.answer(Verdict(candidate, "committed", version=version), record)
+    def lets_nothing_off(self, desk: Desk) -> bool:
+        """Return whether a halt waits for what flies at a desk, and nothing more may be sent."""
+        waiting = self.asked.get(desk.record.table)
+        return waiting is not None and requests.is_halt(waiting[0])
 
-    def _drop(self, candidate: Candidate, desk: Desk) -> None:
-        assert candidate.proposal is not None, "a request to drop a table is a proposal"
-        if not desk.is_registered:
-            self.answer(registration.under_way(candidate), desk.record)
-        elif candidate.proposal.table_root != desk.record.table_root:
-            reason = f"table: {candidate.table} is {desk.record.table_root}; name the table's root"
-            self.answer(denied(candidate, "other_root", reason), desk.record)
+    def obey(self, desk: Desk) -> None:
+        """Do what an operator asks of a table, if it is his turn; then bring who came behind."""
+        table = desk.record.table
+        waiting = self.asked.get(table)
+        if waiting is None or not requests.is_due(waiting[0], desk):
+            return
+        del self.asked[table]
+        self._grant(waiting.popleft(), desk)
+        for candidate in waiting:
+            self.bring(candidate)
+
+    def _ask(self, candidate: Candidate, desk: Desk) -> None:
+        wrong = requests.objection(candidate, desk)
+        if wrong is not None:
+            self.answer(wrong, desk.record)
+            return
+        self.asked[desk.record.table] = deque([candidate])
+        self.obey(desk)
+
+    def _grant(self, candidate: Candidate, desk: Desk) -> None:
+        assert candidate.proposal is not None, "a request is a proposal"
+        why, kind = candidate.proposal.reason, candidate.proposal.kind
+        ruling = requests.ruling(candidate, desk.record, self.origin.stream)
+        if requests.is_over(candidate, desk.record, self.origin.stream):
+            self.answer(requests.granted(candidate, desk.record, repeat=True), desk.record)
+        elif kind == "halt" and why is not None:
+            self._halt(candidate, desk, requests.halted(desk.record, why, ruling))
+        elif kind == "reopen":
+            self._reopen(candidate, desk, ruling)
         else:
-            self.leaving[desk.record.table] = candidate
-            self.let_go(desk)
+            record = self.dropped[desk.record.table] = requests.dropped(desk.record, ruling)
+            del self.desks[record.table]
+            self.telling.dropped(record)
+            self.answer(requests.granted(candidate, record), record)
+
+    def _halt(self, candidate: Candidate, desk: Desk, record: TableRecord) -> None:
+        is_done = desk.record.halted_by_hand == record.halted_by_hand
+        desk.forget()
+        desk.record = record
+        self.telling.halted(record)
+        for one in desk.line.everybody():
+            self.answer(requests.refused(one.candidate, record), record)
+        self.answer(requests.granted(candidate, desk.record, repeat=is_done), desk.record)
+
+    def _reopen(self, candidate: Candidate, desk: Desk, ruling: Ruling) -> None:
+        """Open a table again, if its log can be served: else it is left as it is."""
+        if desk.record.status != "halted":
+            self.answer(requests.granted(candidate, desk.record, repeat=True), desk.record)
+            return
+        try:
+            desk.load()
+        except Unavailable as error:
+            self.answer(
+                denied(candidate, error.error_class, f"table: {error}", "retry"), desk.record
+            )
+            return
+        except BROKEN as error:
+            self.answer(requests.still_closed(candidate, str(error)), desk.record)
+            return
+        desk.halted, desk.rests_until_s = None, 0.0
+        desk.record = requests.reopened(desk.record, ruling)
+        self.telling.reopened(desk.record)
+        self.answer(requests.granted(candidate, desk.record), desk.record)
 
     def _register(self, candidate: Candidate) -> None:
         known = self.open()

@@ -11,10 +11,10 @@ from typing import Final
 from uuid import UUID
 
 from tidegate.committer.adoption import wanted_in_full
-from tidegate.committer.audits import check_restored
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import canonical, vector_text
 from tidegate.committer.entries import Entry, entry_of
+from tidegate.committer.feature_drops import drops_row_ids
 from tidegate.committer.leases import Leased
 from tidegate.committer.live_files import LiveFiles
 from tidegate.committer.machine import Landed, evolve
@@ -44,6 +44,8 @@ from tidegate.runtime.open_table import (
     open_snapshot,
     read_commit,
 )
+from tidegate.runtime.overwriting import check_restored
+from tidegate.runtime.row_ids import files_with_row_ids
 from tidegate.runtime.vector_files import live_rows
 
 FILES_MAX: Final = 1_024
@@ -148,6 +150,10 @@ def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> 
         if read is None:
             return replace(state, oldest=version + 1)
         state = in_full(state, [read[0]])
+    if _unlooked(state, batch):
+        versions = {one.read_version for one in batch if drops_row_ids(one, state)}
+        looked = {version: _row_ids(store, version) for version in sorted(versions)}
+        state = replace(state, left_row_ids=looked)
     if state.mark_before is None and any(one.content.has_row_ids for one in batch):
         return replace(state, mark_before=_row_mark(store, state.window_start - 1))
     return state
@@ -158,7 +164,7 @@ def lacks(state: TableState, candidate: Candidate) -> bool:
     if not state.bases or FEATURE not in state.basis.features:
         return False
     unknown = state.mark_before is None and candidate.content.has_row_ids
-    return unknown or bool(_unread(state, [candidate]))
+    return unknown or bool(_unread(state, [candidate])) or _unlooked(state, [candidate])
 
 
 def written_ms(store: LogStore, version: int) -> int:
@@ -234,6 +240,24 @@ def _unread(state: TableState, batch: Sequence[Candidate]) -> list[int]:
     since = max(min(one.read_version for one in batch) + 1, state.window_start)
     winners = [state.entries[version] for version in range(since, state.version + 1)]
     return sorted({at for one in batch for at in wanted_in_full(one, winners)})
+
+
+def _unlooked(state: TableState, batch: Sequence[Candidate]) -> bool:
+    """Return whether a version was read of which it must be known if files carry row ids."""
+    known = state.left_row_ids
+    return any(one.read_version not in known and drops_row_ids(one, state) for one in batch)
+
+
+def _row_ids(store: LogStore, version: int) -> str:
+    """Return which files of a version carry row ids; nothing where none does."""
+    try:
+        files = open_snapshot(store, version).files
+    except (BrokenLog, InvalidRequest):
+        return (
+            f"version {version} can't be read any more, so nobody knows which files carry row ids"
+        )
+    count, path = files_with_row_ids(files)
+    return f"{count} files carry row ids, {path!r} is one" if count else ""
 
 
 def _row_mark(store: LogStore, version: int) -> int | None:

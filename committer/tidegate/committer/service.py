@@ -87,6 +87,7 @@ class CommitterLoop:
         if polled.records:
             age_ms = self.doors.clock.now_ms() - polled.records[0].timestamp_ms
             PROPOSAL_PICKUP.observe(max(0, age_ms) / 1000)
+        self._own_up(polled)
         for record in polled.records:
             if record.at in self.lanes:
                 self.lanes[record.at].take(record)
@@ -165,6 +166,14 @@ class CommitterLoop:
             log_event(_log, "heir", level=logging.WARNING, partition=at.partition, **told)
         self.consumer.part_with(at, note_text(note.clean()))
         return self._record({at: self.lanes[at].trials.recorded})
+
+    def _own_up(self, polled: Polled) -> None:
+        """Let the note say that records are judged, where somebody has died over some."""
+        owing = [at for at, lane in self.lanes.items() if lane.trials.owes_word]
+        for at in owing if polled.records else ():
+            if at in self.lanes and any(record.at == at for record in polled.records):
+                self.lanes[at].trials.own_up()
+                self._record({at: self.lanes[at].trials.recorded})
 
     def _call(self, at: TopicPartition) -> bool:
         """Judge the next record that is under suspicion, once the group's note names it."""

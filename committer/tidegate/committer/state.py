@@ -1,6 +1,6 @@
 """What the committer remembers of a table, and how a version that landed moves it on."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
@@ -45,7 +45,8 @@ class TableState:
     `oldest` is the first version that the log still holds, as far as known; `rules` are those of
     the last entry of ours, None where none is known; `mark_before` is the high-water mark of row
     ids at `window_start` - 1, None where it is not known; `leases` are those of identity values
-    that were granted in these versions.
+    that were granted in these versions; `left_row_ids` says, of versions at which somebody would
+    drop row tracking, which files still carry row ids, and nothing where none does.
     Units: `timestamp` in ms since the Unix epoch, the greatest of any commit seen.
     """
 
@@ -65,6 +66,7 @@ class TableState:
     timestamp: int = 0
     mark_before: int | None = NO_MARK
     leases: PersistentMap[UUID, Leased] = field(default_factory=PersistentMap)
+    left_row_ids: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def basis(self) -> Basis:

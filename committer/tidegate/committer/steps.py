@@ -211,7 +211,7 @@ def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
     met = follow(standing, winners)
     group = view.group
     if not (isinstance(met, Conflict) or passes_by(met, group.footprint, group.adds)):
-        met = follow(met, group.rivals(candidate, view.known))
+        met = follow(met, group.rivals(met.candidate, view.known))
     if isinstance(met, Conflict):
         return _negative(view, command, met.rejection, is_log_fact=True)
     return None if met.candidate is candidate else command._replace(candidate=met.candidate)

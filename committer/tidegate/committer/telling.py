@@ -190,6 +190,19 @@ class Telling:
         self.flush()
         log_event(_log, "registered", table=record.name, root=record.table_root)
 
+    def halted(self, record: TableRecord) -> None:
+        """Publish durably that a table is halted by hand: nobody is told so before."""
+        self.table(record)
+        self.flush()
+        why, level = record.halted_by_hand, logging.WARNING
+        log_event(_log, "halted_by_hand", level=level, table=record.name, why=why)
+
+    def reopened(self, record: TableRecord) -> None:
+        """Publish durably that a table is open again."""
+        self.table(record)
+        self.flush()
+        log_event(_log, "reopened", table=record.name)
+
     def dropped(self, record: TableRecord) -> None:
         """Publish durably that a table is no more: nobody is told so before."""
         self.table(record)

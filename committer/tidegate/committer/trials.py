@@ -3,7 +3,8 @@
 Who is killed leaves no word. But with the group's offset travels a note, in the same request, that
 says whose process is at work: a heir who finds another's name there, and records without an answer,
 knows that somebody died over them. From the second death on they are judged one by one, each after
-its name stands in the note. The record over which the third one died is refused unread.
+its name stands in the note. The record over which the third one died is refused unread. Once a
+death is on record, only those count that came while records were under judgement.
 
 The note is a hint, as offsets are. Whoever was only suspended counts as dead: that costs pace, and
 a record its commit at worst, never its promise.
@@ -42,8 +43,9 @@ class Note:
 
     `owner` is the process at work, none after a clean stop; `deaths` how many died in a row before
     the offset had passed `until`; `alone` says that the records up to there are judged one by one,
-    `trial` which one is, by its digest. `guilty` are records that killed, and whether even their
-    refusal did.
+    `trial` which one is, by its digest, and `against` which one was at the last death. `judging`
+    says, where somebody died before, that records are under judgement. `guilty` are records that
+    killed, and whether even their refusal did.
     """
 
     owner: str = ""
@@ -51,6 +53,8 @@ class Note:
     until: int = 0
     alone: bool = False
     trial: str = ""
+    judging: bool = False
+    against: str = ""
     guilty: Mapping[str, bool] = field(default_factory=dict)
 
     def at_peace(self) -> "Note":
@@ -59,7 +63,11 @@ class Note:
 
     def clean(self) -> "Note":
         """Return the note of who goes alive: who died before him stays counted."""
-        return replace(self, owner="", trial="")
+        return self.taken_by("")
+
+    def taken_by(self, owner: str) -> "Note":
+        """Return the note of somebody who judges nothing yet."""
+        return replace(self, owner=owner, trial="", judging=False)
 
 
 def read_note(text: str) -> Note:
@@ -72,6 +80,8 @@ def read_note(text: str) -> Note:
             int(body.get("until", 0)),
             bool(body.get("alone", False)),
             str(body.get("trial", "")),
+            bool(body.get("judging", False)),
+            str(body.get("against", "")),
             {str(digest): bool(worse) for digest, worse in body.get("guilty", {}).items()},
         )
     except (MalformedRecord, ValueError, TypeError, AttributeError):
@@ -89,6 +99,8 @@ def note_text(note: Note) -> str:
         "until": note.until,
         "alone": note.alone,
         "trial": note.trial,
+        "judging": note.judging,
+        "against": note.against,
         "guilty": dict(note.guilty),
     }
     said = {key: value for key, value in body.items() if value}
@@ -102,19 +114,30 @@ def inherited(found: Note, process: str, unanswered: range) -> Note:
     """
     again = unanswered.start < found.until
     if found.owner in ("", process):
-        same = replace(found, owner=process, trial="")
+        same = found.taken_by(process)
         return same if again else same.at_peace()
     if not unanswered:
         return Note(process, guilty=found.guilty)
-    deaths = found.deaths + 1 if again else 1
-    alone = (again and found.alone) or deaths >= ALONE_FROM
-    guilty = dict(found.guilty)
-    if found.trial and deaths >= DEATHS_MAX:
-        # What dies from here on dies of something else.
-        deaths, worse = 0, found.trial in guilty
-        guilty = {**_without(guilty, found.trial), found.trial: worse}
+    heir = replace(found.taken_by(process), until=unanswered.stop)
+    if not again:
+        return replace(heir, deaths=1, alone=False, against="")
+    if found.alone:
+        return _accused(heir, found.trial) if found.trial else heir
+    # Who dies as he starts, or as he reads a table, dies of no record.
+    deaths = found.deaths + 1 if found.judging else found.deaths
+    return replace(heir, deaths=deaths, alone=deaths >= ALONE_FROM)
+
+
+def _accused(heir: Note, trial: str) -> Note:
+    """Return the note after a death over a record that was judged alone."""
+    is_same = heir.against in ("", trial)
+    deaths = heir.deaths + 1 if is_same else 1
+    if deaths < DEATHS_MAX:
+        return replace(heir, deaths=deaths, against=trial)
+    # What dies from here on dies of something else.
+    guilty = {**_without(heir.guilty, trial), trial: trial in heir.guilty}
     kept = dict(islice(guilty.items(), max(0, len(guilty) - GUILTY_MAX), None))
-    return Note(process, deaths, unanswered.stop, alone, guilty=kept)
+    return replace(heir, deaths=0, against="", guilty=kept)
 
 
 def digest_of(record: Record) -> str:
@@ -146,6 +169,15 @@ class Trials:
         """Name the next one in the note; nobody where there is none."""
         trial = digest_of(self.held[0]) if self.held else ""
         self.note = replace(self.note, trial=trial)
+
+    @property
+    def owes_word(self) -> bool:
+        """Whether the note has to say that records are judged, before one is."""
+        return bool(self.note.deaths) and not (self.note.alone or self.note.judging)
+
+    def own_up(self) -> None:
+        """Say in the note that records are judged."""
+        self.note = replace(self.note, judging=True)
 
     def told(self, offset: Offset) -> str:
         """Return the note that travels with an offset."""

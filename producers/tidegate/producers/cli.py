@@ -1,4 +1,4 @@
-"""`tidegate table`: register, drop, list, history, describe, snapshot, rows, changes, conflicts."""
+"""`tidegate table`: list, history, describe, snapshot, conflicts; the others stand beside."""
 
 from typing import Annotated, Any, Final
 
@@ -8,16 +8,14 @@ from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.delta.schema.types import parse_schema
 from tidegate.delta.snapshot import Snapshot
 from tidegate.pipeline.published import TableRecord
-from tidegate.producers import cli_rows
+from tidegate.producers import cli_alter, cli_rows, cli_standing
 from tidegate.producers.cli_shown import OUT, plain, show
-from tidegate.producers.client import TIMEOUT_S, Client
+from tidegate.producers.client import Client
 from tidegate.producers.conflicts_told import ToldConflict, by_rule, conflicts
 from tidegate.producers.connection import CLIENT_ID, store_for
 from tidegate.producers.history import Entry, history
 from tidegate.producers.ledger import last_refusals
 from tidegate.producers.options import Place
-from tidegate.producers.registering import drop as drop_table
-from tidegate.producers.registering import register as register_table
 from tidegate.producers.shown import instant, total_size
 from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded
 from tidegate.runtime.kafka_bus import KafkaBus
@@ -36,56 +34,16 @@ Version = Annotated[int | None, typer.Option("--version", help="As of this versi
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Tables behind the gate.")
 app.command("rows")(cli_rows.show_rows)
 app.command("changes")(cli_rows.show_changes)
+app.command("register")(cli_standing.register)
+app.command("halt")(cli_standing.halt)
+app.command("reopen")(cli_standing.reopen)
+app.command("drop")(cli_standing.drop)
+app.command("alter")(cli_alter.alter_table)
 
 
 @app.callback()
 def _table() -> None:
     """Tables behind the gate."""
-
-
-@app.command()
-def register(
-    uri: Uri,
-    name: Annotated[str | None, typer.Option(help="One word, or catalog.schema.table.")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.")] = TIMEOUT_S,
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
-    """Bring a table that exists under the gate; to do so again is no error."""
-    settings = loaded(ServiceSettings, config, set_)
-    with errors_told():
-        place = _place(uri, settings)
-        with _client(settings) as client:
-            outcome = register_table(client, place, name, timeout)
-    if as_json:
-        OUT.print_json(outcome.model_dump_json(exclude_none=True))
-    else:
-        again = " (it was already)" if outcome.repeat else ""
-        told = f"{place.root} is registered as {outcome.table} at version {outcome.version}{again}"
-        OUT.print(told, soft_wrap=True)
-
-
-@app.command()
-def drop(
-    table: Annotated[str, typer.Argument(help="A registered table: its name, root or id.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.")] = TIMEOUT_S,
-    config: Config = None,
-    set_: Set = None,
-    as_json: Json = False,
-) -> None:
-    """Serve a table no more, for ever: its files stay, its id and root are not given out again."""
-    settings = loaded(ServiceSettings, config, set_)
-    if not yes:
-        typer.confirm(f"Drop {table} from the gate, for ever?", abort=True)
-    with errors_told(), _client(settings) as client:
-        outcome = drop_table(client, table, timeout)
-    if as_json:
-        OUT.print_json(outcome.model_dump_json(exclude_none=True))
-    else:
-        again = " (it was already)" if outcome.repeat else ""
-        OUT.print(f"{table} is dropped at version {outcome.version}{again}", soft_wrap=True)
 
 
 @app.command("list")

@@ -19,6 +19,7 @@ from tidegate.delta.files.deletion_vectors import in_file, inline, path_of
 from tidegate.delta.names import STAGED_FOLDER, in_log, staged_name
 from tidegate.delta.paths import decode_path
 from tidegate.pipeline.codec import encode
+from tidegate.pipeline.metadata_patch import MetadataPatch
 from tidegate.pipeline.proposal import (
     AppTxn,
     ClaimCheck,
@@ -111,7 +112,7 @@ def create(
         parameters = {"mode": "Append", "partitionBy": _names(metadata.partition_columns)}
         operation = Operation(name="WRITE", parameters=parameters, metrics=_written(adds))
     rows = _rows([protocol, metadata, *(adds or ())])
-    return _proposal("commit", target, stamp, _Body(operation, rows, ReadSet()))
+    return of_body("commit", target, stamp, Body(operation, rows, ReadSet()))
 
 
 def append(
@@ -119,7 +120,7 @@ def append(
 ) -> Proposal:
     """Return a blind append: it looked at nothing, so no file of a winner can rule it out."""
     operation = _writing("Append", _written(adds), batch)
-    return _proposal("commit", target, stamp, _Body(operation, _rows(adds), ReadSet()))
+    return of_body("commit", target, stamp, Body(operation, _rows(adds), ReadSet()))
 
 
 def overwrite(
@@ -134,7 +135,7 @@ def overwrite(
     operation = _writing("Overwrite", metrics, batch)
     rows = _rows([*(removal(add, stamp.created_ms) for add in live), *adds])
     reads = ReadSet(predicates=(EVERYTHING,), files=tuple(add.path for add in live))
-    proposal = _proposal("commit", target, stamp, _Body(operation, rows, reads))
+    proposal = of_body("commit", target, stamp, Body(operation, rows, reads))
     # No old row is among the new ones, so the files say what readers of the change feed ask.
     return proposal.model_copy(update={"cdc_mode": "implicit"})
 
@@ -177,18 +178,8 @@ def delete(
     intents = tuple(
         _intent(add, vector) for (add, _), vector in zip(deletion.marked, vectors, strict=True)
     )
-    body = _Body(operation, _rows([*removes, *deletion.added]), reads, intents=intents)
-    return _proposal("commit", target, stamp, body)
-
-
-def register(target: Target, stamp: Stamp) -> Proposal:
-    """Return the request to manage a table that exists: nothing is written to its log."""
-    return _proposal("register", target, stamp, _Body(Operation(name="REGISTER")))
-
-
-def drop(target: Target, stamp: Stamp) -> Proposal:
-    """Return the request to serve a table no more: its files and its log stay as they are."""
-    return _proposal("drop", target, stamp, _Body(Operation(name="DROP")))
+    body = Body(operation, _rows([*removes, *deletion.added]), reads, intents=intents)
+    return of_body("commit", target, stamp, body)
 
 
 def verbatim(target: Target, stamp: Stamp, version: int, content: bytes) -> Proposal:
@@ -200,7 +191,7 @@ def verbatim(target: Target, stamp: Stamp, version: int, content: bytes) -> Prop
     info = Commit.decode(version, content).info
     path = in_log(f"{STAGED_FOLDER}/{staged_name(version, stamp.proposal_id)}")
     claim = ClaimCheck(path=path, size=len(content), sha256=sha256(content))
-    known = _proposal("commit", target, stamp, _Body(Operation()))
+    known = of_body("commit", target, stamp, Body(Operation()))
     told = {"exact_version": version, "claim_check": claim, "txn_id": info.txn_id if info else None}
     return Proposal.model_validate({**dict(known), **told, "kind": "verbatim"})
 
@@ -208,8 +199,8 @@ def verbatim(target: Target, stamp: Stamp, version: int, content: bytes) -> Prop
 def cancel(proposal: Proposal, stamp: Stamp) -> Proposal:
     """Return the request to give a proposal up."""
     target = Target(proposal.table, proposal.table_root, proposal.read_version, proposal.table_id)
-    body = _Body(Operation(name="CANCEL"), cancels=proposal.proposal_id)
-    return _proposal("cancel", target, stamp, body)
+    body = Body(Operation(name="CANCEL"), cancels=proposal.proposal_id)
+    return of_body("cancel", target, stamp, body)
 
 
 def with_claim_check(proposal: Proposal) -> tuple[Proposal, bytes | None]:
@@ -243,15 +234,20 @@ def removal(add: Add, now_ms: int) -> Remove:
 
 
 @dataclass(frozen=True)
-class _Body:
+class Body:
+    """What a proposal asks for."""
+
     operation: Operation
     actions: tuple[Mapping[str, Any], ...] = ()
     reads: ReadSet | None = None
     cancels: UUID | None = None
     intents: tuple[RowIntent, ...] = ()
+    reason: str | None = None
+    patch: MetadataPatch | None = None
 
 
-def _proposal(kind: Kind, target: Target, stamp: Stamp, body: _Body) -> Proposal:
+def of_body(kind: Kind, target: Target, stamp: Stamp, body: Body) -> Proposal:
+    """Return a proposal of a kind."""
     return Proposal(
         proposal_id=stamp.proposal_id,
         kind=kind,
@@ -272,6 +268,8 @@ def _proposal(kind: Kind, target: Target, stamp: Stamp, body: _Body) -> Proposal
         engine_info=stamp.engine_info,
         user_metadata=stamp.user_metadata,
         cancels=body.cancels,
+        reason=body.reason,
+        metadata_patch=body.patch,
     )
 
 

@@ -26,6 +26,8 @@ _GRANTED: Final = {
     "commit": "it is in version {}, once",
     "verbatim": "it is version {}",
     "register": "the table is registered, as it was at version {}",
+    "halt": "the table is halted, as it was at version {}",
+    "reopen": "the table is open again, as it was at version {}",
     "drop": "the table is dropped, as it was at version {}",
     "cancel": "too late: what it was to give up is in version {}",
 }

@@ -1,13 +1,21 @@
-"""Bring a table that exists under the gate, or let it go: nothing is written to its log."""
+"""Bring a table under the gate, halt, reopen or drop it: nothing is written to its log."""
 
+from typing import Final, Literal
+
+from tidegate.delta.errors import InvalidRequest
 from tidegate.delta.features.table import check_writable
 from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.producers import draft
 from tidegate.producers.client import Client, result
 from tidegate.producers.connection import store_for
 from tidegate.producers.options import Place
 from tidegate.producers.writing import Saying, stamp_for
 from tidegate.runtime.open_table import open_snapshot
+
+REASON_CHARS_MAX: Final = 1_000
+
+Request = Literal["register", "halt", "reopen", "drop"]
 
 
 def register(client: Client, place: Place, name: str | None, timeout_s: float) -> Outcome:
@@ -23,7 +31,7 @@ def register(client: Client, place: Place, name: str | None, timeout_s: float) -
     version = int(snapshot.version)
     target = draft.Target(table, place.root, version, snapshot.metadata.id, name)
     stamp = stamp_for(client, Saying(timeout_s))
-    return result(client.propose(draft.register(target, stamp), timeout_s))
+    return result(client.propose(request("register", target, stamp), timeout_s))
 
 
 def drop(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
@@ -31,8 +39,51 @@ def drop(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
 
     Raises: InvalidRequest (`TableNotRegistered`); Rejected; OutcomeUnknown; Unavailable.
     """
+    return _asked(client, root_or_name, "drop", timeout_s)
+
+
+def halt(client: Client, root_or_name: str, why: str, timeout_s: float) -> Outcome:
+    """Halt a registered table, and return the outcome; again is no error.
+
+    Once it is answered, no commit of the gate follows until the table is reopened.
+    Raises: InvalidRequest (`TableNotRegistered`, `BadReason`); Rejected; OutcomeUnknown;
+    Unavailable.
+    """
+    if not 0 < len(why) <= REASON_CHARS_MAX:
+        raise InvalidRequest(
+            f"the reason has {len(why)} characters; every writer who is refused reads it: give 1 "
+            f"to {REASON_CHARS_MAX}",
+            error_class="BadReason",
+        )
+    return _asked(client, root_or_name, "halt", timeout_s, why)
+
+
+def reopen(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
+    """Reopen a halted table whose log can be served, and return the outcome; again is no error.
+
+    Raises: InvalidRequest (`TableNotRegistered`); Rejected (`table_halted`), where the log can't be
+    served; OutcomeUnknown; Unavailable.
+    """
+    return _asked(client, root_or_name, "reopen", timeout_s)
+
+
+def request(
+    kind: Request, target: draft.Target, stamp: draft.Stamp, why: str | None = None
+) -> Proposal:
+    """Return what an operator asks of a table: its files and its log stay as they are."""
+    body = draft.Body(Operation(name=kind.upper()), reason=why)
+    return draft.of_body(kind, target, stamp, body)
+
+
+def _asked(
+    client: Client,
+    root_or_name: str,
+    kind: Request,
+    timeout_s: float,
+    why: str | None = None,
+) -> Outcome:
     record = client.require(root_or_name, timeout_s)
     version = max(record.published_through, 0)
     target = draft.Target(record.table, record.table_root, version, record.table_id)
-    stamp = stamp_for(client, Saying(timeout_s))
-    return result(client.propose(draft.drop(target, stamp), timeout_s))
+    asked = request(kind, target, stamp_for(client, Saying(timeout_s)), why)
+    return result(client.propose(asked, timeout_s))

@@ -13,7 +13,7 @@ from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.row_intent import RowIntent
 from tidegate.pipeline.row_mapping import RowMapping
 
-Kind = Literal["commit", "cancel", "register", "drop", "verbatim"]
+Kind = Literal["commit", "cancel", "register", "halt", "reopen", "drop", "verbatim"]
 CdcMode = Literal["explicit", "implicit", "none"]
 Isolation = Literal["default", "Serializable", "WriteSerializable", "SnapshotIsolation"]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -59,7 +59,8 @@ class Proposal(Message):
     comes alone, without actions or intents. A `row_mapping` tells of a compaction where the rows of
     the files that it removes lie in those that it adds. A verbatim one brings
     the bytes of version `exact_version`, ready, in the file of its claim check; `read_version` is
-    where its work began, `txn_id` the commitInfo's, the same in each of its attempts.
+    where its work began, `txn_id` the commitInfo's, the same in each of its attempts. `reason` is
+    an operator's, for a halt by hand: each writer who is refused reads it.
 
     What only the writer can vouch for: `constraints_enforced` are the hashes of the expressions
     that hold for every row it adds (or, where it adds a constraint, for every row there is), as
@@ -100,11 +101,14 @@ class Proposal(Message):
     exact_version: NonNegativeInt | None = None
     txn_id: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
     cancels: UUID | None = None
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=1_000)] | None = None
 
     @model_validator(mode="after")
     def _kind_has_its_fields(self) -> "Proposal":
         if self.kind == "cancel" and self.cancels is None:
             raise ValueError("a cancel names the proposal it gives up in `cancels`")
+        if self.kind == "halt" and self.reason is None:
+            raise ValueError("a halt says why, in `reason`")
         if self.kind == "verbatim" and (self.exact_version is None or self.claim_check is None):
             raise ValueError("a verbatim proposal has `exact_version` and `claim_check`")
         if self.exact_version is not None and self.exact_version <= self.read_version:

@@ -41,6 +41,17 @@ class CommittedFile(Message):
     sha256: Sha256
 
 
+class Ruling(Message):
+    """The last request of an operator that was obeyed: the how manieth, and where it came.
+
+    `stream` is a topic partition in one of the lives of its topic.
+    """
+
+    number: NonNegativeInt
+    stream: str
+    offset: NonNegativeInt
+
+
 class TableRecord(Message):
     """A registered table. `published_through` is the last version told on `commits`, or -1.
 
@@ -49,7 +60,9 @@ class TableRecord(Message):
     stands there yet; `open`, anybody may read and write by path; `managed`, through its catalog
     alone; `halted`, the log can't be served, see `reason`; `dropped`, no more: its id and its root
     are not given out again. `overwritten` is a version whose file somebody replaced: the table is
-    halted until it is restored.
+    halted until it is restored. `halted_by_hand` is the reason of the operator who halted it: then
+    only an operator reopens it. `ruling` is the last request of an operator that was obeyed: a
+    record with an earlier one than a record before it is by a committer that had lost the table.
     """
 
     table: UUID
@@ -63,3 +76,10 @@ class TableRecord(Message):
     published_through: int = -1
     sha256: Sha256 | None = None
     overwritten: CommittedFile | None = None
+    halted_by_hand: str | None = None
+    ruling: Ruling | None = None
+
+    @property
+    def rulings(self) -> int:
+        """How many requests of operators were obeyed."""
+        return self.ruling.number if self.ruling else 0

@@ -270,8 +270,8 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "`tidegate table list` shows",
     ),
     "table_halted": Refusal(
-        "the table's log cannot be served: the answer says why",
-        "have the log repaired; then send the same bytes again",
+        "the table's log cannot be served, or an operator halted it: the answer says why",
+        "have the log repaired, or the table reopened; then send the same bytes again",
     ),
     "root_not_allowed": Refusal(
         "the root lies under none of `committer.roots`",

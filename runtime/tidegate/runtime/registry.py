@@ -100,4 +100,7 @@ def _fold(tables: dict[UUID, TableRecord], record: Record) -> None:
         where = f"{record.at.topic}/{record.at.partition}@{record.offset}"
         log_event(_log, "malformed", level=logging.ERROR, record=where, why=error)
         return
-    tables[table.table] = table
+    known = tables.get(table.table)
+    # Who was suspended while the table went to another may still tell what it took for its state.
+    if known is None or table.rulings >= known.rulings:
+        tables[table.table] = table

@@ -39,6 +39,16 @@ def tracked_field(metadata: Metadata, name: str) -> StructField | None:
     return StructField(name, LONG, nullable=False)
 
 
+def files_with_row_ids(files: pa.Table) -> tuple[int, str | None]:
+    """Return how many live files have a row id or a commit version, and the path of one.
+
+    Shape: `files` has ADD_SCHEMA.
+    """
+    carries = pc.or_(files["baseRowId"].is_valid(), files["defaultRowCommitVersion"].is_valid())
+    found = files["path"].filter(carries)
+    return len(found), found[0].as_py() if len(found) else None
+
+
 def physical_fields(metadata: Metadata, fields: Sequence[StructField]) -> tuple[StructField, ...]:
     """Return what is read of a file to tell some fields, those of row tracking among them."""
     own = tuple(one for one in fields if one.name not in _TRACKED)

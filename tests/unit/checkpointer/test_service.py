@@ -321,9 +321,10 @@ def test_a_look_sweeps_what_expired_proposals_left_once_a_day(
         {"status": "dropped"},
         {"status": "staged"},
         {"status": "halted", "overwritten": {"version": 3, "sha256": "a" * 64}},
+        {"status": "halted", "halted_by_hand": "it is being moved"},
     ],
 )
-def test_a_table_that_is_not_there_or_was_overwritten_is_left_as_it_is(
+def test_a_table_that_is_not_there_or_not_to_be_touched_is_left_as_it_is(
     table: WrittenTable, bus: MemoryBus, update: dict[str, Any]
 ) -> None:
     topics = CheckpointerSettings().kafka.topics

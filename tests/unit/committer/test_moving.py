@@ -60,6 +60,19 @@ def test_a_delete_finds_its_rows_where_a_compaction_moved_them(gate: Gate) -> No
     assert (removed["path"], removed["dataChange"]) == ("g", True)
 
 
+def test_an_update_loses_to_a_delete_of_the_same_group_wherever_their_rows_moved(
+    gate: Gate,
+) -> None:
+    gate.ask(compact(AB, "g", read_version=1))
+    update = row_delete(
+        rows_of("a", [1, 4], op="update"), read_version=1, operation=Operation(name="UPDATE")
+    )
+    update = update.model_copy(update={"actions": (add("image"),)})
+    told = gate.ask(row_delete(rows_of("a", [0, 1]), read_version=1), update)
+    assert statuses(told) == ["committed", "concurrent_row_delete"]
+    assert files(gate) == {"g", "wide"}
+
+
 def test_rows_that_were_deleted_when_a_compaction_read_are_counted_out(gate: Gate) -> None:
     gate.ask(row_delete(rows_of("a", [0, 5]), read_version=1))
     told = gate.ask(

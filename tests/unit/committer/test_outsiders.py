@@ -7,7 +7,9 @@ from prometheus_client import REGISTRY
 
 from tests import builders
 from tests.builders import TABLE, Gate, add, info, metadata, proposal, to_bytes
+from tests.unit.committer.late_puts import LatePuts
 from tidegate.committer.outsiders import is_unsafe
+from tidegate.committer.puts import AtOnce, Puts
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.proposal import Operation
@@ -18,8 +20,14 @@ SPARK = "Apache-Spark/4.2.0 Delta-Lake/4.4.0"
 ROOTS = ("memory://tables", "s3://bucket")
 
 
-def served(root: str, unsafe_writers: str = "warn", said: str | None = None) -> Gate:
-    gate = Gate(CommitterSection.model_validate({"roots": ROOTS, "unsafe_writers": unsafe_writers}))
+def served(
+    root: str,
+    unsafe_writers: str = "warn",
+    said: str | None = None,
+    puts: Puts | None = None,
+) -> Gate:
+    section = CommitterSection.model_validate({"roots": ROOTS, "unsafe_writers": unsafe_writers})
+    gate = Gate(section, puts=puts or AtOnce())
     definition = metadata()
     if said is not None:
         definition["metaData"]["configuration"]["tidegate.unsafeWriters"] = said
@@ -128,3 +136,28 @@ def test_what_a_table_went_through_before_it_came_to_the_gate_is_past() -> None:
     gate.ask(proposal(kind="register", table_root=BUCKET))
     gate.settle()
     assert status(gate) == "open"
+
+
+def test_a_table_that_halts_while_an_entry_flies_heals_and_takes_the_same_bytes() -> None:
+    """The writer read a version by an unsafe engine, of which the committer had not heard."""
+    puts = LatePuts()
+    gate = served(BUCKET, "halt", puts=puts)
+    path = in_log(commit_name(1))
+    gate.stores[BUCKET].put(path, to_bytes([info(engineInfo=SPARK), add("foreign")]))
+    puts.is_holding = True
+    one = proposal(add("a"), read_version=1, table_root=BUCKET)
+    gate.send(one)
+    gate.settle(2)
+    assert status(gate) == "halted"
+    puts.is_holding = False
+    [told] = gate.ask(proposal(kind="halt", table_root=BUCKET, reason="a look at it"))
+    assert told.status == "committed", "nothing is waited for any more"
+    [told] = gate.ask(proposal(kind="reopen", table_root=BUCKET))
+    assert told.status == "committed"
+    gate.settings = gate.settings.model_copy(update={"unsafe_writers": "warn"})
+    gate.restart()
+    gate.settle(12)
+    [told] = gate.ask(one)
+    assert (told.status, told.version) == ("committed", 2)
+    assert status(gate) == "open"
+    assert len(gate.entries(BUCKET)) == 3

@@ -1,7 +1,6 @@
 """Tables that come to the gate: registered again, after a cleanup, on a bus that fails."""
 
 import json
-from dataclasses import dataclass
 from unittest import mock
 from uuid import UUID
 
@@ -21,8 +20,7 @@ from tests.builders import (
     table_in_memory,
     to_bytes,
 )
-from tidegate.committer.puts import Landing, Work
-from tidegate.delta.errors import OutcomeUnknown, Unavailable
+from tidegate.delta.errors import OutcomeUnknown
 from tidegate.delta.names import Version, commit_name, in_log
 from tidegate.pipeline.codec import encode
 from tidegate.pipeline.proposal import Proposal
@@ -185,97 +183,4 @@ def test_a_staged_table_that_another_engine_made_is_registered() -> None:
     staged(gate, "main.sales.orders")
     [outcome] = gate.ask(register())
     assert (outcome.status, outcome.version, outcome.repeat) == ("committed", 0, False)
-    assert gate.tables()[TABLE].status == "open"
-
-
-def request_to_drop(table: UUID = TABLE, root: str = ROOT) -> Proposal:
-    return proposal(kind="drop", table=table, table_root=root)
-
-
-def test_a_table_that_is_dropped_is_told_so_durably_and_takes_nothing_more(gate: Gate) -> None:
-    gate.ask(proposal(add("a")))
-    [outcome] = gate.ask(request_to_drop())
-    assert (outcome.status, outcome.version, outcome.repeat) == ("committed", 1, False)
-    assert gate.tables()[TABLE].status == "dropped"
-    [outcome] = gate.ask(proposal(add("b")))
-    assert outcome.rejection is not None
-    assert (outcome.status, outcome.rejection.rule) == ("denied", "table_dropped")
-    [outcome] = gate.ask(request_to_drop())
-    assert (outcome.status, outcome.repeat) == ("committed", True)
-    assert len(gate.entries()) == 2, "its log is as it was"
-
-
-def test_who_waits_as_a_table_is_dropped_is_told(gate: Gate) -> None:
-    with mock.patch.object(gate.stores[ROOT], "put_if_absent", side_effect=Unavailable("away")):
-        gate.send(proposal(add("a")))
-        gate.loop.step()
-        outcomes = gate.ask(request_to_drop())
-    assert sorted(one.status for one in outcomes) == ["committed", "denied"]
-    gate.restart()
-    gate.settle(12)
-    assert len(gate.entries()) == 1
-
-
-@dataclass
-class Late:
-    """A PUT that lands once nobody holds it."""
-
-    work: Work
-    puts: "LatePuts"
-
-    def done(self) -> bool:
-        """Return whether it may land."""
-        return not self.puts.is_holding
-
-    def result(self) -> Landing:
-        """Land."""
-        return self.work()
-
-
-@dataclass
-class LatePuts:
-    """PUTs that are held for a while."""
-
-    is_holding: bool = False
-
-    def start(self, work: Work) -> Late:
-        """Send one."""
-        return Late(work, self)
-
-    def wait(self, timeout_s: float) -> None:
-        """Let time pass."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-def test_a_table_is_dropped_once_what_flies_has_landed() -> None:
-    puts = LatePuts()
-    gate = Gate(puts=puts)
-    gate.ask(create())
-    puts.is_holding = True
-    gate.send(proposal(add("a")))
-    gate.settle(2)
-    gate.send(request_to_drop(), proposal(add("b")))
-    gate.settle()
-    assert gate.tables()[TABLE].status == "open"
-    puts.is_holding = False
-    gate.settle()
-    assert gate.tables()[TABLE].status == "dropped"
-    assert [one.version for one in gate.commits()] == [0, 1]
-    told = [(one.status, one.version) for one in gate.outcomes()[1:]]
-    assert sorted(told, key=str) == [("committed", 1), ("committed", 1), ("denied", None)]
-
-
-@pytest.mark.parametrize(
-    ("request_", "rule"),
-    [
-        (request_to_drop(root="memory://tables/other"), "other_root"),
-        (request_to_drop(table=UUID(int=0x4711)), "unknown_table"),
-    ],
-)
-def test_what_is_not_that_table_is_not_dropped(gate: Gate, request_: Proposal, rule: str) -> None:
-    [outcome] = gate.ask(request_)
-    assert outcome.rejection is not None
-    assert (outcome.status, outcome.rejection.rule) == ("denied", rule)
     assert gate.tables()[TABLE].status == "open"

@@ -236,6 +236,34 @@ def test_a_change_follows_a_backfill_through_the_whole_gate() -> None:
     assert (come["baseRowId"], come["defaultRowCommitVersion"]) == (20, 4)
 
 
+def test_row_tracking_goes_once_no_file_carries_row_ids() -> None:
+    gate = Gate()
+    names = ["appendOnly", "domainMetadata"]
+    tracks = protocol(1, 7, writerFeatures=[*names, "rowTracking"])
+    creation = Operation(name="CREATE TABLE")
+    gate.ask(proposal(tracks, metadata(), read_version=-1, operation=creation), proposal(add("a")))
+    suspended = metadata(rowTrackingSuspended="true")
+    operation = Operation(name="SET TBLPROPERTIES")
+    [told] = gate.ask(proposal(suspended, read_version=1, operation=operation))
+    assert told.version == 2
+    operation = Operation(name="DROP FEATURE")
+    left = (protocol(1, 7, writerFeatures=names), metadata())
+    drops = [proposal(*left, read_version=at, operation=operation) for at in (2, 3)]
+    [told] = gate.ask(drops[0])
+    assert told.rejection is not None
+    assert told.rejection.rule == "feature_in_use"
+    assert "1 files carry row ids, 'a' is one" in told.rejection.reason
+    operation = Operation(name="ROW TRACKING UNBACKFILL")
+    bare = proposal(add("a", dataChange=False), read_version=2, operation=operation)
+    version = gate.ask(bare)[0].version
+    assert version is not None
+    drop = drops[1].model_copy(update={"read_version": version})
+    [told] = gate.ask(drop)
+    assert told.status == "committed"
+    rows = gate.entries()[version]
+    assert [row["add"].get("baseRowId") for row in rows if "add" in row] == [None]
+
+
 def test_timestamps_begin_after_the_time_of_the_file_before_them() -> None:
     gate = Gate()
     listed = protocol(1, 7, writerFeatures=["inCommitTimestamp"])

@@ -168,8 +168,24 @@ def test_deaths_of_another_cause_cost_no_record_that_was_not_on_trial(
     for _ in range(7):
         assert not lives(gate)
     deadly.clear()
+    deadly[str(everybody[2].proposal_id)] = "after_read"
+    assert not lives(gate), "killed while it judges, once"
+    deadly.clear()
     assert lives(gate, 20)
     assert all(answers(gate, one) == {("committed", None)} for one in everybody)
+
+
+def test_deaths_as_the_process_starts_bring_nobody_to_trial(
+    gate: Gate, deadly: dict[str, str]
+) -> None:
+    gate.send(proposal(add("a")))
+    gate.restart()
+    for _ in range(5):
+        gate.loop.step()
+        gate.restart()
+    gate.loop.step()
+    [lane] = gate.loop.lanes.values()
+    assert (lane.trials.note.deaths, lane.trials.note.alone) == (1, False)
 
 
 def test_a_clean_stop_counts_no_death(gate: Gate) -> None:
@@ -238,7 +254,29 @@ def test_who_goes_alive_takes_no_death_off_the_count() -> None:
 
 
 def test_deaths_further_on_are_counted_anew() -> None:
-    assert inherited(Note("a", 2, 10, alone=True), "b", RECORDS) == Note("b", 1, 20)
+    found = Note("a", 2, 10, alone=True, judging=True, against="t")
+    assert inherited(found, "b", RECORDS) == Note("b", 1, 20)
+
+
+def test_a_second_death_counts_where_records_were_judged() -> None:
+    found = Note("a", 1, 15)
+    assert inherited(found, "b", RECORDS) == Note("b", 1, 20)
+    judging = replace(found, judging=True)
+    assert inherited(judging, "b", RECORDS) == Note("b", 2, 20, alone=True)
+
+
+def test_a_death_while_nobody_is_on_trial_is_held_against_nobody() -> None:
+    found = Note("a", 2, 15, alone=True, judging=True)
+    assert inherited(found, "b", RECORDS) == Note("b", 2, 20, alone=True)
+
+
+def test_once_one_is_blamed_three_deaths_count_against_another_one_alone() -> None:
+    note = Note("a", 0, 20, alone=True, guilty={"t": False})
+    for trial, deaths in (("u", 1), ("v", 1), ("v", 2), ("u", 1), ("u", 2)):
+        note = inherited(replace(note, trial=trial), note.owner + "b", RECORDS)
+        assert (note.deaths, note.against, [*note.guilty]) == (deaths, trial, ["t"])
+    note = inherited(replace(note, trial="u"), "heir", RECORDS)
+    assert (note.deaths, note.against, [*note.guilty]) == (0, "", ["t", "u"])
 
 
 def test_the_third_death_blames_who_was_on_trial_and_starts_counting_anew() -> None:
@@ -268,6 +306,8 @@ def test_what_is_no_note_of_ours_says_nothing(text: str) -> None:
         st.text("abc", max_size=4),
         st.integers(0, 9),
         st.integers(0, 2**62),
+        st.booleans(),
+        st.text("def", max_size=4),
         st.booleans(),
         st.text("def", max_size=4),
         st.dictionaries(st.text("0123", min_size=1), st.booleans(), max_size=5),

@@ -16,7 +16,7 @@ from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import Predicate, ReadSet
-from tidegate.producers import cli, cli_proposals, cli_rows
+from tidegate.producers import altering, cli, cli_alter, cli_proposals, cli_rows, cli_standing
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.memory_bus import MemoryBus
@@ -64,8 +64,9 @@ def line(monkeypatch: pytest.MonkeyPatch) -> Line:
     def store_for(place: Any) -> LogStore:
         return gate.stores[place.root]
 
-    for module in (cli, cli_proposals):
+    for module in (cli, cli_alter, cli_proposals, cli_standing):
         monkeypatch.setattr(module, "KafkaBus", lambda *_: gate.bus)
+    for module in (altering, cli, cli_proposals):
         monkeypatch.setattr(module, "store_for", store_for)
     return Line(gate)
 
@@ -309,3 +310,60 @@ def test_a_table_is_dropped_when_somebody_says_so_twice(line: Line) -> None:
     again = line.run(cli.app, "drop", ROOT, "--yes")
     assert again.exit_code == 0
     assert "it was already" in again.stdout
+
+
+def test_a_table_is_halted_and_reopened(line: Line) -> None:
+    told = line.json(cli.app, "halt", "shop", "--reason", "a restore")
+    assert (told["status"], told["version"], told["repeat"]) == ("committed", 0, False)
+    assert "it was already" in line.run(cli.app, "halt", "shop", "--reason", "a restore").stdout
+    [listed] = line.json(cli.app, "list")
+    assert (listed["status"], listed["reason"]) == ("halted", "by hand: a restore")
+    one = proposal(add("a"))
+    line.gate.ask(one)
+    told = line.explained(one, 3)
+    assert (told["rule"], told["status"]) == ("table_halted", "denied")
+    assert "a restore" in told["reason"]
+    assert "shop is open at version 0" in line.run(cli.app, "reopen", "shop").stdout
+    assert line.json(cli.app, "list")[0]["status"] == "open"
+
+
+@pytest.mark.parametrize("reason", ["", "x" * 1001])
+def test_a_halt_says_why(line: Line, reason: str) -> None:
+    result = line.run(cli.app, "halt", "shop", "--reason", reason)
+    assert result.exit_code == 2
+    assert "BadReason" in result.stderr
+    assert line.json(cli.app, "list")[0]["status"] == "open"
+
+
+def test_a_table_that_cannot_be_served_is_not_reopened_and_says_why(line: Line) -> None:
+    line.gate.ask(proposal(add("a")))
+    line.json(cli.app, "halt", "shop", "--reason", "a restore")
+    store = line.gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    del store.files[in_log(commit_name(1))]
+    result = line.run(cli.app, "reopen", "shop")
+    assert result.exit_code == 2
+    assert "version 1 was published" in result.stderr
+
+
+def test_a_table_is_altered_from_the_command_line(line: Line) -> None:
+    told = line.json(
+        cli.app,
+        *("alter", "shop", "--add-column", "price decimal(10, 2)", "--comment", "x=a number"),
+        *("--property", "owner=ann", "--property", "tier=gold", "--unset", "tier"),
+    )
+    assert (told["status"], told["version"]) == ("committed", 1)
+    [after] = [row["metaData"] for row in line.gate.entries()[1] if "metaData" in row]
+    columns = {one["name"]: one for one in json.loads(after["schemaString"])["fields"]}
+    assert columns["price"]["type"] == "decimal(10,2)"
+    assert columns["x"]["metadata"] == {"comment": "a number"}
+    assert after["configuration"] == {"owner": "ann"}
+
+
+def test_a_change_that_is_none_is_said_before_anything_is_proposed(line: Line) -> None:
+    before = len(line.gate.outcomes())
+    for wrong in (("--add-column", "price"), ("--property", "owner"), ()):
+        result = line.run(cli.app, "alter", "shop", *wrong)
+        assert result.exit_code == 2
+        assert "BadChange" in result.stderr
+    assert len(line.gate.outcomes()) == before

@@ -11,7 +11,7 @@ from tidegate.pipeline.codec import decode, encode
 from tidegate.pipeline.proposal import AppTxn, Proposal
 from tidegate.pipeline.read_set import Predicate
 from tidegate.pipeline.row_intent import RowIntent
-from tidegate.producers import draft
+from tidegate.producers import draft, registering
 from tidegate.producers.draft import Deletion, Stamp, StreamBatch, Target
 
 TARGET = Target(UUID(int=1), "file:///data/t", 4, "meta")
@@ -149,7 +149,7 @@ def test_a_create_brings_protocol_and_metadata_and_perhaps_files() -> None:
 
 
 def test_a_registration_and_a_cancel_bring_no_actions() -> None:
-    assert draft.register(TARGET, STAMP).actions == ()
+    assert registering.request("register", TARGET, STAMP).actions == ()
     proposal = draft.append(TARGET, STAMP, [add("a")])
     cancelling = draft.cancel(proposal, Stamp(UUID(int=3), 11))
     assert (cancelling.actions, cancelling.cancels) == ((), proposal.proposal_id)

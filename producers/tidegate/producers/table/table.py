@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidegate.delta.errors import InvalidRequest
+from tidegate.delta.schema.types import StructType as Fields
+from tidegate.producers.altering import alter, change, new_column, path_from
 from tidegate.producers.connection import client_for, store_for
 from tidegate.producers.history import Entry, history
 from tidegate.producers.options import for_writing
@@ -19,6 +21,7 @@ from tidegate.producers.writing import Saying, commit, creating, creation
 from tidegate.runtime.open_table import head_version
 
 NO_OPTIONS: Final[Mapping[str, str]] = {}
+NO_COMMENTS: Final[Mapping[str, str | None]] = {}
 EVERY_ROW: Final = "true"
 
 _HISTORY: Final = (
@@ -73,10 +76,7 @@ class Table:
         table = cls(spark, path, options)
         asked = table._options
         client = client_for(asked.kafka)
-        fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-        if not isinstance(fields, StructType):
-            raise InvalidRequest(f"{schema!r} is no list of columns", error_class="ParseException")
-        made = creation(client, from_spark(fields), partition_columns, asked, properties)
+        made = creation(client, _fields(schema), partition_columns, asked, properties)
         planned = creating(made, asked.place)
         tell(table.root, commit(client, planned, (), Saying.of(asked)))
         return table
@@ -103,6 +103,35 @@ class Table:
         tell(self.root, outcome)
         return None if outcome is None else outcome.version
 
+    def alter(
+        self,
+        add_columns: StructType | str | None = None,
+        comments: Mapping[str, str | None] = NO_COMMENTS,
+        properties: Mapping[str, str] = NO_OPTIONS,
+        unset: Sequence[str] = (),
+        changes: Sequence[Mapping[str, Any]] = (),
+    ) -> int | None:
+        """Change columns and properties, and return the version that did it.
+
+        Only who changes the same columns or properties meanwhile is in the way. `changes` are
+        further ones, as the guide lists them: `{"op": "drop_column", "path": ["x"]}`.
+        Raises: InvalidRequest (`BadChange`, `TableNotRegistered`); Rejected; OutcomeUnknown.
+        """
+        asked = self._options
+        wanted = [
+            *(new_column(one) for one in (_fields(add_columns) if add_columns else ())),
+            *(
+                change(op="comment_on", path=path_from(at), comment=so)
+                for at, so in comments.items()
+            ),
+            *(change(op="set_property", key=key, value=so) for key, so in properties.items()),
+            *(change(op="unset_property", key=key) for key in unset),
+            *(change(**one) for one in changes),
+        ]
+        outcome = alter(client_for(asked.kafka), asked.place, wanted, Saying.of(asked))
+        tell(self.root, outcome)
+        return outcome.version
+
     def history(self, limit: int | None = None) -> DataFrame:
         """Return the table's versions, newest first, a row each."""
         entries = history(store_for(self._options.place), limit)
@@ -116,6 +145,14 @@ class Table:
         if timestamp is not None:
             reader = reader.option("timestampAsOf", timestamp)
         return reader.load(self.root)
+
+
+def _fields(schema: StructType | str) -> Fields:
+    """Return the columns of a schema. Raises: InvalidRequest; UnsupportedFeature."""
+    fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(fields, StructType):
+        raise InvalidRequest(f"{schema!r} is no list of columns", error_class="ParseException")
+    return from_spark(fields)
 
 
 def _row(entry: Entry) -> tuple[object, ...]:

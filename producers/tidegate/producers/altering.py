@@ -1,0 +1,155 @@
+"""Change a table's columns and properties by a metadata patch: it commutes with those of others.
+
+What is wanted is told, not what the table becomes: whoever changes other things meanwhile is in
+nobody's way, and the committer gives out ids and physical names.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from tidegate.delta.errors import InvalidRequest
+from tidegate.delta.features.table import check_writable
+from tidegate.delta.features.texts import column_list
+from tidegate.delta.schema.types import StructField, StructType, format_schema, parse_type
+from tidegate.pipeline.metadata_patch import Change, MetadataPatch
+from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.proposal import Operation
+from tidegate.pipeline.read_set import ReadSet
+from tidegate.producers import draft
+from tidegate.producers.client import Client, result
+from tidegate.producers.connection import store_for
+from tidegate.producers.options import Place
+from tidegate.producers.writing import Saying, stamp_for
+from tidegate.runtime.open_table import open_keys
+
+NAMES: Final[Mapping[str, str]] = {
+    "add_column": "ADD COLUMNS",
+    "drop_column": "DROP COLUMNS",
+    "rename_column": "RENAME COLUMN",
+    "set_property": "SET TBLPROPERTIES",
+    "unset_property": "UNSET TBLPROPERTIES",
+}
+"""What Delta calls a commit that holds changes of one kind; the others are `CHANGE COLUMN`."""
+
+SEVERAL: Final = "ALTER TABLE"
+"""What a commit calls itself that holds changes of several kinds."""
+
+_SQL_NAMES: Final[Mapping[str, str]] = {
+    "tinyint": "byte",
+    "smallint": "short",
+    "int": "integer",
+    "bigint": "long",
+    "real": "float",
+}
+_NAME: Final = r"(?:`(?:[^`]|``)+`|[^`.,\s]+)"
+_NAMED: Final = re.compile(rf"\s*({_NAME}(?:\.{_NAME})*)\s+(\S.*?)\s*", re.DOTALL)
+_CHANGE: Final[TypeAdapter[Change]] = TypeAdapter(Change)
+
+
+def alter(client: Client, place: Place, changes: Sequence[Change], saying: Saying) -> Outcome:
+    """Propose changes of a table's metadata, one after the other, and return the outcome.
+
+    Raises: InvalidRequest (`TableNotRegistered`, `BadChange`); Rejected (`metadata_changed`), where
+    somebody changed the same thing; OutcomeUnknown; UnsupportedFeature; BrokenLog; Unavailable.
+    """
+    try:
+        patch = MetadataPatch(changes=tuple(changes))
+    except ValidationError as error:
+        raise _bad(f"{len(changes)} changes: a patch has from 1 to 100 of them") from error
+    record = client.require(place.root, saying.timeout_s)
+    seen = open_keys(store_for(place))
+    check_writable(seen.protocol, seen.metadata, place.root)
+    target = draft.Target(record.table, record.table_root, int(seen.version), seen.metadata.id)
+    told = orjson.dumps([one.model_dump(mode="json") for one in patch.changes]).decode()
+    operation = Operation(name=operation_of(patch.changes), parameters={"changes": told})
+    body = draft.Body(operation, reads=ReadSet(), patch=patch)
+    proposal = draft.of_body("commit", target, stamp_for(client, saying), body)
+    return result(client.propose(proposal, saying.timeout_s))
+
+
+def operation_of(changes: Sequence[Change]) -> str:
+    """Return what a commit of some changes calls itself."""
+    names = {NAMES.get(one.op, "CHANGE COLUMN") for one in changes}
+    return names.pop() if len(names) == 1 else SEVERAL
+
+
+def change(**told: Any) -> Change:
+    """Return a change of its fields. Raises: InvalidRequest (`BadChange`)."""
+    try:
+        return _CHANGE.validate_python(told)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise _bad(f"{told.get('op')}: {where}: {first['msg']}") from error
+
+
+def new_column(field: StructField, parent: Sequence[str] = ()) -> Change:
+    """Return the change that adds a column, or a field of the struct at `parent`."""
+    [plain] = orjson.loads(format_schema(StructType((field,))))["fields"]
+    return change(op="add_column", column=plain, parent=tuple(parent))
+
+
+def column_from(text: str) -> Change:
+    """Return the change that adds a column, spelt `name type`; `parent.name type` in a struct.
+
+    Raises: InvalidRequest (`BadChange`); UnsupportedFeature, for a type that we do not know.
+    """
+    path, kind = _named(text)
+    column = {"name": path[-1], "type": kind, "nullable": True, "metadata": {}}
+    return change(op="add_column", column=column, parent=path[:-1])
+
+
+def type_from(text: str) -> Change:
+    """Return the change that widens a column as `name type` spells it. Raises: as `column_from`."""
+    path, kind = _named(text)
+    return change(op="change_type", path=path, type=kind)
+
+
+def path_from(text: str) -> tuple[str, ...]:
+    """Return the path of one column; names in backticks may hold anything.
+
+    Raises: InvalidRequest (`BadChange`).
+    """
+    try:
+        [path] = column_list(text)
+    except ValueError as error:
+        raise _bad(f"{text!r} names no column: write name or parent.name") from error
+    return path
+
+
+def pair_from(text: str) -> tuple[str, str]:
+    """Return the two sides of `left=right`. Raises: InvalidRequest (`BadChange`)."""
+    left, sign, right = text.partition("=")
+    if not (sign and left.strip()):
+        raise _bad(f"{text!r} has no two sides: write left=right")
+    return left.strip(), right
+
+
+def _named(text: str) -> tuple[tuple[str, ...], Any]:
+    found = _NAMED.fullmatch(text)
+    if found is None:
+        raise _bad(f"{text!r} is no column with a type: write 'name type'")
+    return path_from(found[1]), _type_of(found[2])
+
+
+def _type_of(text: str) -> Any:
+    """Return a type as a `schemaString` spells it; one with fields or elements comes as JSON."""
+    if text.startswith(("{", '"')):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise _bad(f"the type {text!r} is no JSON: {error}") from error
+    name = "".join(text.lower().split())
+    name = _SQL_NAMES.get(name, name)
+    try:
+        return str(parse_type(name))
+    except ValueError as error:
+        raise _bad(f"the type {text!r}: {error}") from error
+
+
+def _bad(message: str) -> InvalidRequest:
+    return InvalidRequest(f"{message}; nothing was proposed", error_class="BadChange")

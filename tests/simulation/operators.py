@@ -1,0 +1,70 @@
+"""Operators: they halt tables by hand, reopen them, and in the end have all of them open."""
+
+from tests import builders
+from tests.simulation.history import History, Sent
+from tests.simulation.stage import Stage
+from tests.simulation.tables import TABLES, Table
+
+
+def halt(stage: Stage) -> None:
+    """A table is halted, for a reason that is new or not."""
+    reason = stage.dice.choice(("a restore", "a restore", f"incident {stage.next()}"))
+    _ask(stage, stage.dice.choice(TABLES), kind="halt", reason=reason)
+
+
+def reopen(stage: Stage) -> None:
+    """A table is reopened, be it halted or not."""
+    _ask(stage, stage.dice.choice(TABLES), kind="reopen")
+
+
+def reopen_all(stage: Stage) -> None:
+    """Whoever halted a table is done."""
+    for table in TABLES:
+        _ask(stage, table, kind="reopen")
+
+
+def _ask(stage: Stage, table: Table, **told: str) -> None:
+    known: builders.Row = {
+        "proposal_id": stage.new_id(),
+        "table": table.id,
+        "table_root": table.root,
+    }
+    stage.produce(table, builders.value_of(builders.proposal(**{**known, **told})))
+
+
+def halted_by_hand(history: History) -> str | None:
+    """Once a halt is answered, nothing that came behind it is committed before a reopening came."""
+    answered: dict[str, int] = {}
+    for told in history.told:
+        if told.body["status"] == "committed":
+            answered.setdefault(told.key, told.moment)
+    for deliveries in history.spots().values():
+        keys = [None if one is None else one.key for one in deliveries]
+        for place, one in enumerate(deliveries):
+            if one is None or one.kind != "halt" or one.key not in answered:
+                continue
+            behind = {key for key in keys[place + 1 :] if key} - {
+                key for key in keys[:place] if key
+            }
+            found = _committed(history, one, answered[one.key], behind)
+            if found is not None:
+                return found
+    return None
+
+
+def _committed(history: History, halt: Sent, since: int, behind: set[str]) -> str | None:
+    root = halt.body["table_root"]
+    later = [
+        one.moment
+        for one in history.sent.values()
+        if one.kind == "reopen" and one.body["table_root"] == root and one.moment >= halt.moment
+    ]
+    until = min(later, default=history.moment + 1)
+    log = history.logs[root]
+    for version in range(len(log.entries)):
+        if not since < log.appeared[version] < until:
+            continue
+        for one in log.provenance(version).get("accepted", ()):
+            if f"{one['id']}/{one['sha256']}" in behind:
+                return f"{one['id']} in {version} of {root} came behind a halt, {halt.id}"
+    return None

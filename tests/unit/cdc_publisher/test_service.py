@@ -1,0 +1,133 @@
+"""The publisher over tables on disk, a registry in memory, and topics that remember."""
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.unit.cdc_publisher.remembered_topic import Topic
+from tests.unit.cdc_publisher.written_table import WrittenTable, rows
+from tidegate.cdc_publisher import service
+from tidegate.cdc_publisher.service import CdcPublisher
+from tidegate.cdc_publisher.settings import CdcSettings
+from tidegate.delta.commit import sha256
+from tidegate.pipeline.codec import encode, headers
+from tidegate.pipeline.published import TableRecord
+from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.health import Health
+from tidegate.runtime.memory import MemoryBus
+from tidegate.runtime.registry import read_registry
+from tidegate.runtime.service import Running
+
+TOPICS = CdcSettings().kafka.topics
+
+
+class Writer(Topic):
+    """The writer of a topic that remembers; whoever opens it is its owner."""
+
+    def take_over(self) -> None:
+        """Fence nobody."""
+
+
+@pytest.fixture
+def bus() -> MemoryBus:
+    return MemoryBus(TOPICS.declared())
+
+
+@pytest.fixture
+def tables(tmp_path: Path, bus: MemoryBus) -> tuple[WrittenTable, WrittenTable]:
+    """Return two tables of four versions each."""
+    made = [
+        WrittenTable(tmp_path / name, id=UUID(int=at)).create() for at, name in ((1, "t"), (2, "u"))
+    ]
+    for table in made:
+        table.register(bus.producer(), TOPICS)
+        for number in range(1, 4):
+            table.append(rows(number))
+    return made[0], made[1]
+
+
+@pytest.fixture
+def topics(monkeypatch: pytest.MonkeyPatch) -> dict[UUID, Writer]:
+    """Return what stands on the change topics, by table."""
+    told: dict[UUID, Writer] = {}
+
+    def writer_of(_kafka: object, table: UUID, _timeout_ms: int) -> Writer:
+        return told.setdefault(table, Writer())
+
+    def positions(*_: object) -> dict[UUID, Any]:
+        return {table: one.position for table, one in told.items() if one.position}
+
+    def publish(self: Writer, _topic: str, records: Any, position: Any) -> None:
+        Topic.publish(self, "cdc.t", records, position)
+
+    monkeypatch.setattr(Writer, "publish", publish)
+    monkeypatch.setattr(service, "ChangeWriter", writer_of)
+    monkeypatch.setattr(service, "read_positions", positions)
+    monkeypatch.setattr(service, "create_topics", lambda *_: None)
+    return told
+
+
+def publisher(bus: MemoryBus) -> CdcPublisher:
+    clock = SystemClock()
+    settings = CdcSettings.model_validate({"cdc": {"snapshot_mode": "no_data"}})
+    return CdcPublisher(settings, bus, Running(clock, Health(clock)))
+
+
+def say(bus: MemoryBus, table: WrittenTable, **update: Any) -> None:
+    """Say something of a table in the registry."""
+    record = read_registry(bus, TOPICS)[table.id]
+    changed = TableRecord.model_validate({**record.model_dump(), **update})
+    at = TopicPartition(TOPICS.table_state, record.topic_partition)
+    bus.append(at, str(table.id).encode(), encode(changed), headers(changed))
+
+
+def told(topic: Topic) -> list[int]:
+    return [one["after"]["id"] for one in topic.told]
+
+
+@pytest.mark.parametrize("found", ["by an audit", "at the head"])
+def test_nothing_is_told_from_a_forged_version_until_it_is_restored(
+    bus: MemoryBus,
+    tables: tuple[WrittenTable, WrittenTable],
+    topics: dict[UUID, Writer],
+    found: str,
+) -> None:
+    forged, sound = tables
+    one = publisher(bus)
+    one.look()
+    for table in tables:
+        table.append(rows(4))
+        table.append(rows(5))
+    path = forged.folder / "_delta_log" / f"{5:020d}.json"
+    committed = path.read_bytes()
+    path.write_bytes(committed.replace(b"WRITE", b"FORGE"))
+    known = {"version": 5, "sha256": sha256(committed)}
+    halted: dict[str, Any] = {"status": "halted", "reason": "version 5 was overwritten"}
+    if found == "by an audit":
+        say(bus, forged, **halted, overwritten=known)
+    else:
+        say(bus, forged, **halted, published_through=5, sha256=known["sha256"])
+    one.look()
+    one.notice(forged.doorbell())
+    assert told(topics[forged.id]) == []
+    assert told(topics[sound.id]) == [4, 5], "the others go on"
+    path.write_bytes(committed)
+    # Whoever comes to a table that nobody tells looks twice, for another may be about to.
+    one.look()
+    one.look()
+    assert told(topics[forged.id]) == [4, 5]
+
+
+def test_a_halt_for_another_reason_stops_no_stream(
+    bus: MemoryBus, tables: tuple[WrittenTable, WrittenTable], topics: dict[UUID, Writer]
+) -> None:
+    table, _ = tables
+    one = publisher(bus)
+    one.look()
+    table.append(rows(4))
+    say(bus, table, status="halted", reason="by hand: it is moved", halted_by_hand="it is moved")
+    one.look()
+    assert told(topics[table.id]) == [4]
