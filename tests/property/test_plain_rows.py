@@ -95,9 +95,21 @@ def test_they_agree_on_a_row(row: Row) -> None:
         assert (quick[0], told(quick[1])) == (line, told(action))
 
 
-@pytest.mark.parametrize("row", [None, [], "add", {}, {"add": None}, {"add": []}, {"cdc": {}}])
+NO_FILES = [None, [], "add", {}, {"add": None}, {"add": []}, {"cdc": {}}, add("a") | remove("b")]
+
+
+@pytest.mark.parametrize("row", NO_FILES)
 def test_what_is_no_file_is_left_to_the_full_one(row: object) -> None:
     assert read_plain(row, Policy()) is None
+
+
+@pytest.mark.parametrize("name", sorted({*Add.model_fields, *Remove.model_fields, "newer"}))
+@pytest.mark.parametrize("make", [add, remove])
+def test_a_field_without_a_value_is_left_to_the_full_one(make: Any, name: str) -> None:
+    [(kind, body)] = make("a").items()
+    fields = (Add if kind == "add" else Remove).model_fields
+    alias = str(fields[name].alias) if name in fields else name
+    assert read_plain({kind: {**body, alias: None}}, Policy()) is None
 
 
 def content(rows: Sequence[Row]) -> object:
