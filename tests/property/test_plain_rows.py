@@ -95,7 +95,16 @@ def test_they_agree_on_a_row(row: Row) -> None:
         assert (quick[0], told(quick[1])) == (line, told(action))
 
 
-NO_FILES = [None, [], "add", {}, {"add": None}, {"add": []}, {"cdc": {}}, add("a") | remove("b")]
+NO_FILES: list[object] = [
+    None,
+    [],
+    "add",
+    {},
+    {"add": None},
+    {"add": []},
+    {"cdc": {}},
+    add("a") | remove("b"),
+]
 
 
 @pytest.mark.parametrize("row", NO_FILES)

@@ -181,8 +181,8 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
 
     Raises: Flawed, for the first row that is refused.
     """
-    adds: list[Add] = []
-    removes: list[Remove] = []
+    adds: list[Any] = []
+    removes: list[Any] = []
     actions: dict[type[Action], list[Any]] = {Add: adds, Remove: removes}
     kept: list[Line] = []
     unknown, are_plain = 0, True
@@ -198,7 +198,7 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
         if plain is not None:
             line, file = plain
             kept.append(line)
-            actions[type(file)].append(file)
+            (adds if type(file) is Add else removes).append(file)
             continue
         are_plain = False
         line, action = read_row(row, f"actions[{index}]", policy)

@@ -119,10 +119,11 @@ def _add(body: Any, policy: Policy) -> Add:
 
 def _given(body: Any, shapes: Shapes) -> set[str]:
     """Return the fields that a body says, as the model names them."""
-    names = body.keys() if type(body) is dict else ()
-    for shape, given in shapes:
-        if names == shape:
-            return given
+    if type(body) is dict:
+        names = body.keys()
+        for shape, given in shapes:
+            if names == shape:
+                return given
     return _leave()
 
 
