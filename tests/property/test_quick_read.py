@@ -93,3 +93,10 @@ def test_a_plain_proposal_is_not_read_in_full(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(quick_read, "validated", in_full)
     for one in PLAIN:
         assert read_proposal(encode(one)) == one
+
+
+def test_what_is_long_is_not_remembered() -> None:
+    before = quick_read._place.cache_info().currsize
+    long = builders.proposal(builders.add("a"), engine_info="e" * quick_read.PLACE_CHARS_MAX)
+    assert read_proposal(encode(long)) == long
+    assert quick_read._place.cache_info().currsize == before

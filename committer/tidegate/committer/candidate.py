@@ -123,7 +123,10 @@ class Candidate:
     @Once
     def files_read(self) -> frozenset[str]:
         """The canonical paths of the files that were read."""
-        return frozenset(map(canonical, self.reads.files)) | self.came
+        read = frozenset(self.reads.files)
+        if not (self.content.removed_is_plain and read <= self.content.removed):
+            read = frozenset(map(canonical, read))
+        return read | self.came if self.came else read
 
     @Once
     def intended(self) -> frozenset[str]:

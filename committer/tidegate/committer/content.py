@@ -12,6 +12,8 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from tidegate.committer.flaws import DUPLICATE, TOO_LARGE, flaw, refuse
+from tidegate.committer.frozen import made
+from tidegate.committer.plain_rows import read_plain
 from tidegate.committer.policy import Policy
 from tidegate.committer.rows import Line, add_line, body_of, is_add, read_row
 from tidegate.delta.actions import (
@@ -40,7 +42,6 @@ _ODD: Final = re.compile(r"%|^[A-Za-z][A-Za-z0-9+.-]*:|^/|//|(^|/)\.{1,2}(/|$)")
 _ODD_START: Final = ("", "/", ".")
 
 _SPELT_LATE: Final = frozenset({Metadata, Protocol, Txn})
-_ONLY_ADDS: Final = frozenset({Add})
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Content:
     `lines` spell the files and domains, in the proposal's order. `added` holds the canonical path
     and the partition values of each new file, `removed` the canonical paths of those that leave;
     `vectors` and `removed_vectors` the deletion vectors of those that have one, as `vector_text`
-    spells them; `has_row_ids` tells whether a new file brings a row id or a commit version.
+    spells them; `has_row_ids` tells whether a new file brings a row id or a commit version,
+    `removed_is_plain` whether each path in `removed` is the only spelling of itself that was given.
     """
 
     lines: tuple[Line, ...] = ()
@@ -66,6 +68,7 @@ class Content:
     vectors: Mapping[str, str] = field(default_factory=dict)
     removed_vectors: Mapping[str, str] = field(default_factory=dict)
     has_row_ids: bool = False
+    removed_is_plain: bool = field(default=False, compare=False)
 
     @property
     def has_files(self) -> bool:
@@ -115,6 +118,7 @@ class Content:
 
 
 EMPTY: Final = Content()
+_BARE: Final = vars(EMPTY)
 
 
 def _about(adds: Sequence[Add]) -> dict[str, Any]:
@@ -177,9 +181,11 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
 
     Raises: Flawed, for the first row that is refused.
     """
-    actions: dict[type[Action], list[Action]] = {}
+    adds: list[Any] = []
+    removes: list[Any] = []
+    actions: dict[type[Action], list[Any]] = {Add: adds, Remove: removes}
     kept: list[Line] = []
-    unknown = 0
+    unknown, are_plain = 0, True
     for index, row in enumerate(rows):
         if index >= policy.actions_max:
             refuse(
@@ -188,6 +194,13 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
                 f"more than {policy.actions_max} actions",
                 "propose them in several steps",
             )
+        plain = read_plain(row, policy)
+        if plain is not None:
+            line, file = plain
+            kept.append(line)
+            (adds if type(file) is Add else removes).append(file)
+            continue
+        are_plain = False
         line, action = read_row(row, f"actions[{index}]", policy)
         kind = type(action)
         if action.model_extra:
@@ -195,12 +208,11 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
             if unknown > policy.record_bytes_max:
                 what = f"fields that this release does not know, {unknown} bytes of them"
                 refuse(TOO_LARGE, "actions", what, "leave them out")
-        if kind in actions:
-            actions[kind].append(action)
-        else:
-            actions[kind] = [action]
+        actions.setdefault(kind, []).append(action)
         if kind not in _SPELT_LATE:
             kept.append(line)
+    if are_plain:
+        return _plain(adds, removes, kept)
     return _content(actions, tuple(kept))
 
 
@@ -215,6 +227,19 @@ def content_of(commit: Commit) -> Content:
     return _content(actions, ())
 
 
+def _plain(adds: list[Add], removes: list[Remove], lines: list[Line]) -> Content:
+    """Return the content of files without vectors or row ids, each path its own canonical form."""
+    fields = dict(_BARE)
+    fields["lines"], fields["adds"], fields["removes"] = tuple(lines), tuple(adds), tuple(removes)
+    fields["added"] = tuple([(add.path, add.partition_values) for add in adds])
+    fields["removed"] = removed = frozenset([remove.path for remove in removes])
+    fields["removed_is_plain"] = True
+    content = made(Content, fields)
+    if len(lines) > 1 and len(removed.union([add.path for add in adds])) < len(lines):
+        _check_duplicates(content)
+    return content
+
+
 def _content(actions: Mapping[type[Action], list[Action]], lines: tuple[Line, ...]) -> Content:
     adds = _of(actions, Add)
     odd = [
@@ -224,11 +249,6 @@ def _content(actions: Mapping[type[Action], list[Action]], lines: tuple[Line, ..
         or add.base_row_id is not None
         or add.default_row_commit_version is not None
     ]
-    if not odd and actions.keys() <= _ONLY_ADDS:
-        content = Content(lines, adds, added=_paths_of(adds))
-        if len(adds) > 1:
-            _check_duplicates(content)
-        return content
     removes = _of(actions, Remove)
     content = Content(
         lines=lines,
@@ -239,7 +259,7 @@ def _content(actions: Mapping[type[Action], list[Action]], lines: tuple[Line, ..
         domains=_of(actions, DomainMetadata),
         metadata=_only(_of(actions, Metadata)),
         protocol=_only(_of(actions, Protocol)),
-        removed=frozenset(canonical(remove.path) for remove in removes),
+        removed=frozenset([canonical(remove.path) for remove in removes]),
         added=_paths_of(adds),
         vectors=vectors_of(odd) if odd else {},
         removed_vectors=vectors_of([one for one in removes if one.deletion_vector is not None]),

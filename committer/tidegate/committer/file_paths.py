@@ -5,7 +5,7 @@ so is what would leave it if somebody decoded twice.
 """
 
 import re
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 PATH_CHARS_MAX: Final = 1_024
@@ -17,13 +17,21 @@ _ABSOLUTE: Final = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]")
 _SEPARATOR: Final = re.compile(r"[/\\]")
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_=./-]{,253}[A-Za-z0-9]")
-"""Most paths: nothing to decode, no segment that is too long."""
+_plain: Final = re.compile(r"(?!.*/[/._])[A-Za-z0-9](?:[A-Za-z0-9_=./-]*[A-Za-z0-9])?").fullmatch
+"""Most paths: nothing to decode, no segment that is too long, empty, dotted or hidden."""
+
+
+def is_plain(path: Any) -> bool:
+    """Return whether something is a path with which nothing is wrong, and its own canonical form.
+
+    Most paths are: others may be right as well.
+    """
+    return type(path) is str and len(path) <= SEGMENT_BYTES_MAX and _plain(path) is not None
 
 
 def wrong_with(path: str, *, is_change_file: bool = False) -> str | None:
     """Return what is wrong with the path of a data file or a change file, or None."""
-    if not is_change_file and _is_plain(path):
+    if not is_change_file and is_plain(path):
         return None
     if len(path) > PATH_CHARS_MAX:
         return f"is longer than {PATH_CHARS_MAX} characters"
@@ -56,12 +64,6 @@ def _leaves(path: str) -> bool:
         if depth < 0:
             return True
     return False
-
-
-def _is_plain(path: str) -> bool:
-    if "//" in path or "/." in path or "/_" in path:
-        return False
-    return _PLAIN.fullmatch(path) is not None
 
 
 def _wrong_with_segments(segments: list[str], *, is_change_file: bool) -> str | None:

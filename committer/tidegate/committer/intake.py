@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import EMPTY, overfull, read_content
 from tidegate.committer.flaws import MALFORMED, TOO_LARGE, Flawed, flaw
+from tidegate.committer.frozen import made
 from tidegate.committer.intents import Intent, check_apart, read_intents
 from tidegate.committer.moves import NO_MOVES, Moves, read_moves
 from tidegate.committer.policy import Policy
@@ -59,43 +60,48 @@ def read_record(
     A claim check is left unread: `with_claim` does that, once there is a table to read it from.
     So is a record of many times the size that is allowed: nobody learns whose it is.
     """
+    size = len(value or b"")
     digest = sha256(value or b"")
-    if value is not None and len(value) > UNREAD * policy.record_bytes_max:
-        allowed = f"{len(value)} bytes, {policy.record_bytes_max} are allowed"
+    if size > UNREAD * policy.record_bytes_max:
+        allowed = f"{size} bytes, {policy.record_bytes_max} are allowed"
         return Letter(TOO_LARGE, f"(record): it is not read, for it has {allowed}", digest)
     try:
         proposal = read_proposal(value)
     except MalformedRecord as error:
         unreadable = flaw(MALFORMED, "(record)", str(error), "write it as its schema says")
         return read_identity(value, offset, unreadable, headers)
-    size = len(value or b"")
     wrong, content = _wrong(proposal, size, policy), EMPTY
     intents: tuple[Intent, ...] = ()
     moves: Moves = NO_MOVES
     if wrong is None:
         try:
-            intents = read_intents(proposal.dv_intents, policy)
+            intents = read_intents(proposal.dv_intents, policy) if proposal.dv_intents else ()
             if proposal.claim_check is None:
                 content = read_content(proposal.actions, policy)
                 check_apart(intents, content)
                 moves = read_moves(proposal.row_mapping, content)
         except Flawed as error:
             wrong = error.rejection
-    return Candidate(
-        proposal.proposal_id,
-        digest,
-        offset,
-        proposal.table,
-        min(proposal.read_version, VERSION_MAX),
-        size,
-        proposal,
-        content,
-        wrong,
-        intents,
-        producer_of(headers),
-        passed_on(headers),
-        moves=moves,
-    )
+    fields = {
+        "id": proposal.proposal_id,
+        "sha256": digest,
+        "offset": offset,
+        "table": proposal.table,
+        "read_version": min(proposal.read_version, VERSION_MAX),
+        "size": size,
+        "proposal": proposal,
+        "content": content,
+        "flaw": wrong,
+        "intents": intents,
+        "producer": producer_of(headers),
+        "trace": passed_on(headers),
+        "tags": None,
+        "numbers": None,
+        "moves": moves,
+        "came": frozenset(),
+        "moved_away": (),
+    }
+    return made(Candidate, fields)
 
 
 def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:

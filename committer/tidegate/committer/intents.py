@@ -66,6 +66,8 @@ def read_intents(stated: Sequence[RowIntent], policy: Policy) -> tuple[Intent, .
 
 def check_apart(intents: Sequence[Intent], content: Content) -> None:
     """Refuse a file that both loses rows and is itself added or removed. Raises: Flawed."""
+    if not intents:
+        return
     acted_on = content.removed.union(path for path, _ in content.added)
     for intent in intents:
         if intent.path in acted_on:

@@ -34,6 +34,8 @@ FORMATS: Final[Mapping[type[Message], str]] = {
 DEPTH_MAX: Final = 64
 """Levels of nesting past which a record is not read."""
 
+_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"{[")
+
 
 def encode(message: Message) -> bytes:
     """Return the record's value: compact JSON, absent rather than null, unknown fields kept."""
@@ -96,7 +98,7 @@ def parse_json(value: bytes | None) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise MalformedRecord("the value is no JSON object", error_class="malformed")
     # Counting brackets is quick, and where there are so few nothing can be nested too deeply.
-    if value.count(b"{") + value.count(b"[") > DEPTH_MAX and _deeper_than(body, DEPTH_MAX):
+    if len(value.translate(None, _NO_BRACKETS)) > DEPTH_MAX and _deeper_than(body, DEPTH_MAX):
         raise MalformedRecord(f"nested deeper than {DEPTH_MAX} levels", error_class="malformed")
     return body
 
@@ -107,8 +109,8 @@ def _deeper_than(body: Any, depth_max: int) -> bool:
         level = [
             child
             for node in level
-            for child in (node.values() if isinstance(node, dict) else node)
-            if isinstance(child, dict | list)
+            for child in (node.values() if type(node) is dict else node)
+            if type(child) is dict or type(child) is list
         ]
         if not level:
             return False

@@ -1,10 +1,12 @@
 """What all messages share: frozen, snake_case, and unknown newer fields survive a round trip."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
+
+from tidegate.delta.trusted import trusted
 
 
 class Message(BaseModel):
@@ -13,20 +15,16 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", hide_input_in_errors=True)
 
     @classmethod
-    def trusted(cls, fields: Mapping[str, Any], given: Iterable[str] | None = None) -> Self:
+    def trusted(cls, fields: Mapping[str, Any], given: set[str] | None = None) -> Self:
         """Return a message of fields that are known to be right: nothing is checked.
 
         As `model_construct`, for what is made thousands of times a second. With `given`, the names
-        of those that were said, `fields` are all that there are, in their order.
+        of those that were said, `fields` are all that there are, in their order; both are kept.
         Law: m.trusted(vars(m)) == m, where every field of m is of its own release
         """
-        one = cls.__new__(cls)
-        whole = {**_template(cls), **fields} if given is None else fields
-        object.__setattr__(one, "__dict__", whole)
-        object.__setattr__(one, "__pydantic_fields_set__", set(fields if given is None else given))
-        object.__setattr__(one, "__pydantic_extra__", {})
-        object.__setattr__(one, "__pydantic_private__", None)
-        return one
+        if given is None:
+            return trusted(cls, {**_template(cls), **fields}, set(fields), {})
+        return trusted(cls, fields, given, {})
 
 
 @cache

@@ -7,7 +7,7 @@ refused, and how.
 from collections.abc import Mapping
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 from uuid import UUID
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,11 +18,18 @@ from tidegate.pipeline.read_set import ReadSet
 
 Fields = Mapping[str, Any]
 
+SHAPES_MAX: Final = 256
+"""Orders of fields that are remembered: writers have few."""
+
+PLACES_MAX: Final = 4096
+PLACE_CHARS_MAX: Final = 1024
+"""Tables that are remembered with what their proposals say alike, and how long that may be."""
+
 _PROPOSAL: Final[Fields] = {name: one.default for name, one in Proposal.model_fields.items()}
 _OPERATION: Final[Fields] = {name: one.default for name, one in Operation.model_fields.items()}
 _READS: Final[Fields] = {name: one.default for name, one in ReadSet.model_fields.items()}
 _NUMBERS: Final = itemgetter("created_ms", "files_since_ms", "deadline_ms")
-_TEXTS: Final = itemgetter("table_id", "name", "engine_info", "user_metadata")
+_PLACE: Final = itemgetter("table", "table_root", "table_id", "name", "isolation", "engine_info")
 _LOOKED_AT: Final = frozenset(
     {
         *("proposal_id", "kind", "table", "table_root", "table_id", "name", "read_version"),
@@ -50,6 +57,13 @@ class _UnusualError(Exception):
     """The shape is another one, be it right or wrong."""
 
 
+class _Shape(NamedTuple):
+    """What follows from the names of a proposal's fields: which they are, and which say nothing."""
+
+    given: set[str]
+    silent: tuple[str, ...]
+
+
 def read_proposal(value: bytes | None) -> Proposal:
     """Return the proposal that a record's value holds.
 
@@ -64,22 +78,18 @@ def read_proposal(value: bytes | None) -> Proposal:
 
 
 def _frequent(body: Fields) -> Proposal:
-    fields = _filled(_PROPOSAL, body)
-    table, root = fields["table"], fields["table_root"]
-    version, actions = fields["read_version"], fields["actions"]
-    if not (type(table) is type(root) is type(fields["proposal_id"]) is str):
+    shape = _shape(tuple(body))
+    fields = {**_PROPOSAL, **body}
+    version = fields["read_version"]
+    if fields["kind"] != "commit" or type(version) is not int or version < -1:
         _leave()
-    if fields["kind"] != "commit" or fields["isolation"] not in _ISOLATIONS:
+    if type(fields["proposal_id"]) is not str or type(fields["user_metadata"]) not in _MAYBE_TEXT:
         _leave()
-    if type(version) is not int or version < -1:
-        _leave()
-    for name in body.keys() - _LOOKED_AT:
-        fields[name] = _silent(_PROPOSAL[name], body[name])
     if not _MAYBE_NUMBER.issuperset(map(type, _NUMBERS(fields))):
         _leave()
-    if not _MAYBE_TEXT.issuperset(map(type, _TEXTS(fields))):
-        _leave()
-    fields["actions"] = _all_of(dict, actions)
+    for name in shape.silent:
+        fields[name] = _silent(_PROPOSAL[name], body[name])
+    fields["actions"] = _all_of(dict, fields["actions"])
     if "operation" in body:
         fields["operation"] = _operation(body["operation"])
     if fields["reads"] is not None:
@@ -87,27 +97,49 @@ def _frequent(body: Fields) -> Proposal:
     if fields["app_txn"] is not None:
         fields["app_txn"] = AppTxn.model_validate(fields["app_txn"])
     fields["proposal_id"] = _UUID.validator.validate_python(fields["proposal_id"])
-    fields["table"], fields["table_root"] = _place(table, root)
-    return Proposal.trusted(fields, body)
+    try:
+        fields["table"], fields["table_root"] = _place(_PLACE(fields))
+    except TypeError:
+        _leave()
+    return Proposal.trusted(fields, shape.given)
 
 
-@lru_cache(maxsize=4096)
-def _place(table: str, root: str) -> tuple[UUID, str]:
-    """Return a table's id and root: the same two come again with each of its proposals."""
+@lru_cache(SHAPES_MAX)
+def _shape(names: tuple[str, ...]) -> _Shape:
+    if not _PROPOSAL.keys() >= set(names):
+        _leave()
+    return _Shape(set(names), tuple(name for name in names if name not in _LOOKED_AT))
+
+
+@lru_cache(SHAPES_MAX)
+def _given(known: frozenset[str], names: tuple[str, ...]) -> set[str]:
+    """Return the names as a set; it leaves where one is not known."""
+    if not known.issuperset(names):
+        _leave()
+    return set(names)
+
+
+@lru_cache(PLACES_MAX)
+def _place(said: tuple[Any, ...]) -> tuple[UUID, str]:
+    """Return a table's id and root; all of it is right that its proposals say alike."""
+    table, root, _, _, isolation, _ = said
+    if not (_MAYBE_TEXT.issuperset(map(type, said)) and table and root):
+        _leave()
+    if isolation not in _ISOLATIONS or sum(map(len, filter(None, said))) > PLACE_CHARS_MAX:
+        _leave()
     return _UUID.validate_python(table), _ROOT.validate_python(root)
 
 
 def _operation(body: Any) -> Operation:
     if type(body) is not dict:
         _leave()
-    fields = _filled(_OPERATION, body)
-    if not _SAID_HERE.issuperset(body):
+    given = _given(_SAID_HERE, tuple(body))
+    fields = {**_OPERATION, **body}
+    if not (type(fields["name"]) is str and type(fields["parameters"]) is dict):
         _leave()
-    if type(fields["name"]) is not str:
+    if type(fields["metrics"]) is not dict:
         _leave()
-    if not (type(fields["parameters"]) is type(fields["metrics"]) is dict):
-        _leave()
-    return Operation.trusted(fields, body)
+    return Operation.trusted(fields, given)
 
 
 def _reads(body: Any) -> ReadSet:
@@ -115,22 +147,14 @@ def _reads(body: Any) -> ReadSet:
         _leave()
     if not body:
         return _NOTHING_READ
-    fields = _filled(_READS, body)
-    if not _READ_HERE.issuperset(body):
-        _leave()
+    given = _given(_READ_HERE, tuple(body))
+    fields = {**_READS, **body}
     if not (type(fields["whole_table"]) is type(fields["delete_insensitive"]) is bool):
         _leave()
     for name, kind in _LISTS:
-        fields[name] = _all_of(kind, fields[name])
-    return ReadSet.trusted(fields, body)
-
-
-def _filled(template: Fields, body: Fields) -> dict[str, Any]:
-    """Return all fields of a message, in their order; it leaves where one is not known."""
-    fields = {**template, **body}
-    if len(fields) > len(template):
-        _leave()
-    return fields
+        if name in body:
+            fields[name] = _all_of(kind, body[name])
+    return ReadSet.trusted(fields, given)
 
 
 def _silent(default: Any, said: Any) -> Any:
