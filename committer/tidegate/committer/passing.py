@@ -6,7 +6,7 @@ members of a group at once. What can't be told so quickly is left to the rules.
 
 from collections.abc import Sequence, Set
 
-from tidegate.committer.appended import VERSIONS_MAX, was_not_read
+from tidegate.committer.appended import VERSIONS_MAX
 from tidegate.committer.candidate import REPLACES_TABLE
 from tidegate.committer.footprint import Footprint
 from tidegate.committer.standing import Standing
@@ -49,7 +49,7 @@ def _keeps_off(standing: Standing, removed: Set[str]) -> bool:
 def _adds_unread(standing: Standing, winner: Footprint, adds: Sequence[Add] | None) -> bool:
     """Return whether no new file holds a row that the writer should have read."""
     candidate, reads = standing.candidate, standing.reads
-    if not winner.added or candidate.is_blind_append or standing.level == "SnapshotIsolation":
+    if not winner.count or candidate.is_blind_append or standing.level == "SnapshotIsolation":
         return True
     if standing.level == "WriteSerializable" and winner.is_blind_append:
         return True
@@ -58,7 +58,8 @@ def _adds_unread(standing: Standing, winner: Footprint, adds: Sequence[Add] | No
     if not reads.predicates:
         return True
     try:
-        met = [values for values in winner.added if standing.may_match(values)]
+        added = winner.added
+        met = standing.may_match(added.keys())
     except ValueError:
         return False
     if not met:
@@ -66,5 +67,5 @@ def _adds_unread(standing: Standing, winner: Footprint, adds: Sequence[Add] | No
     is_near = winner.version - candidate.read_version <= VERSIONS_MAX
     if adds is None or len(adds) != winner.count or not is_near:
         return False
-    near = [adds[place] for values in met for place in winner.added[values]]
-    return was_not_read(candidate, near, standing.read.metadata)
+    may_hold = standing.file_test
+    return not any(may_hold(adds[place]) for values in met for place in added[values])

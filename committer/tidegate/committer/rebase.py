@@ -3,7 +3,7 @@
 Nothing here outlives a lost race: the same proposals are encoded anew for the next version.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
@@ -26,14 +26,14 @@ from tidegate.committer.late import (
     tags_of,
 )
 from tidegate.committer.merging import NO_EFFECTS, Effects, effects
-from tidegate.committer.moves import Moves, moves_of, told_of
+from tidegate.committer.moves import NO_MOVES, Moves, moves_of, told_of
 from tidegate.committer.policy import STRICTNESS, Level
 from tidegate.committer.state import TableState
 from tidegate.delta.actions import Action, Add, CommitInfo, Metadata, Txn
 from tidegate.delta.commit import sha256
 from tidegate.delta.features.properties import in_commit_timestamps_enabled
 from tidegate.delta.features.timestamps import next_timestamp
-from tidegate.pipeline.provenance import Accepted, Provenance, Refused
+from tidegate.pipeline.provenance import Accepted, Provenance, Refused, spelled
 
 REFUSALS: Final = "TIDEGATE REFUSALS"
 """What an entry calls itself that only refuses."""
@@ -134,7 +134,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         timestamp=now_ms,
         sha256=sha256(content),
         size=len(content),
-        moved=_moved(contents, provenance),
+        moved=_moved(group, contents, provenance),
     )
     kept = merged.as_written(line for own in draft.lines[-1:] for line in own)
     adds = tuple(add for one in contents for add in one.adds)
@@ -151,11 +151,14 @@ def _revised(contents: Sequence[Content]) -> Mapping[str, Revision]:
     return {
         path: revision
         for one in contents
+        if one.vectors or one.removed_vectors
         for path, revision in revisions(one.removes, one.adds).items()
     }
 
 
-def _moved(contents: Sequence[Content], provenance: Provenance) -> Moves:
+def _moved(group: Group, contents: Sequence[Content], provenance: Provenance) -> Moves:
+    if not group.moves:
+        return NO_MOVES
     removes = [remove for one in contents for remove in one.removes]
     return moves_of(provenance, removes, [add for one in contents for add in one.adds])
 
@@ -168,7 +171,8 @@ def _bearer(group: Group, content: Content) -> Sequence[Candidate]:
 def _info(state: TableState, group: Group, metadata: Metadata) -> CommitInfo:
     members = group.members
     names = {member.operation for member in members}
-    level = _weakest([member.level(table_level(metadata)) for member in members])
+    of_table = table_level(metadata)
+    level = _weakest({member.level(of_table) for member in members})
     read_version = min((member.read_version for member in members), default=state.version)
     return CommitInfo(
         operation=REFUSALS if not members else names.pop() if len(names) == 1 else GROUP,
@@ -193,7 +197,7 @@ def _only(values: set[str | None]) -> str | None:
     return values.pop() if len(values) == 1 else None
 
 
-def _weakest(levels: Sequence[Level]) -> Level:
+def _weakest(levels: Collection[Level]) -> Level:
     return min(levels, key=STRICTNESS.index, default="SnapshotIsolation")
 
 
@@ -214,15 +218,13 @@ def _metrics(members: Sequence[Candidate]) -> dict[str, JsonValue]:
     told = [one.proposal.operation.metrics for one in members if one.proposal]
     if len(told) == 1:
         return {name: _text(value) for name, value in told[0].items()}
-    shared = set(told[0]).intersection(*told) if told else set()
+    shared = set(told[0]).intersection(*told[1:]) if told else set()
     sums: dict[str, int] = {}
-    for metrics in told:
-        for name, value in metrics.items():
-            if name not in shared:
-                continue
-            number = str(value)
-            if number.isascii() and number.isdigit():
-                sums[name] = sums.get(name, 0) + int(number)
+    for name in told[0] if told else ():
+        values = [metrics[name] for metrics in told] if name in shared else []
+        numbers = [text for text in map(str, values) if text.isascii() and text.isdigit()]
+        if numbers:
+            sums[name] = sum(map(int, numbers))
     return {name: str(total) for name, total in sums.items()}
 
 
@@ -280,11 +282,8 @@ def _line(action: Action) -> bytes:
 
 def _info_line(info: CommitInfo, provenance: Provenance) -> bytes:
     """Return the line of commitInfo, in which the provenance is spelled once and no more."""
-    told = provenance.__pydantic_serializer__.to_json(
-        provenance, exclude_none=True, exclude_defaults=True
-    )
     body = info.model_dump(mode="json", by_alias=True, exclude_none=True)
-    body["tidegate"] = orjson.Fragment(told)
+    body["tidegate"] = orjson.Fragment(spelled(provenance))
     return orjson.dumps({info.wire_name: body}) + b"\n"
 
 
