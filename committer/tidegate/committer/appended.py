@@ -62,7 +62,7 @@ def may_have_been_read(
 
 def test_of_reads(reads: ReadSet, metadata: Metadata, tests: FileTests) -> FileTest:
     """Return the test whether a file may hold a row that one of the predicates matches."""
-    meant = [one for predicate in reads.predicates for one in _meant(predicate, metadata)]
+    meant = [one for predicate in reads.predicates for one in meant_by(predicate, metadata)]
     return tests.of(meant[0] if len(meant) == 1 else {"op": "or", "args": meant})
 
 
@@ -77,7 +77,7 @@ def _stated(candidate: Candidate, winner: Entry, known: Known) -> Mapping[str, A
     return {canonical(add.path): add for add in adds}
 
 
-def _meant(predicate: Predicate, metadata: Metadata) -> Sequence[Predicate]:
+def meant_by(predicate: Predicate, metadata: Metadata) -> Sequence[Predicate]:
     """Return what a predicate may mean: columns go by their physical names, or by logical ones."""
     mode = mode_of(metadata)
     if mode is Mode.NONE:

@@ -172,8 +172,9 @@ def _tidied(parts: list[Part], slot: int) -> list[Part]:
 
 
 def _made_anew(part: Part) -> FileBlock:
-    put = {path: said for path, said in part.changes.items() if said != GONE}
-    drop = [path for path, said in part.changes.items() if said == GONE]
+    changes = part.changes.now
+    put = {path: said for path, said in changes.items() if said != GONE}
+    drop = [path for path, said in changes.items() if said == GONE]
     return part.block.changed(put, drop)
 
 

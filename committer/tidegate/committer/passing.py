@@ -9,7 +9,7 @@ from collections.abc import Sequence, Set
 from tidegate.committer.appended import VERSIONS_MAX
 from tidegate.committer.candidate import REPLACES_TABLE
 from tidegate.committer.footprint import Footprint
-from tidegate.committer.standing import Standing
+from tidegate.committer.standing import Scan, Standing
 from tidegate.delta.actions import Add
 
 
@@ -57,15 +57,28 @@ def _adds_unread(standing: Standing, winner: Footprint, adds: Sequence[Add] | No
         return False
     if not reads.predicates:
         return True
-    try:
-        added = winner.added
-        met = standing.may_match(added.keys())
-    except ValueError:
-        return False
-    if not met:
-        return True
     is_near = winner.version - candidate.read_version <= VERSIONS_MAX
-    if adds is None or len(adds) != winner.count or not is_near:
+    known = adds if is_near and adds is not None and len(adds) == winner.count else None
+    try:
+        return _holds_none(standing.scans, winner, known)
+    except ValueError:
+        # A partition value is none of its type: the rule says of which file.
         return False
-    may_hold = standing.file_test
-    return not any(may_hold(adds[place]) for values in met for place in added[values])
+
+
+def _holds_none(scans: Sequence[Scan], winner: Footprint, adds: Sequence[Add] | None) -> bool:
+    """Return whether no new file holds a row of a scan; unknown ones hold all of their partition's.
+
+    Only files of partitions that some scan covers are looked at, and these by all of them: as the
+    rule does, for which a file may be there by one predicate and in reach by another.
+    """
+    added = winner.added
+    met = {key for scan in scans for key in added if scan.partitions[key]}
+    if not met or adds is None:
+        return not met
+    for key in met:
+        for scan in scans:
+            tests = scan.beyond if scan.partitions[key] else scan.anywhere
+            if any([test(adds[place]) for test in tests for place in added[key]]):
+                return False
+    return True

@@ -1,12 +1,12 @@
 """Where a proposal stands on its way past the winners, and what a rule may find on it."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import orjson
 
-from tidegate.committer.appended import test_of_reads
+from tidegate.committer.appended import meant_by, test_of_reads
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import PartitionKey, PartitionValues
 from tidegate.committer.entries import Entry
@@ -200,10 +200,13 @@ class Basis:
         found: list[tuple[str, str, str, type, int | str]] = []
         for part in parts:
             column, value = part.get("column"), part.get("value")
-            if type(column) is not str or not (type(value) is int or type(value) is str):
+            if type(column) is not str:
                 return None
-            if column.lower() in self._partition_names:
-                found.append((part["op"], column, part["type"], type(value), value))
+            if column.lower() not in self._partition_names:
+                continue
+            if not (type(value) is int or type(value) is str):
+                return None
+            found.append((part["op"], column, part["type"], type(value), value))
         return tuple(found)
 
     def after(self, metadata: Metadata | None, protocol: Protocol | None) -> "Basis":
@@ -211,6 +214,28 @@ class Basis:
         if metadata is None and protocol is None:
             return self
         return Basis(metadata or self.metadata, protocol or self.protocol)
+
+
+class Scan:
+    """A predicate by which rows were read: where they may lie."""
+
+    def __init__(self, read: Basis, predicate: Predicate) -> None:
+        self.partitions = read.partition_test(predicate)
+        self._read, self._predicate = read, predicate
+
+    @Once
+    def anywhere(self) -> Sequence[FileTest]:
+        """Tests of files: who passes none of them holds no such row."""
+        return [self._read.file_tests.of(one) for one in self._meant]
+
+    @Once
+    def beyond(self) -> Sequence[FileTest]:
+        """The same for files in these partitions, of which nothing is asked again."""
+        return [self._read.file_tests.beyond_partitions(one) for one in self._meant]
+
+    @property
+    def _meant(self) -> Sequence[Predicate]:
+        return meant_by(self._predicate, self._read.metadata)
 
 
 @dataclass(frozen=True)
@@ -234,15 +259,9 @@ class Standing:
         return self.candidate.reads
 
     @Once
-    def _tests(self) -> Sequence[PartitionTest]:
-        return [self.read.partition_test(one) for one in self.reads.predicates]
-
-    def may_match(self, partitions: Collection[PartitionKey]) -> Collection[PartitionKey]:
-        """Return those of some partitions whose files may hold a row that was read.
-
-        Raises: ValueError for a value that is not of its column's type.
-        """
-        return {key for test in self._tests for key in partitions if test[key]}
+    def scans(self) -> Sequence[Scan]:
+        """What was read, predicate by predicate."""
+        return [Scan(self.read, one) for one in self.reads.predicates]
 
     @Once
     def file_test(self) -> FileTest:

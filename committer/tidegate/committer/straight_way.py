@@ -54,7 +54,7 @@ class StraightWay:
             and self._is_admitted(candidate, command.now_ms)
             and self._joins(candidate, view.group)
             and self._goes_with_the_files(candidate)
-            and (candidate.is_indifferent or self._passes_all(candidate, view))
+            and (_minds_nothing(candidate) or self._passes_all(candidate, view))
         )
 
     def _is_unheard_of(self, candidate: Candidate, group: Group) -> bool:
@@ -111,6 +111,12 @@ class StraightWay:
             if not passes_by(standing, winner.footprint, adds):
                 return False
         return passes_by(standing, group.footprint, group.adds)
+
+
+def _minds_nothing(candidate: Candidate) -> bool:
+    """What of `Candidate.is_indifferent` is still to be asked of who only writes files."""
+    reads = candidate.reads
+    return candidate.is_blind_append and not (reads.app_ids or reads.domains)
 
 
 def only_writes_files(candidate: Candidate) -> bool:

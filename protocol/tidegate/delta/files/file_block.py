@@ -115,8 +115,13 @@ class FileBlock:
 
         Spec: "Action Reconciliation"
         """
-        gone = [at for path in chain(drop, put) if (at := self.place(path)) is not None]
-        kept = pc.invert(pc.is_in(_places(0, len(self)), value_set=pa.array(gone, pa.int64())))
+        marks = bytearray(b"\x01" * len(self))
+        for path in chain(drop, put):
+            at = self.place(path)
+            if at is not None:
+                marks[at] = 0
+        kept = pa.Array.from_buffers(pa.uint8(), len(marks), [None, pa.py_buffer(marks)])
+        kept = kept.cast(pa.bool_())
         new = FileBlock.of(put, {path: text for path, text in put.items() if text is not None})
         hashes = pa.concat_arrays([self._hashes.filter(kept), new._hashes])
         paths = pa.concat_arrays([self._paths.filter(kept), new._paths])

@@ -79,6 +79,21 @@ class FileTests:
         )
         return self._test(predicate, exact, negated=False)
 
+    def beyond_partitions(self, predicate: Predicate) -> FileTest:
+        """Return a test of files in partitions that may match: it asks of nothing else again.
+
+        Law: where it is false, `of` is false
+        Spec: "Per-file Statistics"
+        """
+        if predicate["op"] != "and":
+            return self.of(predicate)
+        left = [part for part in predicate["args"] if not self._is_about_partitions(part)]
+        return self.of({"op": "and", "args": left})
+
+    def _is_about_partitions(self, part: Predicate) -> bool:
+        column = part.get("column")
+        return type(column) is str and column.lower() in self._partitioned
+
     def _test(self, node: Predicate, exact: bool, *, negated: bool) -> FileTest:
         op = node["op"]
         if op in LEAVES:
