@@ -1,6 +1,7 @@
 """Who passes by a winner is ruled out by none, and is not changed by following it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -18,7 +19,9 @@ from tests.property.meetings import (
     WITH_VECTORS,
     begun,
     candidate_of,
+    compactions,
     winners,
+    writes,
 )
 from tests.property.test_decide import ORIGIN
 from tidegate.committer import conflicts, steps, straight_way
@@ -26,6 +29,7 @@ from tidegate.committer.adoption import adopt
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import RULES
 from tidegate.committer.entries import Entry
+from tidegate.committer.grouping import Group
 from tidegate.committer.known import Known
 from tidegate.committer.machine import Landed, Terms, evolve, plan
 from tidegate.committer.passing import passes_by
@@ -40,6 +44,14 @@ from tidegate.delta.commit import Commit
 from tidegate.delta.names import Version, commit_name, in_log
 from tidegate.pipeline.proposal import Proposal
 
+MEMBERS: Final = st.one_of(
+    writes(),
+    compactions(),
+    st.just(builders.proposal(builders.metadata(["p"], note="x"))),
+    st.just(builders.proposal(TRACKED)),
+)
+"""Who may be in a group, deletes of rows apart: these are read before they join."""
+
 TABLES: Final = st.sampled_from(
     [
         (PLAIN, {}),
@@ -51,25 +63,56 @@ TABLES: Final = st.sampled_from(
 )
 
 
-def basis(protocol: Row) -> Basis:
-    made = commit(0, protocol, builders.metadata(["p"]))
+def basis(protocol: Row, *, without_x: bool = False) -> Basis:
+    row = builders.metadata(["p"])
+    if without_x:
+        row["metaData"]["schemaString"] = builders.schema(s="string", p="integer")
+    made = commit(0, protocol, row)
     assert made.metadata is not None
     assert made.protocol is not None
     return Basis(made.metadata, made.protocol)
 
 
-@given(PROPOSALS, winners(), LEVELS, st.sampled_from([PLAIN, TRACKED, WITH_VECTORS]))
+@given(
+    PROPOSALS,
+    winners(),
+    LEVELS,
+    st.sampled_from([PLAIN, TRACKED, WITH_VECTORS]),
+    st.sampled_from([False, False, True]),
+)
 @settings(max_examples=1_000, deadline=None)
 def test_no_rule_fires_and_nothing_is_adopted(
-    one: Proposal, met: tuple[Entry, Sequence[Add] | None], level: Level, protocol: Row
+    one: Proposal,
+    met: tuple[Entry, Sequence[Add] | None],
+    level: Level,
+    protocol: Row,
+    has_changed: bool,
 ) -> None:
     winner, adds = met
     candidate = candidate_of(one)
     known = Known(adds={} if adds is None else {winner.version: adds})
     before = begin(candidate, basis(protocol), level, known)
+    if has_changed:
+        # An earlier winner took a column away, without which nothing tells rows apart.
+        before = replace(before, now=basis(protocol, without_x=True))
     if passes_by(before, winner.footprint, adds):
         assert [rule.__name__ for rule in RULES if rule(before, winner)] == []
         assert adopt(before, winner) == before
+
+
+@given(PROPOSALS, st.lists(MEMBERS, min_size=1, max_size=2), LEVELS)
+@settings(max_examples=600, deadline=None)
+def test_who_passes_by_a_group_passes_by_each_member(
+    one: Proposal, members: list[Proposal], level: Level
+) -> None:
+    group = Group(2)
+    for offset, member in enumerate(members):
+        group.take(candidate_of(member, offset))
+    before = begin(candidate_of(one), basis(TRACKED), level)
+    if passes_by(before, group.footprint, group.adds):
+        for winner in group.winners:
+            assert [rule.__name__ for rule in RULES if rule(before, winner)] == []
+            assert adopt(before, winner) == before
 
 
 @given(st.lists(PROPOSALS, min_size=2, max_size=6), TABLES)

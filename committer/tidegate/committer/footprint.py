@@ -11,7 +11,7 @@ class Footprint:
     """What a winner did, or several of them one after the other; `version` is the last one's.
 
     `is_blind_append` tells whether no winner looked at a row; `is_plain` whether they did nothing
-    but write and remove files, move applications and set domains.
+    but write and remove files, be it that rows moved, move applications and set domains.
     """
 
     version: int

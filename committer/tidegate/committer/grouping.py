@@ -133,7 +133,7 @@ class Group:
         self.adds += content.adds
         footprint.add(content.added)
         footprint.is_blind_append = footprint.is_blind_append and candidate.is_blind_append
-        footprint.is_plain = not (self.changes_table or self.moves_row_ids or self.moves)
+        footprint.is_plain = not (self.changes_table or self.moves_row_ids)
 
     @property
     def winners(self) -> Sequence[Entry]:

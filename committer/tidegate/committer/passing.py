@@ -16,13 +16,14 @@ from tidegate.delta.actions import Add
 def passes_by(standing: Standing, winner: Footprint, adds: Sequence[Add] | None) -> bool:
     """Return whether no rule can fire, and nothing of the proposal changes by following.
 
-    `adds` are the winner's new files, where they are known.
+    `adds` are the winner's new files, where they are known. Rows that moved need no word of their
+    own: the files that they left are among the removed, the winner's and the proposal's.
     Law: passes_by(s, w.footprint, w.adds) implies follow(s, [w]) == s
     """
     candidate, content, reads = standing.candidate, standing.candidate.content, standing.reads
     if not winner.is_plain or standing.now is not standing.read:
         return False
-    if candidate.speaks_of_table or candidate.moves or candidate.minds_every_file:
+    if candidate.speaks_of_table or candidate.minds_every_file:
         return False
     if winner.domains and (
         content.domains or reads.domains or candidate.operation in REPLACES_TABLE

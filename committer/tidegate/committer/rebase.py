@@ -33,6 +33,7 @@ from tidegate.delta.actions import Action, Add, CommitInfo, Metadata, Txn
 from tidegate.delta.commit import sha256
 from tidegate.delta.features.properties import in_commit_timestamps_enabled
 from tidegate.delta.features.timestamps import next_timestamp
+from tidegate.pipeline.proposal import Operation
 from tidegate.pipeline.provenance import Accepted, Provenance, Refused, spelled
 
 REFUSALS: Final = "TIDEGATE REFUSALS"
@@ -91,7 +92,8 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
     draft = assigned(draft_of(state, bearers, now_ms))
     contents = [one.content for one in bearers]
     metadata = _metadata_told(draft, contents)
-    protocol = draft.after.protocol if any(one.protocol for one in contents) else None
+    speaks = group.changes_table
+    protocol = draft.after.protocol if speaks and any(one.protocol for one in contents) else None
     provenance = _provenance(group, origin)
     timed = in_commit_timestamps_enabled(draft.after.metadata)
     info = _info(state, group, draft.after.metadata).with_(
@@ -101,7 +103,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         txn_id=str(attempt.token),
     )
     txns = (
-        *(_dated(txn, now_ms) for member in group.members for txn in member.txns),
+        *[_dated(txn, now_ms) for member in group.members for txn in member.txns],
         Txn(app_id=origin.app_id, version=provenance.offsets[1], last_updated=now_ms),
     )
     head: list[Action] = [action for action in (protocol, metadata) if action is not None]
@@ -125,7 +127,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         metadata=metadata,
         protocol=protocol,
         txns=txns,
-        domains=(*(domain for one in contents for domain in one.domains), *draft.domains),
+        domains=(*[domain for one in contents for domain in one.domains], *draft.domains),
         only_moves_row_ids=group.moves_row_ids,
         is_timed=timed,
         txn_id=info.txn_id,
@@ -137,7 +139,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         moved=_moved(group, contents, provenance),
     )
     kept = merged.as_written(line for own in draft.lines[-1:] for line in own)
-    adds = tuple(add for one in contents for add in one.adds)
+    adds = tuple([add for one in contents for add in one.adds])
     return Encoded(content, entry, adds, kept, row_ids_given(draft))
 
 
@@ -170,18 +172,20 @@ def _bearer(group: Group, content: Content) -> Sequence[Candidate]:
 
 def _info(state: TableState, group: Group, metadata: Metadata) -> CommitInfo:
     members = group.members
-    names = {member.operation for member in members}
+    proposals = [member.proposal for member in members if member.proposal]
+    operations = [one.operation for one in proposals]
+    names = {one.name for one in operations}
     of_table = table_level(metadata)
     level = _weakest({member.level(of_table) for member in members})
-    read_version = min((member.read_version for member in members), default=state.version)
+    read_version = min([member.read_version for member in members], default=state.version)
     return CommitInfo(
         operation=REFUSALS if not members else names.pop() if len(names) == 1 else GROUP,
-        operation_parameters=_parameters(members),
-        operation_metrics=_metrics(members) or None,
-        is_blind_append=all(member.is_blind_append for member in members),
+        operation_parameters=_parameters(operations),
+        operation_metrics=_metrics(operations) or None,
+        is_blind_append=all([member.is_blind_append for member in members]),
         isolation_level=level,
         read_version=None if read_version < 0 else read_version,
-        user_metadata=_only({one.proposal.user_metadata for one in members if one.proposal}),
+        user_metadata=_only({one.user_metadata for one in proposals}),
         tags=tags_of(members, state, metadata) or None,
     )
 
@@ -201,21 +205,21 @@ def _weakest(levels: Collection[Level]) -> Level:
     return min(levels, key=STRICTNESS.index, default="SnapshotIsolation")
 
 
-def _parameters(members: Sequence[Candidate]) -> dict[str, JsonValue]:
+def _parameters(operations: Sequence[Operation]) -> dict[str, JsonValue]:
     """Return what members have in common, each value as text: JSON, where it was not text."""
-    told = [one.proposal.operation.parameters for one in members if one.proposal]
-    if not told or any(parameters != told[0] for parameters in told[1:]):
+    told = [one.parameters for one in operations]
+    if not told or told.count(told[0]) < len(told):
         return {}
     return {name: _text(value) for name, value in told[0].items()}
 
 
-def _metrics(members: Sequence[Candidate]) -> dict[str, JsonValue]:
+def _metrics(operations: Sequence[Operation]) -> dict[str, JsonValue]:
     """Return the members' metrics as text: as they are of one member, sums of several.
 
     What not all of them tell is left out: a MERGE that says that it changed no row is told as
     nothing to readers of the change feed, and must not speak for others.
     """
-    told = [one.proposal.operation.metrics for one in members if one.proposal]
+    told = [one.metrics for one in operations]
     if len(told) == 1:
         return {name: _text(value) for name, value in told[0].items()}
     shared = set(told[0]).intersection(*told[1:]) if told else set()
