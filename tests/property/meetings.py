@@ -93,8 +93,8 @@ def files(draw: st.DrawFn) -> list[Row]:
             continue
         low = draw(st.integers(0, 9))
         bounds = {"minValues": {"x": low}, "maxValues": {"x": low + 1}, "nullCount": {"x": 0}}
-        stats = {"numRecords": 10, **(bounds if draw(st.booleans()) else {})}
-        ids = draw(st.sampled_from([{}, {}, {"baseRowId": 7, "defaultRowCommitVersion": 1}]))
+        stats: dict[str, Any] = {"numRecords": 10, **(bounds if draw(st.booleans()) else {})}
+        ids: Row = draw(st.sampled_from([{}, {}, {"baseRowId": 7, "defaultRowCommitVersion": 1}]))
         if kind == "lose":
             stats["tightBounds"] = False
             found.append(builders.remove(path))
@@ -149,7 +149,7 @@ def row_deletes(draw: st.DrawFn) -> Proposal:
         predicates=tuple(draw(st.lists(PREDICATES, max_size=1))),
     )
     operation = Operation(name="UPDATE" if images else "DELETE")
-    told = {"reads": reads, "operation": operation, "dv_intents": tuple(intents)}
+    told: Row = {"reads": reads, "operation": operation, "dv_intents": tuple(intents)}
     return builders.proposal(*images, isolation=draw(LEVELS), **told)
 
 
@@ -158,14 +158,14 @@ def compactions(draw: st.DrawFn) -> Proposal:
     """Return a proposal that puts files together and says where their rows are now."""
     paths = draw(st.lists(st.sampled_from(LIVE), unique=True, min_size=1, max_size=3))
     target = f"p=1/g{draw(st.integers(0, 9))}"
-    reads = {} if draw(st.booleans()) else {"reads": draw(read_sets())}
+    reads: Row = {} if draw(st.booleans()) else {"reads": draw(read_sets())}
     return builders.compact(dict.fromkeys(paths, 10), target, isolation=draw(LEVELS), **reads)
 
 
 @st.composite
 def patches(draw: st.DrawFn) -> Proposal:
     """Return a proposal that changes something of the table itself, whatever that is by then."""
-    told = {"metadata_patch": {"changes": [draw(CHANGES)]}, "reads": draw(read_sets())}
+    told: Row = {"metadata_patch": {"changes": [draw(CHANGES)]}, "reads": draw(read_sets())}
     return builders.proposal(operation=Operation(name="ALTER TABLE"), **told)
 
 

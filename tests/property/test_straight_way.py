@@ -149,7 +149,8 @@ def proposals(draw: st.DrawFn) -> Proposal:
     odd = draw(st.sampled_from(ODD_FIELDS)) if kind == "fields" else {}
     made = draw(st.sampled_from([append, change]))
     fields = {"read_version": draw(st.integers(0, 3)), **odd}
-    return made(*rows, **fields)
+    found: Proposal = made(*rows, **fields)
+    return found
 
 
 def candidate_of(one: Proposal, offset: int) -> Candidate | None:

@@ -91,9 +91,12 @@ def spelled(provenance: Provenance) -> bytes:
 
 
 def _told(one: Accepted) -> Any:
-    metrics, more = one.metrics, one.rows_deleted is not None or one.patched
-    more = more or one.identity_blocks or one.identity_used or one.row_mapping or one.model_extra
-    if more or not _PLAIN.issuperset(map(type, metrics.values())):
+    metrics = one.metrics
+    counted = one.rows_deleted is not None or one.patched
+    numbered = one.identity_blocks or one.identity_used
+    if counted or numbered or one.row_mapping or one.model_extra:
+        return orjson.Fragment(one.model_dump_json(exclude_none=True, exclude_defaults=True))
+    if not _PLAIN.issuperset(map(type, metrics.values())):
         return orjson.Fragment(one.model_dump_json(exclude_none=True, exclude_defaults=True))
     told: dict[str, Any] = {"id": one.id, "offset": one.offset, "sha256": one.sha256}
     if one.operation is not None:

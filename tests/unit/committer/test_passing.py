@@ -158,6 +158,9 @@ def test_statistics_are_not_looked_at_where_they_are_not_known_or_too_late() -> 
     unknown, late = replace(before, known=Known()), replace(winner, version=65)
     assert not passes_by(unknown, winner.footprint, None)
     assert meets(unknown, replace(winner, adds=None))
+    # So it is of a version whose commit file was cleaned up.
+    assert not passes_by(before, winner.footprint, ())
+    assert meets(replace(before, known=Known(adds={1: ()})), winner)
     assert not passes_by(before, late.footprint, late.adds)
     assert meets(before, late)
 
