@@ -225,11 +225,16 @@ def _metrics(operations: Sequence[Operation]) -> dict[str, JsonValue]:
     shared = set(told[0]).intersection(*told[1:]) if told else set()
     sums: dict[str, int] = {}
     for name in told[0] if told else ():
-        values = [metrics[name] for metrics in told] if name in shared else []
-        numbers = [text for text in map(str, values) if text.isascii() and text.isdigit()]
-        if numbers:
-            sums[name] = sum(map(int, numbers))
+        values = [str(metrics[name]) for metrics in told] if name in shared else []
+        if "" in values or not _is_number("".join(values)):
+            values = list(filter(_is_number, values))
+        if values:
+            sums[name] = sum(map(int, values))
     return {name: str(total) for name, total in sums.items()}
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _text(value: JsonValue) -> str:
@@ -265,7 +270,7 @@ def _accepted(member: Candidate, deleted: int | None) -> Accepted:
         "id": member.id,
         "offset": member.offset,
         "sha256": member.sha256,
-        "operation": member.operation,
+        "operation": operation.name if operation else member.operation,
         "metrics": operation.metrics if operation else {},
     }
     if deleted is not None:

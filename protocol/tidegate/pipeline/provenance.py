@@ -91,16 +91,17 @@ def spelled(provenance: Provenance) -> bytes:
 
 
 def _told(one: Accepted) -> Any:
-    metrics = one.metrics
-    counted = one.rows_deleted is not None or one.patched
-    numbered = one.identity_blocks or one.identity_used
-    if counted or numbered or one.row_mapping or one.model_extra:
+    said = vars(one)
+    metrics = said["metrics"]
+    counted = said["rows_deleted"] is not None or said["patched"]
+    numbered = said["identity_blocks"] or said["identity_used"]
+    if counted or numbered or said["row_mapping"] or one.model_extra:
         return orjson.Fragment(one.model_dump_json(exclude_none=True, exclude_defaults=True))
     if not _PLAIN.issuperset(map(type, metrics.values())):
         return orjson.Fragment(one.model_dump_json(exclude_none=True, exclude_defaults=True))
-    told: dict[str, Any] = {"id": one.id, "offset": one.offset, "sha256": one.sha256}
-    if one.operation is not None:
-        told["operation"] = one.operation
+    told = {"id": said["id"], "offset": said["offset"], "sha256": said["sha256"]}
+    if said["operation"] is not None:
+        told["operation"] = said["operation"]
     if metrics:
         told["metrics"] = metrics
     return told

@@ -14,6 +14,7 @@ from tests.property.test_passing import basis
 from tidegate.committer.adoption import adopt
 from tidegate.committer.conflicts import RULES
 from tidegate.committer.entries import Entry, entry_of
+from tidegate.committer.grouping import Group
 from tidegate.committer.known import NO_VECTOR, Known, key_of
 from tidegate.committer.moves import Move
 from tidegate.committer.passing import passes_by
@@ -199,3 +200,13 @@ def test_rows_that_moved_are_met_by_the_files_that_they_left() -> None:
     moved = replace(away.winner, moved={"p=1/a": move})
     assert passes_by(away.standing, moved.footprint, moved.adds)
     assert not meets(away.standing, moved)
+
+
+def test_nobody_passes_by_a_member_that_moves_row_ids() -> None:
+    group = Group(1)
+    rows = [add("p=1/a", **KEPT, baseRowId=3, defaultRowCommitVersion=1)]
+    group.take(candidate_of(reading(*rows, name=BACKFILL, files=("p=1/z",))))
+    one = candidate_of(reading(remove("p=1/a"), files=("p=1/y",)))
+    before = begin(one, basis(TRACKED), "Serializable")
+    assert not passes_by(before, group.footprint, group.adds)
+    assert meets(before, group.winners[0])
