@@ -6,6 +6,7 @@ import pytest
 
 from tests.builders import (
     Gate,
+    Row,
     add,
     compact,
     metadata,
@@ -63,10 +64,12 @@ def test_who_moves_rows_waits_for_a_member_that_deletes_some(gate: Gate) -> None
     assert outcomes(gate, *both) == [("committed", 2), ("committed", 3)]
 
 
-def test_who_moves_rows_that_a_member_moves_is_told_of_a_version(gate: Gate) -> None:
+def test_who_rewrites_rows_that_a_member_moves_is_told_of_a_version(gate: Gate) -> None:
     """Not of a member: what an entry says of rows is known once it has landed."""
+    away, anew = remove("a", dataChange=False), add("h", dataChange=False)
+    fields: Row = {"reads": ReadSet(files=("a",)), "operation": Operation(name="OPTIMIZE")}
     told = gate.ask(
-        compact({"a": 10}, "g", read_version=1), compact({"a": 10}, "h", read_version=1)
+        compact({"a": 10}, "g", read_version=1), proposal(away, anew, read_version=1, **fields)
     )
     assert [one.status for one in told] == ["committed", "rejected"]
     assert told[1].rejection is not None
