@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import builders
-from tests.builders import NOW_MS, TABLE, Row, an_id
+from tests.builders import NOW_MS, TABLE, Row
 from tests.property.meetings import LIVE, PLAIN, TRACKED, WITH_VECTORS, begun, domain, vector
 from tests.property.test_decide import ORIGIN
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.intake import read_record
-from tidegate.committer.known import Known
 from tidegate.committer.machine import Landed, Planning, Terms, decide, evolve
 from tidegate.committer.policy import Policy
 from tidegate.committer.rebase import Attempt, encode
@@ -182,7 +181,7 @@ def later(
     st.sampled_from(TABLES),
     st.sampled_from([0, 0, 0, 2]),
 )
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_no_step_has_anything_to_say_of_who_goes_the_straight_way(
     one: Proposal,
     before: Sequence[Callable[[], Proposal]],
@@ -206,21 +205,3 @@ def test_no_step_has_anything_to_say_of_who_goes_the_straight_way(
         place = len(planning.group.members)
         verdict = decide(view, command)
         assert verdict == Verdict(candidate, "committed", "membership", state.version + 1, place)
-
-
-def test_appends_and_changes_go_the_straight_way() -> None:
-    _, state = begun(PLAIN, {})
-    way, group = StraightWay(state, POLICY), Planning(state, POLICY).group
-    view = View(state, group, POLICY, Known())
-    for one in (append(), change(), change(**read(predicates=(EQUAL,), files=(LIVE[0],)))):
-        candidate = candidate_of(one, 0)
-        assert candidate is not None
-        assert way.is_clear(view, Consider(candidate, NOW_MS))
-
-
-def test_who_waits_for_an_answer_about_a_table_that_is_not_there_goes_through_the_steps() -> None:
-    state = TableState(TABLE, builders.ROOT, 10)
-    candidate = candidate_of(append(proposal_id=an_id()), 0)
-    assert candidate is not None
-    view = View(state, Planning(state, POLICY).group, POLICY, Known())
-    assert not StraightWay(state, POLICY).is_clear(view, Consider(candidate, NOW_MS))
