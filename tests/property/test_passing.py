@@ -129,7 +129,7 @@ def test_a_group_is_judged_as_if_each_step_and_each_rule_had_been_asked_of_each_
         assert decided(candidates, table) == quick
         for module in (conflicts, steps, straight_way):
             context.setattr(module, "passes_by", lambda *asked: False)
-        context.setattr(steps, "may_meet_rows", lambda *asked: True)
+        context.setattr(Group, "may_meet_rows_of", lambda *asked: True)
         assert decided(candidates, table) == quick
 
 

@@ -70,6 +70,9 @@ ODD_FIELDS: Final[Sequence[Fields]] = [
     read(app_ids=("s",)),
     read(domains=("d",)),
 ]
+CHANGE_FILE: Final[Row] = {
+    "cdc": {"path": "_change_data/z", "partitionValues": {"p": "1"}, "size": 1, "dataChange": False}
+}
 ODD_ROWS: Final[Sequence[Row]] = [
     builders.add("q=1/z"),
     builders.add("p=one/z"),
@@ -82,7 +85,7 @@ ODD_ROWS: Final[Sequence[Row]] = [
     builders.remove("p=1/nowhere"),
     builders.remove(LIVE[4], deletionVector=vector(1)),
     builders.remove(LIVE[4], dataChange=False),
-    {"cdc": {"path": "_change_data/z", "partitionValues": {"p": "1"}, "size": 1}},
+    CHANGE_FILE,
     {"txn": {"appId": "s", "version": 3}},
     domain("d"),
     domain("delta.rowTracking"),
@@ -127,9 +130,11 @@ OTHERS: Final[Sequence[Callable[[], Proposal]]] = [
     lambda: builders.proposal(builders.add("p=2/m")),
     lambda: change(path=LIVE[1]),
     lambda: change(path=LIVE[0]),
+    lambda: change(CHANGE_FILE, path=LIVE[1]),
     lambda: revision(LIVE[0]),
     lambda: revision(LIVE[1]),
     lambda: builders.proposal(builders.metadata(["p"], note="y")),
+    lambda: append(builders.metadata(["p"], note="y"), name="m"),
     lambda: builders.row_delete(builders.rows_of(LIVE[0], [1])),
     lambda: builders.row_delete(builders.rows_of(LIVE[1], [1])),
     lambda: builders.compact({LIVE[0]: 10, LIVE[1]: 10}, "p=1/g"),

@@ -143,6 +143,10 @@ class Group:
             self._winners.append(member_entry(member, self.version, deletes))
         return self._winners
 
+    def may_meet_rows_of(self, candidate: Candidate) -> bool:
+        """Return whether members brought vectors or moved rows, or the candidate moves some."""
+        return self.revises or self.moves or bool(candidate.moves)
+
     @property
     def others(self) -> Sequence[Entry]:
         """Those of them that do more than delete rows of files which stay."""

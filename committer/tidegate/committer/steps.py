@@ -21,7 +21,7 @@ from tidegate.committer.asking import burden, vectors_for
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import RULES_VERSION, Conflict, follow
 from tidegate.committer.entries import Entry
-from tidegate.committer.grouping import Group, fits
+from tidegate.committer.grouping import fits
 from tidegate.committer.numbering import Book, numbers, with_reached
 from tidegate.committer.passing import passes_by
 from tidegate.committer.row_conflicts import concerned
@@ -178,7 +178,7 @@ def behind_a_new_vector(view: View, command: Consider) -> Verdict | None:
     proposal moves: what became of the rows shows in its entry.
     """
     candidate, group = command.candidate, view.group
-    if not may_meet_rows(candidate, group):
+    if not group.may_meet_rows_of(candidate):
         return None
     deletes = group.merges.tallies.keys()
     if candidate.moves.keys().isdisjoint(deletes) and not any(
@@ -186,11 +186,6 @@ def behind_a_new_vector(view: View, command: Consider) -> Verdict | None:
     ):
         return None
     return Verdict(command.candidate, "denied", "another entry")
-
-
-def may_meet_rows(candidate: Candidate, group: Group) -> bool:
-    """Return whether members brought vectors or moved rows, or the proposal moves some."""
-    return group.revises or group.moves or bool(candidate.moves)
 
 
 def _moves_rows_of(candidate: Candidate, member: Entry) -> bool:

@@ -78,15 +78,18 @@ class StraightWay:
         )
 
     def _joins(self, candidate: Candidate, group: Group) -> bool:
-        """It may share an entry with the members, all of whose files stay as they are."""
-        if group.changes_table or group.revises or group.moves or group.merges.tallies:
+        """It may share an entry with the members.
+
+        Rows that they delete or move lie in files which count as removed: nobody passes by these.
+        """
+        if group.changes_table:
             return False
         if not group.members:
             return True
         content, touched = candidate.content, group.touched
         return (
             group.nature == ("change" if content.removes else "append")
-            and not (group.has_changes or group.moves_row_ids)
+            and not group.has_changes
             and touched.isdisjoint(content.removed)
             and touched.isdisjoint([path for path, _ in content.added])
             and has_room(group, candidate, self._policy)
