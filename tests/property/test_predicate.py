@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tidegate.delta.actions import Add, Metadata
 from tidegate.delta.files.columns import adds_to_columns
+from tidegate.delta.files.file_tests import may_hold
 from tidegate.delta.files.predicate import evaluate, may_match_partition, prune
-from tidegate.delta.files.pruning import may_hold
 from tidegate.delta.schema import partitions
 from tidegate.delta.schema.arrow import to_arrow
 from tidegate.delta.schema.types import format_schema, parse_schema

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.property.spelled import plain
 from tidegate.delta.actions import Add, Metadata
 from tidegate.delta.files.columns import adds_to_columns
+from tidegate.delta.files.file_tests import may_hold
 from tidegate.delta.files.predicate import evaluate, prune
-from tidegate.delta.files.pruning import may_hold
 from tidegate.delta.files.statistics import compute, truncated_maximum, truncated_minimum
 from tidegate.delta.schema.arrow import to_arrow
 from tidegate.delta.schema.types import format_schema, parse_schema

@@ -106,7 +106,7 @@ def with_too_old_taken_for_rejected() -> AbstractContextManager[object]:
     def reject(view: View, command: Consider) -> Verdict | None:
         verdict = steps.too_old_to_tell(view, command)
         told = Rejection(rule="too_old", reason="it is too old", winner_version=0)
-        return replace(verdict, status="rejected", rejection=told) if verdict else None
+        return verdict._replace(status="rejected", rejection=told) if verdict else None
 
     return instead_of(steps.too_old_to_tell, reject)
 
@@ -156,7 +156,7 @@ def without_writing_refusals() -> Iterator[None]:
         view: View, command: Consider, rejection: Rejection, *, is_log_fact: bool
     ) -> Verdict:
         verdict = written(view, command, rejection, is_log_fact=is_log_fact)
-        return replace(verdict, needs="nothing")
+        return verdict._replace(needs="nothing")
 
     with mock.patch.object(steps, "_negative", tell_at_once):
         yield

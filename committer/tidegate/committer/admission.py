@@ -4,7 +4,7 @@ These answers depend on time and policy, so each is written into the log before 
 checks are functions in a tuple, in the order in which a writer would want to hear of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -26,6 +26,9 @@ from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Proposal
 
 OPERATION_CHARS_MAX: Final = 128
+PARTITIONS_MAX: Final = 4_096
+"""Partitions of a table that are remembered to be spelled right."""
+
 _LEVELS: Final = {level.lower(): level for level in STRICTNESS}
 
 
@@ -245,11 +248,16 @@ def partitioned_alike(case: _Case) -> Rejection | None:
 
 def unlike_partitioning(content: Content, basis: Basis) -> Rejection | None:
     """Return which file does not go with a table's partitioning, or None."""
-    kinds = basis.partition_kinds
+    kinds, right = basis.partition_kinds, basis.right_partitions
     columns = kinds.keys()
-    files: tuple[Add | Cdc, ...] = (*content.adds, *content.changes)
+    files: Sequence[Add | Cdc] = (
+        (*content.adds, *content.changes) if content.changes else content.adds
+    )
     for file in files:
         values = file.partition_values
+        key = frozenset(values.items())
+        if key in right:
+            continue
         if values.keys() != columns:
             return flaw(
                 PARTITION_VALUES,
@@ -273,6 +281,9 @@ def unlike_partitioning(content: Content, basis: Basis) -> Rejection | None:
                     f"write the value as {kind}",
                     path=file.path,
                 )
+        if len(right) >= PARTITIONS_MAX:
+            right.clear()
+        right.add(key)
     return None
 
 

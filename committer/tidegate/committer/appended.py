@@ -5,7 +5,7 @@ match what was read does not count, and what was not read by a predicate can't h
 docs/adr/0017 has the proof.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tidegate.committer.candidate import Candidate
@@ -14,8 +14,8 @@ from tidegate.committer.entries import Entry
 from tidegate.committer.known import Known
 from tidegate.committer.row_conflicts import come_for
 from tidegate.delta.actions import Add, Metadata
+from tidegate.delta.files.file_tests import FileTest, FileTests
 from tidegate.delta.files.grammar import Predicate, paths_of
-from tidegate.delta.files.pruning import may_hold
 from tidegate.delta.schema.mapping import Mode, mode_of, physical_name
 from tidegate.delta.schema.types import StructType, parse_schema
 from tidegate.pipeline.read_set import ReadSet
@@ -39,12 +39,12 @@ def needs_statistics(candidate: Candidate, winner: Entry) -> bool:
 
 
 def may_have_been_read(
-    candidate: Candidate, winner: Entry, bases: Sequence[Metadata], known: Known
+    candidate: Candidate, winner: Entry, tests_of: Callable[[], Sequence[FileTest]], known: Known
 ) -> Added:
     """Return the files of a winner that may hold a row which the writer should have read.
 
-    `bases` are the metadata under which the writer read and those now: a file is left out only
-    where it holds no matching row under either.
+    `tests_of` gives the tests of a file under the metadata that the writer read, and under those
+    now (`test_of_reads`): a file is left out only where it holds no matching row under either.
     """
     added = come_for(candidate, winner, known)
     reads = candidate.reads
@@ -55,25 +55,15 @@ def may_have_been_read(
     stated = _stated(candidate, winner, known)
     if stated is None:
         return added
-    kept: set[str] = set()
-    for metadata in bases:
-        marks = may_hold(_all_that_is_meant(reads, metadata), list(stated.values()), metadata)
-        kept.update(path for path, mark in zip(stated, marks, strict=True) if mark)
+    tests = tests_of()
+    kept = {path for path, add in stated.items() if any(test(add) for test in tests)}
     return tuple(one for one in added if one[0] in kept or one[0] not in stated)
 
 
-def was_not_read(candidate: Candidate, adds: Sequence[Add], metadata: Metadata) -> bool:
-    """Return whether statistics say that no file holds a row which one of the predicates matches.
-
-    Law: it says so of no file that `may_have_been_read` keeps, under the one metadata
-    """
-    return True not in may_hold(_all_that_is_meant(candidate.reads, metadata), adds, metadata)
-
-
-def _all_that_is_meant(reads: ReadSet, metadata: Metadata) -> Predicate:
-    """Return one predicate for what any of those of a read set may mean."""
-    meant = [one for predicate in reads.predicates for one in _meant(predicate, metadata)]
-    return meant[0] if len(meant) == 1 else {"op": "or", "args": meant}
+def test_of_reads(reads: ReadSet, metadata: Metadata, tests: FileTests) -> FileTest:
+    """Return the test whether a file may hold a row that one of the predicates matches."""
+    meant = [one for predicate in reads.predicates for one in meant_by(predicate, metadata)]
+    return tests.of(meant[0] if len(meant) == 1 else {"op": "or", "args": meant})
 
 
 def _stated(candidate: Candidate, winner: Entry, known: Known) -> Mapping[str, Add] | None:
@@ -87,7 +77,7 @@ def _stated(candidate: Candidate, winner: Entry, known: Known) -> Mapping[str, A
     return {canonical(add.path): add for add in adds}
 
 
-def _meant(predicate: Predicate, metadata: Metadata) -> Sequence[Predicate]:
+def meant_by(predicate: Predicate, metadata: Metadata) -> Sequence[Predicate]:
     """Return what a predicate may mean: columns go by their physical names, or by logical ones."""
     mode = mode_of(metadata)
     if mode is Mode.NONE:

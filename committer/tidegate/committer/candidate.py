@@ -163,10 +163,10 @@ class Candidate:
     @Once
     def is_rearranging(self) -> bool:
         """Whether it holds nothing but files with the same rows as before: no row changes."""
-        content = self.content
-        if self.speaks_of_table or content.domains or self.txns or self.intents:
+        if True in self.data_changes:
             return False
-        return True not in self.data_changes
+        content = self.content
+        return not (self.speaks_of_table or content.domains or self.txns or self.intents)
 
     @Once
     def is_indifferent(self) -> bool:

@@ -87,9 +87,7 @@ def concurrent_append(standing: Standing, winner: Entry) -> Found | None:
     if standing.level == "WriteSerializable" and may_come_later:
         return None
     columns = standing.read.metadata.partition_columns
-    read, now = standing.read.metadata, standing.now.metadata
-    bases = [read] if read is now else [read, now]
-    added = may_have_been_read(candidate, winner, bases, standing.known)
+    added = may_have_been_read(candidate, winner, standing.file_tests, standing.known)
     if added and (candidate.reads.whole_table or not columns):
         path = added[0][0]
         return Found(f"added {path!r}, and the whole table was read", path)

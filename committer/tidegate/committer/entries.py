@@ -97,7 +97,7 @@ class Entry:
             app_ids=self.app_ids,
             domains=frozenset([domain.domain for domain in self.domains]),
             is_blind_append=self.is_blind_append,
-            is_plain=not (self.changes_table or self.only_moves_row_ids or self.moved),
+            is_plain=not (self.changes_table or self.only_moves_row_ids),
         )
         found.add(self.added)
         return found

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from uuid import UUID
 
 from tidegate.committer.candidate import Candidate
+from tidegate.committer.content import Content
 from tidegate.committer.entries import Entry, member_entry, moves_row_ids, revisions
 from tidegate.committer.footprint import Footprint
 from tidegate.committer.known import NOTHING, Known
@@ -32,7 +33,7 @@ def nature(candidate: Candidate) -> Nature:
     a bare one names no files; a mixed one does several of these at once.
     """
     content = candidate.content
-    if not (content.has_files or candidate.intents):
+    if not (content.adds or content.removes or content.changes or candidate.intents):
         return "bare"
     flags = candidate.data_changes
     if len(flags) > 1 or (content.changes and False in flags):
@@ -95,34 +96,44 @@ class Group:
         if candidate.numbers is not None:
             self.marks.update(candidate.numbers.marks)
             self.leases.update(candidate.numbers.leases)
-        paths = [path for path, _ in content.added]
-        self.touched.update(paths, content.removed, [file.path for file in content.changes])
-        self.domains.update([domain.domain for domain in content.domains])
         own = nature(candidate)
         self.nature = self.nature if own == "bare" else own
-        self.has_changes = self.has_changes or bool(content.changes)
         self.moves_row_ids = not intents and moves_row_ids(
             candidate.operation, content.adds, content.removes
         )
         if content.metadata is not None or content.protocol is not None:
             self.changes_table = True
-        if not candidate.only_deletes_rows and content.removes:
+        if content.vectors or content.removed_vectors:
             self.revises = self.revises or bool(revisions(content.removes, content.adds))
         self.moves = self.moves or bool(candidate.moves)
+        self._touch(content)
         self._tread(candidate, deletes)
         self.actions += len(content.lines) + len(candidate.txns)
         self.size += candidate.size
         return place
 
+    def _touch(self, content: Content) -> None:
+        """Note of which files and domains a member speaks."""
+        self.touched.update([path for path, _ in content.added])
+        if content.removed:
+            self.touched.update(content.removed)
+        if content.changes:
+            self.touched.update([file.path for file in content.changes])
+            self.has_changes = True
+        if content.domains:
+            self.domains.update([domain.domain for domain in content.domains])
+
     def _tread(self, candidate: Candidate, deletes: Mapping[str, Bitmap]) -> None:
         """Note what a member did, as far as those after it can meet it."""
         content, footprint = candidate.content, self.footprint
-        self.app_ids.update([txn.app_id for txn in candidate.txns])
-        self.removed.update(content.removed, deletes)
+        if candidate.txns:
+            self.app_ids.update([txn.app_id for txn in candidate.txns])
+        if content.removed or deletes:
+            self.removed.update(content.removed, deletes)
         self.adds += content.adds
         footprint.add(content.added)
         footprint.is_blind_append = footprint.is_blind_append and candidate.is_blind_append
-        footprint.is_plain = not (self.changes_table or self.moves_row_ids or self.moves)
+        footprint.is_plain = not (self.changes_table or self.moves_row_ids)
 
     @property
     def winners(self) -> Sequence[Entry]:
@@ -131,6 +142,10 @@ class Group:
             member, deletes = self.members[place], self._deletes[place]
             self._winners.append(member_entry(member, self.version, deletes))
         return self._winners
+
+    def may_meet_rows_of(self, candidate: Candidate) -> bool:
+        """Return whether members brought vectors or moved rows, or the candidate moves some."""
+        return self.revises or self.moves or bool(candidate.moves)
 
     @property
     def others(self) -> Sequence[Entry]:
@@ -240,10 +255,15 @@ def fits(group: Group, candidate: Candidate, policy: Policy) -> bool:
     """Return whether a proposal may join a group; into an empty one it always may."""
     if not group.members:
         return True
-    if len(group.members) >= policy.group_members_max:
-        return False
-    if group.actions + len(candidate.content.lines) > policy.group_actions_max:
-        return False
-    if group.size + candidate.size > policy.group_bytes_max:
+    if not has_room(group, candidate, policy):
         return False
     return all(may_share(group, candidate) for may_share in SHARING)
+
+
+def has_room(group: Group, candidate: Candidate, policy: Policy) -> bool:
+    """Return whether an entry with one more proposal is no larger than allowed."""
+    return (
+        len(group.members) < policy.group_members_max
+        and group.actions + len(candidate.content.lines) <= policy.group_actions_max
+        and group.size + candidate.size <= policy.group_bytes_max
+    )

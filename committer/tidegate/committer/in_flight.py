@@ -84,7 +84,7 @@ class InFlight:
         if not ids:
             return self.plan
         verdicts = (
-            replace(one, row_ids=ids[one.place])
+            one._replace(row_ids=ids[one.place])
             if one.needs == "membership" and one.place is not None
             else one
             for one in self.plan.verdicts

@@ -73,20 +73,38 @@ class LiveFiles(Mapping[str, Vector]):
         The columns of one part at most are made anew: what else is due waits for its next change.
         """
         said: dict[int, dict[str, Vector]] = {}
-        for path in drop:
-            said.setdefault(hash_of(path) >> self._shift, {})[path] = GONE
-        for path, vector in put.items():
-            said.setdefault(hash_of(path) >> self._shift, {})[path] = vector
+        changes = {**dict.fromkeys(drop, GONE), **put}
+        for path, vector in changes.items():
+            slot = hash_of(path) >> self._shift
+            if slot in said:
+                said[slot][path] = vector
+            else:
+                said[slot] = {path: vector}
         if not said:
             return self
         parts = list(self._parts)
-        for slot, changes in said.items():
+        for slot, own in said.items():
             was = parts[slot]
-            new = Part(was.block, was.changes.changed(changes))
+            new = Part(was.block, was.changes.changed(own))
             for same in _span(parts, slot):
                 parts[same] = new
         due = next((slot for slot in said if parts[slot].is_due), None)
         return LiveFiles(parts if due is None else _tidied(parts, due))
+
+    def vectors_of(self, paths: Iterable[str]) -> list[Vector]:
+        """Return what is known of each of some paths: its vector, or GONE where it is not live.
+
+        As `get`, for those who ask for many: two calls a file less.
+        """
+        parts, shift, found = self._parts, self._shift, list[Vector]()
+        for path in paths:
+            block, changes = parts[hash_of(path) >> shift]
+            said = changes.now.get(path, _UNSAID)
+            if said == _UNSAID:
+                at = block.place(path)
+                said = GONE if at is None else block.vector(at)
+            found.append(said)
+        return found
 
     @property
     def with_vector(self) -> int:
@@ -154,8 +172,9 @@ def _tidied(parts: list[Part], slot: int) -> list[Part]:
 
 
 def _made_anew(part: Part) -> FileBlock:
-    put = {path: said for path, said in part.changes.items() if said != GONE}
-    drop = [path for path, said in part.changes.items() if said == GONE]
+    changes = part.changes.now
+    put = {path: said for path, said in changes.items() if said != GONE}
+    drop = [path for path, said in changes.items() if said == GONE]
     return part.block.changed(put, drop)
 
 

@@ -19,6 +19,7 @@ from tidegate.committer.ready_bytes import Ready
 from tidegate.committer.right_of_way import Answered
 from tidegate.committer.state import TableState, advance
 from tidegate.committer.steps import CANCEL_STEPS, STEPS
+from tidegate.committer.straight_way import StraightWay
 from tidegate.committer.verdicts import Consider, Verdict, View, target_of
 
 
@@ -64,8 +65,11 @@ def decide(view: View, command: Consider) -> Verdict:
         if isinstance(answer, Verdict):
             return answer
         command = answer
-    place = len(view.group.members)
-    return Verdict(command.candidate, "committed", "membership", view.group.version, place)
+    return _accepted(command.candidate, view.group)
+
+
+def _accepted(candidate: Candidate, group: Group) -> Verdict:
+    return Verdict(candidate, "committed", "membership", group.version, len(group.members))
 
 
 class Planning:
@@ -80,6 +84,7 @@ class Planning:
         self.verdicts: list[Verdict] = []
         self.is_closed = False
         self._policy = within(policy, state.basis.metadata.configuration) if state.bases else policy
+        self._way = StraightWay(state, self._policy)
 
     @property
     def taken(self) -> int:
@@ -99,7 +104,11 @@ class Planning:
                 self.is_closed = True
                 return
             may_refuse = len(group.refused) < terms.refusals_max
-            verdict = decide(view, Consider(candidate, terms.now_ms, may_refuse))
+            command = Consider(candidate, terms.now_ms, may_refuse)
+            if self._way.is_clear(view, command):
+                verdict = _accepted(candidate, group)
+            else:
+                verdict = decide(view, command)
             if verdict.needs == "another entry":
                 self.is_closed = True
                 return

@@ -6,23 +6,24 @@ members of a group at once. What can't be told so quickly is left to the rules.
 
 from collections.abc import Sequence, Set
 
-from tidegate.committer.appended import VERSIONS_MAX, was_not_read
+from tidegate.committer.appended import VERSIONS_MAX
 from tidegate.committer.candidate import REPLACES_TABLE
 from tidegate.committer.footprint import Footprint
-from tidegate.committer.standing import Standing
+from tidegate.committer.standing import Scan, Standing
 from tidegate.delta.actions import Add
 
 
 def passes_by(standing: Standing, winner: Footprint, adds: Sequence[Add] | None) -> bool:
     """Return whether no rule can fire, and nothing of the proposal changes by following.
 
-    `adds` are the winner's new files, where they are known.
+    `adds` are the winner's new files, where they are known. Rows that moved need no word of their
+    own: the files that they left are among the removed, the winner's and the proposal's.
     Law: passes_by(s, w.footprint, w.adds) implies follow(s, [w]) == s
     """
     candidate, content, reads = standing.candidate, standing.candidate.content, standing.reads
     if not winner.is_plain or standing.now is not standing.read:
         return False
-    if candidate.speaks_of_table or candidate.moves or candidate.minds_every_file:
+    if candidate.speaks_of_table or candidate.minds_every_file:
         return False
     if winner.domains and (
         content.domains or reads.domains or candidate.operation in REPLACES_TABLE
@@ -49,7 +50,7 @@ def _keeps_off(standing: Standing, removed: Set[str]) -> bool:
 def _adds_unread(standing: Standing, winner: Footprint, adds: Sequence[Add] | None) -> bool:
     """Return whether no new file holds a row that the writer should have read."""
     candidate, reads = standing.candidate, standing.reads
-    if not winner.added or candidate.is_blind_append or standing.level == "SnapshotIsolation":
+    if not winner.count or candidate.is_blind_append or standing.level == "SnapshotIsolation":
         return True
     if standing.level == "WriteSerializable" and winner.is_blind_append:
         return True
@@ -57,14 +58,28 @@ def _adds_unread(standing: Standing, winner: Footprint, adds: Sequence[Add] | No
         return False
     if not reads.predicates:
         return True
-    try:
-        met = [values for values in winner.added if standing.may_match(values)]
-    except ValueError:
-        return False
-    if not met:
-        return True
     is_near = winner.version - candidate.read_version <= VERSIONS_MAX
-    if adds is None or len(adds) != winner.count or not is_near:
+    known = adds if is_near and adds is not None and len(adds) == winner.count else None
+    try:
+        return _holds_none(standing.scans, winner, known)
+    except ValueError:
+        # A partition value is none of its type: the rule says of which file.
         return False
-    near = [adds[place] for values in met for place in winner.added[values]]
-    return was_not_read(candidate, near, standing.read.metadata)
+
+
+def _holds_none(scans: Sequence[Scan], winner: Footprint, adds: Sequence[Add] | None) -> bool:
+    """Return whether no new file holds a row of a scan; unknown ones hold all of their partition's.
+
+    Only files of partitions that some scan covers are looked at, and these by all of them: as the
+    rule does, for which a file may be there by one predicate and in reach by another.
+    """
+    added = winner.added
+    met = {key for scan in scans for key in added if scan.partitions[key]}
+    if not met or adds is None:
+        return not met
+    for key in met:
+        for scan in scans:
+            tests = scan.beyond if scan.partitions[key] else scan.anywhere
+            if any([test(adds[place]) for test in tests for place in added[key]]):
+                return False
+    return True

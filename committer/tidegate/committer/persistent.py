@@ -35,20 +35,23 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
 
     def changed(self, put: Mapping[K, V], drop: Iterable[K] = ()) -> "PersistentMap[K, V]":
         """Return a copy without the keys of `drop`, and then with the items of `put`."""
-        own = self._rooted()
-        undo: dict[K, V | _Absent] = {}
-        for key in drop:
-            if key in own:
-                undo.setdefault(key, own.pop(key))
-        for key, value in put.items():
-            undo.setdefault(key, own.get(key, _ABSENT))
-            own[key] = value
+        own = self.now
+        undo: dict[K, V | _Absent] = {key: own.pop(key) for key in drop if key in own}
+        for key in put:
+            if key not in undo:
+                undo[key] = own.get(key, _ABSENT)
         if not undo:
             return self
+        own.update(put)
         copy: PersistentMap[K, V] = PersistentMap()
         copy._own = own
         self._own, self._undo, self._next = None, undo, copy
         return copy
+
+    @property
+    def now(self) -> dict[K, V]:
+        """The dict that holds it: to be read at once and never kept, for it becomes another's."""
+        return self._own if self._own is not None else self._rooted()
 
     def __getitem__(self, key: K) -> V:
         return (self._own if self._own is not None else self._rooted())[key]

@@ -3,7 +3,7 @@
 Nothing here outlives a lost race: the same proposals are encoded anew for the next version.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
@@ -26,14 +26,15 @@ from tidegate.committer.late import (
     tags_of,
 )
 from tidegate.committer.merging import NO_EFFECTS, Effects, effects
-from tidegate.committer.moves import Moves, moves_of, told_of
+from tidegate.committer.moves import NO_MOVES, Moves, moves_of, told_of
 from tidegate.committer.policy import STRICTNESS, Level
 from tidegate.committer.state import TableState
 from tidegate.delta.actions import Action, Add, CommitInfo, Metadata, Txn
 from tidegate.delta.commit import sha256
 from tidegate.delta.features.properties import in_commit_timestamps_enabled
 from tidegate.delta.features.timestamps import next_timestamp
-from tidegate.pipeline.provenance import Accepted, Provenance, Refused
+from tidegate.pipeline.proposal import Operation
+from tidegate.pipeline.provenance import Accepted, Provenance, Refused, spelled
 
 REFUSALS: Final = "TIDEGATE REFUSALS"
 """What an entry calls itself that only refuses."""
@@ -91,7 +92,8 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
     draft = assigned(draft_of(state, bearers, now_ms))
     contents = [one.content for one in bearers]
     metadata = _metadata_told(draft, contents)
-    protocol = draft.after.protocol if any(one.protocol for one in contents) else None
+    speaks = group.changes_table
+    protocol = draft.after.protocol if speaks and any(one.protocol for one in contents) else None
     provenance = _provenance(group, origin)
     timed = in_commit_timestamps_enabled(draft.after.metadata)
     info = _info(state, group, draft.after.metadata).with_(
@@ -101,7 +103,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         txn_id=str(attempt.token),
     )
     txns = (
-        *(txn for member in group.members for txn in _txns(member, now_ms)),
+        *[txn for member in group.members for txn in _txns(member, now_ms)],
         Txn(app_id=origin.app_id, version=provenance.offsets[1], last_updated=now_ms),
     )
     head: list[Action] = [action for action in (protocol, metadata) if action is not None]
@@ -125,7 +127,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         metadata=metadata,
         protocol=protocol,
         txns=txns,
-        domains=(*(domain for one in contents for domain in one.domains), *draft.domains),
+        domains=(*[domain for one in contents for domain in one.domains], *draft.domains),
         only_moves_row_ids=group.moves_row_ids,
         is_timed=timed,
         txn_id=info.txn_id,
@@ -134,10 +136,10 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         timestamp=now_ms,
         sha256=sha256(content),
         size=len(content),
-        moved=_moved(contents, provenance),
+        moved=_moved(group, contents, provenance),
     )
     kept = merged.as_written(line for own in draft.lines[-1:] for line in own)
-    adds = tuple(add for one in contents for add in one.adds)
+    adds = tuple([add for one in contents for add in one.adds])
     return Encoded(content, entry, adds, kept, row_ids_given(draft))
 
 
@@ -151,11 +153,14 @@ def _revised(contents: Sequence[Content]) -> Mapping[str, Revision]:
     return {
         path: revision
         for one in contents
+        if one.vectors or one.removed_vectors
         for path, revision in revisions(one.removes, one.adds).items()
     }
 
 
-def _moved(contents: Sequence[Content], provenance: Provenance) -> Moves:
+def _moved(group: Group, contents: Sequence[Content], provenance: Provenance) -> Moves:
+    if not group.moves:
+        return NO_MOVES
     removes = [remove for one in contents for remove in one.removes]
     return moves_of(provenance, removes, [add for one in contents for add in one.adds])
 
@@ -167,17 +172,20 @@ def _bearer(group: Group, content: Content) -> Sequence[Candidate]:
 
 def _info(state: TableState, group: Group, metadata: Metadata) -> CommitInfo:
     members = group.members
-    names = {member.operation for member in members}
-    level = _weakest([member.level(table_level(metadata)) for member in members])
-    read_version = min((member.read_version for member in members), default=state.version)
+    proposals = [member.proposal for member in members if member.proposal]
+    operations = [one.operation for one in proposals]
+    names = {one.name for one in operations}
+    of_table = table_level(metadata)
+    level = _weakest({member.level(of_table) for member in members})
+    read_version = min([member.read_version for member in members], default=state.version)
     return CommitInfo(
         operation=REFUSALS if not members else names.pop() if len(names) == 1 else GROUP,
-        operation_parameters=_parameters(members),
-        operation_metrics=_metrics(members) or None,
-        is_blind_append=all(member.is_blind_append for member in members),
+        operation_parameters=_parameters(operations),
+        operation_metrics=_metrics(operations) or None,
+        is_blind_append=all([member.is_blind_append for member in members]),
         isolation_level=level,
         read_version=None if read_version < 0 else read_version,
-        user_metadata=_only({one.proposal.user_metadata for one in members if one.proposal}),
+        user_metadata=_only({one.user_metadata for one in proposals}),
         tags=tags_of(members, state, metadata) or None,
     )
 
@@ -193,37 +201,40 @@ def _only(values: set[str | None]) -> str | None:
     return values.pop() if len(values) == 1 else None
 
 
-def _weakest(levels: Sequence[Level]) -> Level:
+def _weakest(levels: Collection[Level]) -> Level:
     return min(levels, key=STRICTNESS.index, default="SnapshotIsolation")
 
 
-def _parameters(members: Sequence[Candidate]) -> dict[str, JsonValue]:
+def _parameters(operations: Sequence[Operation]) -> dict[str, JsonValue]:
     """Return what members have in common, each value as text: JSON, where it was not text."""
-    told = [one.proposal.operation.parameters for one in members if one.proposal]
-    if not told or any(parameters != told[0] for parameters in told[1:]):
+    told = [one.parameters for one in operations]
+    if not told or told.count(told[0]) < len(told):
         return {}
     return {name: _text(value) for name, value in told[0].items()}
 
 
-def _metrics(members: Sequence[Candidate]) -> dict[str, JsonValue]:
+def _metrics(operations: Sequence[Operation]) -> dict[str, JsonValue]:
     """Return the members' metrics as text: as they are of one member, sums of several.
 
     What not all of them tell is left out: a MERGE that says that it changed no row is told as
     nothing to readers of the change feed, and must not speak for others.
     """
-    told = [one.proposal.operation.metrics for one in members if one.proposal]
+    told = [one.metrics for one in operations]
     if len(told) == 1:
         return {name: _text(value) for name, value in told[0].items()}
-    shared = set(told[0]).intersection(*told) if told else set()
+    shared = set(told[0]).intersection(*told[1:]) if told else set()
     sums: dict[str, int] = {}
-    for metrics in told:
-        for name, value in metrics.items():
-            if name not in shared:
-                continue
-            number = str(value)
-            if number.isascii() and number.isdigit():
-                sums[name] = sums.get(name, 0) + int(number)
+    for name in told[0] if told else ():
+        values = [str(metrics[name]) for metrics in told] if name in shared else []
+        if "" in values or not _is_number("".join(values)):
+            values = list(filter(_is_number, values))
+        if values:
+            sums[name] = sum(map(int, values))
     return {name: str(total) for name, total in sums.items()}
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _text(value: JsonValue) -> str:
@@ -259,7 +270,7 @@ def _accepted(member: Candidate, deleted: int | None) -> Accepted:
         "id": member.id,
         "offset": member.offset,
         "sha256": member.sha256,
-        "operation": member.operation,
+        "operation": operation.name if operation else member.operation,
         "metrics": operation.metrics if operation else {},
     }
     if deleted is not None:
@@ -280,11 +291,8 @@ def _line(action: Action) -> bytes:
 
 def _info_line(info: CommitInfo, provenance: Provenance) -> bytes:
     """Return the line of commitInfo, in which the provenance is spelled once and no more."""
-    told = provenance.__pydantic_serializer__.to_json(
-        provenance, exclude_none=True, exclude_defaults=True
-    )
     body = info.model_dump(mode="json", by_alias=True, exclude_none=True)
-    body["tidegate"] = orjson.Fragment(told)
+    body["tidegate"] = orjson.Fragment(spelled(provenance))
     return orjson.dumps({info.wire_name: body}) + b"\n"
 
 

@@ -82,7 +82,9 @@ def dated(line: Line, now_ms: int) -> bytes:
     """Return a line of the log; a removal gets its time when its entry is written."""
     if isinstance(line, bytes):
         return line
-    return orjson.dumps({"remove": {**line, "deletionTimestamp": now_ms}}) + b"\n"
+    if not line or "deletionTimestamp" in line:
+        return orjson.dumps({"remove": {**line, "deletionTimestamp": now_ms}}) + b"\n"
+    return b'{"remove":%b,"deletionTimestamp":%d}}\n' % (orjson.dumps(line)[:-1], now_ms)
 
 
 def is_add(line: Line) -> bool:

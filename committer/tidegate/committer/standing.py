@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 import orjson
 
+from tidegate.committer.appended import meant_by, test_of_reads
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import PartitionKey, PartitionValues
 from tidegate.committer.entries import Entry
@@ -24,6 +24,7 @@ from tidegate.delta.features.constraints import WriteRequirements
 from tidegate.delta.features.definition import Definition
 from tidegate.delta.features.identity import IdentityColumn
 from tidegate.delta.features.properties import variant_shredding_enabled
+from tidegate.delta.files.file_tests import FileTest, FileTests
 from tidegate.delta.files.predicate import Predicate, about_partitions, partition_test
 from tidegate.delta.schema.mapping import mode_of, physical_partition_columns, to_physical
 from tidegate.delta.schema.types import (
@@ -37,10 +38,26 @@ from tidegate.delta.schema.types import (
 from tidegate.pipeline.read_set import ReadSet
 
 Path = tuple[str, ...]
-PartitionTest = Callable[[PartitionKey], bool]
 
 TESTS_MAX: Final = 256
 """Predicates of which a table remembers what they mean for its partitions, and partitions each."""
+
+
+class PartitionTest(dict[PartitionKey, bool]):
+    """Partition values -> whether files with them may hold a row that a predicate matches.
+
+    Raises: ValueError for a value that is not of its column's type.
+    """
+
+    def __init__(self, asked: Callable[[PartitionKey], bool]) -> None:
+        super().__init__()
+        self._asked = asked
+
+    def __missing__(self, key: PartitionKey) -> bool:
+        if len(self) >= TESTS_MAX:
+            self.clear()
+        found = self[key] = self._asked(key)
+        return found
 
 
 @dataclass(frozen=True)
@@ -99,6 +116,12 @@ class Basis:
             return ()
         return tuple(path for path, one in self._fields if one.kind == VARIANT)
 
+    @Once
+    def asks_nothing(self) -> bool:
+        """Whether new files are asked nothing but what each table asks of them."""
+        asks = self.tracks_rows or self.feeds_changes or self.expressions or self.numbered
+        return not (asks or self.never_null or self.unbounded_variants)
+
     @property
     def _fields(self) -> Iterator[tuple[Path, StructField]]:
         return _fields_of(to_physical(self.schema, mode_of(self.metadata)))
@@ -121,6 +144,11 @@ class Basis:
         return {key: kinds.get(name, STRING) for name, key in keys.items()}
 
     @Once
+    def right_partitions(self) -> set[PartitionKey]:
+        """Partition values of which it was found that they go with the table."""
+        return set()
+
+    @Once
     def renames_partitions(self) -> bool:
         """Whether some of these keys are not the columns' names."""
         return any(name != key for name, key in self.partition_keys.items())
@@ -133,30 +161,81 @@ class Basis:
         return {name: values[key] for name, key in keys.items() if key in values}
 
     @Once
-    def _tests(self) -> dict[bytes, PartitionTest]:
+    def file_tests(self) -> FileTests:
+        """What tells which new files may hold a row that a predicate matches."""
+        return FileTests(self.metadata)
+
+    @Once
+    def _tests(self) -> dict[object, PartitionTest]:
         return {}
 
+    @Once
+    def _partition_names(self) -> frozenset[str]:
+        return frozenset(name.lower() for name in self.metadata.partition_columns)
+
     def partition_test(self, predicate: Predicate) -> PartitionTest:
-        """Return whether files with some partition values may hold a row that a predicate matches.
+        """Return which partitions may hold a row that a predicate matches.
 
         Writers ask for few partitions in many ways: what was found for one serves the next.
         """
         columns = self.metadata.partition_columns
-        spelled = orjson.dumps(about_partitions(predicate, columns))
+        spelled = self._spelled(predicate)
+        if spelled is None:
+            spelled = orjson.dumps(about_partitions(predicate, columns))
         found = self._tests.get(spelled)
         if found is None:
             if len(self._tests) >= TESTS_MAX:
                 self._tests.clear()
             asked = partition_test(predicate, self.schema, columns)
-            found = lru_cache(TESTS_MAX)(lambda key: asked(self.by_column(dict(key))))
+            found = PartitionTest(lambda key: asked(self.by_column(dict(key))))
             self._tests[spelled] = found
         return found
+
+    def _spelled(self, predicate: Predicate) -> object:
+        """Return a key for what most predicates say of partitions, or None.
+
+        Law: predicates of one key are the same to `about_partitions`
+        """
+        parts = predicate["args"] if predicate["op"] == "and" else (predicate,)
+        found: list[tuple[str, str, str, type, int | str]] = []
+        for part in parts:
+            column, value = part.get("column"), part.get("value")
+            if type(column) is not str:
+                return None
+            if column.lower() not in self._partition_names:
+                continue
+            if not (type(value) is int or type(value) is str):
+                return None
+            found.append((part["op"], column, part["type"], type(value), value))
+        return tuple(found)
 
     def after(self, metadata: Metadata | None, protocol: Protocol | None) -> "Basis":
         """Return the basis after what a commit says of the table, if it says anything."""
         if metadata is None and protocol is None:
             return self
         return Basis(metadata or self.metadata, protocol or self.protocol)
+
+
+class Scan:
+    """A predicate by which rows were read: where they may lie."""
+
+    def __init__(self, read: Basis, predicate: Predicate) -> None:
+        self.partitions = read.partition_test(predicate)
+        self._read, self._predicate = read, predicate
+
+    @Once
+    def anywhere(self) -> Sequence[FileTest]:
+        """Tests of files: who passes none of them holds no such row."""
+        return [self._read.file_tests.of(one) for one in self._meant]
+
+    @Once
+    def beyond(self) -> Sequence[FileTest]:
+        """The same for files in these partitions, of which nothing is asked again."""
+        return [self._read.file_tests.beyond_partitions(one) for one in self._meant]
+
+    @property
+    def _meant(self) -> Sequence[Predicate]:
+        return meant_by(self._predicate, self._read.metadata)
 
 
 @dataclass(frozen=True)
@@ -180,15 +259,21 @@ class Standing:
         return self.candidate.reads
 
     @Once
-    def _tests(self) -> Sequence[PartitionTest]:
-        return [self.read.partition_test(one) for one in self.reads.predicates]
+    def scans(self) -> Sequence[Scan]:
+        """What was read, predicate by predicate."""
+        return [Scan(self.read, one) for one in self.reads.predicates]
 
-    def may_match(self, values: PartitionKey) -> bool:
-        """Return whether a file with such partition values may hold a row that was read.
+    @Once
+    def file_test(self) -> FileTest:
+        """Tests whether a new file may hold a row that was read, as the table was then."""
+        return test_of_reads(self.reads, self.read.metadata, self.read.file_tests)
 
-        Raises: ValueError for a value that is not of its column's type.
-        """
-        return any([test(values) for test in self._tests])
+    def file_tests(self) -> Sequence[FileTest]:
+        """Return the same as the table was then, and as it is now where that is another one."""
+        now = self.now
+        if now.metadata is self.read.metadata:
+            return [self.file_test]
+        return [self.file_test, test_of_reads(self.reads, now.metadata, now.file_tests)]
 
     def after(self, winner: Entry) -> Basis:
         """Return the table as it is after a winner, as far as the proposal is concerned."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from tidegate.committer.entries import Entry
@@ -22,8 +22,7 @@ MOVES_MAX: Final = 100_000
 """Files that left and whose rows are still known where they went: those of the last compactions."""
 
 
-@dataclass(frozen=True)
-class Settled:
+class Settled(NamedTuple):
     """What the log says of a proposal id: where it was accepted, or why it was refused.
 
     `sha256` is absent where its writer gave the id up, whatever bytes come under it.
@@ -156,13 +155,16 @@ def settled_by(
     origin = entry.provenance
     if origin is None:
         return {}
+    version, before = entry.version, known.now if known is not None else {}
     found = {
-        one.id: Settled(entry.version, sha256=one.sha256, rejection=one.reason)
+        one.id: Settled(version, 0, one.sha256, one.reason)
         for one in origin.refused
+        if one.id not in before
     }
     for place, one in enumerate(origin.accepted):
-        found[one.id] = Settled(entry.version, place, one.sha256)
-    return {target: told for target, told in found.items() if not known or target not in known}
+        if one.id not in before:
+            found[one.id] = Settled(version, place, one.sha256)
+    return found
 
 
 def leased_by(

@@ -178,7 +178,7 @@ def behind_a_new_vector(view: View, command: Consider) -> Verdict | None:
     proposal moves: what became of the rows shows in its entry.
     """
     candidate, group = command.candidate, view.group
-    if not (group.revises or group.moves or candidate.moves):
+    if not group.may_meet_rows_of(candidate):
         return None
     deletes = group.merges.tallies.keys()
     if candidate.moves.keys().isdisjoint(deletes) and not any(

@@ -37,8 +37,7 @@ class View:
     known: Known = NOTHING
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What becomes of one delivery, once the group's entry has landed.
 
     `row_ids` are the first ids of its new files by their paths, where the table tracks rows.

@@ -99,4 +99,7 @@ def _decoded(path: str) -> str:
 
 def _normal(path: str) -> str:
     normal = posixpath.normpath(path)
-    return normal[1:] if normal.startswith("//") else normal
+    if normal.startswith("//"):
+        normal = normal[1:]
+    # An object store tells `a/` from `a`.
+    return f"{normal}/" if path.endswith("/") and not normal.endswith("/") else normal

@@ -5,8 +5,10 @@ the table ignore it, as they do every field of commitInfo that they do not know.
 """
 
 from collections.abc import Mapping
+from typing import Any, Final
 from uuid import UUID
 
+import orjson
 from pydantic import JsonValue, NonNegativeInt, ValidationError
 
 from tidegate.delta.commit import Commit
@@ -64,6 +66,45 @@ class Provenance(Message):
     rules: int
     accepted: tuple[Accepted, ...] = ()
     refused: tuple[Refused, ...] = ()
+
+
+_PLAIN: Final = frozenset({str, int, bool, type(None)})
+"""Kinds of metrics that all spell alike."""
+
+
+def spelled(provenance: Provenance) -> bytes:
+    """Return provenance as JSON, without what is as it is where nothing is said.
+
+    An entry has as many proposals as writers wait for each other, and nearly all say the same five
+    things: these are put together here, for a fifth of what it costs to ask the general serializer.
+    Law: spelled(p) == p.model_dump_json(exclude_none=True, exclude_defaults=True).encode()
+    """
+    told = provenance.model_dump(
+        mode="json", exclude_none=True, exclude_defaults=True, exclude={"accepted"}
+    )
+    refused = told.pop("refused", None)
+    if provenance.accepted:
+        told["accepted"] = [_told(one) for one in provenance.accepted]
+    if refused is not None:
+        told["refused"] = refused
+    return orjson.dumps(told)
+
+
+def _told(one: Accepted) -> Any:
+    said = vars(one)
+    metrics = said["metrics"]
+    counted = said["rows_deleted"] is not None or said["patched"]
+    numbered = said["identity_blocks"] or said["identity_used"]
+    if counted or numbered or said["row_mapping"] or one.model_extra:
+        return orjson.Fragment(one.model_dump_json(exclude_none=True, exclude_defaults=True))
+    if not _PLAIN.issuperset(map(type, metrics.values())):
+        return orjson.Fragment(one.model_dump_json(exclude_none=True, exclude_defaults=True))
+    told = {"id": said["id"], "offset": said["offset"], "sha256": said["sha256"]}
+    if said["operation"] is not None:
+        told["operation"] = said["operation"]
+    if metrics:
+        told["metrics"] = metrics
+    return told
 
 
 def of(commit: Commit) -> Provenance | None:

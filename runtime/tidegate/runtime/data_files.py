@@ -14,8 +14,9 @@ from tidegate.delta.actions import Metadata
 from tidegate.delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
 from tidegate.delta.files.deletion_vectors import EVERY_ROW, RowChoice
 from tidegate.delta.files.grammar import Predicate, children, columns_of, path_of
+from tidegate.delta.files.named import COLLATIONS
 from tidegate.delta.files.predicate_rows import evaluate
-from tidegate.delta.files.pruning import COLLATIONS, prune
+from tidegate.delta.files.pruning import prune
 from tidegate.delta.files.wellformed import wrong_with
 from tidegate.delta.schema import partitions
 from tidegate.delta.schema.arrow import arrow_type, to_arrow

@@ -174,11 +174,11 @@ def renamed(*fields: Row) -> Metadata:
 
 def test_a_column_goes_by_its_physical_name_or_its_logical_one() -> None:
     table = renamed(mapped("x", "c1"), mapped("y", "c2"))
-    assert appended._meant(is_("=", 5), table) == [is_("=", 5)]
-    assert appended._meant(is_("=", 5, "c1"), table) == [is_("=", 5)]
+    assert appended.meant_by(is_("=", 5), table) == [is_("=", 5)]
+    assert appended.meant_by(is_("=", 5, "c1"), table) == [is_("=", 5)]
     swapped = renamed(mapped("x", "y"), mapped("y", "x"))
-    assert appended._meant(is_("=", 5), swapped) == [is_("=", 5), is_("=", 5, "y")]
+    assert appended.meant_by(is_("=", 5), swapped) == [is_("=", 5), is_("=", 5, "y")]
     both = {"op": "and", "args": [is_("=", 5, "c1"), {"op": "not", "arg": is_("=", 6, "c2")}]}
     named = {"op": "and", "args": [is_("=", 5), {"op": "not", "arg": is_("=", 6, "y")}]}
-    assert appended._meant(both, table) == [named]
-    assert appended._meant(is_("=", 5, "nowhere"), table) == [is_("=", 5, "nowhere")]
+    assert appended.meant_by(both, table) == [named]
+    assert appended.meant_by(is_("=", 5, "nowhere"), table) == [is_("=", 5, "nowhere")]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.committer import live_files
-from tidegate.committer.live_files import LiveFiles
+from tidegate.committer.live_files import GONE, LiveFiles
 
 PATHS = st.sampled_from([f"p={number % 3}/f{number}" for number in range(40)])
 FILES = st.dictionaries(PATHS, st.none() | st.sampled_from(["u1", "u2"]), max_size=12)
@@ -37,6 +37,15 @@ def test_what_is_not_live_has_no_vector() -> None:
     assert files.get("a", "not there") == "not there"
     with pytest.raises(KeyError):
         files["a"]
+
+
+@given(FILES, FILES, st.lists(PATHS, max_size=8))
+def test_many_files_are_told_at_once_as_one_by_one(
+    before: dict[str, str | None], put: dict[str, str | None], drop: list[str]
+) -> None:
+    files = of(before).changed(put, drop)
+    asked = [f"p={number % 3}/f{number}" for number in range(42)]
+    assert files.vectors_of(asked) == [files.get(path, GONE) for path in asked]
 
 
 def test_no_change_is_the_same_map() -> None:

@@ -43,7 +43,13 @@ def test_spellings_of_one_file_are_equal(one: str, other: str) -> None:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("a%2520b", "a%20b"), ("s3://b/a", "s3://c/a"), ("/t/a", "t/a"), ("p=./a", "p=../a")],
+    [
+        ("a%2520b", "a%20b"),
+        ("s3://b/a", "s3://c/a"),
+        ("/t/a", "t/a"),
+        ("p=./a", "p=../a"),
+        ("a", "a/"),
+    ],
 )
 def test_two_files_are_never_equal(one: str, other: str) -> None:
     assert canonical_path(one) != canonical_path(other)
@@ -54,7 +60,18 @@ def test_an_undecodable_path_is_kept() -> None:
 
 
 def test_many_paths_are_what_each_is_alone() -> None:
-    paths = ["plain", "a%20b", "x//y", "s3://b/a%20b", "./z", "p=.", "../up", "a%FFb", "ü"]
+    paths = [
+        "plain",
+        "plain/",
+        "a%20b",
+        "x//y",
+        "s3://b/a%20b",
+        "./z",
+        "p=.",
+        "../up",
+        "a%FFb",
+        "ü",
+    ]
     table = pa.chunked_array([paths[:4], paths[4:]], pa.string())
     assert canonical_paths(table).to_pylist() == [canonical_path(path) for path in paths]
 

@@ -1,10 +1,15 @@
 import json
+from typing import Any
+from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.builders import Row, add, an_id, commit, info
+from tidegate.pipeline.identity_values import IdentityBlock
 from tidegate.pipeline.outcome import Rejection
-from tidegate.pipeline.provenance import Accepted, Provenance, Refused, of
+from tidegate.pipeline.provenance import Accepted, Provenance, Refused, of, spelled
 
 ORIGIN = Provenance(
     epoch=an_id(),
@@ -36,3 +41,42 @@ def test_fields_of_a_newer_release_survive() -> None:
     found = of(commit(1, info(tidegate=told)))
     assert found is not None
     assert found.model_dump(mode="json")["future"] == [1]
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False, allow_infinity=False),
+    TEXTS,
+    st.lists(TEXTS | st.none(), max_size=2),
+    st.dictionaries(TEXTS, st.none() | TEXTS, max_size=2),
+)
+ACCEPTED = st.fixed_dictionaries(
+    {"id": st.uuids(), "offset": st.integers(0, 2**63 - 1), "sha256": st.just("b" * 64)},
+    optional={
+        "operation": st.none() | TEXTS,
+        "metrics": st.dictionaries(TEXTS, VALUES, max_size=3),
+        "rows_deleted": st.none() | st.integers(0, 9),
+        "patched": st.booleans(),
+        "identity_blocks": st.just((IdentityBlock(column="x", first=1, step=1, count=2),)),
+    },
+)
+
+
+@given(st.lists(ACCEPTED, max_size=3), st.booleans())
+def test_it_is_spelled_as_the_general_serializer_would(
+    accepted: list[dict[str, Any]], has_refused: bool
+) -> None:
+    one = Provenance.trusted(
+        {
+            "epoch": UUID(int=7),
+            "stream": "cluster/topic/0",
+            "offsets": (3, 9),
+            "rules": 5,
+            "accepted": tuple(map(Accepted.trusted, accepted)),
+            "refused": ORIGIN.refused if has_refused else (),
+        }
+    )
+    assert spelled(one).decode() == one.model_dump_json(exclude_none=True, exclude_defaults=True)

@@ -6,13 +6,12 @@ statistics may be wide, cut, rounded, missing or, for NaN, silent.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.delta.actions import Add, Metadata
+from tidegate.delta.actions import Metadata
 from tidegate.delta.files import bounds
 from tidegate.delta.files.bounds import Bounds
 from tidegate.delta.files.grammar import (
@@ -25,28 +24,20 @@ from tidegate.delta.files.grammar import (
     path_of,
     paths_of,
 )
+from tidegate.delta.files.named import NamedColumn, resolved
 from tidegate.delta.files.quick_look import NEGATED, is_last_word, left_in
 from tidegate.delta.files.stated import texts
-from tidegate.delta.schema.mapping import Mode, mode_of, physical_name
+from tidegate.delta.schema.mapping import mode_of
 from tidegate.delta.schema.types import (
     DOUBLE,
     FLOAT,
     DataType,
     DecimalType,
-    StructField,
-    StructType,
     parse_schema,
 )
-from tidegate.delta.schema.widening import TYPE_CHANGES
-
-COLLATIONS: Final = "__COLLATIONS"
-"""What the metadata of a field holds whose strings compare otherwise than by their bytes."""
 
 ROWS_MAX: Final = 65_536
 """Files judged at once: what bounds the memory that their statistics take."""
-
-FEW: Final = 2_048
-"""Files whose statistics are remembered by those who ask for a few."""
 
 Marks = list[bool]
 """For each file: whether a row of it may make the node true."""
@@ -56,8 +47,11 @@ _HIDES_NAN: Final = frozenset({"!=", ">", ">="})
 
 
 @dataclass(frozen=True)
-class _Files:
-    """Some files with what is known of the columns that the predicate names."""
+class JudgedFiles:
+    """Some files with what is known of the columns that the predicate names.
+
+    Spec: "Per-file Statistics"
+    """
 
     size: int
     kinds: Mapping[tuple[str, ...], DataType]
@@ -72,7 +66,7 @@ def prune(predicate: Predicate, files: pa.Table, metadata: Metadata) -> pa.Table
     Spec: "Per-file Statistics"
     """
     schema, mode = parse_schema(metadata.schema_string), mode_of(metadata)
-    columns = {path: _resolved(schema, path, mode) for path in paths_of(predicate)}
+    columns = {path: resolved(schema, path, mode) for path in paths_of(predicate)}
     partitioned = {name.lower() for name in metadata.partition_columns}
     of_partitions: _Columns = {}
     of_data: _Columns = {}
@@ -81,7 +75,7 @@ def prune(predicate: Predicate, files: pa.Table, metadata: Metadata) -> pa.Table
             group = of_partitions if path[0].lower() in partitioned else of_data
             group[path] = column
     if not (of_partitions or of_data):
-        may_match = _marks(predicate, _files({}, 1, {}), negated=False)[0]
+        may_match = marks_of(predicate, _files({}, 1, {}), negated=False)[0]
         return files if may_match else files.slice(0, 0)
     if of_partitions:
         kept = [_by_partitions(predicate, chunk, of_partitions) for chunk in _chunks(files)]
@@ -98,46 +92,7 @@ def _chunks(files: pa.Table) -> Iterator[pa.Table]:
     yield from (files.slice(start, ROWS_MAX) for start in range(0, files.num_rows, ROWS_MAX))
 
 
-def may_hold(predicate: Predicate, adds: Sequence[Add], metadata: Metadata) -> Marks:
-    """Return for each file whether a row of it may match: `prune`, for a few files.
-
-    Law: a file that `prune` keeps may hold a row, and no other
-    Spec: "Per-file Statistics"
-    """
-    schema, mode = parse_schema(metadata.schema_string), mode_of(metadata)
-    partitioned = {name.lower() for name in metadata.partition_columns}
-    resolved = {path: _resolved(schema, path, mode) for path in paths_of(predicate)}
-    columns = {path: one for path, one in resolved.items() if one is not None}
-    exact = any(isinstance(one.kind, DecimalType) for one in columns.values())
-    parsed = [_statistics(add.stats, exact) for add in adds]
-    found: dict[tuple[str, ...], Bounds] = {}
-    for path, one in columns.items():
-        if path[0].lower() in partitioned:
-            values = [add.partition_values.get(one.path[0]) for add in adds]
-            found[path] = bounds.of_partition_texts(values, one.kind)
-        else:
-            known = bounds.of_column(parsed, one.path, one.kind)
-            found[path] = bounds.of_singles(known) if _held_singles(one) else known
-    kinds = {path: one.kind for path, one in columns.items()}
-    return _marks(predicate, _Files(len(adds), kinds, found), negated=False)
-
-
-@lru_cache(maxsize=FEW)
-def _statistics(text: str | None, exact_numbers: bool) -> Mapping[str, Any]:
-    """Return the statistics of a file: a few files are asked for many times in a row."""
-    return bounds.parse_all([text], exact_numbers=exact_numbers)[0]
-
-
-@dataclass(frozen=True)
-class _Column:
-    """A column as the log knows it: by its physical names."""
-
-    path: tuple[str, ...]
-    kind: DataType
-    was_widened: bool
-
-
-_Columns = dict[tuple[str, ...], _Column]
+_Columns = dict[tuple[str, ...], NamedColumn]
 
 
 def _by_partitions(predicate: Predicate, files: pa.Table, columns: _Columns) -> pa.Table:
@@ -148,7 +103,7 @@ def _by_partitions(predicate: Predicate, files: pa.Table, columns: _Columns) -> 
         path: bounds.of_partition_texts(spelled, one.kind)
         for (path, one), spelled in zip(columns.items(), distinct, strict=True)
     }
-    marks = _marks(predicate, _files(columns, len(distinct[0]), found), negated=False)
+    marks = marks_of(predicate, _files(columns, len(distinct[0]), found), negated=False)
     return files.filter(pa.array(marks, pa.bool_()).take(codes))
 
 
@@ -185,9 +140,9 @@ def _by_statistics(
     }
     for path, one in of_data.items():
         known = bounds.of_column(parsed, one.path, one.kind)
-        found[path] = bounds.of_singles(known) if _held_singles(one) else known
+        found[path] = bounds.of_singles(known) if one.held_singles else known
     every = _files({**of_partitions, **of_data}, files.num_rows, found)
-    return files.filter(pa.array(_marks(predicate, every, negated=False), pa.bool_()))
+    return files.filter(pa.array(marks_of(predicate, every, negated=False), pa.bool_()))
 
 
 def _beyond(predicate: Predicate, of_partitions: _Columns) -> Predicate:
@@ -202,55 +157,29 @@ def _beyond(predicate: Predicate, of_partitions: _Columns) -> Predicate:
     return {"op": "and", "args": left}
 
 
-def _files(columns: _Columns, size: int, found: Mapping[tuple[str, ...], Bounds]) -> _Files:
-    return _Files(size, {path: one.kind for path, one in columns.items()}, found)
+def _files(columns: _Columns, size: int, found: Mapping[tuple[str, ...], Bounds]) -> JudgedFiles:
+    return JudgedFiles(size, {path: one.kind for path, one in columns.items()}, found)
 
 
-def _held_singles(column: _Column) -> bool:
-    """Return whether some files may have been written while the column was a float."""
-    return column.kind == DOUBLE and column.was_widened
+def marks_of(node: Predicate, files: JudgedFiles, *, negated: bool) -> Marks:
+    """Return for each file whether a row of it may make a node true; or false, where negated.
 
-
-def _resolved(schema: StructType, path: tuple[str, ...], mode: Mode) -> _Column | None:
-    """Return the column as the log spells it, or None where it isn't clear which it is."""
-    names: list[str] = []
-    kind: DataType = schema
-    was_widened = False
-    for name in path:
-        field = _field(kind, name)
-        if field is None:
-            return None
-        if COLLATIONS in field.metadata:
-            # What is equal under a collation need not lie between bounds that are bytes.
-            return None
-        names.append(physical_name(field, mode))
-        kind, was_widened = field.kind, TYPE_CHANGES in field.metadata
-    return _Column(tuple(names), kind, was_widened)
-
-
-def _field(kind: DataType, name: str) -> StructField | None:
-    if not isinstance(kind, StructType):
-        return None
-    exact = [one for one in kind.fields if one.name == name]
-    fields = exact or [one for one in kind.fields if one.name.lower() == name.lower()]
-    return fields[0] if len(fields) == 1 else None
-
-
-def _marks(node: Predicate, files: _Files, *, negated: bool) -> Marks:
+    Spec: "Per-file Statistics"
+    """
     match node["op"]:
         case "true":
             return [not negated] * files.size
         case "not":
-            return _marks(node["arg"], files, negated=not negated)
+            return marks_of(node["arg"], files, negated=not negated)
         case "and" | "or":
-            parts = [_marks(arg, files, negated=negated) for arg in node["args"]]
+            parts = [marks_of(arg, files, negated=negated) for arg in node["args"]]
             return _joined(parts, files.size, every=(node["op"] == "and") != negated)
         case "is_null" | "is_not_null":
             return _null_marks(node, files, wanted=(node["op"] == "is_null") != negated)
         case "in":
             return _in_marks(node, files, negated=negated)
         case op if op in COMPARISONS:
-            return _value_marks(node, files, node["value"], _operator(op, negated=negated))
+            return _value_marks(node, files, node["value"], operator(op, negated=negated))
         case _:
             return [True] * files.size
 
@@ -262,20 +191,24 @@ def _joined(parts: list[Marks], size: int, *, every: bool) -> Marks:
     return [fold(marks) for marks in zip(*parts, strict=True)]
 
 
-def _operator(op: str, *, negated: bool) -> str:
+def operator(op: str, *, negated: bool) -> str:
+    """Return the comparison that is asked for where another one is negated, or is not.
+
+    Spec: "Per-file Statistics"
+    """
     if op == "<=>":
         return "not <=>" if negated else "<=>"
     return NEGATED[op] if negated else op
 
 
-def _null_marks(node: Predicate, files: _Files, *, wanted: bool) -> Marks:
+def _null_marks(node: Predicate, files: JudgedFiles, *, wanted: bool) -> Marks:
     found = files.bounds.get(path_of(node))
     if found is None:
         return [True] * files.size
     return list(found.may_be_null if wanted else found.may_hold_value)
 
 
-def _in_marks(node: Predicate, files: _Files, *, negated: bool) -> Marks:
+def _in_marks(node: Predicate, files: JudgedFiles, *, negated: bool) -> Marks:
     values = node["values"]
     if not values:
         return [negated] * files.size
@@ -288,7 +221,7 @@ def _in_marks(node: Predicate, files: _Files, *, negated: bool) -> Marks:
     return _joined(parts, files.size, every=False)
 
 
-def _value_marks(node: Predicate, files: _Files, plain: Any, op: str) -> Marks:
+def _value_marks(node: Predicate, files: JudgedFiles, plain: Any, op: str) -> Marks:
     path = path_of(node)
     found = files.bounds.get(path)
     kind = kind_of(node)

@@ -17,6 +17,10 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     **{op: ("column", "value", "type") for op in grammar.COMPARISONS},
 }
 
+_FORKS = ("and", "or")
+_LIMITS: Mapping[str, int] = {"byte": 1 << 7, "short": 1 << 15, "integer": 1 << 31, "long": 1 << 63}
+"""What the whole numbers of a type lie below."""
+
 
 def wrong_with(predicates: Sequence[Any], nodes_max: int) -> tuple[int, str] | None:
     """Return which predicate is wrong and what is wrong with it, or None.
@@ -29,18 +33,47 @@ def wrong_with(predicates: Sequence[Any], nodes_max: int) -> tuple[int, str] | N
         waiting = [predicate]
         while waiting:
             node = waiting.pop()
-            wrong = _wrong_with_node(node)
-            if wrong:
-                return index, wrong
-            left -= 1 + len(node.get("values", ()))
+            if _is_frequent(node):
+                left -= 1
+            elif _is_fork(node):
+                left -= 1
+                waiting += node["args"]
+            else:
+                wrong = _wrong_with_node(node)
+                if wrong:
+                    return index, wrong
+                left -= 1 + (len(node["values"]) if node["op"] == "in" else 0)
+                waiting += [node["arg"]] if node["op"] == "not" else ()
             if left < 0:
                 return (
                     index,
                     f"has, with the ones before it, more than {nodes_max} nodes and values",
                 )
-            waiting += node.get("args", ()) if node["op"] in ("and", "or") else ()
-            waiting += [node["arg"]] if node["op"] == "not" else []
     return None
+
+
+def _is_frequent(node: Any) -> bool:
+    """Return whether a node is the most frequent one, and right: a comparison with a whole number.
+
+    Law: then there is nothing wrong with it; of others nothing is said
+    """
+    if type(node) is not dict:
+        return False
+    op, column, value = node.get("op"), node.get("column"), node.get("value")
+    if type(value) is not int or type(op) is not str or op not in grammar.COMPARISONS:
+        return False
+    kind = node.get("type")
+    limit = _LIMITS.get(kind, 0) if type(kind) is str else 0
+    if type(column) is list and len(column) == 1:
+        column = column[0]
+    return type(column) is str and column != "" and -limit <= value < limit
+
+
+def _is_fork(node: Any) -> bool:
+    """Return whether a node joins others, and is right but for these."""
+    if type(node) is not dict and not isinstance(node, Mapping):
+        return False
+    return node.get("op") in _FORKS and _is_filled(node.get("args"))
 
 
 def _wrong_with_node(node: Any) -> str | None:
@@ -52,8 +85,8 @@ def _wrong_with_node(node: Any) -> str | None:
     missing = [name for name in _FIELDS[op] if name not in node]
     if missing:
         return f"holds a node {op!r} without {missing[0]!r}"
-    if op in ("and", "or"):
-        return None if _is_list(node["args"]) and node["args"] else f"{op!r} needs a list of nodes"
+    if op in _FORKS:
+        return None if _is_filled(node["args"]) else f"{op!r} needs a list of nodes"
     columns = (
         node.get("columns") or []
         if op == "opaque"
@@ -79,6 +112,10 @@ def _wrong_with_values(node: Mapping[str, Any]) -> str | None:
     except ValueError as error:
         return str(error)
     return None
+
+
+def _is_filled(value: Any) -> bool:
+    return _is_list(value) and len(value) > 0
 
 
 def _is_list(value: Any) -> bool:

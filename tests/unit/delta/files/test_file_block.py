@@ -23,6 +23,14 @@ def test_an_empty_block_holds_nothing(block: FileBlock) -> None:
     assert dict(block.changed({"a": "u1"}, drop=["b"]).items()) == {"a": "u1"}
 
 
+def test_a_piece_of_a_column_and_texts_of_any_kind_are_found() -> None:
+    paths = ["x", "é/ß", "\U0001f600", "a" * 300]
+    column = pa.array(["before", *paths, "after"]).slice(1, len(paths))
+    [block] = blocks_of(pa.chunked_array([column]), {}, 0)
+    assert all(block.place(path) is not None for path in paths)
+    assert [block.place(path) for path in ("before", "after", "x\ud800", "")] == [None] * 4
+
+
 def test_paths_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     class Same(str):
         def __hash__(self) -> int:

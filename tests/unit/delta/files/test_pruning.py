@@ -7,7 +7,8 @@ import pytest
 
 from tidegate.delta.actions import Add, Metadata
 from tidegate.delta.files.columns import adds_to_columns
-from tidegate.delta.files.pruning import may_hold, prune
+from tidegate.delta.files.file_tests import may_hold
+from tidegate.delta.files.pruning import prune
 
 KINDS = {
     "p": "integer",

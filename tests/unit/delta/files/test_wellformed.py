@@ -16,6 +16,8 @@ EQUAL: Row = {"op": "=", "column": ["p"], "value": 1, "type": "integer"}
         {"op": "in", "column": ["p"], "values": [1, None], "type": "integer"},
         {"op": "is_null", "column": "p"},
         {"op": "=", "column": ["d"], "value": "1.50", "type": "decimal(10,2)"},
+        {**EQUAL, "values": 5, "args": 5},
+        {"op": "is_null", "column": "p", "values": 5},
     ],
 )
 def test_the_grammar_is_understood(predicate: Row) -> None:
@@ -33,6 +35,14 @@ def test_the_grammar_is_understood(predicate: Row) -> None:
         {**EQUAL, "type": "integre"},
         {**EQUAL, "value": "one"},
         {**EQUAL, "column": []},
+        {**EQUAL, "column": ""},
+        {**EQUAL, "column": [1]},
+        {**EQUAL, "op": []},
+        {**EQUAL, "type": []},
+        {**EQUAL, "value": True},
+        {**EQUAL, "value": 2**31},
+        {"op": [], "args": [EQUAL]},
+        {"op": "and", "args": []},
         {"op": "not", "arg": {"op": "or", "args": [EQUAL, {"op": "?"}]}},
     ],
 )

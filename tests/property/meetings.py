@@ -1,0 +1,215 @@
+"""Who meets whom: proposals and versions that did all kinds of things to a few files."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests import builders
+from tests.builders import ROOT, TABLE, Row, commit, info, to_bytes, value_of
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.entries import Entry, entry_of
+from tidegate.committer.intake import read_record
+from tidegate.committer.machine import Landed, evolve
+from tidegate.committer.moves import Move
+from tidegate.committer.policy import Level, Policy
+from tidegate.committer.state import TableState
+from tidegate.delta.actions import Add
+from tidegate.delta.files.bitmap import of_rows
+from tidegate.delta.files.deletion_vectors import inline
+from tidegate.delta.names import commit_name, in_log
+from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate.pipeline.read_set import Predicate, ReadSet
+from tidegate.runtime.memory import MemoryStore
+
+POLICY = Policy(weakest_isolation="SnapshotIsolation")
+PLAIN = builders.protocol()
+TRACKED = builders.protocol(
+    3, 7, readerFeatures=[], writerFeatures=["rowTracking", "domainMetadata"]
+)
+WITH_VECTORS = builders.protocol(
+    3, 7, readerFeatures=["deletionVectors"], writerFeatures=["deletionVectors", "domainMetadata"]
+)
+LIVE = ("p=1/a", "p=1/b", "p=2/a", "p=2/b", "p=3/a")
+NAMES = st.sampled_from([f"p={p}/{name}" for p in (1, 2, 3) for name in "abcd"])
+LEVELS: st.SearchStrategy[Level] = st.sampled_from(
+    ["Serializable", "WriteSerializable", "SnapshotIsolation"]
+)
+LEAVES: st.SearchStrategy[Predicate] = st.one_of(
+    st.builds(
+        lambda op, value: {"op": op, "column": ["p"], "value": value, "type": "integer"},
+        st.sampled_from(["=", "<", "!="]),
+        st.integers(1, 3),
+    ),
+    st.builds(
+        lambda op, value: {"op": op, "column": "x", "value": value, "type": "long"},
+        st.sampled_from(["=", ">=", "<"]),
+        st.integers(0, 9),
+    ),
+    st.just({"op": "opaque", "columns": ["x"], "text": "f(x)"}),
+)
+PREDICATES = st.one_of(
+    LEAVES,
+    st.builds(
+        lambda op, args: {"op": op, "args": args},
+        st.sampled_from(["and", "or"]),
+        st.lists(LEAVES, min_size=1, max_size=3),
+    ),
+)
+OPERATIONS = st.sampled_from(
+    ["WRITE", "DELETE", "OPTIMIZE", "REPLACE TABLE", "ROW TRACKING BACKFILL"]
+)
+APPS = st.sampled_from(["s", "t"])
+DOMAINS = st.sampled_from(["d", "delta.clustering"])
+FLAGS = st.sampled_from([{}, {}, {}, {"dataChange": False}])
+"""What files say of whether rows change: mostly that they do."""
+CHANGES: st.SearchStrategy[Row] = st.sampled_from(
+    [
+        {"op": "set_property", "key": "mine", "value": "1"},
+        {"op": "comment_on", "path": ["x"], "comment": "so"},
+    ]
+)
+
+
+def domain(name: str) -> Row:
+    return {"domainMetadata": {"domain": name, "configuration": "{}", "removed": False}}
+
+
+def vector(*rows: int) -> Row:
+    return inline(of_rows(rows)).model_dump(by_alias=True, exclude_none=True)
+
+
+@st.composite
+def files(draw: st.DrawFn) -> list[Row]:
+    """Return files that join, with bounds or without, that leave, and that lose rows."""
+    found: list[Row] = []
+    changed = draw(FLAGS)
+    for path in draw(st.lists(NAMES, unique=True, max_size=4)):
+        kind = draw(st.sampled_from(["join", "join", "leave", "leave", "lose"]))
+        if kind == "leave":
+            found.append(builders.remove(path, **changed))
+            continue
+        low = draw(st.integers(0, 9))
+        bounds = {"minValues": {"x": low}, "maxValues": {"x": low + 1}, "nullCount": {"x": 0}}
+        stats: dict[str, Any] = {"numRecords": 10, **(bounds if draw(st.booleans()) else {})}
+        ids: Row = draw(st.sampled_from([{}, {}, {"baseRowId": 7, "defaultRowCommitVersion": 1}]))
+        if kind == "lose":
+            stats["tightBounds"] = False
+            found.append(builders.remove(path))
+            ids = {"deletionVector": vector(0)}
+        found.append(builders.add(path, stats=json.dumps(stats), **{**changed, **ids}))
+    return found
+
+
+@st.composite
+def read_sets(draw: st.DrawFn) -> ReadSet:
+    """Return what somebody looked at: often nothing."""
+    found = ReadSet(
+        whole_table=draw(st.sampled_from([False, False, True])),
+        predicates=tuple(draw(st.lists(PREDICATES, max_size=2))),
+        files=tuple(draw(st.lists(NAMES, max_size=2))),
+        app_ids=tuple(draw(st.lists(APPS, max_size=1))),
+        domains=tuple(draw(st.lists(DOMAINS, max_size=1))),
+        delete_insensitive=draw(st.booleans()),
+    )
+    return draw(st.sampled_from([found, found, ReadSet()]))
+
+
+@st.composite
+def writes(draw: st.DrawFn) -> Proposal:
+    """Return a proposal of files and domains."""
+    more: list[Row] = [domain(name) for name in draw(st.lists(DOMAINS, unique=True, max_size=1))]
+    own: dict[str, Any] = {}
+    if draw(st.sampled_from([False, False, True])):
+        own["app_txn"] = {"app_id": draw(APPS), "version": draw(st.integers(0, 9))}
+    return builders.proposal(
+        *draw(files()),
+        *(more if draw(st.booleans()) else []),
+        reads=draw(read_sets()),
+        operation=Operation(name=draw(OPERATIONS)),
+        isolation=draw(LEVELS),
+        **own,
+    )
+
+
+@st.composite
+def row_deletes(draw: st.DrawFn) -> Proposal:
+    """Return a proposal to delete or update rows of files which stay."""
+    op = draw(st.sampled_from(["delete", "delete", "update"]))
+    intents = [
+        builders.rows_of(path, draw(st.sets(st.integers(0, 9), min_size=1, max_size=2)), op=op)
+        for path in draw(st.lists(st.sampled_from(LIVE), unique=True, min_size=1, max_size=2))
+    ]
+    images = [builders.add(f"p=1/i{draw(st.integers(0, 9))}")] if op == "update" else []
+    reads = ReadSet(
+        files=tuple(one.path for one in intents) if draw(st.booleans()) else (),
+        delete_insensitive=draw(st.booleans()),
+        predicates=tuple(draw(st.lists(PREDICATES, max_size=1))),
+    )
+    operation = Operation(name="UPDATE" if images else "DELETE")
+    told: Row = {"reads": reads, "operation": operation, "dv_intents": tuple(intents)}
+    return builders.proposal(*images, isolation=draw(LEVELS), **told)
+
+
+@st.composite
+def compactions(draw: st.DrawFn) -> Proposal:
+    """Return a proposal that puts files together and says where their rows are now."""
+    paths = draw(st.lists(st.sampled_from(LIVE), unique=True, min_size=1, max_size=3))
+    target = f"p=1/g{draw(st.integers(0, 9))}"
+    reads: Row = {} if draw(st.booleans()) else {"reads": draw(read_sets())}
+    return builders.compact(dict.fromkeys(paths, 10), target, isolation=draw(LEVELS), **reads)
+
+
+@st.composite
+def patches(draw: st.DrawFn) -> Proposal:
+    """Return a proposal that changes something of the table itself, whatever that is by then."""
+    told: Row = {"metadata_patch": {"changes": [draw(CHANGES)]}, "reads": draw(read_sets())}
+    return builders.proposal(operation=Operation(name="ALTER TABLE"), **told)
+
+
+PROPOSALS = st.one_of(writes(), writes(), row_deletes(), compactions(), patches())
+
+
+@st.composite
+def winners(draw: st.DrawFn) -> tuple[Entry, Sequence[Add] | None]:
+    """Return a version, and its new files where they have been read."""
+    extra: list[Row] = draw(
+        st.sampled_from(
+            [
+                *([], [], []),
+                [{"txn": {"appId": "s", "version": 1}}],
+                [domain("delta.clustering")],
+                [builders.metadata(["p"], note="x")],
+                [TRACKED],
+            ]
+        )
+    )
+    told = info(draw(OPERATIONS), isBlindAppend=draw(st.booleans()))
+    made = commit(1, told, *draw(files()), *extra)
+    entry = entry_of(made, "0" * 64, 1)
+    moved = draw(st.sampled_from([(), sorted(entry.removed)]))
+    if moved:
+        entry = replace(entry, moved={path: Move("p=1/g", 0, 10, 10, None, None) for path in moved})
+    return entry, draw(st.sampled_from([None, tuple(made.adds)]))
+
+
+def candidate_of(one: Proposal, offset: int = 0) -> Candidate:
+    found = read_record(value_of(one), offset, POLICY)
+    assert isinstance(found, Candidate)
+    return found
+
+
+def begun(protocol: Row, properties: Mapping[str, str]) -> tuple[MemoryStore, TableState]:
+    """Return a table with the live files, and the store that its log lies in."""
+    rows = [
+        info("CREATE TABLE"),
+        protocol,
+        builders.metadata(["p"], **properties),
+        *map(builders.add, LIVE),
+    ]
+    store = MemoryStore(ROOT)
+    store.put(in_log(commit_name(0)), to_bytes(rows))
+    entry = entry_of(commit(0, *rows), "0" * 64, 1)
+    return store, evolve(TableState(TABLE, ROOT, 1_000), Landed(entry))
