@@ -28,13 +28,12 @@ class Glance:
         self.version, self.asked_s = version, now_s
         self.answer = ask(lambda: store.read(path) is not None)
 
-    @property
-    def is_answered(self) -> bool:
-        """Whether the store has answered what was asked."""
-        return self.answer is not None and self.answer.done()
-
-    def end(self) -> bool:
-        """Return whether the version is there, and ask no more. Raises: Unavailable."""
+    def end(self, following: int) -> bool | None:
+        """Return whether the version is there, or None: the store is still asked, or was asked
+        about another one than the following. Raises: Unavailable.
+        """
+        if self.answer is None or not self.answer.done():
+            return None
         answer, self.answer = self.answer, None
-        assert answer is not None, "an answer is to a question"
-        return answer.result()
+        is_there = answer.result()
+        return is_there if self.version == following else None

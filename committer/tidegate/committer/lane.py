@@ -284,12 +284,10 @@ class Lane:
         if is_due and glance.answer is None:
             PROBES.labels(desk.label).inc()
             glance.begin(desk.store, state.version + 1, now_s, self.doors.aside)
-        if not glance.is_answered:
-            return
-        is_there, is_still_next = glance.end(), glance.version == state.version + 1
-        if is_there and is_still_next:
+        is_there = glance.end(state.version + 1)
+        if is_there:
             desk.look()
-        elif is_still_next:
+        elif is_there is False:
             desk.viewed_s = max(desk.viewed_s, glance.asked_s)
 
     def _tell_news(self, desk: Desk) -> None:
