@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 # Unit and property tests are short and many: one process a core, four at most.
 MANY := -n auto --maxprocesses 4 -q
 # Tests of processes wait more than they work: two files at a time, each with a broker of its own.
-PAIRS := -n 2 --dist loadfile --no-loadscope-reorder -v
+PAIRS := -n 2 --dist loadfile -v
 SEEDS ?= 500
 NIGHTLY_SEEDS ?= 5000
 NIGHTLY_BLOWS ?= 600

@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--contests", type=int, default=200, help="names that two writers contest at once (200)"
     )
     parser.getgroup("oracle").addoption(
-        "--asked", type=int, default=16, help="new cases that delta-spark itself decides (16)"
+        "--asked", type=int, default=8, help="new cases that delta-spark itself decides (8)"
     )
     processes = parser.getgroup("processes")
     processes.addoption(

@@ -18,15 +18,6 @@ from tidegate.runtime.topic_admin import create_topics
 
 SESSION_TIMEOUT_MS = 2_000
 
-LONGEST = ("test_mixed_writers.py", "test_blows.py", "test_cdc_publisher.py")
-"""Files that begin first where two run at a time, so that none of them is waited for alone."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take minutes first, and leave the others in their order."""
-    places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path.name, len(places)))
-
 
 @dataclass(frozen=True)
 class Broker:
