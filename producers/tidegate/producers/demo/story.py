@@ -65,6 +65,8 @@ class Story:
             with screen.step("A stream, a second writer, a delete, and a kill -9 of the stream"):
                 writers = [year.append_piece_by_piece, year.delete_cancelled]
                 together([*writers, lambda: self._kill_the_stream(stream)])
+            # From here, for a child ends with the thread that started it.
+            stream.start()
             self._kill_the_committer(stream)
             with screen.step("The stream goes on to the last file"):
                 self._until(lambda: not stream.is_alive(), "the stream's end", STREAM_TIMEOUT_S)
@@ -96,7 +98,6 @@ class Story:
         self._until_batches(BATCHES_BEFORE_KILL, stream)
         _kill_all(stream)
         self.screen.say(f"the stream was killed after {self._batches()} micro-batches")
-        stream.start()
 
     def _kill_the_committer(self, stream: Child) -> None:
         committer = self.stack.services["committer"]
