@@ -154,6 +154,7 @@ class Desk:
     def forget(self) -> None:
         """Drop what is remembered: the log is asked anew before anything is decided."""
         self.state = self.draft = None
+        self.idle_until_s = 0.0
 
     def rest(self, now_s: float) -> None:
         """Forget, and try again later; each time in a row the pause is longer."""

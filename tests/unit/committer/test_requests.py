@@ -196,6 +196,18 @@ def test_versions_by_others_are_told_once_it_is_reopened(gate: Gate) -> None:
     assert [one.version for one in gate.commits()] == [0, 1]
 
 
+def test_what_an_idle_table_was_opened_with_is_told_without_waiting_for_its_next_look(
+    gate: Gate,
+) -> None:
+    gate.settle()
+    gate.send(halt())
+    gate.loop.step()
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("foreign")]))
+    gate.send(reopen())
+    gate.settle(3)
+    assert [one.version for one in gate.commits()] == [0, 1]
+
+
 def test_a_record_by_a_committer_that_lost_the_table_reopens_nothing(gate: Gate) -> None:
     stale = record_of(gate)
     gate.ask(halt())
