@@ -100,6 +100,8 @@ def check_all(
     ledger.live_paths(log)
     ledger.check_outcomes(log, _of(table, values(kafka, kafka.topics.outcomes)))
     explain(account_of(line, table))
+    # A writer may hear of his outcome before anybody can read the record of its version.
+    until(lambda: _told_versions(line, table) >= len(log), "a record of the last version")
     records = _of(table, values(kafka, kafka.topics.commits))
     assert ledger.check_commit_records(folder_of(table), records) == list(range(len(log)))
     refused = [one.rejection for one in told(proposers) if one.status != "committed"]
@@ -112,6 +114,11 @@ def check_all(
         if outcome.status == "committed"
     )
     assert [row for row in rows_of(table) if row[0].startswith("w")] == wanted
+
+
+def _told_versions(line: Line, table: TableRecord) -> int:
+    records = _of(table, values(line.kafka, line.kafka.topics.commits))
+    return max((record["version"] + 1 for record in records), default=0)
 
 
 def _of(table: TableRecord, found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
