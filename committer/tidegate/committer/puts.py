@@ -22,6 +22,12 @@ QUIET_SHARE: Final = 0.2
 """How long nobody may have come, as a share of what a PUT takes, for company to be waited for,
 while half of it is there."""
 
+FORBEARING: Final = 2.0
+"""How many times as long they wait at most who are few beside those who are still out."""
+
+STREAM_SHARE: Final = 0.03
+"""How lately somebody must have come, as a share of what a PUT takes, for others to be coming."""
+
 TOGETHER_MAX: Final = 32
 """PUTs in flight at once, over all tables of a process."""
 
@@ -132,10 +138,16 @@ class Pace:
         Who was told a moment ago may come back. Whoever leaves him behind meets him in the next
         entry, and then each waits for two PUTs, one of them another's. A lone writer has no
         company, and where nobody has come for a while, nobody is waited for: a while is the longer
-        the more are still out for each who waits.
+        the more are still out for each who waits, and so is, within FORBEARING, the whole wait.
         """
         if waiting >= self.crowd:
             return 0.0
-        longest_s = self.told_s + share * self.put_s
-        quiet_s = QUIET_SHARE * self.put_s * max(1.0, (self.crowd - waiting) / max(1, waiting))
-        return min(longest_s, max(self.told_s, newest_s) + quiet_s)
+        out = max(1.0, (self.crowd - waiting) / max(1, waiting))
+        usual_s, last_s = share * self.put_s, max(self.told_s, newest_s)
+        patient_s = min(
+            self.told_s + min(FORBEARING, out) * usual_s,
+            last_s + QUIET_SHARE * self.put_s * out,
+        )
+        # A wave that is cut in two stays in two: who is just coming in is let in.
+        longer_s = min(FORBEARING * usual_s, usual_s + QUIET_SHARE * self.put_s)
+        return max(patient_s, min(self.told_s + longer_s, last_s + STREAM_SHARE * self.put_s))

@@ -4,7 +4,15 @@ import threading
 
 import pytest
 
-from tidegate.committer.puts import QUIET_SHARE, AtOnce, InThreads, Landing, Pace
+from tidegate.committer.puts import (
+    FORBEARING,
+    QUIET_SHARE,
+    STREAM_SHARE,
+    AtOnce,
+    InThreads,
+    Landing,
+    Pace,
+)
 from tidegate.delta.errors import OutcomeUnknown
 from tidegate.runtime.log_store import Put
 
@@ -67,15 +75,27 @@ def test_few_who_came_early_wait_for_the_many_who_are_still_out() -> None:
     half = pace.lingers_until_s(32, 100.0, 0.5)
     assert half == pytest.approx(100.0 + QUIET_SHARE * 0.04)
     assert half < pace.lingers_until_s(20, 100.0, 0.5) < pace.lingers_until_s(19, 100.0, 0.5)
-    assert pace.lingers_until_s(1, 100.0, 0.5) == pytest.approx(100.02)
+    assert pace.lingers_until_s(30, 100.019, 0.5) < pace.lingers_until_s(29, 100.019, 0.5)
+    assert pace.lingers_until_s(1, 100.0, 0.5) == pytest.approx(100.0 + FORBEARING * 0.02)
 
 
 def test_company_is_waited_for_no_longer_than_a_share_of_a_put() -> None:
     pace = Pace()
     pace.landed(0.04, 32, 32)
     pace.told_s = 100.0
-    assert pace.lingers_until_s(40, 100.019, 0.5) == pytest.approx(100.02)
+    assert pace.lingers_until_s(40, 100.018, 0.5) == pytest.approx(100.02)
     assert pace.lingers_until_s(40, 100.0, 0.0) == pytest.approx(100.0)
+    assert pace.lingers_until_s(1, 100.0, 0.0) == pytest.approx(100.0)
+
+
+def test_a_stream_of_arrivals_is_let_in_a_little_longer() -> None:
+    pace = Pace()
+    pace.landed(0.04, 64, 0)
+    pace.told_s = 100.0
+    assert pace.lingers_until_s(40, 100.025, 0.5) == pytest.approx(100.025 + STREAM_SHARE * 0.04)
+    longest = pytest.approx(100.02 + QUIET_SHARE * 0.04)
+    assert pace.lingers_until_s(63, 100.041, 0.5) == longest
+    assert pace.lingers_until_s(63, 100.041, 0.0) == pytest.approx(100.0)
 
 
 def test_nobody_is_waited_for_once_all_are_back() -> None:
