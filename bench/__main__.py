@@ -24,6 +24,7 @@ from bench.committer_line import CommitterLine
 from bench.committing import Local, One, Slow
 from bench.committing_apart import Beside, Ungrouped
 from bench.figures import Figure, show
+from bench.host import CpuTime
 from tidegate.runtime.local_stack import LocalStack, StackSettings
 
 app = typer.Typer(add_completion=False)
@@ -82,6 +83,7 @@ def bench(
         "restart": lambda folder: restart.figures(folder, rounds, files),
     }
     figures: list[Figure] = []
+    began = CpuTime.now()
     known = [*COMMITTING, *parts, *alone]
     chosen = only or known
     if unknown := [name for name in chosen if name not in known]:
@@ -102,6 +104,8 @@ def bench(
             with LocalStack(StackSettings(folder, roots=roots)) as stack:
                 figures += parts[name](stack, folder)
     show(figures)
+    stolen = CpuTime.now().stolen_since(began)
+    console.print(f"Of the CPU time that was asked for, the host gave {stolen:.1%} to others.")
     console.print_json(json.dumps([vars(one) for one in figures]))
 
 
