@@ -4,7 +4,6 @@ No broker and no store are in it: a loop of what a lane and a desk do with each 
 one thing that cannot be left out, the parse of the records' JSON.
 """
 
-import gc
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,6 @@ import orjson
 
 from bench.figures import Figure, median
 from tidegate.committer import recovery
-from tidegate.committer.__main__ import GENERATIONS
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.intake import read_record
 from tidegate.committer.known import Known
@@ -27,8 +25,10 @@ from tidegate.committer.state import TableState
 from tidegate.delta.actions import Add, Metadata, Protocol
 from tidegate.delta.names import commit_name, in_log
 from tidegate.delta.schema.types import DATE, LONG, STRING, StructField, StructType, format_schema
+from tidegate.runtime.garbage import Sweeper
 from tidegate.runtime.memory import MemoryStore
 
+SWEEPER = Sweeper(time.monotonic())
 GROUP = 64
 """Proposals an entry holds, as with 64 writers who wait for each other."""
 
@@ -65,7 +65,7 @@ class Cost:
 def figures(rounds: int) -> list[Figure]:
     """Return C11: a blind append, and a change that removes ten files and read by predicates."""
     logging.disable(logging.INFO)
-    gc.set_threshold(*GENERATIONS)
+    SWEEPER.begin()
     state = table()
     kinds = (
         ("a blind append", append, 0, APPEND_US, "one file, statistics of three columns"),
@@ -139,6 +139,7 @@ def cost(state: TableState, make: Make, behind: int) -> Cost:
         records = [make(next(numbers), read) for _ in range(GROUP)]
         began_s = time.process_time()
         state, encoded = _settle(state, records, adds)
+        SWEEPER.sweep(time.monotonic(), at_leisure=True, is_idle=False)
         spent_s.append(time.process_time() - began_s)
         assert len(encoded.entry.added) == GROUP, "each proposal is in the entry"
         adds[state.version] = encoded.adds

@@ -18,7 +18,6 @@ import pyarrow as pa
 from bench.figures import median
 from bench.measured import Counted, held_mib, measure
 from tidegate.committer import recovery
-from tidegate.committer.__main__ import GENERATIONS
 from tidegate.committer.doors import Doors
 from tidegate.committer.live_files import LiveFiles
 from tidegate.committer.service import CommitterLoop
@@ -30,6 +29,7 @@ from tidegate.pipeline.topics import Topics
 from tidegate.runtime import arrow_alone, arrow_memory
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.clock import SystemClock, new_id
+from tidegate.runtime.garbage import Sweeper
 from tidegate.runtime.memory import MemoryBus
 from tidegate.runtime.open_table import open_keys
 from tidegate.runtime.stores import canonical_root, open_store
@@ -38,6 +38,7 @@ TABLE = UUID(int=1)
 TABLE_ID = str(UUID(int=7))
 """As `generated_logs` calls its tables."""
 
+SWEEPER = Sweeper(time.monotonic())
 WINDOW = 1_000
 COMMITS = 300
 WARM_UP = 20
@@ -77,6 +78,7 @@ class Rig:
             clock=clock,
             new_id=lambda: new_id(clock),
             settings=CommitterSection(roots=(self.root,)),
+            tidy=lambda at_leisure, is_idle: SWEEPER.sweep(time.monotonic(), at_leisure, is_idle),
         )
         self.loop = CommitterLoop(doors)
 
@@ -216,8 +218,7 @@ def main(way: str, folder: str, more: str = "") -> None:
     logging.disable(logging.INFO)
     arrow_memory.settle()  # as every service does at its start
     arrow_alone.leave_out_pandas()
-    gc.set_threshold(*GENERATIONS)
-    gc.freeze()
+    SWEEPER.begin()
     measure(WAYS[way](folder))
 
 

@@ -1,6 +1,5 @@
 """Wiring: settings -> doors -> service. `python -m tidegate.committer --help`."""
 
-import gc
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -11,18 +10,13 @@ from tidegate.committer.service import CommitterLoop, serve
 from tidegate.committer.settings import CommitterSettings
 from tidegate.runtime.cli_service import service_app
 from tidegate.runtime.clock import SystemClock, new_id
+from tidegate.runtime.garbage import Sweeper
 from tidegate.runtime.kafka_bus import KafkaBus
 from tidegate.runtime.ratified_store import RatifyLog, ratifying
 from tidegate.runtime.release import ENGINE
 from tidegate.runtime.service import Running
 from tidegate.runtime.store_vetting import Vetting
 from tidegate.runtime.stores import open_store
-
-GENERATIONS: Final = (10_000, 20, 20)
-"""What is remembered of a table is large and holds no cycles: to look for some is seldom worth it.
-
-What was imported stays for good, so it is not looked through at all.
-"""
 
 SWITCH_S: Final = 0.0002
 """How long the loop keeps the interpreter from a thread that wants it back.
@@ -40,8 +34,9 @@ _PROCESS: Final = new_id(SystemClock()).hex
 
 def main(settings: CommitterSettings, running: Running) -> None:
     """Take proposals in order, decide on them, write the tables' logs, and tell what became."""
-    gc.set_threshold(*GENERATIONS)
-    gc.freeze()
+    clock = running.clock
+    sweeper = Sweeper(clock.boot_s())
+    sweeper.begin()
     sys.setswitchinterval(SWITCH_S)
     bus, topics = KafkaBus(settings.kafka, "tidegate-committer"), settings.kafka.topics
     doors = Doors(
@@ -49,15 +44,16 @@ def main(settings: CommitterSettings, running: Running) -> None:
         topics=topics,
         open_store=ratifying(
             lambda root: open_store(root, settings.storage),
-            lambda: RatifyLog(bus, topics, running.clock),
+            lambda: RatifyLog(bus, topics, clock),
             settings.committer.ratified_roots,
-            lambda: new_id(running.clock),
+            lambda: new_id(clock),
         ),
-        clock=running.clock,
-        new_id=lambda: new_id(running.clock),
+        clock=clock,
+        new_id=lambda: new_id(clock),
         settings=settings.committer,
         engine=ENGINE,
         puts=InThreads(),
+        tidy=lambda at_leisure, is_idle: sweeper.sweep(clock.boot_s(), at_leisure, is_idle),
         aside=ThreadPoolExecutor(AUDITORS, thread_name_prefix="audit").submit,
         vet=Vetting(settings.storage, settings.committer.store_contests).vet,
         process=_PROCESS,

@@ -40,6 +40,10 @@ def _taken_as_it_comes(store: LogStore) -> None:
     """Let a store pass."""
 
 
+def _nothing(at_leisure: bool, is_idle: bool) -> None:
+    """Do nothing."""
+
+
 @dataclass(frozen=True)
 class Doors:
     """The world outside. `new_id` rolls the dice; `engine` names the release.
@@ -48,6 +52,8 @@ class Doors:
     loop counts as a process.
     `aside` asks the store for what nobody waits for.
     `puts` are sent one after the other unless a service is given threads for them.
+    `tidy` is called after each step, and told whether nobody waits for a moment, and whether
+    nothing is under way at all.
     `vet` lets a store pass before the first table on it is accepted. Raises: Misconfigured;
     Unavailable.
     """
@@ -61,6 +67,7 @@ class Doors:
     engine: str = "Tidegate"
     puts: Puts = field(default_factory=AtOnce)
     aside: Aside = at_once
+    tidy: Callable[[bool, bool], None] = _nothing
     vet: Callable[[LogStore], None] = _taken_as_it_comes
     process: str = ""
 

@@ -94,11 +94,14 @@ class CommitterLoop:
         called = [self._call(at) for at in list(self.lanes)]
         busy = [lane.work() for lane in self.lanes.values()]
         self.is_busy = any((*busy, *called))
-        if flies and not (polled.records or self.is_busy):
+        is_quiet = not (polled.records or self.is_busy)
+        if flies and is_quiet:
             self.doors.puts.wait(self._glance_s())
         self._keep_up()
         self._press_back()
         self._observe()
+        is_idle = is_quiet and not self.unsettled
+        self.doors.tidy(is_idle or (is_quiet and flies), is_idle)
         return self.is_busy
 
     @property
