@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 import faust
+from mode.threads import ServiceThread, WorkerThread
 
 from tidegate.delta.errors import MalformedRecord, Misconfigured, TidegateError, Unavailable
 from tidegate.pipeline.codec import decode
@@ -78,6 +79,18 @@ async def _follow(
         await _Follower(service, settings, running, pool).run(folder)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _LooseThread(WorkerThread):
+    """A thread of Faust's that does not keep the process alive.
+
+    Who is told to stop while it joins its group may not get it to end in time; all it holds then
+    is a place in the group, which ends with its session.
+    """
+
+    def __init__(self, service: Any, **kwargs: Any) -> None:
+        super().__init__(service, **kwargs)
+        self.daemon = True
 
 
 @dataclass
@@ -148,6 +161,7 @@ class _Follower:
 
     def _app(self, folder: Path) -> faust.App:
         kafka = self._settings.kafka
+        ServiceThread.Worker = _LooseThread
         app = faust.App(**_faust_settings(self._service.name, kafka, folder))
         topic = app.topic(kafka.topics.commits, key_serializer="raw", value_serializer="raw")
 
