@@ -96,16 +96,17 @@ def test_what_lives_on_is_looked_through_once_more_and_then_left_alone(
 def test_all_is_looked_through_now_and_then_best_when_nobody_is_about(
     sweeper: Sweeper, looks: list[int]
 ) -> None:
-    knot = weakref.ref(Knot())
+    old = Knot()
+    knot = weakref.ref(old)
     gc.collect(1)
+    del old
     sweeper.sweep(WHOLE_S - 1, at_leisure=True, is_idle=True)
     sweeper.sweep(WHOLE_S, at_leisure=True, is_idle=False)
-    assert 2 not in looks
+    assert (2 in looks, knot() is None) == (False, False)
     sweeper.sweep(WHOLE_S, at_leisure=True, is_idle=True)
-    assert looks[-1] == 2
+    assert (looks[-1], knot()) == (2, None)
     sweeper.sweep(WHOLE_S + WHOLE_MAX_S, at_leisure=False, is_idle=False)
     assert looks.count(2) == 2
-    assert knot() is None
 
 
 def test_the_collector_does_not_come_of_itself_in_the_midst_of_a_step(
