@@ -1,6 +1,7 @@
 """The gate for a new Faust: what the followers rest on, against a real broker and real kills."""
 
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -216,3 +217,13 @@ def test_without_brokers_it_says_so_and_tries_again(follower: Follower) -> None:
         assert time.monotonic() < until
         time.sleep(0.2)
     assert follower.process.child.stop() == 0
+
+
+def test_a_thread_of_fausts_that_does_not_end_does_not_keep_the_process() -> None:
+    program = (
+        "import time; from tidegate.runtime.follower import _LooseThread\n"
+        "class Joining:\n"
+        "    def _start_thread(self): time.sleep(60)\n"
+        "_LooseThread(Joining()).start()"
+    )
+    assert subprocess.run([sys.executable, "-c", program], timeout=30, check=False).returncode == 0
