@@ -5,6 +5,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +20,10 @@ from tests.integration.test_committer_processes import (
     folder_of,
     until,
 )
+from tidegate.delta.errors import Misconfigured, Unavailable
+from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.kafka_broker import EmbeddedKafka
+from tidegate.runtime.kafka_bus import KafkaBus
 from tidegate.runtime.kafka_settings import KafkaSettings
 from tidegate.runtime.topic_admin import create_topics
 
@@ -86,6 +90,29 @@ def test_a_broker_that_is_killed_and_stays_away_loses_and_doubles_nothing(
     assert committer.child.is_alive(), "it starts over, from the logs"
     check_all(line, table, proposers)
     check_offsets_are_safe(line)
+
+
+def test_who_asks_while_the_broker_is_away_is_answered_when_it_is_back(
+    fragile: EmbeddedKafka, fragile_line: Line
+) -> None:
+    kafka = fragile_line.kafka
+    bus = KafkaBus(kafka, "test")
+    reader, at = bus.reader(), TopicPartition(kafka.topics.outcomes, 0)
+    assert reader.bounds(at) == (0, 0)
+    fragile.kill()
+    with ThreadPoolExecutor() as pool:
+        asked = (
+            pool.submit(reader.bounds, at, WAIT_S),
+            pool.submit(bus.partitions, at.topic, WAIT_S),
+        )
+        time.sleep(1.0)
+        assert not any(one.done() for one in asked)
+        with pytest.raises(Unavailable):
+            bus.reader().bounds(at, 0.5)
+        fragile.start()
+        assert [one.result(WAIT_S) for one in asked] == [(0, 0), 1]
+    with pytest.raises(Misconfigured, match="tidegate topics apply"):
+        reader.bounds(TopicPartition("no-such-topic", 0))
 
 
 def test_a_store_that_takes_nothing_for_a_while_holds_up_its_table_only(line: Line) -> None:

@@ -41,6 +41,8 @@ PATIENCE_S: Final = 10.0
 FRESH_S: Final = 10.0
 """How long the end of the outcomes, as far as it was read, is taken for near the true one."""
 
+_PAUSE_S: Final = 1.0
+
 APP_TXN_SEEN: Final = "app_txn_seen"
 """The rule that refuses an application's version that is in the table already."""
 
@@ -151,7 +153,7 @@ class Client:
         named = headers(proposal, [(PRODUCER, self._name), (TRACEPARENT, traceparent().encode())])
         deadline_s = self.clock.boot_s() + timeout_s
         lane = self._lane(proposal, timeout_s)
-        start = self._start_of(lane.outcomes, max(0.0, deadline_s - self.clock.boot_s()))
+        start = self._start_of(lane.outcomes, deadline_s)
         waited = _Waiting(proposal.proposal_id, sha256(value), start)
         silence: Unavailable | None = None
         while (now_s := self.clock.boot_s()) < deadline_s:
@@ -161,7 +163,7 @@ class Client:
                 outcome = self._await(lane.outcomes, waited, until_s)
             except Unavailable as error:
                 silence, outcome = error, None
-                self.clock.sleep(min(1.0, max(0.0, until_s - self.clock.boot_s())))
+                self.clock.sleep(min(_PAUSE_S, max(0.0, until_s - self.clock.boot_s())))
             if outcome is not None:
                 self._read_to[lane.outcomes] = (waited.offset, self.clock.boot_s())
                 return outcome
@@ -189,16 +191,23 @@ class Client:
             topic, number = record.proposals_topic, record.topic_partition
         return Lane(TopicPartition(topic, number), TopicPartition(self.topics.outcomes, number))
 
-    def _start_of(self, outcomes: TopicPartition, timeout_s: float) -> Offset:
+    def _start_of(self, outcomes: TopicPartition, deadline_s: float) -> Offset:
         """Return where a new proposal's outcome can first appear.
 
         Where this client stopped reading a moment ago is as good as the end of the topic, and
-        costs no round trip.
+        costs no round trip. Brokers that are away are waited for, as for an outcome.
         """
         offset, at_s = self._read_to.get(outcomes, (None, 0.0))
-        if offset is None or self.clock.boot_s() - at_s > FRESH_S:
-            return self._readers().bounds(outcomes, min(timeout_s, ANSWER_S))[1]
-        return offset
+        if offset is not None and self.clock.boot_s() - at_s <= FRESH_S:
+            return offset
+        while True:
+            left_s = max(0.0, deadline_s - self.clock.boot_s())
+            try:
+                return self._readers().bounds(outcomes, min(left_s, ANSWER_S))[1]
+            except Unavailable:
+                if self.clock.boot_s() + _PAUSE_S > deadline_s:
+                    raise
+                self.clock.sleep(_PAUSE_S)
 
     def _readers(self) -> Reader:
         if self._reader is None:

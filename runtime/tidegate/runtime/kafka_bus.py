@@ -1,5 +1,6 @@
 """The bus on Kafka, by confluent-kafka: the cluster, and clients with the settings we rest on."""
 
+import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -10,12 +11,13 @@ from confluent_kafka.admin import AdminClient
 from tidegate.delta.errors import Unavailable
 from tidegate.runtime.bus import ANSWER_S, ClusterIdentity
 from tidegate.runtime.kafka_consumer import KafkaConsumer
-from tidegate.runtime.kafka_errors import translated
+from tidegate.runtime.kafka_errors import may_mend, translated
 from tidegate.runtime.kafka_logs import LIBRARY
 from tidegate.runtime.kafka_producer import KafkaProducer
 from tidegate.runtime.kafka_reader import KafkaReader
 from tidegate.runtime.kafka_settings import KafkaSettings, for_librdkafka
 
+_PAUSE_S: Final = 0.1
 _RECORD_BYTES_MAX: Final = 4 * 1024 * 1024
 _READING: Final[Mapping[str, Any]] = {
     "enable.auto.commit": False,
@@ -83,18 +85,24 @@ class KafkaBus:
         return KafkaReader(Consumer(config))
 
     def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
-        """Return how many partitions a topic has.
+        """Return how many partitions a topic has: brokers that are away are waited for.
 
-        Raises: Misconfigured for a missing topic; Unavailable.
+        Raises: Misconfigured for a missing topic; Unavailable, when the time is up.
         """
         doing = f"look at topic {topic!r}"
-        try:
-            found = self._administration().list_topics(topic, timeout=timeout_s).topics[topic]
-        except KafkaException as error:
-            raise translated(error, doing) from error
-        if found.error is not None:
-            raise translated(found.error, doing)
-        return len(found.partitions)
+        ends = time.monotonic() + timeout_s
+        while True:
+            left_s = max(_PAUSE_S, ends - time.monotonic())
+            try:
+                found = self._administration().list_topics(topic, timeout=left_s).topics[topic]
+            except KafkaException as error:
+                if not may_mend(error.args[0]) or time.monotonic() + _PAUSE_S > ends:
+                    raise translated(error, doing) from error
+                time.sleep(_PAUSE_S)
+            else:
+                if found.error is not None:
+                    raise translated(found.error, doing)
+                return len(found.partitions)
 
     def identity(self, topics: Sequence[str]) -> ClusterIdentity:
         """Return the ids of the cluster and of some topics, as Kafka writes them.

@@ -100,6 +100,15 @@ def translated(error: KafkaError | KafkaException, doing: str) -> TidegateError:
     return Unavailable(f"{said}; {NO_ANSWER}")
 
 
+def may_mend(error: KafkaError) -> bool:
+    """Whether the same question may be answered later, with nothing changed by anybody.
+
+    A broker that has just started may not yet know the partitions of a topic that is there.
+    """
+    plain = translated(error, "ask")
+    return isinstance(plain, Unavailable) or error.code() == KafkaError._UNKNOWN_PARTITION
+
+
 def undelivered(error: KafkaError, doing: str) -> TidegateError:
     """Return our error for a record whose delivery failed: it may be in the topic all the same."""
     plain = translated(error, doing)

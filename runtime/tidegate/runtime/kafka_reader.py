@@ -4,18 +4,15 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaException
 
 from tidegate.delta.errors import Unavailable
 from tidegate.runtime.bus import ANSWER_S, Offset, Record, TopicPartition
-from tidegate.runtime.kafka_errors import translated
+from tidegate.runtime.kafka_errors import may_mend, translated
 from tidegate.runtime.kafka_records import records, theirs
 
 _PAUSE_S: Final = 0.1
 _READ_AT_ONCE: Final = 1_000
-_LEADERLESS: Final = frozenset(
-    {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
-)
 
 
 class KafkaReader:
@@ -27,9 +24,9 @@ class KafkaReader:
         self._next = Offset(-1)
 
     def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
-        """Return the first offset and the end offset.
+        """Return the first offset and the end offset: brokers that are away are waited for.
 
-        Raises: Unavailable; Misconfigured for a missing topic.
+        Raises: Unavailable, when the time is up; Misconfigured for a missing topic.
         """
         doing = f"look up the bounds of {at}"
         ends = time.monotonic() + timeout_s
@@ -38,8 +35,7 @@ class KafkaReader:
                 found = self._consumer.get_watermark_offsets(theirs(at), timeout=left)
             except KafkaException as error:
                 self._look_for(at, doing, max(_PAUSE_S, ends - time.monotonic()))
-                # A partition whose leader has just changed, or is being chosen, soon has one.
-                if error.args[0].code() not in _LEADERLESS or time.monotonic() + _PAUSE_S > ends:
+                if not may_mend(error.args[0]) or time.monotonic() + _PAUSE_S > ends:
                     raise translated(error, doing) from error
                 time.sleep(_PAUSE_S)
             else:
@@ -73,10 +69,10 @@ class KafkaReader:
         self._consumer.close()
 
     def _look_for(self, at: TopicPartition, doing: str, timeout_s: float) -> None:
-        """Tell brokers that do not answer from a topic that is not there: the library does not."""
+        """Raise for a topic that is not there: the library says only that nobody leads it."""
         try:
-            topic = self._consumer.list_topics(at.topic, timeout=timeout_s).topics[at.topic]
-        except KafkaException as error:
-            raise translated(error, doing) from error
-        if topic.error is not None:
-            raise translated(topic.error, doing)
+            error = self._consumer.list_topics(at.topic, timeout=timeout_s).topics[at.topic].error
+        except KafkaException as unanswered:
+            error = unanswered.args[0]
+        if error is not None and not may_mend(error):
+            raise translated(error, doing)

@@ -16,7 +16,8 @@ from tidegate.pipeline.topics import Topics, partition_of
 from tidegate.pipeline.trace import is_traceparent
 from tidegate.producers.client import Client, Rejected, result
 from tidegate.producers.draft import Stamp, Target, append
-from tidegate.runtime.bus import ANSWER_S, TopicPartition
+from tidegate.runtime.bus import ANSWER_S, Offset, TopicPartition
+from tidegate.runtime.memory_clients import MemoryReader
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 ID = UUID("0192bbbb-0000-7000-8000-000000000001")
@@ -190,6 +191,52 @@ class Slow(Gate):
         raise Unavailable("no broker answers")
 
     asked_s: list[float]
+
+
+class Away(Gate):
+    """A gate whose brokers answer nobody who asks where a topic ends, until a moment comes."""
+
+    back_s = 0.0
+    clock = ManualClock()
+
+    def reader(self) -> MemoryReader:
+        return _AwayReader(self)
+
+
+class _AwayReader(MemoryReader):
+    def __init__(self, gate: Away) -> None:
+        super().__init__(gate)
+        self._gate = gate
+
+    def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
+        if self._gate.clock.at_s < self._gate.back_s:
+            raise Unavailable("no broker answers")
+        return super().bounds(at, timeout_s)
+
+
+def away_for(seconds: float) -> tuple[Client, Away]:
+    gate = Away(Topics(), always)
+    gate.register()
+    gate.clock = ManualClock()
+    client = Client(gate, gate.topics, gate.clock)
+    client.tables()
+    gate.back_s = gate.clock.at_s + seconds
+    return client, gate
+
+
+def test_brokers_that_are_away_before_anything_is_sent_are_waited_for() -> None:
+    client, gate = away_for(30.0)
+    assert client.propose(proposal(), timeout_s=60.0).version == 4
+    assert len(gate.sent) == 1
+
+
+def test_brokers_that_stay_away_are_waited_for_as_long_as_the_writer_says() -> None:
+    client, gate = away_for(30.0)
+    began_s = gate.clock.at_s
+    with pytest.raises(Unavailable):
+        client.propose(proposal(), timeout_s=10.0)
+    assert 8.0 <= gate.clock.at_s - began_s <= 11.0
+    assert gate.sent == []
 
 
 def test_the_registry_is_read_within_the_time_that_the_writer_has() -> None:
