@@ -35,6 +35,29 @@ def an_empty_file_is_a_file(store: LogStore) -> None:
     assert store.put_if_absent("a", b"x", DEADLINE_S) is Put.LOST
 
 
+def a_put_whose_turn_never_comes_is_withheld(store: LogStore) -> None:
+    store.put_if_absent("_delta_log/0.json", b"first", DEADLINE_S)
+    for path in ("_delta_log/1.json", "_delta_log/0.json", "a"):
+        assert store.put_if_absent(path, b"x", DEADLINE_S, lambda: False) is Put.WITHHELD
+    assert [one.path for one in store.list_from("_delta_log", "")] == ["_delta_log/0.json"]
+    assert store.read("_delta_log/1.json") is None
+    assert store.read("a") is None
+
+
+def nothing_of_a_put_is_seen_before_its_turn(store: LogStore) -> None:
+    store.put_if_absent("_delta_log/0.json", b"first", DEADLINE_S)
+    seen: list[list[str]] = []
+
+    def look() -> bool:
+        seen.append([one.path for one in store.list_from("_delta_log", "")])
+        return True
+
+    assert store.put_if_absent("_delta_log/1.json", b"second", DEADLINE_S, look) is Put.WON
+    assert store.put_if_absent("_delta_log/1.json", b"third", DEADLINE_S, look) is Put.LOST
+    assert seen == [["_delta_log/0.json"], ["_delta_log/0.json", "_delta_log/1.json"]]
+    assert store.read("_delta_log/1.json") == b"second"
+
+
 def a_name_is_free_again_after_a_delete(store: LogStore) -> None:
     store.put_if_absent("a", b"1", DEADLINE_S)
     store.delete("a")
@@ -143,6 +166,8 @@ LAWS: tuple[Callable[[LogStore], None], ...] = (
     the_same_bytes_again_have_won,
     bytes_that_only_begin_alike_have_lost,
     an_empty_file_is_a_file,
+    a_put_whose_turn_never_comes_is_withheld,
+    nothing_of_a_put_is_seen_before_its_turn,
     a_name_is_free_again_after_a_delete,
     deleting_what_is_not_there_is_no_error,
     a_put_replaces_what_is_there,

@@ -20,7 +20,7 @@ from tidegate.pipeline.ratification import Ratification, Ratified
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime import ratified_store
 from tidegate.runtime.bus import Headers, TopicPartition
-from tidegate.runtime.log_store import FileStat, Put
+from tidegate.runtime.log_store import FileStat, Put, Turn, at_once
 from tidegate.runtime.memory import MemoryBus, MemoryStore
 from tidegate.runtime.memory_clients import MemoryProducer, MemoryReader
 from tidegate.runtime.ratified_store import RatifiedStore, RatifyLog
@@ -48,7 +48,9 @@ def name(version: int) -> str:
 class Watched(MemoryStore):
     """Replaces files, and notices a version that changes or that leaves a gap."""
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         raise Unavailable("501 NotImplemented")
 
     def put(self, path: str, content: bytes) -> None:

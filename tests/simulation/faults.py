@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import BinaryIO, Final
 
-from tidegate.committer.puts import Landing, Work
+from tidegate.committer.puts import Flight, Landing, Work
 from tidegate.delta.errors import Fenced, OutcomeUnknown, TidegateError, Unavailable
 from tidegate.runtime.bus import (
     ANSWER_S,
@@ -23,7 +23,7 @@ from tidegate.runtime.bus import (
     TopicPartition,
 )
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.log_store import FileStat, Put
+from tidegate.runtime.log_store import FileStat, Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer
 from tidegate.runtime.memory_clients import MemoryProducer, MemoryReader
@@ -183,10 +183,14 @@ class StormyStore:
         self.weather.outage("the store")
         return self.inner.open(path)
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         """Write if absent; the request or its answer may meet any fate."""
         weather = self.weather
         weather.strike()
+        if not turn():
+            return Put.WITHHELD
 
         def arrive() -> None:
             self.inner.put_if_absent(path, content, 0.0)
@@ -215,33 +219,47 @@ class StormyStore:
 
 @dataclass
 class Unhurried:
-    """A PUT that lands when the dice say so: until then its committer goes on."""
+    """A PUT that lands when the dice say so: until then its committer goes on.
+
+    `others` were sent before it lands, and may have landed when it has: each in its turn.
+    """
 
     work: Work
     weather: Weather
+    others: list["Unhurried"]
     landing: Landing | None = None
     error: TidegateError | None = None
 
     def done(self) -> bool:
-        """Return whether it has ended; now and then it does so just now."""
-        if self.landing is None and self.error is None and not self.weather.happens("slow"):
+        """Return whether it has ended; now and then it does so just now, and others with it."""
+        if not self._is_over and not self.weather.happens("slow"):
             self._land()
-        return self.landing is not None or self.error is not None
+            for other in self.others:
+                if not other._is_over and not self.weather.happens("slow"):
+                    other._land()
+        return self._is_over
 
     def result(self) -> Landing:
         """Return how it ended, or raise what it raised."""
-        if self.landing is None and self.error is None:
-            self._land()
+        self._land()
         if self.error is not None:
             raise self.error
         assert self.landing is not None, "a PUT ends with an answer or an error"
         return self.landing
 
+    @property
+    def _is_over(self) -> bool:
+        return self.landing is not None or self.error is not None
+
     def _land(self) -> None:
+        if self._is_over:
+            return
         try:
             self.landing = self.work()
         except TidegateError as error:
             self.error = error
+            return
+        self.weather.struck["withheld"] += self.landing.put is Put.WITHHELD
 
 
 @dataclass
@@ -249,10 +267,14 @@ class StormyPuts:
     """PUTs that take their time."""
 
     weather: Weather
+    flights: list[Unhurried] = field(default_factory=list)
 
-    def start(self, work: Work) -> Unhurried:
+    def start(self, work: Work, behind: Flight | None = None) -> Unhurried:
         """Send one."""
-        return Unhurried(work, self.weather)
+        self.flights = [one for one in self.flights if not one._is_over]
+        flight = Unhurried(work, self.weather, self.flights)
+        self.flights.append(flight)
+        return flight
 
     def wait(self, timeout_s: float) -> None:
         """Return: time is the world's."""

@@ -14,6 +14,7 @@ from uuid import UUID
 from tests.simulation import stage
 from tidegate.committer import (
     admission,
+    desk,
     grouping,
     machine,
     numbering,
@@ -43,7 +44,7 @@ from tidegate.pipeline.identity_values import IdentityUsage
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.published import Ruling, TableRecord
 from tidegate.runtime.bus import Offset
-from tidegate.runtime.log_store import LogStore, Put
+from tidegate.runtime.log_store import LogStore, Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
 
 Patch = Callable[[], AbstractContextManager[object]]
@@ -134,7 +135,11 @@ def without_reading_on_doubt() -> AbstractContextManager[object]:
 
 
 def without_put_if_absent() -> AbstractContextManager[object]:
-    def overwrite(store: MemoryStore, path: str, content: bytes, deadline_s: float) -> Put:
+    def overwrite(
+        store: MemoryStore, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        if not turn():
+            return Put.WITHHELD
         store.put(path, content)
         return Put.WON
 
@@ -373,11 +378,16 @@ MUTANTS: dict[str, Mutant] = {
         lambda: with_settings(put_deadline_s=1e9),
         *("no_overwrite", "no_gap", "dense_events", *AT_ONCE),
     ),
+    "without_waiting_for_its_turn": mutant(
+        "F5: the entry behind leaves when the one before it has won, and not else",
+        lambda: mock.patch.object(desk, "turn_behind", return_value=at_once),
+        *("no_conflict", "consistent_read", "exactly_once", "no_gap", ASSERTED, *AT_ONCE),
+    ),
     "without_rebase": mutant(
         "a lost race is read before anything is decided",
         without_rebase,
-        *("exactly_once", "consistent_read", "no_conflict", "vectors_are_unions", ASSERTED),
-        *AT_ONCE,
+        *("exactly_once", "consistent_read", "no_conflict", ASSERTED, *AT_ONCE),
+        *("vectors_are_unions", "moved_rows_stay"),
     ),
     "without_conflicts": mutant(
         "what was read is not changed before the proposal's turn",
@@ -393,6 +403,7 @@ MUTANTS: dict[str, Mutant] = {
         "F13: a change of the table is alone in its entry",
         lambda: without_sharing(grouping.the_table_changes_alone),
         *ENTRY,
+        "patches_say_all",
     ),
     "without_like_with_like": mutant(
         "F13: appends go with appends",

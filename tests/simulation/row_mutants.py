@@ -19,7 +19,7 @@ from tidegate.committer.state import TableState
 from tidegate.delta.files.bitmap import Bitmap
 from tidegate.pipeline.outcome import Rejection
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.log_store import Put
+from tidegate.runtime.log_store import Put, Turn
 
 
 def without_comparing_rows() -> AbstractContextManager[object]:
@@ -52,8 +52,10 @@ def without_the_rows_of_other_members() -> AbstractContextManager[object]:
 
 
 def without_writing_the_vectors() -> AbstractContextManager[object]:
-    def put_the_entry(put: EntryPut, path: str, content: bytes, clock: Clock, ends_s: float) -> Put:
-        return kept(put, path, content, clock, ends_s) if path.endswith(".json") else Put.WON
+    def put_the_entry(
+        put: EntryPut, path: str, content: bytes, clock: Clock, ends_s: float, turn: Turn
+    ) -> Put:
+        return kept(put, path, content, clock, ends_s, turn) if path.endswith(".json") else Put.WON
 
     kept = EntryPut._put
     return mock.patch.object(EntryPut, "_put", put_the_entry)

@@ -5,8 +5,8 @@ What happens on it is elsewhere: `proposers`, `engines` and `troubles` are funct
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 from uuid import UUID
 
 from tests import builders
@@ -47,6 +47,11 @@ SECTION = CommitterSection(
 )
 
 
+UNGROUPED: Final[dict[str, Any]] = {"group_members_max": 1, "put_deadline_s": 20 * PUT_DEADLINE_S}
+"""What differs where an entry holds one proposal: a PUT has the time to land late, and to be
+followed by the next at once."""
+
+
 @dataclass
 class SimulatedClock:
     """Time that the world moves. Wall time steps; boot time does not."""
@@ -80,8 +85,9 @@ class Process:
 class Stage:
     """All there is. `past` are the proposals that were ever sent, with their tables.
 
-    `verbatim` are the rows of ready bytes, by the SHA-256 of these; `deadly` are the ids of the
-    proposals that kill whoever reads them.
+    `is_ungrouped` says that an entry of theirs holds one proposal. `verbatim` are the rows of ready
+    bytes, by the SHA-256 of these; `deadly` are the ids of the proposals that kill whoever reads
+    them.
     """
 
     dice: random.Random
@@ -95,13 +101,17 @@ class Stage:
     ids: int = 0
     verbatim: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     deadly: set[str] = field(default_factory=set)
+    is_ungrouped: bool = False
 
     def __post_init__(self) -> None:
         self.bus = MemoryBus(self.topics.declared(), self.clock.now_ms)
         self.stores = {table.root: MemoryStore(table.root, self.clock.now_ms) for table in TABLES}
         logs = {table.root: Log(self.stores[table.root], table.is_found) for table in TABLES}
         self.history = History(self.bus, self.topics, logs)
-        self.weather = Weather(self.dice, self.clock, Character.rolled(self.dice), self.pause)
+        character = Character.rolled(self.dice)
+        if self.is_ungrouped:
+            character = replace(character, slow=max(character.slow, 0.7))
+        self.weather = Weather(self.dice, self.clock, character, self.pause)
         self.processes = [Process() for _ in range(COMMITTERS)]
         for table in TABLES:
             if table.is_found:
@@ -234,7 +244,7 @@ class Stage:
             self._store,
             self.clock,
             self.new_id,
-            SECTION,
+            SECTION.model_copy(update=UNGROUPED) if self.is_ungrouped else SECTION,
             puts=StormyPuts(self.weather),
             process=f"{self.processes.index(process)}/{process.lives}",
         )

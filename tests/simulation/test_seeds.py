@@ -16,7 +16,7 @@ PART = 125
 
 SOMETIMES = (
     *("crash", "lost_answer", "late", "dropped", "outage", "pause"),
-    *("suspension", "disk_full", "broker_loss", "deadly"),
+    *("suspension", "disk_full", "broker_loss", "deadly", "withheld"),
     *("committed", "rejected", "denied", "expired", "repeat committed", "repeat rejected"),
     *("concurrent_append", "concurrent_delete_read", "metadata_changed", "app_txn_seen"),
     *("bad_path", "deadline_passed", "cancelled", "id_reused", "too_many_refusals"),
@@ -29,7 +29,7 @@ SOMETIMES = (
 """What must happen in every part, or the seeds prove little."""
 
 KNOWN = {
-    0: "f0c3a9559fe5d32124f380c8c78a01a6a69511c0ffc401e1569937efd1aa1690",
+    0: "eba1b3ca1649eb1a454e486ad3e67d4e6ee8e4cc0c6e869db883938f582e8c43",
     1: "c81da839996421ed933d6a0de23ce652ff04daff97b262404abe01943898449f",
     2: "33972af2d53ea98e8c0e33bd1d0e3e93ae6850435bf38ed2fd2caf3fc1453d87",
 }

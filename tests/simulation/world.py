@@ -49,6 +49,14 @@ USUAL: Final[dict[Event, int]] = {
 }
 """What happens in every world, and how often."""
 
+CROWDED: Final[dict[Event, int]] = {
+    Stage.let_one_work: 160,
+    proposers.write: 60,
+    Stage.expire: 1,
+    troubles.kill: 1,
+}
+"""What differs in one world of four, whose entries hold one proposal: PUT follows on PUT there."""
+
 SOMETIMES: Final[dict[Event, int]] = {
     proposers.write_nonsense: 3,
     engines.set_property: 2,
@@ -102,10 +110,11 @@ class World:
 
     def __post_init__(self) -> None:
         dice = random.Random(self.seed)
-        self.stage = Stage(dice)
+        self.stage = Stage(dice, is_ungrouped=self.seed % 4 == 3)
+        crowded = CROWDED if self.stage.is_ungrouped else {}
         rare = {event: often for event, often in SOMETIMES.items() if dice.random() < 0.35}
         by_hand = WITH_OPERATORS if self.seed % 7 in (2, 5) else {}
-        self.events = {**USUAL, **rare, **by_hand}
+        self.events = {**USUAL, **crowded, **rare, **by_hand}
         self.stage.weather.sleep = self._sleep
 
     @property

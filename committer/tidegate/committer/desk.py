@@ -6,7 +6,8 @@
                        └───────────────────────────┘
 
 Never are two PUTs in flight, and no version is tried again before what is there has been read.
-While one flies, the next entry is decided as if it had landed; if it has not, that is forgotten.
+While one flies, the next entry is decided as if it had landed, and its PUT made ready where nobody
+else may join it; if it has not landed, that is forgotten, and nothing was sent.
 """
 
 from collections.abc import Iterator
@@ -20,12 +21,18 @@ from tidegate.committer.claims import read_claim
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.entries import Entry
 from tidegate.committer.entry_put import PAUSE_S, EntryPut
-from tidegate.committer.in_flight import RACES_MAX, Draft, InFlight, contended, following
-from tidegate.committer.late import follows_untimed
+from tidegate.committer.in_flight import (
+    RACES_MAX,
+    Draft,
+    InFlight,
+    contended,
+    following,
+    turn_behind,
+)
 from tidegate.committer.line import Line
 from tidegate.committer.machine import Landed, Plan, Planning, Terms
 from tidegate.committer.puts import Landing, Pace
-from tidegate.committer.rebase import Encoded, Origin
+from tidegate.committer.rebase import Origin
 from tidegate.committer.right_of_way import RightOfWay
 from tidegate.committer.scribe import Scribe
 from tidegate.committer.shelf import Shelf
@@ -109,8 +116,6 @@ class Desk:
             self._think_ahead(self.flying)
             return ()
         verdicts = self.land()
-        if verdicts:
-            self._follow()
         while not verdicts and self.line:
             plan = self._decide()
             if plan is None:
@@ -132,6 +137,8 @@ class Desk:
         if landing.put is Put.WON:
             self._landed(flying, landing)
             return self._done(flying.told)
+        if landing.put is Put.WITHHELD:
+            return ()
         self.races += 1
         metrics.RACES_LOST.labels(self.label).inc()
         self.look()
@@ -276,17 +283,6 @@ class Desk:
         clock = self.doors.clock
         return Terms(clock.now_ms(), max(0, self.bucket.left(clock.boot_s()) - spoken_for))
 
-    def _follow(self) -> None:
-        """Send the next entry, if it is full, before the last one is told: a PUT is the longer."""
-        draft, state, now_s = self.draft, self.state, self.doors.clock.boot_s()
-        if draft is None or state is None or not draft.is_full(state, now_s):
-            return
-        if self.way.holds(now_s) or follows_untimed(state, draft.planning.group.members):
-            return
-        self.draft = None
-        metrics.decided(self.label, now_s - self.line[0].since_s, 0.0)
-        self._take_off(draft.planning.plan(), draft.encoded)
-
     def _think_ahead(self, flying: InFlight) -> None:
         """Decide on the next entry as if the one that flies had landed; the store is not asked."""
         if not self.is_registered:
@@ -300,6 +296,21 @@ class Desk:
         terms = self._terms(len(flying.plan.group.refused))
         flying.ahead.extend_plainly(self.line, served, self.doors.policy, terms)
         flying.ahead.spell_out(self.scribe)
+        self._line_up(flying, flying.ahead)
+
+    def _line_up(self, flying: InFlight, ahead: Draft) -> None:
+        """Have the next entry's PUT made ready: it leaves the moment that this one has won."""
+        clock, served = self.doors.clock, len(flying.plan.verdicts)
+        if flying.follower is not None or ahead.encoded is None:
+            return
+        # After ready bytes others may have the right of way: that is not known yet.
+        if flying.plan.answer is not None or self.way.holds(clock.boot_s()):
+            return
+        put = EntryPut(self.store, self.label, ahead.encoded)
+        turn = turn_behind(flying.flight, ahead.since_s, clock)
+        flight = put.start(self.doors, self.viewed_s, turn, flying.flight)
+        flying.follower = InFlight(ahead.planning.plan(), ahead.encoded, flight)
+        metrics.decided(self.label, clock.boot_s() - self.line[served].since_s, 0.0)
 
     def _lingers(self, planning: Planning) -> bool:
         """Whether company may still come: always for refusals alone, and at a busy table."""
@@ -307,22 +318,18 @@ class Desk:
             return False
         return self.doors.clock.boot_s() < self.lingers_until_s
 
-    def _take_off(self, plan: Plan, ready: Encoded | None = None) -> None:
+    def _take_off(self, plan: Plan) -> None:
         assert self.state is not None, "what is written was decided on a state"
-        encoded = ready or verbatim.encoded_of(plan) or self.scribe.spell(self.state, plan)
+        encoded = verbatim.encoded_of(plan) or self.scribe.spell(self.state, plan)
         put = EntryPut(self.store, self.label, encoded)
-        clock, section = self.doors.clock, self.doors.settings
-        # Whoever slept since he looked at the log may not send: it may have been cleaned up since.
-        young_s = min(clock.boot_s(), self.viewed_s + section.view_age_max_s)
-        until_s = young_s + section.put_deadline_s
-        flight = self.doors.puts.start(lambda: put.land(clock, until_s))
-        self.flying = InFlight(plan, encoded, flight)
+        self.flying = InFlight(plan, encoded, put.start(self.doors, self.viewed_s))
 
     def _landed(self, flying: InFlight, landing: Landing) -> None:
         assert self.state is not None, "what was decided on is remembered"
         entry, ahead, group = flying.encoded.entry, flying.ahead, flying.plan.group
         self.state = ahead.planning.state if ahead else machine.evolve(self.state, Landed(entry))
-        self.draft = ahead
+        self.flying = flying.follower
+        self.draft = ahead if flying.follower is None else None
         self.shelf.landed(flying.encoded)
         self.news.append(entry)
         if len(group.members) == 1:

@@ -6,17 +6,47 @@ The file of vectors that an entry names is put before it, under a name that nobo
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.committer.doors import reach
-from tidegate.committer.puts import Landing
+from tidegate.committer.doors import Doors, reach
+from tidegate.committer.puts import Flight, Landing
 from tidegate.committer.rebase import Encoded
 from tidegate.delta.errors import OutcomeUnknown, Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.log_store import LogStore, Put
+from tidegate.runtime.log_store import LogStore, Put, Turn, at_once
 from tidegate.runtime.metrics import COMMIT_WRITE, PUTS_IN_FLIGHT, STORAGE_AMBIGUOUS
 
 PAUSE_S: Final = 0.05
 """How long a PUT without an answer rests before its bytes are sent again."""
+
+
+@dataclass
+class _Leaving:
+    """The turn of a PUT, asked for once, and what it took from then on.
+
+    Who waits for nobody began when he was told to: what it takes to be ready is part of it then.
+    Units: `began_s` by `Clock.boot_s`.
+    """
+
+    turn: Turn
+    clock: Clock
+    began_s: float
+    has_left: bool = False
+
+    def __call__(self) -> bool:
+        if not self.has_left and self.turn():
+            self.has_left = True
+            PUTS_IN_FLIGHT.inc()
+            if self.turn is not at_once:
+                self.began_s = self.clock.boot_s()
+        return self.has_left
+
+    def is_over(self, label: str) -> float:
+        """Return what it took, in seconds."""
+        took_s = self.clock.boot_s() - self.began_s
+        if self.has_left:
+            PUTS_IN_FLIGHT.dec()
+            COMMIT_WRITE.labels(label).observe(took_s)
+        return took_s
 
 
 @dataclass(frozen=True)
@@ -27,29 +57,45 @@ class EntryPut:
     label: str
     encoded: Encoded
 
-    def land(self, clock: Clock, until_s: float) -> Landing:
-        """Return WON or LOST for certain; nothing is sent once `until_s` has passed.
+    def start(
+        self, doors: Doors, viewed_s: float, turn: Turn = at_once, behind: Flight | None = None
+    ) -> Flight:
+        """Send it from where PUTs are sent, or have it made ready for its turn behind another.
 
+        Whoever slept since he looked at the log, at `viewed_s` by `Clock.boot_s`, may not send: it
+        may have been cleaned up since.
+        """
+        clock, section = doors.clock, doors.settings
+        young_s = min(clock.boot_s(), viewed_s + section.view_age_max_s)
+        until_s = young_s + section.put_deadline_s
+        return doors.puts.start(lambda: self.land(clock, until_s, turn), behind)
+
+    def land(self, clock: Clock, until_s: float, turn: Turn = at_once) -> Landing:
+        """Return WON or LOST for certain, or WITHHELD; nothing is sent once `until_s` has passed.
+
+        What takes its turn after another PUT begins when that has come.
         Units: `until_s` by `Clock.boot_s`.
         Raises: OutcomeUnknown past the deadline; Unavailable.
         """
-        began_s = clock.boot_s()
+        leaving = _Leaving(turn, clock, clock.boot_s())
         written = self.encoded.merged.written
-        if written is not None and self._put(*written, clock, until_s) is Put.LOST:
+        if written is not None and self._put(*written, clock, until_s, at_once) is Put.LOST:
             raise Unavailable(
                 f"{written[0]} of {self.store.root} holds other bytes than were written under this "
                 "new name: the entry is decided anew under another one"
             )
-        with PUTS_IN_FLIGHT.track_inprogress(), COMMIT_WRITE.labels(self.label).time():
-            path = in_log(commit_name(self.encoded.entry.version))
-            answer = self._put(path, self.encoded.content, clock, until_s)
-        return Landing(answer, clock.boot_s() - began_s)
+        path = in_log(commit_name(self.encoded.entry.version))
+        try:
+            answer = self._put(path, self.encoded.content, clock, until_s, leaving)
+        finally:
+            took_s = leaving.is_over(self.label)
+        return Landing(answer, took_s)
 
-    def _put(self, path: str, content: bytes, clock: Clock, until_s: float) -> Put:
-        """Return WON or LOST for certain. Raises: as `land`."""
+    def _put(self, path: str, content: bytes, clock: Clock, until_s: float, turn: Turn) -> Put:
+        """Return WON or LOST for certain, or WITHHELD. Raises: as `land`."""
         reach("before_put")
         while (left_s := until_s - clock.boot_s()) > 0:
-            answer = self.store.put_if_absent(path, content, left_s)
+            answer = self.store.put_if_absent(path, content, left_s, turn)
             reach("after_put")
             if answer is Put.UNKNOWN:
                 answer = self._resolve(path, content)

@@ -16,7 +16,9 @@ from tidegate.committer.puts import Flight
 from tidegate.committer.rebase import Encoded
 from tidegate.committer.scribe import Scribe
 from tidegate.committer.state import TableState
-from tidegate.delta.errors import Contended
+from tidegate.delta.errors import Contended, TidegateError
+from tidegate.runtime.clock import Clock
+from tidegate.runtime.log_store import Put, Turn
 
 THOUGHT_S: Final = 1.0
 """How old a decision may be that is written without being taken anew."""
@@ -44,18 +46,12 @@ class Draft:
         """Whether it was decided on this very state, and not too long ago."""
         return self.planning.state is state and now_s <= self.since_s + THOUGHT_S
 
-    def is_full(self, state: TableState, now_s: float) -> bool:
-        """Whether nobody else may join it, and it may be written as it is."""
-        planning = self.planning
-        return planning.is_closed and not planning.group.is_empty and self.holds(state, now_s)
-
     def extend_plainly(self, line: Line, served: int, policy: Policy, terms: Terms) -> None:
         """Decide on those in the line behind the served whom the store need not be asked about."""
         start = served + self.planning.taken
         if self.planning.is_closed or start >= len(line):
             return
-        # One more than there is room for: he closes it.
-        behind = line.head(start, policy.group_members_max - self.planning.taken + 1)
+        behind = line.head(start, policy.group_members_max - self.planning.taken)
         known = self.known
         self.planning.extend(plain(behind, self.planning.state, known, policy), terms, known)
 
@@ -70,12 +66,16 @@ class Draft:
 
 @dataclass
 class InFlight:
-    """An entry on its way, and what is decided on top of it."""
+    """An entry on its way, and what is decided on top of it.
+
+    `follower` is the next entry, once its PUT was started: it leaves when this one has won.
+    """
 
     plan: Plan
     encoded: Encoded
     flight: Flight
     ahead: Draft | None = None
+    follower: "InFlight | None" = None
 
     @property
     def told(self) -> Plan:
@@ -90,6 +90,23 @@ class InFlight:
             for one in self.plan.verdicts
         )
         return replace(self.plan, verdicts=tuple(verdicts))
+
+
+def turn_behind(flight: Flight, since_s: float, clock: Clock) -> Turn:
+    """Return the turn of a PUT that leaves once another has won, while what was decided is young.
+
+    Units: `since_s` by `Clock.boot_s`.
+    """
+
+    def comes() -> bool:
+        try:
+            landing = flight.result()
+        except TidegateError:
+            # The desk that lands that one learns why.
+            return False
+        return landing.put is Put.WON and clock.boot_s() <= since_s + THOUGHT_S
+
+    return comes
 
 
 def plain(

@@ -75,7 +75,7 @@ def _accepted(candidate: Candidate, group: Group) -> Verdict:
 class Planning:
     """A batch on its way to an entry: decided in order, and extended while there is time.
 
-    `taken` is how many records have a verdict; `is_closed` says that the next needs another entry.
+    `taken` is how many records have a verdict; `is_closed` says that nobody else may join.
     """
 
     def __init__(self, state: TableState, policy: Policy) -> None:
@@ -100,9 +100,6 @@ class Planning:
             return
         group, view = self.group, View(self.state, self.group, self._policy, known)
         for candidate in batch:
-            if len(group.members) + len(group.refused) >= self._policy.group_members_max:
-                self.is_closed = True
-                return
             may_refuse = len(group.refused) < terms.refusals_max
             command = Consider(candidate, terms.now_ms, may_refuse)
             if self._way.is_clear(view, command):
@@ -118,6 +115,9 @@ class Planning:
                 assert verdict.rejection is not None, "a refusal says why"
                 group.refuse(candidate, target_of(candidate), verdict.rejection)
             self.verdicts.append(verdict)
+            if len(group.members) + len(group.refused) >= self._policy.group_members_max:
+                self.is_closed = True
+                return
 
     def plan(self) -> Plan:
         """Return what was decided so far."""

@@ -7,7 +7,7 @@ as blobs of their own and are passed over. adlfs brings the credentials and the 
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final, TypeVar
 
-from tidegate.runtime.log_store import FileStat
+from tidegate.runtime.log_store import FileStat, Turn, at_once
 from tidegate.runtime.object_answers import Refusal
 from tidegate.runtime.object_bucket import (
     SINGLE_PUT_BYTES_MAX,
@@ -67,7 +67,7 @@ class AdlsBucket:
         """Write an object whole by one request, which the store refuses where there is one."""
         await self._sent(self._blob(key).upload_blob(content, overwrite=False, **_ONCE))
 
-    def create_now(self, key: str, content: bytes, timeout_s: float) -> bool:
+    def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
         """Do nothing: there is no shorter way than through the library."""
         return False
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import orjson
 
-from tidegate.runtime.log_store import FileStat
+from tidegate.runtime.log_store import FileStat, Turn, at_once
 from tidegate.runtime.object_answers import Refusal
 from tidegate.runtime.object_bucket import Head, Page, file_system
 
@@ -69,7 +69,7 @@ class GcsBucket:
         """Write an object whole by one request, which the store refuses where there is one."""
         await self._upload(key, content, {"ifGenerationMatch": "0"})
 
-    def create_now(self, key: str, content: bytes, timeout_s: float) -> bool:
+    def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
         """Do nothing: there is no shorter way than through the library."""
         return False
 

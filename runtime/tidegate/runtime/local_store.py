@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.runtime.clock import Clock, SystemClock
-from tidegate.runtime.log_store import FileStat, Put
+from tidegate.runtime.log_store import FileStat, Put, Turn, at_once
 from tidegate.runtime.store_paths import canonical_root, checked, checked_folder, joined
 
 _HIDDEN: Final = re.compile(r"^\..+\.[0-9a-f]{16}\.tmp$")
@@ -104,16 +104,21 @@ class LocalStore:
         except OSError as error:
             raise self._unavailable("open", path, error) from error
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         """Write a file whole and durably if no file is there; never overwrite.
 
-        Past the deadline nothing is linked. Raises: Unavailable for what no retry cures.
+        The file has its bytes when its turn comes, and lacks its name. Past the deadline nothing is
+        linked. Raises: Unavailable for what no retry cures.
         """
         ends = self._clock.boot_s() + deadline_s
         target = self._file(path)
         hidden = _hidden_name(target)
         try:
             self._write_hidden(hidden, content)
+            if not turn():
+                return Put.WITHHELD
             if self._clock.boot_s() >= ends:
                 return Put.UNKNOWN
             return self._name(hidden, target, content)

@@ -3,7 +3,7 @@
 Paths are relative to the table root, already percent-decoded, with `/` between parts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import BinaryIO, Protocol
@@ -14,11 +14,23 @@ class Put(Enum):
 
     WON: the object holds exactly these bytes. LOST: it was read, and holds others.
     UNKNOWN: anything else; the caller reads and compares before it does anything (RESOLVE).
+    WITHHELD: its turn never came, and nothing was sent.
     """
 
     WON = "won"
     LOST = "lost"
     UNKNOWN = "unknown"
+    WITHHELD = "withheld"
+
+
+Turn = Callable[[], bool]
+"""Returns True once a PUT's turn has come, and False when it never will. To be asked again does no
+harm."""
+
+
+def at_once() -> bool:
+    """The turn of a PUT that waits for nobody."""
+    return True
 
 
 @dataclass(frozen=True)
@@ -49,10 +61,13 @@ class LogStore(Protocol):
     def open(self, path: str) -> BinaryIO:
         """Return a seekable reader. Raises: FileNotFoundError, Unavailable."""
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         """Write a file whole and durably if no file is there; never overwrite.
 
-        `deadline_s` bounds the life of the request, in seconds from now.
+        What can be made ready is, then its turn is awaited: no other writer sees anything before.
+        `deadline_s` bounds the life of the request, in seconds from now or from its turn.
         Raises: Unavailable for what no retry cures (no space, no rights).
         """
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from tidegate.runtime.log_store import FileStat, Put
+from tidegate.runtime.log_store import FileStat, Put, Turn, at_once
 from tidegate.runtime.memory_bus import MemoryBus
 from tidegate.runtime.store_paths import checked, checked_folder, joined
 
@@ -61,8 +61,12 @@ class MemoryStore:
             raise FileNotFoundError(joined(self._root, path))
         return io.BytesIO(content)
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         """Write a file if none is there; the answer is what a comparison says."""
+        if not turn():
+            return Put.WITHHELD
         there = self.files.get(checked(path, self._root))
         if there is not None:
             return Put.WON if there == content else Put.LOST

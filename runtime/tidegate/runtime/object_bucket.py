@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import fsspec
 
 from tidegate.delta.errors import Misconfigured
-from tidegate.runtime.log_store import FileStat
+from tidegate.runtime.log_store import FileStat, Turn, at_once
 
 SINGLE_PUT_BYTES_MAX: Final = 5 * 1024 * 1024 * 1024 - 1
 """What every store takes in one request: above it they want several, and several are no PUT."""
@@ -51,9 +51,10 @@ class Bucket(Protocol):
     async def create(self, key: str, content: bytes) -> None:
         """Write an object whole by one request, which the store refuses where there is one."""
 
-    def create_now(self, key: str, content: bytes, timeout_s: float) -> bool:
-        """Do that from the caller's thread, where there is such a way; False: nothing was done.
+    def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
+        """Do that from the caller's thread, where there is such a way; False: nothing was sent.
 
+        All but the sending is done when its turn comes.
         Raises: Refusal; OSError, for an answer that did not come in time.
         """
 

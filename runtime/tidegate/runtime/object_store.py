@@ -17,7 +17,7 @@ from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.runtime import adls_bucket, gcs_bucket, s3_bucket
 from tidegate.runtime.adls_bucket import AdlsBucket
 from tidegate.runtime.gcs_bucket import GcsBucket
-from tidegate.runtime.log_store import FileStat, Put
+from tidegate.runtime.log_store import FileStat, Put, Turn, at_once
 from tidegate.runtime.object_answers import Answer, Refusal, Verdict, is_missing, judge
 from tidegate.runtime.object_bucket import SINGLE_PUT_BYTES_MAX, Bucket, Head, Page
 from tidegate.runtime.s3_bucket import S3Bucket
@@ -96,9 +96,12 @@ class ObjectStore:
         head: Head = self._value("open", path, answer)
         return io.BufferedReader(_Ranges(self, path, head), _READ_BUFFER_BYTES)
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         """Write an object if none is there, by one request that ends at the deadline.
 
+        To S3 the request is put together and signed before its turn comes.
         Raises: Unavailable for what no retry cures: no bucket, no rights, no conditional PUT.
         """
         key = self._key(path)
@@ -107,7 +110,10 @@ class ObjectStore:
                 f"cannot write {path!r} of the table at {self._root}: its {len(content)} bytes do "
                 "not go in one request, and in several nobody decides who was first"
             )
-        match judge(answer := self._created(key, content, deadline_s)):
+        answer = self._created(key, content, deadline_s, turn)
+        if answer is Put.WITHHELD:
+            return Put.WITHHELD
+        match judge(answer):
             case Verdict.DONE:
                 return Put.WON
             case Verdict.REFUSED:
@@ -152,13 +158,15 @@ class ObjectStore:
     def _key(self, path: str) -> str:
         return joined(self._prefix, checked(path, self._root))
 
-    def _created(self, key: str, content: bytes, timeout_s: float) -> Answer:
-        """Return what the store answered to the one conditional PUT."""
+    def _created(self, key: str, content: bytes, timeout_s: float, turn: Turn) -> Answer:
+        """Return what the store answered to the one conditional PUT, or that it was withheld."""
         try:
-            if self._bucket.create_now(key, content, timeout_s):
+            if self._bucket.create_now(key, content, timeout_s, turn):
                 return None
         except (OSError, Refusal) as error:
             return error
+        if not turn():
+            return Put.WITHHELD
         request = partial(self._bucket.create, key, content)
         return self._ask(request, timeout_s=timeout_s, attempts=1)
 

@@ -21,7 +21,7 @@ from tidegate.pipeline.ratification import Ratification, Ratified, fold
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Bus, Offset, TopicPartition
 from tidegate.runtime.clock import Clock, SystemClock
-from tidegate.runtime.log_store import FileStat, LogStore, Put
+from tidegate.runtime.log_store import FileStat, LogStore, Put, Turn, at_once
 from tidegate.runtime.logs import log_event
 
 _READ_S: Final = 1.0
@@ -125,12 +125,16 @@ class RatifiedStore:
         """Return a seekable reader. Raises: FileNotFoundError, Unavailable."""
         return self._below.open(path)
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         """Let the partition decide on a version; WON once it is published.
 
         A name that is no version's is looked at and then written: what is derived from the log may
         be written twice. Raises: BrokenLog; Unavailable.
         """
+        if not turn():
+            return Put.WITHHELD
         ends_s = self._clock.boot_s() + deadline_s
         version = _version_of(path)
         if version is None:

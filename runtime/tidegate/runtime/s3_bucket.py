@@ -4,10 +4,10 @@ import asyncio
 import math
 from collections.abc import Mapping
 from importlib import import_module
-from threading import Lock
+from threading import Lock, local
 from typing import Any, Final
 
-from tidegate.runtime.log_store import FileStat
+from tidegate.runtime.log_store import FileStat, Turn, at_once
 from tidegate.runtime.object_answers import Refusal, Verdict, judge
 from tidegate.runtime.object_bucket import Head, Page, file_system, send_once
 from tidegate.runtime.release import ENGINE
@@ -27,6 +27,14 @@ PATIENCE_MIN_S: Final = 0.001
 
 CONNECTIONS_MAX: Final = 64
 """Kept for conditional PUTs: as many as there are threads that send some."""
+
+
+_turns: Final = local()
+"""Whose turn a thread's PUT waits for: `of`. The library's events do not say whose they are."""
+
+
+class _Withheld(Exception):
+    """A PUT whose turn never came."""
 
 
 class S3Bucket:
@@ -67,16 +75,19 @@ class S3Bucket:
         """Write an object whole by one request, which the store refuses where there is one."""
         await self._call("put_object", Key=key, Body=content, IfNoneMatch="*")
 
-    def create_now(self, key: str, content: bytes, timeout_s: float) -> bool:
+    def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
         """Do the same from this thread, through botocore itself; False: nothing was sent.
 
-        Each wait for the store ends within the timeout.
+        The request is signed when its turn comes. Each wait for the store ends within the timeout.
         Raises: Refusal; OSError, for an answer that did not come.
         """
         wrong = import_module("botocore.exceptions")
+        _turns.of = turn
         try:
             client = self._putter(timeout_s)
             client.put_object(Bucket=self._name, Key=key, Body=content, IfNoneMatch="*")
+        except _Withheld:
+            return False
         except wrong.ClientError as error:
             told = error.response.get("Error", {})
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -141,6 +152,7 @@ def _client(system: Any, timeout_s: float) -> Any:
     session = import_module("botocore.session").Session()
     client = session.create_client("s3", config=config, **arguments)
     client.meta.events.register("request-created.s3.PutObject", _send_at_once)
+    client.meta.events.register("before-send.s3.PutObject", _wait_for_its_turn)
     return client
 
 
@@ -149,6 +161,11 @@ def _send_at_once(request: Any, **_: Any) -> None:
     and an entry is small.
     """
     del request.headers["Expect"]
+
+
+def _wait_for_its_turn(**_: Any) -> None:
+    if not _turns.of():
+        raise _Withheld
 
 
 def _file_system(told: Mapping[str, str]) -> Any:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tidegate.committer.puts import Landing, Work
+from tidegate.committer.puts import Flight, Landing, Work
 
 
 @dataclass
@@ -27,7 +27,7 @@ class LatePuts:
 
     is_holding: bool = False
 
-    def start(self, work: Work) -> Late:
+    def start(self, work: Work, behind: Flight | None = None) -> Late:
         """Send one."""
         return Late(work, self)
 

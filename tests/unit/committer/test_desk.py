@@ -9,6 +9,7 @@ import pytest
 from tests.builders import (
     NOW_MS,
     ROOT,
+    TABLE,
     Gate,
     add,
     create,
@@ -22,7 +23,8 @@ from tests.builders import (
     rows_of,
     to_bytes,
 )
-from tidegate.committer.puts import AtOnce, Landing, Work
+from tidegate.committer.in_flight import THOUGHT_S
+from tidegate.committer.puts import AtOnce, Flight, Landing, Work
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.actions import DeletionVector
 from tidegate.delta.errors import OutcomeUnknown
@@ -34,6 +36,7 @@ from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.trace import TRACEPARENT, compose
 from tidegate.runtime import failpoints
 from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
+from tidegate.runtime.log_store import Put
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.open_table import open_snapshot
 
@@ -44,13 +47,16 @@ class Held:
 
     work: Work
     landing: Landing | None = None
+    is_lost: bool = False
 
     def done(self) -> bool:
         """Return whether it was let down."""
-        return self.landing is not None
+        return self.is_lost or self.landing is not None
 
     def result(self) -> Landing:
-        """Return how it ended."""
+        """Return how it ended. Raises: OutcomeUnknown, where no answer came."""
+        if self.is_lost:
+            raise OutcomeUnknown("no answer")
         assert self.landing is not None, "nobody waits for a PUT"
         return self.landing
 
@@ -63,7 +69,7 @@ class HeldPuts:
     is_holding: bool = False
     lands_in_time: bool = False
 
-    def start(self, work: Work) -> Held:
+    def start(self, work: Work, behind: Flight | None = None) -> Held:
         """Send one."""
         flight = Held(work)
         self.flights.append(flight)
@@ -72,8 +78,15 @@ class HeldPuts:
         return flight
 
     def land(self) -> None:
-        """Let the last one land."""
-        self.flights[-1].landing = self.flights[-1].work()
+        """Let the first one land that has not."""
+        for flight in self.flights:
+            if not flight.done():
+                flight.landing = flight.work()
+                return
+
+    def lose_first(self) -> None:
+        """Let the first one that has not landed end without an answer."""
+        next(one for one in self.flights if not one.done()).is_lost = True
 
     def wait(self, timeout_s: float) -> None:
         """Let time pass."""
@@ -173,9 +186,92 @@ def test_a_full_entry_leaves_before_the_last_one_is_told(puts: HeldPuts) -> None
             puts.land()
             for _ in range(2):
                 gate.loop.step()
-    assert flights_when_told == [3, 3, 4], "of the last nobody knows yet that he is the last"
+    assert flights_when_told == [3, 4, 4]
     gate.settle()
     assert told(gate) == [(one.proposal_id, place) for place, one in enumerate(sent, 1)]
+
+
+@pytest.fixture
+def one_each(puts: HeldPuts) -> Gate:
+    """Return a gate whose entries hold one proposal: one is on its way, one ready behind it."""
+    gate = Gate(CommitterSection(roots=("memory://tables",), group_members_max=1), puts=puts)
+    gate.ask(create())
+    puts.is_holding = True
+    gate.send(*(proposal(add(name)) for name in "abc"))
+    for _ in range(2):
+        gate.loop.step()
+    return gate
+
+
+def versions_there(gate: Gate) -> list[int]:
+    there = [gate.stores[ROOT].read(in_log(commit_name(version))) for version in range(1, 5)]
+    return [version for version, content in enumerate(there, 1) if content is not None]
+
+
+def settle_all(gate: Gate, puts: HeldPuts) -> None:
+    for _ in range(8):
+        puts.land()
+        gate.settle()
+
+
+def test_the_entry_behind_leaves_when_the_one_before_it_has_won(
+    one_each: Gate, puts: HeldPuts
+) -> None:
+    assert len(puts.flights) == 3
+    puts.land()
+    assert versions_there(one_each) == [1]
+    puts.land()
+    assert versions_there(one_each) == [1, 2], "the loop had no part in it"
+    assert told(one_each) == []
+    settle_all(one_each, puts)
+    assert [version for _, version in told(one_each)] == [1, 2, 3]
+
+
+def test_the_entry_behind_is_withheld_when_the_one_before_it_has_lost(
+    one_each: Gate, puts: HeldPuts
+) -> None:
+    one_each.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("theirs")]))
+    puts.land()
+    puts.land()
+    assert puts.flights[-1].result().put is Put.WITHHELD
+    assert versions_there(one_each) == [1]
+    settle_all(one_each, puts)
+    assert [version for _, version in told(one_each)] == [2, 3, 4]
+
+
+def test_the_entry_behind_is_withheld_when_the_one_before_it_stays_in_doubt(
+    one_each: Gate, puts: HeldPuts
+) -> None:
+    puts.lose_first()
+    puts.land()
+    assert puts.flights[-1].result().put is Put.WITHHELD
+    assert versions_there(one_each) == []
+    one_each.clock.boot += 60.0
+    settle_all(one_each, puts)
+    assert [version for _, version in told(one_each)] == [1, 2, 3]
+
+
+def test_the_entry_behind_is_decided_anew_when_it_had_to_wait_too_long(
+    one_each: Gate, puts: HeldPuts
+) -> None:
+    puts.land()
+    one_each.clock.boot += 2 * THOUGHT_S
+    puts.land()
+    assert puts.flights[-1].result().put is Put.WITHHELD
+    assert versions_there(one_each) == [1]
+    settle_all(one_each, puts)
+    assert [version for _, version in told(one_each)] == [1, 2, 3]
+
+
+def test_a_halt_lets_land_what_was_ready_behind_what_flew(one_each: Gate, puts: HeldPuts) -> None:
+    halt = proposal(kind="halt", table=TABLE, table_root=ROOT, reason="files are moved")
+    one_each.send(halt)
+    puts.land()
+    puts.land()
+    settle_all(one_each, puts)
+    assert versions_there(one_each) == [1, 2]
+    answers = [(one.status, one.version) for one in one_each.outcomes()[1:]]
+    assert answers == [("committed", 1), ("committed", 2), ("denied", None), ("committed", 2)]
 
 
 def test_a_put_that_fails_at_once_fails_when_it_is_asked_for() -> None:

@@ -1,11 +1,13 @@
 """PUTs in flight, and how long company is waited for."""
 
 import threading
+import time
 
 import pytest
 
 from tidegate.committer.puts import (
     FORBEARING,
+    GIVES_WAY_SHARE,
     QUIET_SHARE,
     STREAM_SHARE,
     AtOnce,
@@ -37,6 +39,34 @@ def test_a_put_in_a_thread_flies_until_its_store_answers() -> None:
     answers.set()
     puts.wait(30.0)
     assert flight.result() == WON
+    puts.close()
+
+
+def test_who_was_waiting_for_a_put_that_has_landed_is_left_alone_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    puts, answers = InThreads(), threading.Event()
+
+    def work() -> Landing:
+        answers.wait()
+        return WON
+
+    def follow() -> Landing:
+        return first.result()
+
+    alone = puts.start(lambda: WON)
+    alone.result()
+    puts.wait(30.0)
+    assert slept == [], "nobody was waiting"
+    first = puts.start(work)
+    second = puts.start(follow, first)
+    answers.set()
+    second.result()
+    for _ in range(2):
+        puts.wait(0.2)
+    assert slept == [GIVES_WAY_SHARE * 0.2]
     puts.close()
 
 

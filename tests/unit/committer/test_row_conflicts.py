@@ -28,7 +28,7 @@ from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Operation
 from tidegate.pipeline.read_set import Predicate, ReadSet
-from tidegate.runtime.log_store import Put
+from tidegate.runtime.log_store import Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.vector_files import read_vector
 
@@ -359,7 +359,9 @@ class _Counting(MemoryStore):
         self.reads.append(path)
         return super().read(path)
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         self.puts.append(path)
         if self.loses_next and path.endswith(".json"):
             self.loses_next = False

@@ -29,7 +29,7 @@ from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.outcome import Outcome
 from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.log_store import FileStat, LogStore, Put
+from tidegate.runtime.log_store import FileStat, LogStore, Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
 
 AT = TopicPartition("tidegate.proposals", 0)
@@ -165,7 +165,9 @@ class Doubtful(MemoryStore):
         super().__init__(root)
         self.fates: list[str] = []
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         fate = self.fates.pop(0) if self.fates else "told"
         if fate == "lost":
             return Put.UNKNOWN
@@ -219,7 +221,9 @@ def test_a_store_that_is_down_holds_up_its_own_table_only(gate: Gate) -> None:
         def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
             raise Unavailable("down")
 
-        def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+        def put_if_absent(
+            self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+        ) -> Put:
             raise Unavailable("down")
 
     other, root = UUID(int=9), "memory://tables/other"

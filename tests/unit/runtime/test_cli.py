@@ -11,7 +11,7 @@ from tidegate.delta.features.page import features_page
 from tidegate.runtime import cli, cli_found, cli_service, cli_settings, cli_store
 from tidegate.runtime.cli import command_for
 from tidegate.runtime.cli_service import overrides, service_app
-from tidegate.runtime.log_store import Put
+from tidegate.runtime.log_store import Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.service import EXIT_STOP, Running
 from tidegate.runtime.settings import HttpSettings, Section, ServiceSettings
@@ -150,7 +150,9 @@ def test_a_local_store_passes_the_probe(tmp_path: Path, capsys: pytest.CaptureFi
 class Overwriting(MemoryStore):
     """The last one stands, and all are told they won."""
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         self.put(path, content)
         return Put.WON
 

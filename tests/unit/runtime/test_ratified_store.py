@@ -11,7 +11,7 @@ from tidegate.delta.errors import BrokenLog, Unavailable
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Headers, TopicPartition
 from tidegate.runtime.local_store import LocalStore
-from tidegate.runtime.log_store import LogStore, Put
+from tidegate.runtime.log_store import LogStore, Put, Turn, at_once
 from tidegate.runtime.memory import MemoryBus, MemoryStore
 from tidegate.runtime.memory_clients import MemoryProducer
 from tidegate.runtime.ratified_store import RatifiedStore, RatifyLog, ratifying
@@ -23,7 +23,9 @@ AT = TopicPartition(TOPICS.ratify, 0)
 class Unconditional(MemoryStore):
     """A store that only replaces files."""
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         raise Unavailable("501 NotImplemented")
 
 

@@ -5,6 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
+from botocore.auth import S3SigV4Auth
 
 from tidegate.runtime.object_answers import Refusal, Verdict, judge
 from tidegate.runtime.release import ENGINE
@@ -73,6 +74,32 @@ def test_one_request_carries_the_whole_and_the_condition(store: Store) -> None:
     assert store.came == [(f"/lake/{KEY}", "*", b"one"), (f"/lake/{KEY}", "*", b"two")]
     assert store.callers == {ENGINE}, "a store's access log says who wrote"
     assert store.asked_first == 0, "the body need not wait until it is asked for"
+
+
+def test_a_request_is_signed_before_its_turn_and_sent_after_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.answers = [(200, b"")]
+    happened: list[str] = []
+    signed = S3SigV4Auth.add_auth
+
+    def sign(auth: S3SigV4Auth, request: object) -> None:
+        happened.append("signed")
+        signed(auth, request)
+
+    def turn() -> bool:
+        happened.append(f"turn, {len(store.came)} sent")
+        return True
+
+    monkeypatch.setattr(S3SigV4Auth, "add_auth", sign)
+    assert store.bucket().create_now(KEY, b"one", 5.0, turn)
+    assert happened == ["signed", "turn, 0 sent"]
+    assert len(store.came) == 1
+
+
+def test_a_request_whose_turn_never_comes_is_not_sent(store: Store) -> None:
+    assert not store.bucket().create_now(KEY, b"one", 5.0, lambda: False)
+    assert store.came == []
 
 
 def test_connections_are_kept_whatever_is_left_of_the_deadline(store: Store) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from tidegate.delta.errors import Unavailable
 from tidegate.runtime.local_store import LocalStore
-from tidegate.runtime.log_store import FileStat, Put
+from tidegate.runtime.log_store import FileStat, Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.store_probe import probe
 
@@ -13,7 +13,9 @@ from tidegate.runtime.store_probe import probe
 class Overwriting(MemoryStore):
     """What a store does that knows no condition: the last one stands, and all are told they won."""
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         self.put(path, content)
         return Put.WON
 
@@ -21,7 +23,9 @@ class Overwriting(MemoryStore):
 class TornOnce(MemoryStore):
     """Leaves half a file behind, and then believes that it is whole."""
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         half = content[: len(content) // 2]
         return super().put_if_absent(path, half, deadline_s)
 
@@ -29,21 +33,27 @@ class TornOnce(MemoryStore):
 class Forgetful(MemoryStore):
     """Answers every put with a shrug."""
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         return Put.UNKNOWN
 
 
 class Unconditional(MemoryStore):
     """Takes a plain PUT only, and says so."""
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         raise Unavailable("501 NotImplemented")
 
 
 class Tearing(MemoryStore):
     """What is cut off stands there as far as it came, and is taken for whole afterwards."""
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         if deadline_s < 1:
             self.put(path, content[:100])
             return Put.UNKNOWN
@@ -67,7 +77,9 @@ class Keeping(MemoryStore):
 class Refusing(MemoryStore):
     """Tells everyone that they lost."""
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         super().put_if_absent(path, content, deadline_s)
         return Put.LOST
 

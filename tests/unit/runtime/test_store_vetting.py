@@ -5,7 +5,7 @@ import pytest
 from tidegate.delta.errors import Misconfigured
 from tidegate.runtime import store_vetting
 from tidegate.runtime.local_store import LocalStore
-from tidegate.runtime.log_store import Put
+from tidegate.runtime.log_store import Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.store_vetting import Vetting
 
@@ -17,7 +17,9 @@ class Counting(MemoryStore):
 
     asked = 0
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         self.asked += 1
         return super().put_if_absent(path, content, deadline_s)
 
@@ -25,7 +27,9 @@ class Counting(MemoryStore):
 class Overwriting(MemoryStore):
     """The last one stands, and all are told they won."""
 
-    def put_if_absent(self, path: str, content: bytes, deadline_s: float) -> Put:
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
         self.put(path, content)
         return Put.WON
 
