@@ -21,7 +21,7 @@ from bench import (
     takeover,
 )
 from bench.committer_line import CommitterLine
-from bench.committing import Local, One, Slow
+from bench.committing import Local, One, Slow, warm_up
 from bench.committing_apart import Beside, Ungrouped
 from bench.figures import Figure, show
 from bench.host import CpuTime
@@ -48,6 +48,7 @@ def committing_figures(
     (folder / "tables").mkdir()
     console.print(f"[bold]{', '.join(names)}[/]: starting Kafka, a slow store and two committers")
     with CommitterLine(folder) as line:
+        warm_up(line)
         for number in range(rounds):
             for part in parts:
                 part.measure(line, number)

@@ -24,6 +24,7 @@ from tidegate.pipeline.published import TableRecord
 MANY: Final = 64
 PEER_S: Final = 15.0
 LIMIT_COUNT: Final = 60
+BROKER_WARM_S: Final = 8.0
 _ADDED: Final = re.compile(rb'^\{"add":\{.*?"path":"([^"]+)"', re.MULTILINE)
 _console = Console(width=170)
 
@@ -54,6 +55,12 @@ def slow_run(line: CommitterLine, gate: Gate, name: str, writers: int, seconds: 
     commits = line.store.commits(name)
     wrong = miscounted(commits, run.committed)
     return _told(name, Run(run, len(commits) - 1, wrong, spent_us, +asked))
+
+
+def warm_up(line: CommitterLine) -> None:
+    """Let the broker compile what it runs often, as one has that was not started a moment ago."""
+    local_run(line, line.gate, "warm-up", MANY, BROKER_WARM_S)
+    local_run(line, line.ungrouped, "warm-up-single", MANY, BROKER_WARM_S / 2)
 
 
 def local_run(line: CommitterLine, gate: Gate, name: str, writers: int, seconds: float) -> Run:

@@ -54,6 +54,10 @@ class Audit:
     walked: int = -1
     answer: Future[Mapping[int, str]] | None = None
 
+    def wants_calm(self, now_s: float) -> bool:
+        """Whether it is to begin, or has to end: it does both while no PUT flies."""
+        return now_s >= self.due_s or self.answer is not None
+
     def begin(self, store: LogStore, state: TableState, most: int, ask: Aside) -> None:
         """Ask the store for some versions of a table."""
         versions = self._chosen(state, most)

@@ -52,7 +52,8 @@ class Desk:
     """One table: its registration, its store, what is remembered of it, and who waits.
 
     `news` are versions that stand in the log and have not been told, `traces` the trace contexts of
-    those that hold one proposal. `is_registered` is false while the proposal that creates the table
+    those that hold one proposal. `wants_calm` says that for once no PUT shall follow on another at
+    once. `is_registered` is false while the proposal that creates the table
     is being settled. `draft` is only good for the very state that it was made for.
     """
 
@@ -61,6 +62,7 @@ class Desk:
     doors: Doors
     origin: Origin
     is_registered: bool = True
+    wants_calm: bool = False
     state: TableState | None = None
     line: Line = field(default_factory=Line)
     news: list[Entry] = field(default_factory=list)
@@ -301,7 +303,7 @@ class Desk:
     def _line_up(self, flying: InFlight, ahead: Draft) -> None:
         """Have the next entry's PUT made ready: it leaves the moment that this one has won."""
         clock, served = self.doors.clock, len(flying.plan.verdicts)
-        if flying.follower is not None or ahead.encoded is None:
+        if flying.follower is not None or ahead.encoded is None or self.wants_calm:
             return
         # After ready bytes others may have the right of way: that is not known yet.
         if flying.plan.answer is not None or self.way.holds(clock.boot_s()):

@@ -263,6 +263,7 @@ class Lane:
         audit = self.audits.get(desk.record.table)
         if audit is None:
             audit = self.audits[desk.record.table] = Audit(now_s + section.audit_s)
+        desk.wants_calm = audit.wants_calm(now_s)
         if state is None or state.version < 0 or desk.flying is not None:
             return
         found = audit.end(state, desk.store.root, desk.label)
@@ -343,8 +344,7 @@ class Lane:
         if desk.halted is None and desk.record.status != "halted":
             return
         desk.halted = None
-        desk.record = desk.record.model_copy(
-            update={"status": "open", "reason": None, "overwritten": None}
-        )
+        healed = {"status": "open", "reason": None, "overwritten": None}
+        desk.record = desk.record.model_copy(update=healed)
         self.moved[desk.record.table] = None
         log_event(_log, "healed", table=desk.label)

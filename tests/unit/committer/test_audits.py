@@ -18,6 +18,7 @@ from tests.builders import (
     proposal,
     to_bytes,
 )
+from tests.unit.committer.held_puts import HeldPuts
 from tidegate.committer.audits import Audit, at_once
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Unavailable
@@ -80,6 +81,30 @@ def test_an_overwritten_version_halts_its_table_while_nobody_writes(
     assert (told.status, told.rejection.rule) == ("denied", "table_halted")
 
 
+def audited(gate: Gate) -> float:
+    labels = {"table": gate.tables()[TABLE].name}
+    return REGISTRY.get_sample_value("tidegate_audited_versions_total", labels) or 0.0
+
+
+def test_a_table_at_which_put_follows_on_put_is_audited_all_the_same() -> None:
+    puts = HeldPuts()
+    gate = Gate(SECTION.model_copy(update={"group_members_max": 1}), puts=puts)
+    gate.ask(create())
+    before, followed = audited(gate), 0
+    puts.is_holding = True
+    for number in range(0, 700, 2):
+        if len(gate.desk().line) < 3:
+            gate.send(proposal(add(f"f{number}")), proposal(add(f"f{number + 1}")))
+        for _ in range(3):
+            gate.loop.step()
+        flying = gate.desk().flying
+        followed += flying is not None and flying.follower is not None
+        gate.clock.boot += 0.2
+        puts.land()
+    assert followed > 300
+    assert audited(gate) - before >= 2 * SECTION.audit_versions
+
+
 def test_a_version_on_a_disk_is_audited_likewise(tmp_path: Path) -> None:
     root = (tmp_path / "t").as_uri()
     gate = Gate(SECTION, {root: LocalStore(root)})
@@ -128,15 +153,13 @@ def test_a_store_that_is_away_is_asked_again_later(gate: Gate) -> None:
 
 def test_an_audit_reads_so_many_versions_and_is_counted(gate: Gate) -> None:
     store = gate.stores[ROOT]
-    labels = {"table": gate.tables()[TABLE].name}
-    before = REGISTRY.get_sample_value("tidegate_audited_versions_total", labels) or 0.0
+    before = audited(gate)
     with mock.patch.object(store, "read", wraps=store.read) as read:
         wait(gate, 29.0)
         quiet = read.call_count
         wait(gate, 30.0)
-    after = REGISTRY.get_sample_value("tidegate_audited_versions_total", labels) or 0.0
     assert (read.call_count - quiet) in (4, 8)
-    assert after - before == read.call_count
+    assert audited(gate) - before == read.call_count
 
 
 def test_every_version_of_the_window_has_its_turn(gate: Gate) -> None:

@@ -1,6 +1,5 @@
 """A desk while a PUT flies: it decides ahead, and forgets what did not come true."""
 
-from dataclasses import dataclass, field
 from unittest import mock
 from uuid import UUID
 
@@ -23,8 +22,9 @@ from tests.builders import (
     rows_of,
     to_bytes,
 )
+from tests.unit.committer.held_puts import HeldPuts
 from tidegate.committer.in_flight import THOUGHT_S
-from tidegate.committer.puts import AtOnce, Flight, Landing, Work
+from tidegate.committer.puts import AtOnce, Landing
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.actions import DeletionVector
 from tidegate.delta.errors import OutcomeUnknown
@@ -39,62 +39,6 @@ from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
 from tidegate.runtime.log_store import Put
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.open_table import open_snapshot
-
-
-@dataclass
-class Held:
-    """A PUT that flies until the test lets it land."""
-
-    work: Work
-    landing: Landing | None = None
-    is_lost: bool = False
-
-    def done(self) -> bool:
-        """Return whether it was let down."""
-        return self.is_lost or self.landing is not None
-
-    def result(self) -> Landing:
-        """Return how it ended. Raises: OutcomeUnknown, where no answer came."""
-        if self.is_lost:
-            raise OutcomeUnknown("no answer")
-        assert self.landing is not None, "nobody waits for a PUT"
-        return self.landing
-
-
-@dataclass
-class HeldPuts:
-    """PUTs that land when told; `is_holding` says whether they do so at once."""
-
-    flights: list[Held] = field(default_factory=list)
-    is_holding: bool = False
-    lands_in_time: bool = False
-
-    def start(self, work: Work, behind: Flight | None = None) -> Held:
-        """Send one."""
-        flight = Held(work)
-        self.flights.append(flight)
-        if not self.is_holding:
-            self.land()
-        return flight
-
-    def land(self) -> None:
-        """Let the first one land that has not."""
-        for flight in self.flights:
-            if not flight.done():
-                flight.landing = flight.work()
-                return
-
-    def lose_first(self) -> None:
-        """Let the first one that has not landed end without an answer."""
-        next(one for one in self.flights if not one.done()).is_lost = True
-
-    def wait(self, timeout_s: float) -> None:
-        """Let time pass."""
-        if self.lands_in_time:
-            self.land()
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 @pytest.fixture

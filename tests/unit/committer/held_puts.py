@@ -1,0 +1,62 @@
+"""PUTs that fly until a test lets them land, one after the other."""
+
+from dataclasses import dataclass, field
+
+from tidegate.committer.puts import Flight, Landing, Work
+from tidegate.delta.errors import OutcomeUnknown
+
+
+@dataclass
+class Held:
+    """A PUT that flies until the test lets it land."""
+
+    work: Work
+    landing: Landing | None = None
+    is_lost: bool = False
+
+    def done(self) -> bool:
+        """Return whether it was let down."""
+        return self.is_lost or self.landing is not None
+
+    def result(self) -> Landing:
+        """Return how it ended. Raises: OutcomeUnknown, where no answer came."""
+        if self.is_lost:
+            raise OutcomeUnknown("no answer")
+        assert self.landing is not None, "nobody waits for a PUT"
+        return self.landing
+
+
+@dataclass
+class HeldPuts:
+    """PUTs that land when told; `is_holding` says whether they do so at once."""
+
+    flights: list[Held] = field(default_factory=list)
+    is_holding: bool = False
+    lands_in_time: bool = False
+
+    def start(self, work: Work, behind: Flight | None = None) -> Held:
+        """Send one."""
+        flight = Held(work)
+        self.flights.append(flight)
+        if not self.is_holding:
+            self.land()
+        return flight
+
+    def land(self) -> None:
+        """Let the first one land that has not."""
+        for flight in self.flights:
+            if not flight.done():
+                flight.landing = flight.work()
+                return
+
+    def lose_first(self) -> None:
+        """Let the first one that has not landed end without an answer."""
+        next(one for one in self.flights if not one.done()).is_lost = True
+
+    def wait(self, timeout_s: float) -> None:
+        """Let time pass."""
+        if self.lands_in_time:
+            self.land()
+
+    def close(self) -> None:
+        """Do nothing."""
