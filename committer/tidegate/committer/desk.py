@@ -52,9 +52,9 @@ class Desk:
     """One table: its registration, its store, what is remembered of it, and who waits.
 
     `news` are versions that stand in the log and have not been told, `traces` the trace contexts of
-    those that hold one proposal. `wants_calm` says that for once no PUT shall follow on another at
-    once. `is_registered` is false while the proposal that creates the table
-    is being settled. `draft` is only good for the very state that it was made for.
+    those that hold one proposal. `is_registered` is false while the proposal that creates the table
+    is being settled. `draft` is only good for the very state that it was made for. Where it
+    `wants_calm`, no PUT follows on another at once.
     """
 
     record: TableRecord
@@ -303,15 +303,16 @@ class Desk:
     def _line_up(self, flying: InFlight, ahead: Draft) -> None:
         """Have the next entry's PUT made ready: it leaves the moment that this one has won."""
         clock, served = self.doors.clock, len(flying.plan.verdicts)
-        if flying.follower is not None or ahead.encoded is None or self.wants_calm:
+        encoded = ahead.ready(self.pace.put_s)
+        if flying.follower is not None or encoded is None or self.wants_calm:
             return
         # After ready bytes others may have the right of way: that is not known yet.
         if flying.plan.answer is not None or self.way.holds(clock.boot_s()):
             return
-        put = EntryPut(self.store, self.label, ahead.encoded)
+        put = EntryPut(self.store, self.label, encoded)
         turn = turn_behind(flying.flight, ahead.since_s, clock)
         flight = put.start(self.doors, self.viewed_s, turn, flying.flight)
-        flying.follower = InFlight(ahead.planning.plan(), ahead.encoded, flight)
+        flying.follower = InFlight(ahead.planning.plan(), encoded, flight)
         metrics.decided(self.label, clock.boot_s() - self.line[served].since_s, 0.0)
 
     def _lingers(self, planning: Planning) -> bool:

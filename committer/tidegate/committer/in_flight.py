@@ -46,6 +46,10 @@ class Draft:
         """Whether it was decided on this very state, and not too long ago."""
         return self.planning.state is state and now_s <= self.since_s + THOUGHT_S
 
+    def ready(self, put_s: float) -> Encoded | None:
+        """Return the entry, if it will be young enough when a PUT has landed that takes so long."""
+        return self.encoded if put_s <= THOUGHT_S / 2 else None
+
     def extend_plainly(self, line: Line, served: int, policy: Policy, terms: Terms) -> None:
         """Decide on those in the line behind the served whom the store need not be asked about."""
         start = served + self.planning.taken

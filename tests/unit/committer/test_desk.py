@@ -207,6 +207,19 @@ def test_the_entry_behind_is_decided_anew_when_it_had_to_wait_too_long(
     assert [version for _, version in told(one_each)] == [1, 2, 3]
 
 
+def test_nothing_is_made_ready_behind_a_put_that_outlasts_a_decision(puts: HeldPuts) -> None:
+    gate = Gate(CommitterSection(roots=("memory://tables",), group_members_max=1), puts=puts)
+    gate.ask(create())
+    puts.is_holding = True
+    gate.desk().pace.took_s.extend([THOUGHT_S] * 16)
+    gate.send(*(proposal(add(name)) for name in "ab"))
+    for _ in range(2):
+        gate.loop.step()
+    assert len(puts.flights) == 2
+    settle_all(gate, puts)
+    assert [version for _, version in told(gate)] == [1, 2]
+
+
 def test_a_halt_lets_land_what_was_ready_behind_what_flew(one_each: Gate, puts: HeldPuts) -> None:
     halt = proposal(kind="halt", table=TABLE, table_root=ROOT, reason="files are moved")
     one_each.send(halt)
