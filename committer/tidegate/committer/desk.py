@@ -247,7 +247,7 @@ class Desk:
         if draft and not draft.holds(before, now_s):
             draft = self.draft = None
         if draft is None:
-            self.line.share_out(0, self.doors.policy.group_members_max)
+            self.line.share_out(0, machine.members_max(before, self.doors.policy))
         decided = draft.planning.taken if draft else 0
         batch = list(self._batch(decided))
         if not batch:
@@ -294,7 +294,7 @@ class Desk:
         if flying.ahead is None:
             known, now_s = self.shelf.after(flying.encoded), self.doors.clock.boot_s()
             flying.ahead = following(flying, self.state, known, self.doors.policy, now_s)
-            self.line.share_out(served, self.doors.policy.group_members_max)
+            self.line.share_out(served, machine.members_max(self.state, self.doors.policy))
         terms = self._terms(len(flying.plan.group.refused))
         flying.ahead.extend_plainly(self.line, served, self.doors.policy, terms)
         flying.ahead.spell_out(self.scribe)

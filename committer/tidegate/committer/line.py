@@ -22,9 +22,10 @@ class Waiting:
 
 @dataclass
 class Line:
-    """Who waits, first come first."""
+    """Who waits, first come first. `last` are the producers of those who were served last."""
 
     waiting: deque[Waiting] = field(default_factory=deque)
+    last: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.waiting)
@@ -61,6 +62,8 @@ class Line:
 
     def served(self, count: int) -> None:
         """Let the first ones go."""
+        if count:
+            self.last = _producers(self.waiting, count)
         for _ in range(count):
             self.waiting.popleft()
 
@@ -72,26 +75,36 @@ class Line:
     def share_out(self, start: int, count: int) -> None:
         """Bring a fair choice of `count` to place `start`: each producer in turn, oldest first.
 
+        Whose turn it was in the entry before comes after the others: those who stand before
+        `start`, or were served last. Where an entry holds one proposal, too, nobody starves.
         Law: nobody is lost, the order of each producer's own is kept, and where all fit nothing
         moves. The chosen stand in the order of arrival.
         """
         if len(self.waiting) - start <= count:
             return
         everybody = list(self.waiting)
-        chosen = _in_turn(everybody[start:], count)
+        before = _producers(self.waiting, start) if start else self.last
+        chosen = _in_turn(everybody[start:], count, before)
         rest = [one for place, one in enumerate(everybody[start:]) if place not in chosen]
         first = [everybody[start + place] for place in sorted(chosen)]
         self.waiting = deque((*everybody[:start], *first, *rest))
 
 
-def _in_turn(waiting: list[Waiting], count: int) -> set[int]:
-    """Return the places of those who are served when each producer has his turn."""
+def _producers(waiting: deque[Waiting], count: int) -> frozenset[str]:
+    return frozenset(one.candidate.producer for one in islice(waiting, count))
+
+
+def _in_turn(waiting: list[Waiting], count: int, before: frozenset[str]) -> set[int]:
+    """Return the places of those who are served when each producer has his turn, those who had one
+    `before` after the others.
+    """
     queues: dict[str, deque[int]] = {}
     for place, one in enumerate(waiting):
         queues.setdefault(one.candidate.producer, deque()).append(place)
     chosen: set[int] = set()
+    in_turn = sorted(queues, key=before.__contains__)
     while len(chosen) < count:
-        for producer in list(queues):
+        for producer in [one for one in in_turn if one in queues]:
             chosen.add(queues[producer].popleft())
             if not queues[producer]:
                 del queues[producer]

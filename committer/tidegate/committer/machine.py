@@ -72,6 +72,15 @@ def _accepted(candidate: Candidate, group: Group) -> Verdict:
     return Verdict(candidate, "committed", "membership", group.version, len(group.members))
 
 
+def members_max(state: TableState, policy: Policy) -> int:
+    """Return how many may share an entry: what the operator allows, or less, as the table says."""
+    return _of_table(state, policy).group_members_max
+
+
+def _of_table(state: TableState, policy: Policy) -> Policy:
+    return within(policy, state.basis.metadata.configuration) if state.bases else policy
+
+
 class Planning:
     """A batch on its way to an entry: decided in order, and extended while there is time.
 
@@ -83,7 +92,7 @@ class Planning:
         self.group = Group(state.version + 1)
         self.verdicts: list[Verdict] = []
         self.is_closed = False
-        self._policy = within(policy, state.basis.metadata.configuration) if state.bases else policy
+        self._policy = _of_table(state, policy)
         self._way = StraightWay(state, self._policy)
 
     @property

@@ -22,6 +22,7 @@ from tests.builders import (
     rows_of,
     to_bytes,
 )
+from tests.unit.committer.floods import version_beside_a_flood
 from tests.unit.committer.held_puts import HeldPuts
 from tidegate.committer.in_flight import THOUGHT_S
 from tidegate.committer.puts import AtOnce, Landing
@@ -286,6 +287,12 @@ def test_whoever_a_flood_lets_in_first_has_had_the_claim_check_read() -> None:
     paths = [[row["add"]["path"] for row in rows if "add" in row] for rows in gate.entries()[1:]]
     assert paths[0] == ["f0", "claimed"]
     assert sorted(path for some in paths for path in some) == ["claimed", "f0", "f1", "f2", "f3"]
+
+
+def test_where_nothing_is_grouped_a_flood_starves_nobody() -> None:
+    gate = Gate(CommitterSection(roots=("memory://tables",), group_members_max=1))
+    gate.ask(create())
+    assert version_beside_a_flood(gate) in (2, 3)
 
 
 def test_row_deletes_are_decided_ahead_on_the_vector_that_flies(puts: HeldPuts) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.builders import Gate, add, create, metadata, proposal, protocol
+from tests.unit.committer.floods import version_beside_a_flood
 from tidegate.committer.group_limits import PROPERTIES, within, wrong_limit
 from tidegate.committer.policy import Policy
 from tidegate.pipeline.proposal import Operation, Proposal
@@ -51,6 +52,12 @@ def test_a_table_that_wants_its_commits_apart_has_them_apart() -> None:
     gate.ask(table_with(groupMembersMax="1"))
     told = gate.ask(*[proposal(add(name)) for name in "abc"])
     assert [(one.version, one.sub_index) for one in told] == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_at_a_table_that_wants_them_apart_a_flood_starves_nobody() -> None:
+    gate = Gate()
+    gate.ask(table_with(groupMembersMax="1"))
+    assert version_beside_a_flood(gate) in (2, 3)
 
 
 def test_other_tables_share_entries_beside_it() -> None:

@@ -36,6 +36,33 @@ def test_a_flood_lets_another_producer_into_the_next_entry() -> None:
     assert offsets(line)[:3] == [0, 1, 6]
 
 
+def served(producers: str, count: int) -> list[str]:
+    """Return who is served in turn, entry by entry of so many."""
+    line, seen = line_of(producers), []
+    while line:
+        line.share_out(0, count)
+        members = [one.candidate.producer for one in line.waiting][:count]
+        seen.append("".join(members))
+        line.served(len(members))
+    return seen
+
+
+def test_a_flood_lets_others_in_where_an_entry_holds_one_proposal() -> None:
+    assert served("aaaaaab", 1) == ["a", "b", "a", "a", "a", "a", "a"]
+    assert served("aaaaabcbc", 1)[:5] == ["a", "b", "a", "c", "a"]
+
+
+def test_who_was_left_out_of_an_entry_comes_first_in_the_next() -> None:
+    assert served("abcdabcd", 3) == ["abc", "dab", "cd"]
+    assert "d" in served("aabbcdcd", 3)[1]
+
+
+def test_whose_proposal_is_on_its_way_lets_others_be_next() -> None:
+    line = line_of("aaab")
+    line.share_out(1, 1)
+    assert offsets(line) == [0, 3, 1, 2]
+
+
 def test_what_is_being_written_keeps_its_places() -> None:
     line = line_of("aaaaaab")
     line.share_out(2, 2)

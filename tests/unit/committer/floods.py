@@ -1,0 +1,15 @@
+"""A producer that sends much, and another that sends one proposal behind it."""
+
+from tests.builders import Gate, add, proposal
+
+
+def version_beside_a_flood(gate: Gate) -> int | None:
+    """Send twenty proposals and one of another producer, and return the version of that one."""
+    other = proposal(add("other"))
+    flood = [proposal(add(f"f{number}")) for number in range(20)]
+    gate.send(*flood, headers=(("producer", b"flood"),))
+    gate.send(other, headers=(("producer", b"other"),))
+    gate.settle(30)
+    told = {one.proposal_id: one for one in gate.outcomes()}
+    assert {told[one.proposal_id].status for one in flood} == {"committed"}
+    return told[other.proposal_id].version
