@@ -183,6 +183,7 @@ def _growth(files: LiveFiles) -> tuple[LiveFiles, list[float]]:
         began_s = time.process_time()
         files = files.changed(put)
         took.append(time.process_time() - began_s)
+        SWEEPER.sweep(time.monotonic(), at_leisure=True, is_idle=False)  # as after each step
     return files, took
 
 
