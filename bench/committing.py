@@ -25,6 +25,8 @@ MANY: Final = 64
 PEER_S: Final = 15.0
 LIMIT_COUNT: Final = 60
 BROKER_WARM_S: Final = 8.0
+"""How long the committer that groups is under load before anything counts; the other one half."""
+
 _ADDED: Final = re.compile(rb'^\{"add":\{.*?"path":"([^"]+)"', re.MULTILINE)
 _console = Console(width=170)
 

@@ -47,7 +47,9 @@ class Draft:
         return self.planning.state is state and now_s <= self.since_s + THOUGHT_S
 
     def ready(self, put_s: float) -> Encoded | None:
-        """Return the entry, if it will be young enough when a PUT has landed that takes so long."""
+        """Return the entry, if it will be young enough when a PUT has landed that takes `put_s`
+        seconds; None, too, where others may join it.
+        """
         return self.encoded if put_s <= THOUGHT_S / 2 else None
 
     def extend_plainly(self, line: Line, served: int, policy: Policy, terms: Terms) -> None:

@@ -113,8 +113,8 @@ class InThreads:
     def wait(self, timeout_s: float) -> None:
         """Wait until one has ended since the last call, no longer than so long.
 
-        Where another has been waiting for that, its request goes first: it takes a fraction of a
-        millisecond of the interpreter, a dozen times as long if it is asked for at every step.
+        Where another has been waiting for that, its request goes first: it takes little of the
+        interpreter, and more than a millisecond if it has to ask the loop for it at every step.
         """
         has_landed = self._landed.wait(timeout_s)
         self._landed.clear()
