@@ -28,7 +28,7 @@ class Held:
 
 @dataclass
 class HeldPuts:
-    """PUTs that land when told; `is_holding` says whether they do so at once."""
+    """PUTs that land at once, or when told, while `is_holding`; `lands_in_time`: who waits, too."""
 
     flights: list[Held] = field(default_factory=list)
     is_holding: bool = False
@@ -48,6 +48,12 @@ class HeldPuts:
             if not flight.done():
                 flight.landing = flight.work()
                 return
+
+    def release(self) -> None:
+        """Hold no more, and let land what was held."""
+        self.is_holding = False
+        while not all(flight.done() for flight in self.flights):
+            self.land()
 
     def lose_first(self) -> None:
         """Let the first one that has not landed end without an answer."""

@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 
 from tests import builders
 from tests.builders import TABLE, Gate, add, info, metadata, proposal, to_bytes
-from tests.unit.committer.late_puts import LatePuts
+from tests.unit.committer.held_puts import HeldPuts
 from tidegate.committer.outsiders import is_unsafe
 from tidegate.committer.puts import AtOnce, Puts
 from tidegate.committer.settings import CommitterSection
@@ -140,7 +140,7 @@ def test_what_a_table_went_through_before_it_came_to_the_gate_is_past() -> None:
 
 def test_a_table_that_halts_while_an_entry_flies_heals_and_takes_the_same_bytes() -> None:
     """The writer read a version by an unsafe engine, of which the committer had not heard."""
-    puts = LatePuts()
+    puts = HeldPuts()
     gate = served(BUCKET, "halt", puts=puts)
     path = in_log(commit_name(1))
     gate.stores[BUCKET].put(path, to_bytes([info(engineInfo=SPARK), add("foreign")]))
@@ -149,7 +149,7 @@ def test_a_table_that_halts_while_an_entry_flies_heals_and_takes_the_same_bytes(
     gate.send(one)
     gate.settle(2)
     assert status(gate) == "halted"
-    puts.is_holding = False
+    puts.release()
     [told] = gate.ask(proposal(kind="halt", table_root=BUCKET, reason="a look at it"))
     assert told.status == "committed", "nothing is waited for any more"
     [told] = gate.ask(proposal(kind="reopen", table_root=BUCKET))

@@ -21,7 +21,7 @@ from tests.builders import (
     table_in_memory,
     to_bytes,
 )
-from tests.unit.committer.late_puts import LatePuts
+from tests.unit.committer.held_puts import HeldPuts
 from tidegate.committer.lane import RETRY_HALTED_S
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log, staged_name
@@ -110,7 +110,7 @@ def test_its_store_is_left_alone_while_it_is_halted(gate: Gate) -> None:
 
 
 def test_what_flies_lands_first_and_is_told_and_who_waits_is_told_to_come_again() -> None:
-    puts = LatePuts()
+    puts = HeldPuts()
     gate = Gate(puts=puts)
     gate.ask(create())
     puts.is_holding = True
@@ -119,7 +119,7 @@ def test_what_flies_lands_first_and_is_told_and_who_waits_is_told_to_come_again(
     gate.send(proposal(add("b")), halt(), proposal(add("c")))
     gate.settle()
     assert record_of(gate).status == "open", "nobody is told before what flies has landed"
-    puts.is_holding = False
+    puts.release()
     gate.settle()
     assert rules(gate.outcomes()[1:]) == ["committed", "table_halted", "committed", "table_halted"]
     assert [one.version for one in gate.commits()] == [0, 1]
@@ -276,7 +276,7 @@ def test_requests_are_obeyed_in_the_order_of_the_topic(gate: Gate) -> None:
 
 
 def test_a_table_is_dropped_once_what_flies_has_landed() -> None:
-    puts = LatePuts()
+    puts = HeldPuts()
     gate = Gate(puts=puts)
     gate.ask(create())
     puts.is_holding = True
@@ -285,7 +285,7 @@ def test_a_table_is_dropped_once_what_flies_has_landed() -> None:
     gate.send(request_to_drop(), proposal(add("b")))
     gate.settle()
     assert gate.tables()[TABLE].status == "open"
-    puts.is_holding = False
+    puts.release()
     gate.settle()
     assert gate.tables()[TABLE].status == "dropped"
     assert [one.version for one in gate.commits()] == [0, 1]
