@@ -1,6 +1,6 @@
 """Live files in columns, to be asked for one at a time: paths in the order of their hashes.
 
-A file costs its path, four bytes of offset and eight of hash. What a block holds never changes;
+A file costs its path, four bytes of offset and four of hash. What a block holds never changes;
 what comes of a change is a new one. It is put in order when it is asked for the first time.
 """
 
@@ -19,7 +19,9 @@ TEXT_MAX: Final = 1 << 30
 WINDOWS: Final = 16
 """In how many steps paths are cut into blocks: a step's paths lie in a processor's cache."""
 
-HASH_BITS: Final = 64
+HASH_BITS: Final = 32
+"""Bits that are kept of the hash of a path; paths that share them are told apart by letters."""
+
 _ONES: Final = (1 << HASH_BITS) - 1
 
 SLICE: Final = 65_536
@@ -39,7 +41,7 @@ class FileBlock:
     __slots__ = ("_ends", "_hashes", "_in_order", "_paths", "_text", "_vectors")
 
     def __init__(
-        self, hashes: pa.UInt64Array, paths: pa.StringArray, vectors: pa.StringArray | None
+        self, hashes: pa.UInt32Array, paths: pa.StringArray, vectors: pa.StringArray | None
     ) -> None:
         self._hashes = hashes
         self._paths = paths
@@ -63,7 +65,7 @@ class FileBlock:
 
         Spec: "Action Reconciliation"
         """
-        return cls(pa.nulls(0, pa.uint64()), pa.nulls(0, pa.string()), None)
+        return cls(pa.nulls(0, pa.uint32()), pa.nulls(0, pa.string()), None)
 
     def __len__(self) -> int:
         return len(self._hashes)
@@ -190,12 +192,12 @@ def blocks_of(paths: Column, vectors: Mapping[str, str], bits: int) -> list[File
     return [_block(own, named, vectors) for own, named in shares]
 
 
-_Share = tuple[list[pa.UInt64Array], list[pa.StringArray]]
+_Share = tuple[list[pa.UInt32Array], list[pa.StringArray]]
 """The hashes and paths of one block, in pieces."""
 
 
 def hash_of(path: str) -> int:
-    """Return the hash of a path, as an unsigned number of 64 bits.
+    """Return the hash of a path, as an unsigned number of 32 bits.
 
     Spec: "Action Reconciliation"
     """
@@ -203,7 +205,7 @@ def hash_of(path: str) -> int:
 
 
 def _block(
-    hashes: list[pa.UInt64Array], paths: list[pa.StringArray], vectors: Mapping[str, str]
+    hashes: list[pa.UInt32Array], paths: list[pa.StringArray], vectors: Mapping[str, str]
 ) -> FileBlock:
     if not paths:
         return FileBlock.empty()
@@ -238,15 +240,16 @@ def _vectors(paths: pa.StringArray, vectors: Mapping[str, str]) -> pa.StringArra
     return pa.array(texts, pa.string()) if any(texts) else None
 
 
-def _hashes(paths: pa.StringArray) -> pa.UInt64Array:
+def _hashes(paths: pa.StringArray) -> pa.UInt32Array:
     hashes = array("q")
     for start in range(0, len(paths), SLICE):
         hashes += array("q", list(map(hash, paths[start : start + SLICE].to_pylist())))
-    return pa.Array.from_buffers(pa.uint64(), len(hashes), [None, pa.py_buffer(hashes)])
+    whole = pa.Array.from_buffers(pa.uint64(), len(hashes), [None, pa.py_buffer(hashes)])
+    return pc.bit_wise_and(whole, pa.scalar(_ONES, pa.uint64())).cast(pa.uint32())
 
 
-def _number(value: int) -> pa.UInt64Scalar:
-    return pa.scalar(value, pa.uint64())
+def _number(value: int) -> pa.UInt32Scalar:
+    return pa.scalar(value, pa.uint32())
 
 
 def _opened(texts: pa.StringArray) -> tuple[pa.StringArray, memoryview, bytes]:
@@ -260,8 +263,8 @@ def _opened(texts: pa.StringArray) -> tuple[pa.StringArray, memoryview, bytes]:
     return same, offsets[texts.offset : texts.offset + len(texts) + 1], held
 
 
-def _numbers(values: pa.UInt64Array) -> memoryview:
+def _numbers(values: pa.UInt32Array) -> memoryview:
     """Return the bytes of numbers, from which Python reads one at a time."""
     _, buffer = values.buffers()
     whole = memoryview(b"" if buffer is None else buffer).cast("B")
-    return whole[values.offset * 8 : (values.offset + len(values)) * 8].cast("Q")
+    return whole[values.offset * 4 : (values.offset + len(values)) * 4].cast("I")

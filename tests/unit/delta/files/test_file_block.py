@@ -37,7 +37,7 @@ def test_paths_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> No
             return 7
 
     monkeypatch.setattr(
-        file_block, "_hashes", lambda paths: pa.array([7] * len(paths), pa.uint64())
+        file_block, "_hashes", lambda paths: pa.array([7] * len(paths), pa.uint32())
     )
     block = FileBlock.of(["a", "b"], {"b": "u1"})
     places = [block.place(Same("a")), block.place(Same("b"))]
