@@ -110,9 +110,7 @@ class Conductor:
         until_s = time.monotonic() + END_S + wanted / VERSIONS_A_S
         rests, told = 0, 0
         while self.look() < wanted:
-            for one in self.foreign:
-                child = one.process.child
-                assert child.is_alive(), f"{one.name} ended:\n{child.tail()}"
+            self._check_all_live()
             if self.head // BETWEEN_RESTS > rests:
                 rests += 1
                 _log.info("version %d of %d", self.head, wanted)
@@ -136,10 +134,19 @@ class Conductor:
         before = len(spark.told("append"))
         self.may_write.clear()
         (self.signs / "rest").touch()
-        until(lambda: len(spark.told("append")) > before, "delta-spark's turn")
+        until(lambda: self._has_told(spark, before), "delta-spark's turn")
         (self.signs / "rest").unlink()
         self.may_write.set()
         return before + 1
+
+    def _has_told(self, spark: Foreign, before: int) -> bool:
+        self._check_all_live()
+        return len(spark.told("append")) > before
+
+    def _check_all_live(self) -> None:
+        for one in self.foreign:
+            child = one.process.child
+            assert child.is_alive(), f"{one.name} ended:\n{child.tail()}"
 
 
 def check_rows(table: TableRecord, proposers: list[Proposer], foreign: list[Foreign]) -> None:
