@@ -15,9 +15,9 @@ from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import EMPTY, Content, canonical, vector_text, vectors_of
 from tidegate.committer.entries import Revision, revisions
 from tidegate.committer.known import Known
-from tidegate.committer.row_admission import row_count
 from tidegate.committer.rows import Line, add_line, body_of
 from tidegate.delta.actions import Add, DeletionVector, Remove
+from tidegate.delta.features.row_tracking import physical_records
 from tidegate.delta.files.bitmap import Bitmap, encode
 from tidegate.delta.files.containers import BLOCK, Container, of_bits
 from tidegate.delta.files.deletion_vectors import in_file, inline, path_of
@@ -139,7 +139,9 @@ def effects(merges: Merges, name: UUID) -> Effects:
         return NO_EFFECTS
     sets = [tally.rows for tally in tallies]
     pairs = list(zip(tallies, sets, strict=True))
-    needed = [None if len(rows) == row_count(tally.file) else rows for tally, rows in pairs]
+    needed = [
+        None if len(rows) == physical_records(tally.file.stats) else rows for tally, rows in pairs
+    ]
     vectors, written = _described(needed, name)
     removes = tuple(_removal(tally.file) for tally in tallies)
     back = [

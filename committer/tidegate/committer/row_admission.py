@@ -1,9 +1,7 @@
 """Whether the rows that a proposal deletes are rows of live files, and may be deleted that way."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
-
-import orjson
+from typing import Final
 
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry
@@ -13,6 +11,7 @@ from tidegate.committer.known import Known, key_of, unique_id
 from tidegate.committer.policy import Policy
 from tidegate.committer.standing import Basis
 from tidegate.delta.actions import Add, DeletionVector
+from tidegate.delta.features import row_tracking
 from tidegate.delta.features.properties import append_only, deletion_vectors_enabled
 from tidegate.pipeline.outcome import Rejection
 
@@ -94,7 +93,7 @@ def wrong_files(
         if unique_id(before) != intent.base and not intent.has_moved:
             what = f"{path[:128]!r} had another deletion vector at read_version"
             return flaw("other_vector", f"{where}.base", what, _REREAD, path=path)
-        count = row_count(file)
+        count = row_tracking.physical_records(file.stats)
         if count is None:
             what = f"{path[:128]!r} has no numRecords, without which rows can't be deleted"
             return flaw("no_row_count", f"{where}.path", what, "rewrite the file", path=path)
@@ -105,16 +104,6 @@ def wrong_files(
         if found is not None:
             return found
     return None
-
-
-def row_count(file: Add) -> int | None:
-    """Return how many rows lie in a file, deleted ones included; None where the log is silent."""
-    try:
-        stated: Any = orjson.loads(file.stats or "{}")
-    except orjson.JSONDecodeError:
-        return None
-    count = stated.get("numRecords") if isinstance(stated, dict) else None
-    return count if type(count) is int and count >= 0 else None
 
 
 def _vector_read(intent: Intent, file: Add, winners: Iterable[Entry]) -> DeletionVector | None:
