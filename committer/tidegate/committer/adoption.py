@@ -12,6 +12,7 @@ from typing import Final
 from tidegate.committer.candidate import REPLACES_TABLE, Candidate
 from tidegate.committer.content import canonical
 from tidegate.committer.entries import Entry
+from tidegate.committer.feature_admission import CLUSTERING
 from tidegate.committer.moving import bearing, following
 from tidegate.committer.rows import domain_line
 from tidegate.committer.standing import Standing
@@ -19,7 +20,6 @@ from tidegate.committer.state import TableState
 from tidegate.delta.actions import Add
 from tidegate.delta.features import row_tracking
 
-CLUSTERING: Final = "delta.clustering"
 NOT_PRESERVED: Final = {"delta.rowTracking.preserved": "false"}
 
 Adoption = Callable[[Standing, Entry], Standing]

@@ -16,6 +16,7 @@ from tidegate.committer.row_conflicts import come_for
 from tidegate.delta.actions import Add, Metadata
 from tidegate.delta.files.file_tests import FileTest, FileTests
 from tidegate.delta.files.grammar import Predicate, paths_of
+from tidegate.delta.schema.columns import Path
 from tidegate.delta.schema.mapping import Mode, mode_of, physical_name
 from tidegate.delta.schema.types import StructType, parse_schema
 from tidegate.pipeline.read_set import ReadSet
@@ -24,7 +25,6 @@ VERSIONS_MAX: Final = 64
 """Versions after the one that was read whose statistics are looked at; of later ones none are, so
 that a writer from long ago costs no more reads than this, and is told the same each time."""
 
-Path = tuple[str, ...]
 Added = tuple[tuple[str, PartitionValues], ...]
 
 

@@ -17,9 +17,10 @@ from tidegate.committer.flaws import (
     NULL_IN_REQUIRED,
     flaw,
 )
-from tidegate.committer.standing import Basis, Path
+from tidegate.committer.standing import Basis
 from tidegate.delta.actions import Add
 from tidegate.delta.features.constraints import expressions, unenforced
+from tidegate.delta.schema.columns import Path
 from tidegate.pipeline.outcome import Rejection
 
 WORDS_CHARS_MAX: Final = 256

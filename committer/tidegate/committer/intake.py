@@ -6,7 +6,7 @@ then its refusal is written into the log of its table, and holds.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, get_args
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -18,21 +18,21 @@ from tidegate.committer.frozen import made
 from tidegate.committer.intents import Intent, check_apart, read_intents
 from tidegate.committer.moves import NO_MOVES, Moves, read_moves
 from tidegate.committer.policy import Policy
+from tidegate.committer.rows import INTEGER_MAX
 from tidegate.delta import names
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import MalformedRecord
 from tidegate.delta.names import in_log, staged_version
 from tidegate.pipeline.codec import Headers, parse_json, producer_of
 from tidegate.pipeline.outcome import Rejection
-from tidegate.pipeline.proposal import ClaimCheck, Proposal
+from tidegate.pipeline.proposal import ClaimCheck, Kind, Proposal
 from tidegate.pipeline.quick_read import read_proposal
 from tidegate.pipeline.row_intent import ROW_INTENT, RowIntent
 from tidegate.pipeline.trace import passed_on
 
 CLAIM_FOLDER: Final = "_tidegate/proposals/"
 STAGED_FOLDER: Final = in_log(names.STAGED_FOLDER)
-KINDS: Final = frozenset({"commit", "cancel", "register", "halt", "reopen", "drop", "verbatim"})
-VERSION_MAX: Final = 2**63 - 1
+KINDS: Final = frozenset(get_args(Kind))
 
 UNREAD: Final = 4
 """Times the size that is allowed, past which a record is not even parsed."""
@@ -87,7 +87,7 @@ def read_record(
         "sha256": digest,
         "offset": offset,
         "table": proposal.table,
-        "read_version": min(proposal.read_version, VERSION_MAX),
+        "read_version": min(proposal.read_version, INTEGER_MAX),
         "size": size,
         "proposal": proposal,
         "content": content,
@@ -223,7 +223,7 @@ def read_identity(
     kind, read_version = body.get("kind", "commit"), body.get("read_version")
     if not isinstance(kind, str) or kind not in KINDS:
         return Letter("unknown_kind", f"kind: {str(kind)[:64]!r} is not known", digest, *identity)
-    readable = type(read_version) is int and -1 <= read_version <= VERSION_MAX
+    readable = type(read_version) is int and -1 <= read_version <= INTEGER_MAX
     if kind != "commit" or None in identity or not readable:
         return Letter(wrong.rule, wrong.reason, digest, *identity)
     return Candidate(

@@ -11,19 +11,9 @@ from typing import Any, Final
 import orjson
 
 from tidegate.delta.actions import Metadata
+from tidegate.delta.features import identity
+from tidegate.delta.schema.assignment import MAPPING_KEYS, MODE
 from tidegate.delta.schema.types import StructField, parse_schema
-
-_NUMBERED: Final = "delta.identity.highWaterMark"
-_MODE: Final = "delta.columnMapping.mode"
-_MAPPING_KEYS: Final = frozenset(
-    {
-        "delta.columnMapping.id",
-        "delta.columnMapping.physicalName",
-        "delta.columnMapping.nested.ids",
-        "parquet.field.id",
-        "parquet.field.nested.ids",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -38,8 +28,8 @@ class Change:
     def maps_names_now(self) -> bool:
         """Whether columns got physical names of their own, by name."""
         return (
-            self.before.configuration.get(_MODE, "none") == "none"
-            and self.after.configuration.get(_MODE, "none") == "name"
+            self.before.configuration.get(MODE, "none") == "none"
+            and self.after.configuration.get(MODE, "none") == "name"
         )
 
 
@@ -61,7 +51,7 @@ def numbers_only(before: Metadata, after: Metadata) -> bool:
     same = ("id", "name", "description", "format", "partition_columns", "configuration")
     if any(getattr(before, name) != getattr(after, name) for name in same):
         return False
-    if before.schema_string == after.schema_string or _NUMBERED not in after.schema_string:
+    if before.schema_string == after.schema_string or identity.MARK not in after.schema_string:
         return False
     return bool(_unnumbered(before.schema_string) == _unnumbered(after.schema_string))
 
@@ -69,7 +59,7 @@ def numbers_only(before: Metadata, after: Metadata) -> bool:
 def _unnumbered(schema_string: str) -> Any:
     schema = orjson.loads(schema_string)
     for field in schema["fields"]:
-        field.get("metadata", {}).pop(_NUMBERED, None)
+        field.get("metadata", {}).pop(identity.MARK, None)
     return schema
 
 
@@ -109,7 +99,7 @@ TOLERATED: Final[Mapping[str, Callable[[Change], bool]]] = {
     "delta.enableRowTracking": _turned_on("delta.enableRowTracking", "rowTracking"),
     "delta.rowTracking.materializedRowIdColumnName": _rows_are_tracked,
     "delta.rowTracking.materializedRowCommitVersionColumnName": _rows_are_tracked,
-    _MODE: _to_mapping_by_name,
+    MODE: _to_mapping_by_name,
     "delta.columnMapping.maxColumnId": _always,
     "delta.enableInCommitTimestamps": _turned_on(
         "delta.enableInCommitTimestamps", "inCommitTimestamp"
@@ -155,7 +145,7 @@ def _differs_in_mapping_only(before: StructField, after: StructField) -> bool:
     keys = before.metadata.keys() | after.metadata.keys()
     changed = {key for key in keys if before.metadata.get(key) != after.metadata.get(key)}
     return (
-        changed <= _MAPPING_KEYS
+        changed <= MAPPING_KEYS
         and (before.name, before.nullable) == (after.name, after.nullable)
         and before.kind == after.kind
     )

@@ -25,7 +25,6 @@ LEASE_VALUES_MAX: Final = 10**12
 """How many values one lease may hold: a column has 2^63, and what is given out is gone."""
 
 Columns = Mapping[str, IdentityColumn]
-Ends = tuple[int, int]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from tidegate.delta.features.identity import IdentityColumn
 from tidegate.delta.features.properties import variant_shredding_enabled
 from tidegate.delta.files.file_tests import FileTest, FileTests
 from tidegate.delta.files.predicate import Predicate, about_partitions, partition_test
+from tidegate.delta.schema.columns import Path
 from tidegate.delta.schema.mapping import mode_of, physical_partition_columns, to_physical
 from tidegate.delta.schema.types import (
     STRING,
@@ -36,8 +37,6 @@ from tidegate.delta.schema.types import (
     parse_schema,
 )
 from tidegate.pipeline.read_set import ReadSet
-
-Path = tuple[str, ...]
 
 TESTS_MAX: Final = 256
 """Predicates of which a table remembers what they mean for its partitions, and partitions each."""
