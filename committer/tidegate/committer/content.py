@@ -37,7 +37,7 @@ PartitionKey = frozenset[tuple[str, str | None]]
 """The partition values of a file, to be compared."""
 A = TypeVar("A", bound=Action)
 
-_NAME_CHARS_MAX: Final = 80
+_VECTOR_NAME_CHARS_MAX: Final = 80
 _ODD: Final = re.compile(r"%|^[A-Za-z][A-Za-z0-9+.-]*:|^/|//|(^|/)\.{1,2}(/|$)")
 _ODD_START: Final = ("", "/", ".")
 
@@ -145,7 +145,7 @@ def vector_text(vector: DeletionVector) -> str:
     long, as inline vectors are, is told by its hash: the text is kept for each live file.
     """
     name = vector.unique_id
-    if len(name) > _NAME_CHARS_MAX:
+    if len(name) > _VECTOR_NAME_CHARS_MAX:
         name = f"{vector.storage_type}#{sha256(name.encode())}"
     return f"{name}:{vector.size_in_bytes}:{vector.cardinality}"
 

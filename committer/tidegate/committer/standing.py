@@ -6,7 +6,7 @@ from typing import Final
 
 import orjson
 
-from tidegate.committer.appended import meant_by, test_of_reads
+from tidegate.committer.appended import file_test_of_reads, meant_by
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import PartitionKey, PartitionValues
 from tidegate.committer.entries import Entry
@@ -265,14 +265,14 @@ class Standing:
     @Once
     def file_test(self) -> FileTest:
         """Tests whether a new file may hold a row that was read, as the table was then."""
-        return test_of_reads(self.reads, self.read.metadata, self.read.file_tests)
+        return file_test_of_reads(self.reads, self.read.metadata, self.read.file_tests)
 
     def file_tests(self) -> Sequence[FileTest]:
         """Return the same as the table was then, and as it is now where that is another one."""
         now = self.now
         if now.metadata is self.read.metadata:
             return [self.file_test]
-        return [self.file_test, test_of_reads(self.reads, now.metadata, now.file_tests)]
+        return [self.file_test, file_test_of_reads(self.reads, now.metadata, now.file_tests)]
 
     def after(self, winner: Entry) -> Basis:
         """Return the table as it is after a winner, as far as the proposal is concerned."""

@@ -20,7 +20,7 @@ from tidegate.committer.verdicts import Consider, View
 from tidegate.delta.features.properties import append_only
 from tidegate.delta.files.wellformed import wrong_with
 
-_CHANGES_DATA: Final = frozenset({True})
+_ROWS_CHANGE: Final = frozenset({True})
 
 
 class StraightWay:
@@ -140,4 +140,4 @@ def only_writes_files(candidate: Candidate) -> bool:
         return False
     if content.txns or content.domains or content.metadata or content.protocol:
         return False
-    return candidate.data_changes == _CHANGES_DATA
+    return candidate.data_changes == _ROWS_CHANGE
