@@ -146,7 +146,7 @@ def moves_row_ids(operation: str | None, adds: Iterable[Add], removes: Iterable[
 
 def entry_of(commit: Commit, digest: str, size: int) -> Entry:
     """Return what is remembered of a commit whose file has this SHA-256 and size."""
-    info = commit.info
+    info, origin = commit.info, of(commit)
     tags: Mapping[str, object] = (info and info.tags) or {}
     return Entry(
         version=commit.version,
@@ -166,12 +166,12 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
         is_timed=info is not None and info.in_commit_timestamp is not None,
         by_delta_spark=info is not None and DELTA_SPARK in (info.engine_info or ""),
         txn_id=info.txn_id if info else None,
-        provenance=of(commit),
+        provenance=origin,
         operation=info.operation if info else None,
         timestamp=_timestamp(commit),
         sha256=digest,
         size=size,
-        moved=moves_of(of(commit), commit.removes, commit.adds),
+        moved=moves_of(origin, commit.removes, commit.adds),
     )
 
 

@@ -80,8 +80,8 @@ class Group:
             version, removed=self.removed, app_ids=self.app_ids, domains=self.domains
         )
 
-    def take(self, candidate: Candidate, known: Known = NOTHING) -> int:
-        """Add a member, and return its place in the entry."""
+    def take(self, candidate: Candidate, known: Known = NOTHING) -> None:
+        """Add a member: its place in the entry is how many there were before it."""
         content, intents = candidate.content, candidate.intents
         place = len(self.members)
         self.members.append(candidate)
@@ -110,7 +110,6 @@ class Group:
         self._tread(candidate, deletes)
         self.actions += len(content.lines) + len(candidate.txns)
         self.size += candidate.size
-        return place
 
     def _touch(self, content: Content) -> None:
         """Note of which files and domains a member speaks."""

@@ -12,7 +12,7 @@ from tidegate.committer.appended import VERSIONS_MAX
 from tidegate.committer.asking import Wanted, wanted
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import canonical
-from tidegate.committer.entries import Entry, Revision
+from tidegate.committer.entries import Entry
 from tidegate.committer.known import NO_ROWS, NO_VECTOR, Growth, Known, key_of
 from tidegate.committer.policy import Policy
 from tidegate.committer.rebase import Encoded
@@ -132,8 +132,8 @@ class Shelf:
             self._files |= self._find(state, asked.files)
         for key, vector in asked.vectors.items():
             self._keep(key, self._rows_of(vector))
-        for pair, revision in asked.growths.items():
-            self._growths[pair] = self._grew(pair, revision)
+        for pair in asked.growths:
+            self._growths[pair] = self._grew(pair)
 
     def _find(self, state: TableState, paths: frozenset[str]) -> dict[str, Add]:
         """Return the rows of live files: from the version that added them, or from a snapshot."""
@@ -173,7 +173,7 @@ class Shelf:
         except (BrokenLog, UnsupportedFeature) as error:
             return str(error)
 
-    def _grew(self, pair: Growth, revision: Revision) -> bool:
+    def _grew(self, pair: Growth) -> bool:
         rows = {NO_VECTOR: NO_ROWS, **self._rows}
         before, after = rows.get(pair[0]), rows.get(pair[1])
         if not (isinstance(before, Bitmap) and isinstance(after, Bitmap)):

@@ -64,8 +64,7 @@ def told_before(view: View, command: Consider) -> Verdict | None:
     found = _known(view, command)
     if found is None:
         return None
-    is_cancel = target_of(candidate) != candidate.id or candidate.is_cancel
-    if not is_cancel and found.sha256 not in (None, candidate.sha256):
+    if not candidate.is_cancel and found.sha256 not in (None, candidate.sha256):
         return denied(
             candidate,
             "id_reused",
