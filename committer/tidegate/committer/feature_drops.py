@@ -9,7 +9,6 @@ from tidegate.committer.standing import Basis
 from tidegate.committer.state import TableState
 from tidegate.delta.features import row_tracking
 from tidegate.delta.features.changes import check_change
-from tidegate.delta.features.definition import Definition
 from tidegate.delta.features.properties import checkpoint_protection_version
 from tidegate.delta.features.table import FEATURES
 from tidegate.delta.features.traces import Remains, traces
@@ -58,8 +57,7 @@ def in_use(dropped: Set[str], basis: Basis, remains: Remains = NOTHING) -> str |
         # and `left_row_ids` empty where it was read.
         enabled = row_tracking.is_enabled(basis.metadata)
         return f"the feature {name!r} is enabled" if enabled else None
-    one = Definition(basis.metadata, basis.protocol)
-    trace = next(traces(name, one, remains), None)
+    trace = next(traces(name, basis.definition, remains), None)
     return f"the feature {name!r} is in use: {trace[0]} {trace[1]}" if trace else None
 
 
@@ -69,11 +67,7 @@ def wrong_before_drop(dropped: Set[str], read: Basis, after: Basis) -> str | Non
     if name == row_tracking.FEATURE and not row_tracking.is_suspended(read.metadata):
         # Until it is suspended every new file is given row ids, which the drop would leave behind.
         return f"the feature {name!r} gives out row ids, for it is not suspended"
-    before, left = (
-        Definition(read.metadata, read.protocol),
-        Definition(after.metadata, after.protocol),
-    )
-    found = check_change(before, left, dropping=name)
+    found = check_change(read.definition, after.definition, dropping=name)
     return str(found[0]) if found else None
 
 

@@ -12,7 +12,7 @@ from tidegate.committer.state import TableState
 from tidegate.committer.table_changes import wrong_table
 from tidegate.delta.errors import TidegateError
 from tidegate.delta.features.changes import check_change
-from tidegate.delta.features.definition import Definition, refuse
+from tidegate.delta.features.definition import refuse
 from tidegate.pipeline.metadata_patch import metadata_hash
 from tidegate.pipeline.outcome import Rejection
 
@@ -41,7 +41,7 @@ def with_patch(
     patch = candidate.patch
     assert patch is not None, "only who brings a patch is asked for it"
     try:
-        before = Definition(basis.metadata, basis.protocol)
+        before = basis.definition
         after = applied(patch, before, candidate.id, _clustered_by(state))
         refuse(check_change(before, after), state.root)
     except (TidegateError, ValueError, RecursionError) as error:

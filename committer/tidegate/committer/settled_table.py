@@ -9,7 +9,7 @@ from dataclasses import replace
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.standing import Basis
 from tidegate.delta.errors import TidegateError
-from tidegate.delta.features.definition import Definition, Flaw
+from tidegate.delta.features.definition import Flaw
 from tidegate.delta.features.settling import settle
 from tidegate.pipeline.outcome import Rejection
 
@@ -22,9 +22,8 @@ def settled(candidate: Candidate, read: Basis) -> Candidate | Rejection:
     content = candidate.content
     if content.metadata is None or content.protocol is not None:
         return candidate
-    before = Definition(read.metadata, read.protocol)
     try:
-        found = settle(before, content.metadata)
+        found = settle(read.definition, content.metadata)
     except (TidegateError, ValueError, RecursionError):
         return candidate
     if found.flaws:

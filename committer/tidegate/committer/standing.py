@@ -67,6 +67,11 @@ class Basis:
     protocol: Protocol
 
     @property
+    def definition(self) -> Definition:
+        """The same, as the features look at it."""
+        return Definition(self.metadata, self.protocol)
+
+    @property
     def schema(self) -> StructType:
         """The parsed schema."""
         return parse_schema(self.metadata.schema_string)
@@ -303,7 +308,7 @@ def begin(candidate: Candidate, read: Basis, level: Level, known: Known = NOTHIN
     now = read.after(candidate.content.metadata, candidate.content.protocol)
     if candidate.patch is None:
         return Standing(candidate, read, now, level, known)
-    own = touches(candidate.patch, Definition(read.metadata, read.protocol))
+    own = touches(candidate.patch, read.definition)
     return Standing(candidate, read, now, level, known, own)
 
 
