@@ -229,7 +229,7 @@ class Desk:
             content = read_claim(self.store, candidate.claim)
         reach("after_decide")
         case = verbatim.Case(candidate, content, self._terms().now_ms, self.doors.policy)
-        return verbatim.plan_of(self.state, verbatim.rule(self.state, case))
+        return verbatim.plan_of(self.state, verbatim.decide(self.state, case))
 
     def _young(self) -> TableState:
         """Return what is remembered of the table, if it is young enough, or load it anew."""

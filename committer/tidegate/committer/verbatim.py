@@ -30,7 +30,7 @@ STAGED_FILE: Final = "staged_file"
 
 
 @dataclass(frozen=True)
-class Ruling:
+class Decision:
     """What becomes of ready bytes. `ready` are to be written first where they are given.
 
     `writer` is who is waited for if they came too late: its work's name, or the proposal itself.
@@ -69,7 +69,7 @@ class Case:
     policy: Policy
 
 
-def rule(state: TableState, case: Case) -> Ruling:
+def decide(state: TableState, case: Case) -> Decision:
     """Return what becomes of ready bytes.
 
     Law: the versions after the one that was read are at hand, as far as the log holds them
@@ -77,46 +77,47 @@ def rule(state: TableState, case: Case) -> Ruling:
     candidate = case.candidate
     version, claim = exact_version(candidate), candidate.claim
     name = _told_name(candidate)
+    writer = name or str(candidate.id)
     own = state.entries.get(version)
     if own is not None and own.sha256 == claim.sha256:
         verdict = Verdict(candidate, "committed", version=version, repeat=True)
-        return Ruling(verdict, name or str(candidate.id))
+        return Decision(verdict, writer)
     if min(version, candidate.read_version + 1) < state.oldest:
-        return Ruling(Verdict(candidate, "expired"), name or str(candidate.id))
+        return Decision(Verdict(candidate, "expired"), writer)
     if version > state.version + 1:
-        return Ruling(_gap(state, candidate), name or str(candidate.id))
+        return Decision(_gap(state, candidate), writer)
     ready: Ready | None = None
     if needs_bytes(state, candidate):
         read = _read(candidate, case.content, case.policy)
         if isinstance(read, Rejection):
             verdict = Verdict(candidate, "denied", rejection=read)
-            return Ruling(verdict, name or str(candidate.id))
+            return Decision(verdict, writer)
         ready = read
         name = name or ready.entry.txn_id
-    writer = name or str(candidate.id)
+        writer = name or str(candidate.id)
     there = _done_under(state, candidate, name)
     if there is not None:
         reason = f"txn_id: this work is committed, as version {there}; take its rows for written"
-        return Ruling(denied(candidate, "already_committed", reason), writer)
+        return Decision(denied(candidate, "already_committed", reason), writer)
     if version <= state.version:
-        return Ruling(_taken(state, candidate), writer)
+        return Decision(_taken(state, candidate), writer)
     assert ready is not None, "what may be written was read"
     place = Place(state.root, state.basis_at(max(candidate.read_version, 0)), case.now_ms)
     whole = replace(candidate, content=ready.actions)
     wrong = out_of_time_or_place(whole, place, case.policy) or wrong_bytes(candidate, ready, state)
     if wrong is not None:
-        return Ruling(Verdict(candidate, "denied", rejection=wrong), writer)
-    return Ruling(Verdict(candidate, "committed", "membership", version), writer, ready)
+        return Decision(Verdict(candidate, "denied", rejection=wrong), writer)
+    return Decision(Verdict(candidate, "committed", "membership", version), writer, ready)
 
 
-def plan_of(state: TableState, ruling: Ruling) -> Plan:
-    """Return the plan that makes a ruling true: an entry of its own, or none."""
+def plan_of(state: TableState, decision: Decision) -> Plan:
+    """Return the plan that makes a decision true: an entry of its own, or none."""
     group = Group(state.version + 1)
-    if ruling.ready is not None:
-        group.take(ruling.verdict.candidate)
-    verdict = ruling.verdict
-    answer = Answered(ruling.writer, verdict.candidate.claim.sha256, verdict.status)
-    return Plan(group, (verdict,), ruling.ready, answer)
+    if decision.ready is not None:
+        group.take(decision.verdict.candidate)
+    verdict = decision.verdict
+    answer = Answered(decision.writer, verdict.candidate.claim.sha256, verdict.status)
+    return Plan(group, (verdict,), decision.ready, answer)
 
 
 def encoded_of(plan: Plan) -> Encoded | None:
