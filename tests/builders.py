@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from tidegate.committer.audits import Aside, at_once
+from tidegate.committer.aside import Aside, at_once
 from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors
 from tidegate.committer.puts import AtOnce, Puts

@@ -5,40 +5,22 @@ writes, and the table is halted: what was committed there was promised. The newe
 looked at first, for they are the ones that are raced for.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
+from tidegate.committer.aside import Aside
 from tidegate.committer.state import TableState
 from tidegate.delta.commit import sha256
-from tidegate.delta.errors import BrokenLog, TidegateError, Unavailable
+from tidegate.delta.errors import BrokenLog, Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.published import CommittedFile
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.metrics import AUDITS
 
-T = TypeVar("T")
-
 GONE: Final = ""
 """The hash of a version whose file is not there."""
-
-
-class Aside(Protocol):
-    """Where the store is asked while the loop goes on."""
-
-    def __call__(self, question: Callable[[], T], /) -> Future[T]:
-        """Ask, and return where the answer will be."""
-
-
-def at_once(question: Callable[[], T], /) -> Future[T]:
-    """Ask and wait: no thread, so that a seed replays every step."""
-    answer: Future[T] = Future()
-    try:
-        answer.set_result(question())
-    except TidegateError as error:
-        answer.set_exception(error)
-    return answer
 
 
 @dataclass

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Final
 from uuid import UUID
 
-from tidegate.committer.audits import Aside, at_once
+from tidegate.committer.aside import Aside, at_once
 from tidegate.committer.policy import Policy
 from tidegate.committer.puts import AtOnce, Puts
 from tidegate.committer.settings import CommitterSection

@@ -6,7 +6,7 @@ A store is slow and there may be a thousand tables, so the loop does not wait fo
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from tidegate.committer.audits import Aside
+from tidegate.committer.aside import Aside
 from tidegate.delta.names import commit_name, in_log
 from tidegate.runtime.log_store import LogStore
 

@@ -8,12 +8,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final, Protocol
 
-from tidegate.delta.errors import TidegateError
+from tidegate.committer.aside import at_once
 from tidegate.runtime.log_store import Put
 
 REMEMBERED: Final = 16
@@ -77,12 +77,7 @@ class AtOnce:
 
     def start(self, work: Work, behind: Flight | None = None) -> Flight:
         """Send one and wait for its end."""
-        landed: Future[Landing] = Future()
-        try:
-            landed.set_result(work())
-        except TidegateError as error:
-            landed.set_exception(error)
-        return landed
+        return at_once(work)
 
     def wait(self, timeout_s: float) -> None:
         """Return: nothing flies."""

@@ -19,7 +19,8 @@ from tests.builders import (
     to_bytes,
 )
 from tests.unit.committer.held_puts import HeldPuts
-from tidegate.committer.audits import Audit, at_once
+from tidegate.committer.aside import at_once
+from tidegate.committer.audits import Audit
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from tests.builders import ROOT, TABLE, Gate, add, create, info, proposal, to_bytes
-from tidegate.committer.audits import at_once
+from tidegate.committer.aside import at_once
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
 
