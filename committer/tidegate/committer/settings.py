@@ -20,14 +20,14 @@ class CommitterSection(Section):
     roots: tuple[str, ...] = ()
     ratified_roots: tuple[str, ...] = ()
     """URI prefixes on stores without put-if-absent: there the topic `ratify` decides first."""
-    group_members_max: PositiveInt = 256
-    group_actions_max: PositiveInt = 100_000
-    group_bytes_max: PositiveInt = 64 * 1024 * 1024
-    record_bytes_max: PositiveInt = 1024 * 1024
-    claim_bytes_max: PositiveInt = 256 * 1024 * 1024
-    actions_max: PositiveInt = 100_000
-    weakest_isolation: Level = "WriteSerializable"
-    files_age_max_ms: PositiveInt = 6 * 24 * 60 * 60 * 1000
+    group_members_max: PositiveInt = Policy.group_members_max
+    group_actions_max: PositiveInt = Policy.group_actions_max
+    group_bytes_max: PositiveInt = Policy.group_bytes_max
+    record_bytes_max: PositiveInt = Policy.record_bytes_max
+    claim_bytes_max: PositiveInt = Policy.claim_bytes_max
+    actions_max: PositiveInt = Policy.actions_max
+    weakest_isolation: Level = Policy.weakest_isolation
+    files_age_max_ms: PositiveInt = Policy.files_age_max_ms
     linger_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     """How long a busy table's proposals wait for company, as a share of what a PUT takes."""
     refusal_linger_ms: Annotated[int, Field(ge=0, le=10_000)] = 200
@@ -48,10 +48,9 @@ class CommitterSection(Section):
     """How many of them: the newest first, then older ones in turn."""
     store_contests: Annotated[int, Field(ge=0, le=10_000)] = 200
     """Contests that a store of unknown make must hold before its first table; 0 asks for none."""
-    id_window: PositiveInt = 1_000
+    id_window: PositiveInt = Policy.window
     """Versions of which everything is remembered; older ones are read from the log when needed."""
-
-    verbatim: bool = True
+    verbatim: bool = Policy.verbatim
     """Whether writers may propose ready bytes as a version; false denies all of them."""
     external_grace_ms: Annotated[int, Field(ge=0, le=60_000)] = 1_000
     """How long native groups wait for a writer whose ready bytes came too late; 0 lets none wait.

@@ -21,7 +21,14 @@ def test_what_is_set_reaches_the_judgement() -> None:
     policy = told.policy
     assert (policy.group_members_max, policy.window) == (3, 9)
     assert policy.weakest_isolation == "Serializable"
-    assert {one.name for one in fields(Policy)} >= {"actions_max", "claim_bytes_max"}
+
+
+def test_every_limit_that_can_be_set_reaches_the_judgement() -> None:
+    shared = {one.name for one in fields(Policy)} & CommitterSection.model_fields.keys()
+    limits = {name: 7 for name in shared if type(getattr(Policy, name)) is int}
+    assert {"actions_max", "claim_bytes_max"} <= limits.keys()
+    policy = CommitterSection.model_validate(limits).policy
+    assert {name: getattr(policy, name) for name in limits} == limits
 
 
 def test_roots_come_from_the_command_line() -> None:
