@@ -28,7 +28,7 @@ from tidegate.committer.row_conflicts import concerned
 from tidegate.committer.settled_table import settled
 from tidegate.committer.standing import Basis, begin
 from tidegate.committer.state import Settled
-from tidegate.committer.verdicts import Consider, Verdict, View, denied, target_of
+from tidegate.committer.verdicts import Consider, Verdict, View, another_entry, denied, target_of
 from tidegate.delta.features.properties import txn_retention_ms
 from tidegate.pipeline.outcome import Rejection
 
@@ -184,7 +184,7 @@ def behind_a_new_vector(view: View, command: Consider) -> Verdict | None:
         concerned(candidate, member) or _moves_rows_of(candidate, member) for member in group.others
     ):
         return None
-    return Verdict(command.candidate, "denied", "another entry")
+    return another_entry(command.candidate)
 
 
 def _moves_rows_of(candidate: Candidate, member: Entry) -> bool:
@@ -220,7 +220,7 @@ def behind_a_table_change(view: View, command: Consider) -> Verdict | None:
     """A member changes the table itself: what comes after is judged by the table that it leaves."""
     if not view.group.changes_table:
         return None
-    return Verdict(command.candidate, "denied", "another entry")
+    return another_entry(command.candidate)
 
 
 def patched(view: View, command: Consider) -> Verdict | Consider | None:
@@ -240,7 +240,7 @@ def unlike_the_group(view: View, command: Consider) -> Verdict | None:
     """It may not share an entry with the members; among them are, perhaps, files that it names."""
     if fits(view.group, command.candidate, view.policy):
         return None
-    return Verdict(command.candidate, "denied", "another entry")
+    return another_entry(command.candidate)
 
 
 def wrong_at_head(view: View, command: Consider) -> Verdict | None:

@@ -61,6 +61,11 @@ def target_of(candidate: Candidate) -> UUID:
     return candidate.id
 
 
+def another_entry(candidate: Candidate) -> Verdict:
+    """Return that a candidate can't be decided on in this entry; it is never told so."""
+    return Verdict(candidate, "denied", "another entry")
+
+
 def denied(candidate: Candidate, rule: str, reason: str, advice: Advice = "fix") -> Verdict:
     """Return a verdict that promises nothing about other deliveries."""
     rejection = Rejection(rule=rule, reason=reason, advice=advice)
