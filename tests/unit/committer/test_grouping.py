@@ -15,7 +15,20 @@ from tests.builders import (
     value_of,
 )
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.grouping import SHARING, Group, fits, nature
+from tidegate.committer.grouping import (
+    SHARING,
+    Group,
+    Sharing,
+    change_files_for_all_or_none,
+    fits,
+    like_with_like,
+    nature,
+    no_path_twice,
+    one_of_each_domain,
+    one_version_per_application,
+    row_ids_move_alone,
+    the_table_changes_alone,
+)
 from tidegate.committer.intake import read_record
 from tidegate.committer.known import Known
 from tidegate.committer.policy import Policy
@@ -80,37 +93,42 @@ def test_the_nature_of_a_proposal(one: Proposal, expected: str) -> None:
         (proposal(remove("x"), CDC), proposal(remove("y"), {"cdc": {**CDC["cdc"], "path": "d"}})),
     ],
 )
-def test_what_goes_together(first: Proposal, second: Proposal) -> None:
+def test_what_one_entry_can_say_shares_it(first: Proposal, second: Proposal) -> None:
     assert may_share(first, second)
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
+    ("rule", "first", "second"),
     [
-        (APPEND, DELETE),
-        (DELETE, APPEND),
-        (APPEND, COMPACTION),
-        (DELETE, COMPACTION),
-        (APPEND, proposal(metadata())),
-        (proposal(metadata()), APPEND),
-        (proposal(protocol()), APPEND),
-        (APPEND, proposal(add("a"))),
-        (DELETE, proposal(remove("x"))),
-        (DELETE, proposal(remove("w"), add("x"))),
-        (batch_of("s", 1, add("a")), batch_of("s", 2, add("b"))),
-        (proposal(domain("d")), proposal(domain("d"))),
-        (proposal(remove("x"), CDC), REWRITE),
-        (REWRITE, proposal(remove("x"), CDC)),
-        (APPEND, proposal(add("b"), add("c", dataChange=False))),
-        (BACKFILL, COMPACTION),
-        (COMPACTION, BACKFILL),
-        (BACKFILL, proposal()),
-        (proposal(), BACKFILL),
-        (REWRITE, row_delete(rows_of("y", [1]))),
-        (proposal(remove("x"), CDC), proposal(remove("y"), CDC)),
+        (like_with_like, APPEND, DELETE),
+        (like_with_like, DELETE, APPEND),
+        (like_with_like, APPEND, COMPACTION),
+        (like_with_like, DELETE, COMPACTION),
+        (the_table_changes_alone, APPEND, proposal(metadata())),
+        (the_table_changes_alone, proposal(metadata()), APPEND),
+        (the_table_changes_alone, proposal(protocol()), APPEND),
+        (no_path_twice, APPEND, proposal(add("a"))),
+        (no_path_twice, DELETE, proposal(remove("x"))),
+        (no_path_twice, DELETE, proposal(remove("w"), add("x"))),
+        (one_version_per_application, batch_of("s", 1, add("a")), batch_of("s", 2, add("b"))),
+        (one_of_each_domain, proposal(domain("d")), proposal(domain("d"))),
+        (change_files_for_all_or_none, proposal(remove("x"), CDC), REWRITE),
+        (change_files_for_all_or_none, REWRITE, proposal(remove("x"), CDC)),
+        (like_with_like, APPEND, proposal(add("b"), add("c", dataChange=False))),
+        (row_ids_move_alone, BACKFILL, COMPACTION),
+        (row_ids_move_alone, COMPACTION, BACKFILL),
+        (row_ids_move_alone, BACKFILL, proposal()),
+        (row_ids_move_alone, proposal(), BACKFILL),
+        (no_path_twice, REWRITE, row_delete(rows_of("y", [1]))),
+        (no_path_twice, proposal(remove("x"), CDC), proposal(remove("y"), CDC)),
     ],
 )
-def test_what_does_not(first: Proposal, second: Proposal) -> None:
+def test_a_rule_keeps_apart_what_one_entry_cannot_say(
+    rule: Sharing, first: Proposal, second: Proposal
+) -> None:
+    group = Group(1)
+    group.take(considered(first))
+    assert [one for one in SHARING if not one(group, considered(second))] == [rule]
     assert not may_share(first, second)
 
 

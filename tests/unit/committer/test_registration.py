@@ -8,6 +8,7 @@ from tidegate.committer.candidate import Candidate
 from tidegate.committer.intake import read_record
 from tidegate.committer.policy import Policy
 from tidegate.committer.registration import Known, new_record, objection
+from tidegate.committer.verdicts import Verdict
 from tidegate.pipeline.published import TableRecord
 
 
@@ -15,6 +16,12 @@ def asking(**fields: Any) -> Candidate:
     candidate = read_record(value_of(create(**fields)), 0, Policy())
     assert isinstance(candidate, Candidate)
     return candidate
+
+
+def rule(answer: Verdict | None) -> str:
+    assert answer is not None
+    assert answer.rejection is not None
+    return answer.rejection.rule
 
 
 def known(*roots: str, name: str = "taken") -> Known:
@@ -38,12 +45,13 @@ def test_a_root_below_an_allowed_one_is_welcome(prefix: str) -> None:
 @pytest.mark.parametrize("prefix", ["memory://tabl", "memory://tables/t/deeper", "s3://tables"])
 def test_a_likeness_of_names_is_not_enough(prefix: str) -> None:
     answer = objection(asking(), known(prefix))
+    assert rule(answer) == "root_not_allowed"
     assert answer is not None
     assert answer.status == "denied"
 
 
 def test_no_allowed_root_refuses_all() -> None:
-    assert objection(asking(), known()) is not None
+    assert rule(objection(asking(), known())) == "root_not_allowed"
 
 
 def test_a_registered_root_is_a_fact() -> None:
@@ -54,7 +62,7 @@ def test_a_registered_root_is_a_fact() -> None:
 
 
 def test_a_name_is_given_once_and_found_where_none_is_asked_for() -> None:
-    assert objection(asking(name="taken"), known("memory://tables")) is not None
+    assert rule(objection(asking(name="taken"), known("memory://tables"))) == "name_taken"
     record = new_record(asking(), known("memory://tables"), "topic", 2)
     assert (record.name, record.proposals_topic, record.topic_partition) == ("t", "topic", 2)
     other = new_record(asking(), known("memory://tables", name="t"), "topic", 2)
@@ -75,6 +83,4 @@ def test_a_name_is_one_word_or_three_parts(name: str) -> None:
 @pytest.mark.parametrize("name", ["a.b", "a.b.c.d", "a..c", ".a.b", "a. b.c", "a/b", "a\n", "`a`"])
 def test_another_name_is_refused(name: str) -> None:
     answer = objection(asking(name=name), known("memory://tables"))
-    assert answer is not None
-    assert answer.rejection is not None
-    assert answer.rejection.rule == "bad_name"
+    assert rule(answer) == "bad_name"
