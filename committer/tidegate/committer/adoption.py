@@ -81,7 +81,7 @@ def backfilled_ids_taken(standing: Standing, winner: Entry) -> Standing:
         return standing
     if not names_files_of(standing.candidate, winner):
         return standing
-    given = {canonical(add.path): add for add in in_full(winner)}
+    given = {canonical(add.path): add for add in _adds_of(winner)}
 
     def with_given(add: Add, path: str) -> Add:
         return add.with_(**_ids(given[path])) if path in given else add
@@ -193,7 +193,7 @@ def names_files_of(candidate: Candidate, winner: Entry) -> bool:
     return not own.isdisjoint(path for path, _ in winner.added)
 
 
-def in_full(winner: Entry) -> Sequence[Add]:
+def _adds_of(winner: Entry) -> Sequence[Add]:
     """Return the files that a winner added, with all that its commit says of them."""
     assert winner.adds is not None or not winner.added, "the commit has been read again"
     return winner.adds or ()
@@ -203,7 +203,7 @@ def with_ids(winner: Entry) -> Iterable[Add]:
     """Return those of a winner's files that have a row id or a commit version."""
     return (
         add
-        for add in in_full(winner)
+        for add in _adds_of(winner)
         if add.base_row_id is not None or add.default_row_commit_version is not None
     )
 

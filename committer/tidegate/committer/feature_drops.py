@@ -19,7 +19,7 @@ DROP_FEATURE: Final = "DROP FEATURE"
 BOUND: Final = checkpoint_protection_version.key
 """The property that keeps old checkpoints for those who knew the feature that was dropped."""
 
-NOTHING: Final = Remains()
+NO_REMAINS: Final = Remains()
 
 
 def needs_history(dropped: Set[str]) -> bool:
@@ -45,7 +45,7 @@ def drops_row_ids(candidate: Candidate, state: TableState) -> bool:
     return row_tracking.FEATURE in read.features and row_tracking.is_suspended(read.metadata)
 
 
-def in_use(dropped: Set[str], basis: Basis, remains: Remains = NOTHING) -> str | None:
+def in_use(dropped: Set[str], basis: Basis, remains: Remains = NO_REMAINS) -> str | None:
     """Return why features can't be dropped from a table, or None."""
     if len(dropped) > 1:
         return f"{len(dropped)} features go at once, of which each may hide another's traces"
