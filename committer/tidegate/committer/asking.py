@@ -54,7 +54,7 @@ def wanted(
         versions.update(_versions(state, candidate, known))
         if not (candidate.intents or candidate.settles_for_less):
             continue
-        last = at_head(candidate, _winners(state, candidate))
+        last = at_head(candidate, since_read(state, candidate))
         for path in last.intended & state.files.keys():
             if path not in known.files:
                 files.add(path)
@@ -84,13 +84,19 @@ def vectors_for(
 
     Law: it grows with what is known of files, and with the log
     """
-    winners = list(_winners(state, candidate))
+    winners = list(since_read(state, candidate))
     revisions = _revisions(state, candidate)
     found = chain(
         _vectors(at_head(candidate, winners), revisions, known),
         vectors_of_moves(candidate, winners),
     )
     return {key_of(vector): vector for vector in found}
+
+
+def since_read(state: TableState, candidate: Candidate) -> Iterator[Entry]:
+    """Yield the versions after the one that a candidate read."""
+    for version in range(candidate.read_version + 1, state.version + 1):
+        yield state.entries[version]
 
 
 def _is_open(state: TableState, candidate: Candidate) -> bool:
@@ -119,14 +125,9 @@ def _versions(state: TableState, candidate: Candidate, known: Known) -> Iterator
 
 
 def _revisions(state: TableState, candidate: Candidate) -> Iterator[Revision]:
-    for winner, here in passed(candidate, _winners(state, candidate)):
+    for winner, here in passed(candidate, since_read(state, candidate)):
         for path in sorted(concerned(here, winner)):
             yield winner.revised[path]
-
-
-def _winners(state: TableState, candidate: Candidate) -> Iterator[Entry]:
-    for version in range(candidate.read_version + 1, state.version + 1):
-        yield state.entries[version]
 
 
 def _vectors(

@@ -17,7 +17,7 @@ from tidegate.committer import (
     row_admission,
 )
 from tidegate.committer.adoption import with_own_ids_only
-from tidegate.committer.asking import burden, vectors_for
+from tidegate.committer.asking import burden, since_read, vectors_for
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import RULES_VERSION, Conflict, follow
 from tidegate.committer.entries import Entry
@@ -176,9 +176,11 @@ def behind_a_new_vector(view: View, command: Consider) -> Verdict | None:
     """A member brings a vector of its own making, or moves rows, or deletes some of those that the
     proposal moves: what became of the rows shows in its entry.
     """
-    candidate, group = command.candidate, view.group
+    candidate, state, group = command.candidate, view.state, view.group
     if not group.may_meet_rows_of(candidate):
         return None
+    # Members name files as the head does: what was read may have moved into these.
+    candidate = moving.at_head(candidate, since_read(state, candidate))
     deletes = group.merges.tallies.keys()
     if candidate.moves.keys().isdisjoint(deletes) and not any(
         concerned(candidate, member) or _moves_rows_of(candidate, member) for member in group.others
@@ -200,14 +202,12 @@ def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
     candidate, state = command.candidate, view.state
     if state.version < 0:
         return None
-    since = candidate.read_version + 1
-    if candidate.is_indifferent and state.bases[-1][0] < since:
+    if candidate.is_indifferent and state.bases[-1][0] <= candidate.read_version:
         return None
     read = state.basis_at(candidate.read_version)
     level = candidate.level(admission.table_level(read.metadata))
-    winners = (state.entries[version] for version in range(since, state.version + 1))
     standing = begin(with_own_ids_only(candidate, state), read, level, view.known)
-    met = follow(standing, winners)
+    met = follow(standing, since_read(state, candidate))
     group = view.group
     if not (isinstance(met, Conflict) or passes_by(met, group.footprint, group.adds)):
         met = follow(met, group.rivals(met.candidate, view.known))
@@ -258,8 +258,7 @@ def rows_wrong_at_head(view: View, command: Consider) -> Verdict | None:
     candidate, state = command.candidate, view.state
     if not (candidate.intents or candidate.moved_away):
         return None
-    since = range(candidate.read_version + 1, state.version + 1)
-    entries = [state.entries[version] for version in since]
+    entries = list(since_read(state, candidate))
     rejection = row_admission.may_not_delete(candidate, state.basis) or row_admission.wrong_files(
         candidate, state.files, entries, view.known
     )

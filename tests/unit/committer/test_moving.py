@@ -13,6 +13,7 @@ from tests.builders import (
     metadata,
     proposal,
     protocol,
+    remove,
     row_delete,
     rows_of,
 )
@@ -152,6 +153,25 @@ def test_what_was_read_is_minded_where_it_moved(gate: Gate) -> None:
     reads = ReadSet(files=("a", "wide"), delete_insensitive=True)
     late = row_delete(rows_of("wide", [3], num_records=200_000), read_version=1, reads=reads)
     assert statuses(gate.ask(late)) == ["concurrent_delete_read"]
+
+
+def test_who_follows_his_rows_into_a_file_with_a_vector_of_a_members_waits_for_it(
+    gate: Gate,
+) -> None:
+    gate.ask(compact(AB, "g", read_version=1))
+    stats = json.dumps({"numRecords": 20, "tightBounds": False})
+    told = gate.ask(
+        proposal(
+            remove("g"),
+            add("g", deletionVector=vector(0), stats=stats),
+            read_version=2,
+            reads=ReadSet(files=("g",)),
+            operation=Operation(name="DELETE"),
+        ),
+        row_delete(rows_of("a", [1]), rows_of("b", [9]), read_version=1),
+    )
+    assert [(one.status, one.version) for one in told] == [("committed", 3), ("committed", 4)]
+    assert gone(gate, "g") == [0, 1, 19]
 
 
 def test_without_a_mapping_the_two_are_a_conflict_as_ever(gate: Gate) -> None:
