@@ -3,6 +3,7 @@
 import orjson
 
 from tidegate.committer.candidate import Candidate
+from tidegate.committer.enforcement import not_validated
 from tidegate.committer.feature_admission import CLUSTERING
 from tidegate.committer.flaws import BAD_METADATA, flaw
 from tidegate.committer.patches import applied
@@ -28,7 +29,10 @@ def wrong_patch(candidate: Candidate, state: TableState, policy: Policy) -> Reje
         what = f"is not the hash of the metadata at version {candidate.read_version}"
         return flaw("other_metadata", f"{_FIELD}.base", what, "read the table and propose again")
     found = with_patch(candidate, read, state, policy)
-    return found if isinstance(found, Rejection) else None
+    if isinstance(found, Rejection):
+        return found
+    after = read.after(found.content.metadata, found.content.protocol)
+    return not_validated(candidate, read, after)
 
 
 def with_patch(

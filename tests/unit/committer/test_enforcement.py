@@ -125,6 +125,20 @@ def test_a_new_constraint_is_validated_where_no_append_can_slip_in() -> None:
     )
 
 
+def test_who_patches_a_constraint_in_has_validated_it_as_well() -> None:
+    state = table([info(), PROTOCOL, metadata()], [info(), add("a")])
+    put = {"op": "set_property", "key": "delta.constraints.positive", "value": "x > 0"}
+    asked: dict[str, Any] = {"metadata_patch": {"changes": [put]}, "read_version": 1}
+    wrong = refused(state, proposal(reads=WHOLE, **asked))
+    assert wrong is not None
+    assert (wrong.rule, wrong.field) == ("constraint_not_validated", "constraints_enforced")
+    asked["constraints_enforced"] = tuple(demanded(CHECKED))
+    wrong = refused(state, proposal(reads=ReadSet(), **asked))
+    assert wrong is not None
+    assert (wrong.rule, wrong.field) == ("constraint_not_validated", "reads")
+    assert refused(state, proposal(reads=WHOLE, **asked)) is None
+
+
 def test_a_table_whose_protocol_does_not_list_them_asks_nothing() -> None:
     assert refused(table([info(), listed("appendOnly"), CHECKED]), proposal(add("a"))) is None
 
