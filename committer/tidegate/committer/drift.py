@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import orjson
+
 from tidegate.committer.candidate import Candidate
+from tidegate.committer.feature_admission import CLUSTERING
 from tidegate.committer.metadata_changes import (
     TOLERATED,
     Change,
@@ -127,6 +130,20 @@ def column_that_was_read(candidate: Candidate, drift: Drift) -> str | None:
     return None
 
 
+def column_to_cluster_by(candidate: Candidate, drift: Drift) -> str | None:
+    """A column is gone by which the proposal wants the table clustered."""
+    wanted = {
+        tuple(path)
+        for domain in candidate.content.domains
+        if domain.domain == CLUSTERING and not domain.removed
+        for path in orjson.loads(domain.configuration)["clusteringColumns"]
+    }
+    for path, was, now in drift.fields if wanted else ():
+        if was is not None and now is None and path in wanted:
+            return f"the column {dotted(was.path)!r}, which is gone"
+    return None
+
+
 def column_of_other_values(candidate: Candidate, drift: Drift) -> str | None:
     """A column holds other values than before, or is filled in another way."""
     for _, was, now in drift.fields:
@@ -148,6 +165,7 @@ LIMITS: Final[tuple[Rule, ...]] = (
     other_properties,
     column_that_asks,
     column_that_was_read,
+    column_to_cluster_by,
     column_of_other_values,
 )
 """What stops a proposal at a patch; what none of them says, it is carried over."""

@@ -236,6 +236,16 @@ def test_what_a_table_is_clustered_by_is_not_dropped(gate: Gate) -> None:
     assert statuses(told) == ["bad_metadata", "committed"]
 
 
+def test_nobody_clusters_by_a_column_that_a_patch_has_dropped(gate: Gate) -> None:
+    def by(column: str) -> Proposal:
+        told = {"domain": "delta.clustering", "removed": False}
+        columns = {**told, "configuration": f'{{"clusteringColumns":[["col-x"],["{column}"]]}}'}
+        return proposal({"domainMetadata": columns}, read_version=1)
+
+    told = gate.ask(patch(drop("n")), by("col-n"), by("col-s"))
+    assert statuses(told) == ["committed", "metadata_changed", "committed"]
+
+
 def test_a_constraint_touches_the_columns_that_it_names() -> None:
     read = Definition(written(begun()), Protocol(min_reader_version=3, min_writer_version=7))
     named = MetadataPatch.model_validate({"changes": [put("delta.constraints.C", "x > 0")]})
