@@ -46,7 +46,7 @@ __all__ = [
     "follow",
 ]
 
-RULES_VERSION: Final = 6
+RULES_VERSION: Final = 7
 """Raised with every change that can change a verdict; it stands in every entry."""
 
 

@@ -27,6 +27,9 @@ UNICODE_MAX: Final = "\U0010ffff"
 _REPLACEMENT: Final = "\ufffd"
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _EXACT: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=lambda _: None)
+_WHOLE_MINUTES: Final = datetime(1973, 1, 1, tzinfo=UTC)
+"""Until when some zones were no whole number of minutes away from UTC: of such an offset the log
+lacks the seconds."""
 _DIGITS_MAX: Final = 76
 """Digits before or after the point past which a number is no decimal of any type."""
 _DECIMAL_SLACK: Final = Decimal("1e-15")
@@ -215,8 +218,7 @@ def typed(value: Any, kind: DataType) -> Any:
         case "date":
             return _date(value)
         case "timestamp":
-            moment = _moment(value)
-            return moment if moment is None or moment.tzinfo else None
+            return _instant(value)
         case "timestamp_ntz":
             moment = _moment(value)
             return moment and moment.replace(tzinfo=None)
@@ -254,6 +256,14 @@ def _moment(value: Any) -> datetime | None:
         return moment.astimezone(UTC) if moment.tzinfo else moment
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def _instant(value: Any) -> datetime | None:
+    """Return a moment by UTC, or None where it is not told to the second."""
+    moment = _moment(value)
+    if moment is None or moment.tzinfo is None:
+        return None
+    return moment if value.endswith(("Z", "+00:00")) or moment >= _WHOLE_MINUTES else None
 
 
 def _moved(moment: datetime, by: timedelta) -> datetime | None:

@@ -144,6 +144,15 @@ def test_the_maximum_of_a_timestamp_may_have_lost_a_millisecond() -> None:
     assert not kept(is_("=", "2024-01-01 01:00:00", "at"), offset)
 
 
+def test_an_offset_of_local_mean_time_is_no_bound_for_it_lacks_its_seconds() -> None:
+    # 1900-01-01 00:00:00 in Shanghai, eight hours, five minutes and 43 seconds before UTC.
+    stats = between("at", "1900-01-01T00:00:00.000+08:05", "1900-01-01T00:00:00.000+08:05")
+    assert kept(is_("=", "1899-12-31 15:54:17", "at"), stats)
+    assert kept(is_("<", "1899-12-31 15:54:30", "at"), stats)
+    utc = between("at", "1900-01-01T00:00:00.000Z", "1900-01-01T00:00:00+00:00")
+    assert not kept(is_("=", "1899-12-31 15:54:17", "at"), utc)
+
+
 def test_a_timestamp_without_its_zone_is_no_bound() -> None:
     stats = between("at", "2024-01-01T00:00:00", "2024-01-01T00:00:00")
     assert kept(is_("=", "2024-01-01 05:00:00", "at"), stats)
