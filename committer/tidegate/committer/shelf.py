@@ -48,6 +48,7 @@ class Shelf:
         self._growths: dict[Growth, bool] = {}
         self._adds: dict[int, Sequence[Add]] = {}
         self._was_asked_for_adds = False
+        self._unreadable: set[str] = set()
         self._held = 0
 
     @property
@@ -60,6 +61,7 @@ class Shelf:
 
         Raises: BrokenLog; Unavailable.
         """
+        self._forget_unreadable()
         for _ in range(ROUNDS_MAX):
             asked = wanted(state, batch, self.known, policy.vector_bytes_max)
             if not asked:
@@ -109,6 +111,19 @@ class Shelf:
         if key not in self._rows:
             self._rows[key] = rows
             self._held += _size(rows)
+            if isinstance(rows, str):
+                self._unreadable.add(key)
+
+    def _forget_unreadable(self) -> None:
+        """Forget what could not be read: its file may be there by now."""
+        for key in self._unreadable:
+            self._held -= _size(self._rows.pop(key, ""))
+        if self._unreadable:
+            known = self._growths.items()
+            self._growths = {
+                pair: grew for pair, grew in known if self._unreadable.isdisjoint(pair)
+            }
+        self._unreadable.clear()
 
     def _bound(self) -> None:
         """Drop the oldest of what is too much to keep."""

@@ -128,6 +128,16 @@ def test_what_is_known_of_a_file_is_forgotten_when_others_revise_it(gate: Gate) 
     assert gone(gate, "a") == [0, 1, 2]
 
 
+def test_a_vector_that_could_not_be_read_is_looked_for_again(gate: Gate) -> None:
+    content, [stored] = in_file([of_rows([4])], UUID(int=9))
+    told = stored.model_dump(by_alias=True, exclude_none=True)
+    write(gate, 2, remove("a"), add("a", deletionVector=told))
+    assert asked(gate, rows_of("a", [5])) == "vector_unreadable"
+    gate.stores[ROOT].put(f"deletion_vector_{UUID(int=9)}.bin", content)
+    assert asked(gate, rows_of("a", [5])) == "committed"
+    assert gone(gate, "a") == [4, 5]
+
+
 def test_a_vector_in_a_file_is_read(gate: Gate) -> None:
     content, [stored] = in_file([of_rows([4])], UUID(int=9))
     gate.stores[ROOT].put(f"deletion_vector_{UUID(int=9)}.bin", content)
