@@ -78,17 +78,18 @@ def list_proposals(
 def show_proposal(
     proposal: Id, config: Config = None, set_: Set = None, as_json: Json = False
 ) -> None:
-    """Show one proposal, and every outcome that was told of it."""
+    """Show one proposal, and every outcome that was told of it, or of other bytes under its id."""
     settings = loaded(ServiceSettings, config, set_)
     with errors_told():
         one = _require(settings, proposal)
-    outcomes = [outcome.model_dump(mode="json", exclude_none=True) for outcome in one.outcomes]
+    told = (*one.outcomes, *one.others)
+    outcomes = [outcome.model_dump(mode="json", exclude_none=True) for outcome in told]
     if as_json:
-        body = one.proposal.model_dump(mode="json", exclude_none=True)
+        body = one.proposal.model_dump(mode="json", exclude_none=True) if one.proposal else None
         OUT.print_json(data={**_summary(one), "body": body, "outcomes": outcomes})
         return
     show_facts(_summary(one))
-    for outcome in one.outcomes:
+    for outcome in (*one.outcomes, *one.others):
         OUT.print_json(outcome.model_dump_json(exclude_none=True))
 
 
@@ -133,6 +134,12 @@ def cancel_proposal(
     settings = loaded(ServiceSettings, config, set_)
     with errors_told():
         one = _require(settings, proposal)
+        if one.proposal is None:
+            raise InvalidRequest(
+                f"of proposal {proposal} only the outcome is left, or its record cannot be read: "
+                "only its writer can give it up; see `tidegate proposals explain`",
+                error_class="ProposalUnreadable",
+            )
         with _client(settings) as client:
             outcome = client.cancel(one.proposal, timeout)
     said, exit_status = _given_up(proposal, outcome)
@@ -157,32 +164,44 @@ def _given_up(proposal: UUID, outcome: Outcome) -> tuple[str, int]:
 
 
 def _explained(settings: ServiceSettings, proposal: UUID, table: str | None) -> Explanation:
-    is_root = table is not None and "/" in table
+    silence: Unavailable | None = None
     try:
         one = find_proposal(_bus(settings), settings.kafka.topics, proposal)
-    except Unavailable:
-        if not is_root:
+    except Unavailable as error:
+        if table is None or "/" not in table:
             raise
-        one = None  # a log needs no broker to be read
-    root = one.proposal.table_root if one is not None else None
-    if table is not None and is_root:
-        root = canonical_root(table)
-    elif table is not None:
-        with _client(settings) as client:
-            root = client.require(table).table_root
-    if root is None:
+        one, silence = None, error  # a log needs no broker to be read
+    root = _root_of(settings, one, table)
+    if one is None and root is None:
         raise _not_found(settings, proposal)
-    store = store_for(Place(root, settings.storage))
+    store = store_for(Place(root, settings.storage)) if root is not None else None
     outcome, found = (one.answer if one is not None else None), None
-    if outcome is None or outcome.status == "expired":
+    if store is not None and (outcome is None or outcome.status == "expired"):
         found = find_in_log(store, proposal, VERSIONS)
     if one is None and found is None:
+        unnamed = f"the newest {VERSIONS} versions of {root} do not name it"
+        if silence is not None:
+            raise Unavailable(f"{silence}; {unnamed}: it may be older, or wait") from silence
         raise InvalidRequest(
-            f"proposal {proposal} is not on {settings.kafka.topics.proposals}, and the newest "
-            f"{VERSIONS} versions of {root} do not name it: it was never sent, or is older",
+            f"proposal {proposal} is not on {settings.kafka.topics.proposals}, and {unnamed}: it "
+            "was never sent, or is older",
             error_class="ProposalNotFound",
         )
-    return explain(Case(proposal, root, one.proposal if one else None, outcome, found), store)
+    body, others = (one.proposal, one.others) if one else (None, ())
+    return explain(Case(proposal, root, body, outcome, found, others), store)
+
+
+def _root_of(settings: ServiceSettings, one: Told | None, table: str | None) -> str | None:
+    """Return the root of a proposal's table, or None where nothing says it."""
+    if table is not None and "/" in table:
+        return canonical_root(table)
+    if table is None and one is not None and one.proposal is not None:
+        return one.proposal.table_root
+    with _client(settings) as client:
+        if table is not None:
+            return client.require(table).table_root
+        record = client.tables().get(one.table) if one is not None else None
+    return record.table_root if record is not None else None
 
 
 def _require(settings: ServiceSettings, proposal: UUID) -> Told:
@@ -220,15 +239,16 @@ def _answer(outcome: Outcome) -> dict[str, Any]:
 def _summary(one: Told) -> dict[str, Any]:
     told = one.answer
     rejection = told.rejection if told else None
+    body = one.proposal
     return {
-        "proposal": str(one.proposal.proposal_id),
+        "proposal": str(one.proposal_id),
         "at": instant(one.at_ms),
-        "kind": one.proposal.kind,
-        "root": one.proposal.table_root,
-        "operation": one.proposal.operation.name,
+        "kind": body.kind if body else None,
+        "root": body.table_root if body else None,
+        "operation": body.operation.name if body else None,
         "partition": one.partition,
         "offset": one.offset,
-        "read_version": one.proposal.read_version,
+        "read_version": body.read_version if body else None,
         "status": one.status,
         "version": told.version if told else None,
         "rule": rejection.rule if rejection else None,

@@ -60,6 +60,8 @@ def show_explanation(told: Explanation) -> None:
         }
     )
     _show_overlap(told.overlap)
+    for other in told.others:
+        show_facts({"besides": f"other bytes came under its id, which were {other}"})
     show_facts({"do": told.remedy})
     for command in told.commands:
         show_facts({"run": command})

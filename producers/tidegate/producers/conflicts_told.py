@@ -5,13 +5,13 @@ as long as it keeps them.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tidegate.delta.errors import BrokenLog
 from tidegate.pipeline.outcome import Rejection
 from tidegate.producers.history import Entry, entry_of
-from tidegate.producers.ledger import Refused
+from tidegate.producers.ledger import Answer
 from tidegate.producers.log_search import newest_commits, said_by
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.open_table import read_commit
@@ -34,9 +34,13 @@ class ToldConflict:
 
 
 def conflicts(
-    store: LogStore, told: Sequence[Refused], versions: int, limit: int
+    store: LogStore, told: Sequence[Answer], versions: int, limit: int
 ) -> list[ToldConflict]:
-    """Return the newest refusals of a table, newest first. Raises: BrokenLog; Unavailable."""
+    """Return the newest refusals of a table, newest first. Raises: Unavailable.
+
+    What a writer heard first stands, whatever the log says of a later answer: who gave a refused
+    proposal up has the refusal in the topic, and `cancelled` in the log.
+    """
     found = {
         str(one.outcome.proposal_id): ToldConflict(
             str(one.outcome.proposal_id), one.outcome.status, one.outcome.rejection, one.at_ms
@@ -44,15 +48,25 @@ def conflicts(
         for one in told
         if one.outcome.rejection is not None
     }
-    for commit in newest_commits(store, versions):
-        for one in said_by(commit):
-            if one.rejection is not None:
-                name = str(one.proposal_id)
-                found[name] = ToldConflict(
-                    name, "rejected", one.rejection, one.at_ms, refused_in=one.version
-                )
+    for refused in _in_the_log(store, versions):
+        known = found.get(refused.proposal_id)
+        is_other = known is not None and known.rejection.rule != refused.rejection.rule
+        if known is None or known.status != "rejected" or not is_other:
+            found[refused.proposal_id] = refused
     newest = sorted(found.values(), key=lambda one: (one.at_ms or 0, one.proposal_id))
     return [_with_winner(store, one) for one in newest[::-1][:limit]]
+
+
+def _in_the_log(store: LogStore, versions: int) -> Iterator[ToldConflict]:
+    """Yield the refusals that entries name; a torn entry ends them: the topic still has its own."""
+    try:
+        for commit in newest_commits(store, versions):
+            for one in said_by(commit):
+                if one.rejection is not None:
+                    name = str(one.proposal_id)
+                    yield ToldConflict(name, "rejected", one.rejection, one.at_ms, one.version)
+    except BrokenLog:
+        return
 
 
 def by_rule(conflicts: Sequence[ToldConflict]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Why a proposal came out as it did: the rule, the winner, the overlap, and what to do now."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
@@ -65,10 +65,13 @@ NOTHING: Final = Overlap()
 
 @dataclass(frozen=True)
 class Explanation:
-    """An outcome in plain words. `exit_status` says what to do, as every command does."""
+    """An outcome in plain words. `exit_status` says what to do, as every command does.
+
+    `others` are the answers to other bytes that came under the same id.
+    """
 
     proposal_id: UUID
-    root: str
+    root: str | None
     status: str
     meaning: str
     remedy: str
@@ -81,6 +84,7 @@ class Explanation:
     field: str | None = None
     winner: Winner | None = None
     overlap: Overlap = NOTHING
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,14 +92,29 @@ class Case:
     """What is known of a proposal: from the topics, from the log, or from both."""
 
     proposal_id: UUID
-    root: str
+    root: str | None
     proposal: Proposal | None = None
     outcome: Outcome | None = None
     found: Found | None = None
+    others: Sequence[Outcome] = ()
 
 
-def explain(case: Case, store: LogStore) -> Explanation:
-    """Return the explanation of a case, with what the table's log says. Raises: Unavailable."""
+def explain(case: Case, store: LogStore | None) -> Explanation:
+    """Return the explanation of a case, with what the table's log says, where there is one.
+
+    Raises: Unavailable.
+    """
+    told = _of_its_bytes(case, store)
+    others = dict.fromkeys(_in_short(one) for one in case.others)
+    return replace(told, others=tuple(others)[:SHOWN_MAX])
+
+
+def _in_short(outcome: Outcome) -> str:
+    rule = f" ({outcome.rejection.rule})" if outcome.rejection else ""
+    return f"{outcome.status}{rule}"
+
+
+def _of_its_bytes(case: Case, store: LogStore | None) -> Explanation:
     outcome, found = case.outcome, case.found
     rejection = outcome.rejection if outcome else found.rejection if found else None
     if rejection is not None and not (found and found.place is not None):
@@ -109,15 +128,18 @@ def explain(case: Case, store: LogStore) -> Explanation:
     return _pending(case)
 
 
-def _committed(case: Case, store: LogStore, version: int) -> Explanation:
+def _committed(case: Case, store: LogStore | None, version: int) -> Explanation:
     commit = _read(store, version)
     kind = case.proposal.kind if case.proposal else "commit"
     meaning = _GRANTED[kind].format(version)
     remedy, exit_status = "nothing is to be done", EXIT_OK
     is_in_the_entry = kind in ("commit", "verbatim")
-    if is_in_the_entry and commit is None:
+    is_named = commit is not None and _names(commit, case.proposal_id)
+    if case.proposal is None and not is_named:
+        meaning = f"it was granted at version {version}; its record is gone, and what it asked for"
+    elif is_in_the_entry and commit is None:
         meaning += "; the log no longer holds that entry"
-    elif is_in_the_entry and commit and not _names(commit, case.proposal_id):
+    elif is_in_the_entry and not is_named:
         meaning = f"version {version} was promised to it, and its entry does not name it"
         remedy = "somebody has changed the log: compare the entry with a backup"
         exit_status = EXIT_STOP
@@ -136,7 +158,7 @@ def _names(commit: Commit, proposal_id: UUID) -> bool:
     return any(one.proposal_id == proposal_id for one in said_by(commit))
 
 
-def _refused(case: Case, store: LogStore, status: str, rejection: Rejection) -> Explanation:
+def _refused(case: Case, store: LogStore | None, status: str, rejection: Rejection) -> Explanation:
     known = REFUSALS.get(rejection.rule)
     told = known or Refusal(rejection.reason, _ADVICE[rejection.advice])
     commit = None
@@ -150,7 +172,7 @@ def _refused(case: Case, store: LogStore, status: str, rejection: Rejection) -> 
         meaning=f"{told.cause} ({promise})",
         remedy=told.remedy,
         exit_status=_exit_status(rejection),
-        commands=_commands(case.root, rejection),
+        commands=_commands(case.root or "ROOT", rejection),
         rule=rejection.rule,
         delta_name=rejection.exception or rejection.error_class,
         reason=rejection.reason,
@@ -170,7 +192,7 @@ def _expired(case: Case) -> Explanation:
         remedy="look for its rows in the table; where they are missing, run the operation again "
         "under a new id",
         exit_status=EXIT_FIX,
-        commands=(f"tidegate table snapshot {case.root}",),
+        commands=(f"tidegate table snapshot {case.root or 'ROOT'}",),
     )
 
 
@@ -254,8 +276,10 @@ def _overlap(proposal: Proposal | None, rejection: Rejection, commit: Commit | N
     )
 
 
-def _read(store: LogStore, version: int) -> Commit | None:
+def _read(store: LogStore | None, version: int) -> Commit | None:
     """Return an entry, or None where it is gone or torn: what was told stands without it."""
+    if store is None:
+        return None
     try:
         found = read_commit(store, version)
     except BrokenLog:

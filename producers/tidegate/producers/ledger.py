@@ -1,11 +1,16 @@
-"""Proposals and what was told of them, as the topics still hold it."""
+"""Proposals and what was told of them, as the topics still hold it.
+
+An outcome answers bytes and not an id: other bytes that came under the same id are another
+delivery, with outcomes of its own. A record that cannot be read is known by what was told of it.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
+from tidegate.delta.commit import sha256
 from tidegate.delta.errors import MalformedRecord
 from tidegate.pipeline.codec import decode
 from tidegate.pipeline.outcome import Outcome
@@ -15,7 +20,7 @@ from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Bus, Offset, Reader, Record, TopicPartition
 
 QUIET_S: Final = 2.0
-"""A topic that gives nothing for so long is read to its end."""
+"""Silence after which a topic that still answers is read to its end."""
 
 LOOKED_THROUGH: Final = 10_000
 """Records among which those of one table are looked for."""
@@ -27,17 +32,22 @@ OUTCOMES_EACH: Final = 4
 
 @dataclass(frozen=True)
 class Told:
-    """A proposal as it first arrived, and all outcomes of it that the topic still holds.
+    """A proposal as it first arrived, and all outcomes of its bytes that the topic still holds.
 
-    Units: `at_ms` is the record's timestamp; `latency_ms` the time to the first outcome.
+    `proposal` is None where the record cannot be read, or is gone; `others` are outcomes of other
+    bytes under the same id, looked for where one proposal is asked for. Units: `at_ms` is the
+    record's timestamp; `latency_ms` the time from there to the first outcome.
     """
 
-    proposal: Proposal
+    proposal_id: UUID
+    table: UUID
+    proposal: Proposal | None
     partition: int
-    offset: int
+    offset: int | None
     at_ms: int
     outcomes: tuple[Outcome, ...]
-    latency_ms: int | None
+    latency_ms: int | None = None
+    others: tuple[Outcome, ...] = ()
 
     @property
     def answer(self) -> Outcome | None:
@@ -52,11 +62,15 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Refused:
-    """An outcome other than committed, and when it was told. Units: ms since the Unix epoch."""
+class Answer:
+    """An outcome, and when it was told. Units: ms since the Unix epoch."""
 
     outcome: Outcome
     at_ms: int
+
+
+_Answers = Mapping[str, Sequence[Answer]]
+"""What was told, by the SHA-256 of the bytes that it answers."""
 
 
 def last_proposals(
@@ -68,77 +82,124 @@ def last_proposals(
     Raises: Unavailable.
     """
     if table is None:
-        told = [
-            one
-            for number in range(bus.partitions(topics.proposals))
-            for one in _of_partition(bus, topics, number, limit)
-        ]
+        numbers = range(bus.partitions(topics.proposals))
+        told = [one for number in numbers for one in _newest(bus, topics, number, limit)]
     else:
-        found = _of_partition(bus, topics, table.topic_partition, max(limit, LOOKED_THROUGH))
-        told = [one for one in found if one.proposal.table == table.table]
-    return sorted(told, key=lambda one: (one.at_ms, one.partition, one.offset))[-limit:]
+        found = _newest(bus, topics, table.topic_partition, max(limit, LOOKED_THROUGH))
+        told = [one for one in found if one.table == table.table]
+    return sorted(told, key=lambda one: (one.at_ms, one.partition, one.offset or 0))[-limit:]
 
 
-def last_refusals(bus: Bus, topics: Topics, table: TableRecord) -> list[Refused]:
+def last_refusals(bus: Bus, topics: Topics, table: TableRecord) -> list[Answer]:
     """Return what was refused of a table lately, each proposal once, newest first.
 
     It is looked for among the newest `LOOKED_THROUGH` outcomes of its topic partition.
     Raises: Unavailable.
     """
     reader = bus.reader()
-    found: dict[UUID, Refused] = {}
+    found: dict[UUID, Answer] = {}
     try:
         at = TopicPartition(topics.outcomes, table.topic_partition)
         for record in _tail(reader, at, LOOKED_THROUGH):
-            if record.value is None:
-                continue
-            outcome = decode(Outcome, record.value)
-            if outcome.table == table.table and outcome.rejection is not None:
-                found.setdefault(outcome.proposal_id, Refused(outcome, record.timestamp_ms))
+            outcome = _outcome(record)
+            if outcome and outcome.table == table.table and outcome.rejection is not None:
+                found.setdefault(outcome.proposal_id, Answer(outcome, record.timestamp_ms))
     finally:
         reader.close()
     return list(found.values())[::-1]
 
 
 def find_proposal(bus: Bus, topics: Topics, proposal_id: UUID) -> Told | None:
-    """Return a proposal by its id, or None where the topic no longer holds it.
+    """Return a proposal by its id, or None where the topics no longer hold anything of it.
 
+    Of several with the same id it is the one that was given a promise, else the first.
     Raises: Unavailable.
     """
-    for number in range(bus.partitions(topics.proposals)):
-        for one in _of_partition(bus, topics, number, None):
-            if one.proposal.proposal_id == proposal_id:
-                return one
-    return None
+    found = [
+        one
+        for number in range(bus.partitions(topics.proposals))
+        for one in _of_id(bus, topics, number, proposal_id)
+    ]
+    chosen = next((one for one in found if one.status in PROMISES), next(iter(found), None))
+    if chosen is None:
+        return None
+    others = tuple(told for one in found if one is not chosen for told in one.outcomes)
+    return replace(chosen, others=others)
 
 
-def _of_partition(bus: Bus, topics: Topics, number: int, limit: int | None) -> Iterator[Told]:
+def _newest(bus: Bus, topics: Topics, number: int, limit: int) -> Iterator[Told]:
     reader = bus.reader()
-    many = None if limit is None else limit * OUTCOMES_EACH
     try:
-        outcomes: dict[UUID, list[tuple[int, Outcome]]] = defaultdict(list)
-        for record in _tail(reader, TopicPartition(topics.outcomes, number), many):
-            if record.value is not None:
-                outcome = decode(Outcome, record.value)
-                outcomes[outcome.proposal_id].append((record.timestamp_ms, outcome))
-        seen: set[UUID] = set()
+        at = TopicPartition(topics.outcomes, number)
+        answers = _by_digest(_tail(reader, at, limit * OUTCOMES_EACH))
+        seen: set[tuple[UUID, str]] = set()
         for record in _tail(reader, TopicPartition(topics.proposals, number), limit):
-            proposal = _readable(record)
-            if proposal is not None and proposal.proposal_id not in seen:
-                seen.add(proposal.proposal_id)
-                yield _told(record, proposal, outcomes[proposal.proposal_id])
+            told = _told(record, answers)
+            if told is None:
+                continue
+            name = (told.proposal_id, sha256(record.value or b""))
+            if name not in seen:
+                seen.add(name)
+                yield told
     finally:
         reader.close()
 
 
-def _told(record: Record, proposal: Proposal, outcomes: list[tuple[int, Outcome]]) -> Told:
-    latency_ms = outcomes[0][0] - record.timestamp_ms if outcomes else None
-    told = tuple(outcome for _, outcome in outcomes)
-    place = (record.at.partition, record.offset, record.timestamp_ms)
-    return Told(proposal, *place, told, latency_ms)
+def _of_id(bus: Bus, topics: Topics, number: int, proposal_id: UUID) -> list[Told]:
+    """Return what a topic partition holds under an id: one for each content, the oldest first."""
+    reader, key = bus.reader(), str(proposal_id).encode()
+    try:
+        outcomes = _tail(reader, TopicPartition(topics.outcomes, number), None)
+        answers = _by_digest(record for record in outcomes if record.key == key)
+        found: dict[str, Told] = {}
+        for record in _tail(reader, TopicPartition(topics.proposals, number), None):
+            if proposal_id.hex.encode() in (record.value or b"").lower().replace(b"-", b""):
+                told = _told(record, answers)
+                if told is not None and told.proposal_id == proposal_id:
+                    found.setdefault(sha256(record.value or b""), told)
+    finally:
+        reader.close()
+    gone = [_without_record(number, told) for name, told in answers.items() if name not in found]
+    return [*found.values(), *gone]
 
 
-def _readable(record: Record) -> Proposal | None:
+def _by_digest(records: Iterable[Record]) -> _Answers:
+    answers: dict[str, list[Answer]] = defaultdict(list)
+    for record in records:
+        outcome = _outcome(record)
+        if outcome is not None:
+            answers[outcome.proposal_sha256].append(Answer(outcome, record.timestamp_ms))
+    return answers
+
+
+def _told(record: Record, answers: _Answers) -> Told | None:
+    """Return a delivery with its answers, or None for bytes that nobody was answered about."""
+    proposal, told = _proposal(record), answers.get(sha256(record.value or b""), ())
+    if proposal is None and not told:
+        return None
+    about = proposal or told[0].outcome
+    later = (one.at_ms for one in told if (one.outcome.offset or record.offset) >= record.offset)
+    first_ms = next(later, None)
+    return Told(
+        about.proposal_id,
+        about.table,
+        proposal,
+        record.at.partition,
+        record.offset,
+        record.timestamp_ms,
+        tuple(one.outcome for one in told),
+        None if first_ms is None else max(0, first_ms - record.timestamp_ms),
+    )
+
+
+def _without_record(number: int, told: Sequence[Answer]) -> Told:
+    first = told[0].outcome
+    place = (number, first.offset, told[0].at_ms)
+    outcomes = tuple(one.outcome for one in told)
+    return Told(first.proposal_id, first.table, None, *place, outcomes)
+
+
+def _proposal(record: Record) -> Proposal | None:
     """Return the proposal in a record, or None for one that went to the dead letters."""
     try:
         return decode(Proposal, record.value)
@@ -146,12 +207,24 @@ def _readable(record: Record) -> Proposal | None:
         return None
 
 
+def _outcome(record: Record) -> Outcome | None:
+    """Return the outcome in a record, or None for what somebody else left on the topic."""
+    try:
+        return decode(Outcome, record.value)
+    except MalformedRecord:
+        return None
+
+
 def _tail(reader: Reader, at: TopicPartition, limit: int | None) -> Iterator[Record]:
+    """Yield the newest records, or all. Raises: Unavailable, for brokers that fall silent."""
     first, end = reader.bounds(at)
     following = first if limit is None else Offset(max(first, end - limit))
     while following < end:
         records = reader.read(at, following, QUIET_S)
         if not records:
-            return
+            reader.bounds(at)  # silence is no end: a broker that is away raises here
+            records = reader.read(at, following, QUIET_S)
+        if not records:
+            return  # the rest are offsets without a record
         yield from records
         following = Offset(records[-1].offset + 1)

@@ -1,84 +1,26 @@
 """The commands over a committer in memory: what was refused, why, and what to do."""
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
-from tests.builders import ROOT, Gate, add, an_id, create, delete, info, proposal, remove, to_bytes
+from tests.builders import ROOT, add, an_id, create, delete, info, proposal, remove, to_bytes
+from tests.unit.producers.commands import Line, conflict, line_of
 from tidegate.committer.lane import RETRY_HALTED_S
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate.pipeline.proposal import Operation
 from tidegate.pipeline.read_set import Predicate, ReadSet
-from tidegate.producers import altering, cli, cli_alter, cli_proposals, cli_rows, cli_standing
-from tidegate.runtime.log_store import LogStore
+from tidegate.producers import cli, cli_proposals, cli_rows
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.memory_bus import MemoryBus
-from tidegate.runtime.memory_clients import MemoryProducer
-
-
-class Prompt(MemoryProducer):
-    """Sends, and lets the committer work before anybody waits."""
-
-    def __init__(self, bus: MemoryBus, work: Callable[[], None]) -> None:
-        super().__init__(bus)
-        self._work = work
-
-    def flush(self, timeout_s: float) -> None:
-        is_asking = any(at.topic.endswith("proposals") for at, *_ in self.queued)
-        super().flush(timeout_s)
-        if is_asking:
-            self._work()
-
-
-@dataclass
-class Line:
-    """A committer with a table called `shop`, and the commands on the same bus and stores."""
-
-    gate: Gate
-
-    def run(self, app: typer.Typer, *arguments: object) -> Result:
-        return CliRunner().invoke(app, [str(one) for one in arguments])
-
-    def json(self, app: typer.Typer, *arguments: object, exit_code: int = 0) -> Any:
-        result = self.run(app, *arguments, "--json")
-        assert result.exit_code == exit_code, result.output
-        return json.loads(result.stdout)
-
-    def explained(self, one: Proposal, exit_code: int, *more: object) -> Any:
-        return self.json(cli_proposals.app, "explain", one.proposal_id, *more, exit_code=exit_code)
 
 
 @pytest.fixture
 def line(monkeypatch: pytest.MonkeyPatch) -> Line:
-    gate = Gate()
-    gate.ask(create(name="shop"))
-    monkeypatch.setattr(gate.bus, "producer", lambda: Prompt(gate.bus, gate.settle))
-
-    def store_for(place: Any) -> LogStore:
-        return gate.stores[place.root]
-
-    for module in (cli, cli_alter, cli_proposals, cli_standing):
-        monkeypatch.setattr(module, "KafkaBus", lambda *_: gate.bus)
-    for module in (altering, cli, cli_proposals):
-        monkeypatch.setattr(module, "store_for", store_for)
-    return Line(gate)
-
-
-def conflict(line: Line) -> Proposal:
-    """Return a delete that lost against another one: the winner is version 2."""
-    line.gate.ask(proposal(add("a"), add("b"), engine_info="Job/1"))
-    winner = delete("a", read_version=1, engine_info="Nightly/7")
-    line.gate.ask(winner)
-    loser = delete("a", "b", read_version=1)
-    line.gate.ask(loser)
-    return loser
+    return line_of(monkeypatch)
 
 
 def test_the_list_has_what_was_told_and_can_be_of_one_table(line: Line) -> None:

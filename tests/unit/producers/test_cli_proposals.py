@@ -1,0 +1,139 @@
+"""The commands about proposals, where ids, bytes and records do not go together as they should."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.builders import ROOT, TABLE, add, an_id, proposal
+from tests.unit.producers.commands import Line, conflict, line_of
+from tidegate.delta.errors import Unavailable
+from tidegate.delta.names import commit_name, in_log
+from tidegate.producers import cli, cli_proposals
+from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.memory import MemoryStore
+
+
+@pytest.fixture
+def line(monkeypatch: pytest.MonkeyPatch) -> Line:
+    return line_of(monkeypatch)
+
+
+def unreadable(line: Line, topic: str, value: bytes) -> None:
+    line.gate.bus.append(TopicPartition(topic, 0), str(TABLE).encode(), value)
+
+
+def test_other_bytes_under_an_id_are_another_row_with_an_answer_of_their_own(line: Line) -> None:
+    one = proposal(add("a"))
+    line.gate.ask(one)
+    line.gate.ask(one.model_copy(update={"user_metadata": "other"}))
+    [told] = line.json(cli_proposals.app, "list", "--limit", 1)
+    assert (told["status"], told["rule"], told["version"]) == ("denied", "id_reused", None)
+    assert told["latency_ms"] >= 0
+    told = line.explained(one, 0)
+    assert (told["version"], told["others"]) == (1, ["denied (id_reused)"])
+    printed = line.run(cli_proposals.app, "explain", one.proposal_id).stdout
+    assert "other bytes came under its id, which were denied (id_reused)" in printed
+    outcomes = line.json(cli_proposals.app, "show", one.proposal_id)["outcomes"]
+    assert [each["status"] for each in outcomes] == ["committed", "denied"]
+
+
+def test_a_record_that_cannot_be_read_is_explained_by_what_was_told(line: Line) -> None:
+    name = an_id()
+    body = f'{{"proposal_id":"{name}","table":"{TABLE}","kind":"explode"}}'
+    unreadable(line, line.gate.topics.proposals, body.encode())
+    line.gate.settle()
+    told = line.json(cli_proposals.app, "explain", name, exit_code=2)
+    assert (told["status"], told["rule"], told["root"]) == ("denied", "unknown_kind", ROOT)
+    [*_, listed] = line.json(cli_proposals.app, "list")
+    assert (listed["proposal"], listed["rule"]) == (str(name), "unknown_kind")
+    shown = line.json(cli_proposals.app, "show", name)
+    assert shown["body"] is None
+    result = line.run(cli_proposals.app, "cancel", name)
+    assert result.exit_code == 2
+    assert "ProposalUnreadable" in result.stderr
+
+
+def test_what_was_told_of_a_table_that_nobody_registered_is_explained(line: Line) -> None:
+    one = UUID(int=7)
+    body = f'{{"proposal_id":"{one}","table":"{UUID(int=8)}","kind":"explode"}}'
+    unreadable(line, line.gate.topics.proposals, body.encode())
+    line.gate.settle()
+    assert line.json(cli_proposals.app, "explain", one, exit_code=2)["root"] is None
+
+
+def test_an_outcome_outlives_its_record(line: Line) -> None:
+    one, loser = proposal(add("z")), conflict(line)
+    line.gate.ask(one)
+    line.gate.records(line.gate.topics.proposals).clear()
+    assert line.explained(one, 0)["version"] == 3
+    assert line.explained(loser, 2)["rule"] == "concurrent_delete_read"
+
+
+def test_what_is_no_outcome_hides_none(line: Line) -> None:
+    one = proposal(add("a"))
+    line.gate.ask(one)
+    unreadable(line, line.gate.topics.outcomes, b"not json")
+    assert line.explained(one, 0)["version"] == 1
+    assert line.json(cli_proposals.app, "list")[-1]["status"] == "committed"
+    assert line.json(cli.app, "conflicts", "shop")["conflicts"] == []
+
+
+def test_brokers_that_are_silent_leave_open_whether_a_proposal_was_sent(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent() -> None:
+        raise Unavailable("no broker answers")
+
+    monkeypatch.setattr(line.gate.bus, "reader", silent)
+    result = line.run(cli_proposals.app, "explain", an_id(), "--table", ROOT)
+    assert result.exit_code == 4
+    assert "no broker answers" in result.stderr
+    assert "never sent" not in result.stderr
+
+
+def test_a_broker_that_falls_silent_is_no_end_of_the_topic(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = proposal(add("a"))
+    line.gate.ask(one)
+    made = line.gate.bus.reader
+
+    def reader() -> Any:
+        reading = made()
+        asked: list[TopicPartition] = []
+        bounds = reading.bounds
+
+        def at_first(at: TopicPartition, timeout_s: float = 1.0) -> Any:
+            if at in asked:
+                raise Unavailable("no broker answers")
+            asked.append(at)
+            return bounds(at)
+
+        monkeypatch.setattr(reading, "bounds", at_first)
+        monkeypatch.setattr(reading, "read", lambda *_: [])
+        return reading
+
+    monkeypatch.setattr(line.gate.bus, "reader", reader)
+    result = line.run(cli_proposals.app, "show", one.proposal_id)
+    assert result.exit_code == 4
+    assert "no broker answers" in result.stderr
+
+
+def test_a_conflict_that_was_given_up_is_still_shown_as_the_conflict(line: Line) -> None:
+    loser = conflict(line)
+    line.json(cli_proposals.app, "cancel", loser.proposal_id)
+    told = line.json(cli.app, "conflicts", "shop")["conflicts"]
+    by_id = {one["proposal"]: one for one in told}
+    lost = by_id[str(loser.proposal_id)]
+    assert lost["rejection"]["rule"] == "concurrent_delete_read"
+    assert lost["winner"]["version"] == 2
+
+
+def test_a_torn_log_does_not_hide_what_the_topic_says_of_refusals(line: Line) -> None:
+    loser = conflict(line)
+    store = line.gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    store.files[in_log(commit_name(2))] = b"torn"
+    told = line.json(cli.app, "conflicts", "shop")["conflicts"]
+    assert [one["proposal"] for one in told] == [str(loser.proposal_id)]
