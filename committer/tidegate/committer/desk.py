@@ -342,7 +342,7 @@ class Desk:
         self.pace.landed(landing.took_s, len(group.members), waiting)
         self.rest_s, self.races = PAUSE_S, 0
         self.bucket.tokens -= len(group.refused)
-        metrics.landed(self.label, entry.version, len(group.members), entry.size)
+        metrics.landed(self.label, len(group.members), entry.size)
 
     def _done(self, plan: Plan) -> tuple[Verdict, ...]:
         self.line.served(len(plan.verdicts))

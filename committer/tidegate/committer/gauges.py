@@ -7,8 +7,11 @@ from typing import Final, Literal, get_args
 from tidegate.committer.desk import Desk
 from tidegate.committer.lane import Lane
 from tidegate.runtime.metrics import (
+    EXTERNAL_VERSIONS,
     IN_FLIGHT,
     QUEUE_AGE,
+    TABLE_LAST_COMMIT,
+    TABLE_VERSION,
     TABLES,
     TOPIC_PARTITIONS,
     TOPIC_PARTITIONS_PAUSED,
@@ -42,6 +45,11 @@ def observe(lanes: Iterable[Lane], paused: int, now_s: float) -> None:
     found = Counter(state_of(desk, now_s) for desk in desks)
     for state in STATES:
         TABLES.labels(state).set(found[state])
+    for desk in desks:
+        if desk.is_registered and desk.state is not None and desk.state.version >= 0:
+            EXTERNAL_VERSIONS.labels(desk.label)  # shown at 0: what begins at 1 has no increase
+            TABLE_VERSION.labels(desk.label).set(desk.state.version)
+            TABLE_LAST_COMMIT.labels(desk.label).set(desk.state.timestamp / 1000)
     TOPIC_PARTITIONS.set(len(lanes))
     TOPIC_PARTITIONS_PAUSED.set(paused)
     IN_FLIGHT.set(sum(lane.unsettled for lane in lanes))

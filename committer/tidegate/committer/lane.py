@@ -29,7 +29,6 @@ from tidegate.runtime.metrics import (
     LOADS,
     PROBES,
     RESTS,
-    TABLE_LAST_COMMIT,
     UNSAFE_VERSIONS,
 )
 from tidegate.runtime.overwriting import overwritten
@@ -303,9 +302,6 @@ class Lane:
                 telling.recovered(entry, desk.record)
             trace = desk.traces.pop(entry.version, ())
             desk.record = telling.version(entry, desk.record, trace)
-        last = desk.news[-1].timestamp
-        if last is not None:
-            TABLE_LAST_COMMIT.labels(desk.label).set(last / 1000)
         desk.news.clear()
         self.moved[desk.record.table] = None
         reach("after_commits")

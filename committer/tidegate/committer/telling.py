@@ -16,7 +16,7 @@ from tidegate.committer.doors import reach
 from tidegate.committer.entries import Entry
 from tidegate.committer.intake import Letter
 from tidegate.committer.moving import rebased
-from tidegate.committer.verdicts import Verdict, target_of
+from tidegate.committer.verdicts import Verdict, field_of, target_of
 from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.outcome import Outcome, Rejection
 from tidegate.pipeline.provenance import Accepted
@@ -87,7 +87,7 @@ class Telling:
         self.outcome(outcome, record.name, candidate.trace, waited_ms)
         if waited_ms is not None:
             latency(self._label(record.name, record.table)).observe(waited_ms / 1000)
-        if candidate.is_cancel:
+        if candidate.is_cancel and verdict.status == "rejected":
             log_event(_log, "gave_up", table=record.name, proposal=target_of(candidate))
 
     def outcome(
@@ -302,5 +302,7 @@ def _set_aside(letter: Letter, proposal_id: UUID, table: UUID, record: Record) -
         table=table,
         status="denied",
         offset=record.offset,
-        rejection=Rejection(rule=letter.rule, reason=letter.reason, advice="fix"),
+        rejection=Rejection(
+            rule=letter.rule, reason=letter.reason, advice="fix", field=field_of(letter.reason)
+        ),
     )

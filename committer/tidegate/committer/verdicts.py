@@ -11,6 +11,7 @@ from tidegate.committer.known import NOTHING, Known
 from tidegate.committer.policy import Policy
 from tidegate.committer.state import TableState
 from tidegate.pipeline.outcome import Advice, Rejection, Status
+from tidegate.pipeline.proposal import Proposal
 
 Needs = Literal["nothing", "membership", "refusal", "another entry"]
 """What must stand in the log before a verdict may be told."""
@@ -68,5 +69,11 @@ def another_entry(candidate: Candidate) -> Verdict:
 
 def denied(candidate: Candidate, rule: str, reason: str, advice: Advice = "fix") -> Verdict:
     """Return a verdict that promises nothing about other deliveries."""
-    rejection = Rejection(rule=rule, reason=reason, advice=advice)
+    rejection = Rejection(rule=rule, reason=reason, advice=advice, field=field_of(reason))
     return Verdict(candidate, "denied", rejection=rejection)
+
+
+def field_of(reason: str) -> str | None:
+    """Return the field of a proposal with which a reason begins, as ours do; else None."""
+    field = reason.partition(":")[0]
+    return field if field in Proposal.model_fields else None

@@ -166,3 +166,12 @@ def test_the_line_of_a_conflict_names_the_rule_and_the_winner(
     assert line["winner"] == 2
     assert "removed 'a'" in line["why"]
     assert "version" not in line
+
+
+def test_what_was_committed_was_not_given_up(gate: Gate, lines: list[dict[str, Any]]) -> None:
+    done, unwanted = proposal(add("a")), proposal(add("b"))
+    gate.ask(done)
+    for one in (done, unwanted):
+        gate.ask(proposal(kind="cancel", cancels=one.proposal_id))
+    told = [one["proposal"] for one in lines if one["event"] == "gave_up"]
+    assert told == [str(unwanted.proposal_id)]

@@ -1,0 +1,56 @@
+"""What a committer shows of its tables: also of those that nobody writes to, or that others do."""
+
+from prometheus_client import REGISTRY, generate_latest
+
+from tests.builders import NOW_MS, ROOT, Gate, add, create, info, proposal, to_bytes
+from tidegate.delta.names import commit_name, in_log
+from tidegate.runtime import metrics
+from tidegate.runtime.memory import MemoryStore
+
+
+def shown(metric: str, table: str) -> float | None:
+    return REGISTRY.get_sample_value(metric, {"table": table})
+
+
+def test_the_last_version_is_shown_whoever_wrote_it() -> None:
+    gate = Gate()
+    gate.ask(create(name="gauged"))
+    gate.ask(proposal(add("a")))
+    gate.settle()
+    assert shown("tidegate_table_version", "gauged") == 1
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    store.files[in_log(commit_name(2))] = to_bytes([info()])
+    gate.clock.boot += gate.settings.external_probe_s
+    gate.settle()
+    assert shown("tidegate_table_version", "gauged") == 2
+
+
+def test_a_table_that_was_only_read_has_a_version_and_a_time() -> None:
+    gate = Gate()
+    gate.ask(create(name="idle"))
+    metrics.TABLE_VERSION.remove("idle")
+    metrics.TABLE_LAST_COMMIT.remove("idle")
+    gate.restart()
+    gate.settle()
+    assert shown("tidegate_table_version", "idle") == 0
+    at_s = shown("tidegate_table_last_commit_timestamp_seconds", "idle")
+    assert at_s is not None
+    assert at_s >= NOW_MS / 1000
+
+
+def test_what_an_alert_asks_for_a_first_increase_begins_at_nothing() -> None:
+    gate = Gate()
+    gate.ask(create(name="first"))
+    gate.settle()
+    assert shown("tidegate_external_versions_total", "first") == 0
+    letters = REGISTRY.get_sample_value("tidegate_dead_letters_total", {"reason": "too_large"})
+    assert letters is not None
+
+
+def test_a_metric_is_exposed_once() -> None:
+    metrics.TABLES.labels("idle").set(0)
+    metrics.FLUSH.observe(0.0005)
+    lines = generate_latest().decode().splitlines()
+    assert not [line for line in lines if line.startswith("tidegate_") and "_created" in line]
+    assert 'tidegate_flush_seconds_bucket{le="0.001"} 0.0' not in lines, "a PUT of 1 ms shows"
