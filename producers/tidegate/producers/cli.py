@@ -16,7 +16,7 @@ from tidegate.producers.connection import CLIENT_ID, store_for
 from tidegate.producers.history import Entry, history
 from tidegate.producers.ledger import last_refusals
 from tidegate.producers.options import Place
-from tidegate.producers.shown import instant, total_size
+from tidegate.producers.shown import instant, moment, total_size
 from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded
 from tidegate.runtime.kafka_bus import KafkaBus
 from tidegate.runtime.open_table import open_snapshot
@@ -25,6 +25,16 @@ from tidegate.runtime.settings import ServiceSettings
 _FILES_SHOWN: Final = 20
 REGISTRY_S: Final = 5.0
 """How long the log's facts wait for what the registry adds to them."""
+
+_LISTED: Final = {
+    "name": "name",
+    "root": "table_root",
+    "status": "status",
+    "published through": "published_through",
+    "topic partition": "topic_partition",
+    "reason": "reason",
+}
+"""Column of the list -> the part of a table's registration that it shows."""
 
 Uri = Annotated[
     str, typer.Argument(help="The table's root: a path, file://, s3://, gs:// or abfss://.")
@@ -55,11 +65,8 @@ def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) 
     if as_json:
         OUT.print_json(data=[one.model_dump(mode="json") for one in records])
         return
-    rows = [
-        (one.name, one.table_root, one.status, one.published_through, one.topic_partition)
-        for one in records
-    ]
-    show(("name", "root", "status", "published through", "topic partition"), rows)
+    rows = [[getattr(one, name) for name in _LISTED.values()] for one in records]
+    show(tuple(_LISTED), rows)
 
 
 @app.command("history")
@@ -219,7 +226,7 @@ def _conflict_data(one: ToldConflict) -> dict[str, Any]:
     winner = one.winner
     return {
         "proposal": one.proposal_id,
-        "at": instant(one.at_ms),
+        "at": moment(one.at_ms),
         "status": one.status,
         "refusedIn": one.refused_in,
         "rejection": one.rejection.model_dump(mode="json", exclude_none=True),

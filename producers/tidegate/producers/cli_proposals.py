@@ -9,13 +9,14 @@ import typer
 from tidegate.delta.errors import InvalidRequest, Unavailable
 from tidegate.pipeline.outcome import Outcome
 from tidegate.producers.cli_shown import OUT, show, show_explanation, show_facts
+from tidegate.producers.cli_standing import Timeout
 from tidegate.producers.client import TIMEOUT_S, Client
 from tidegate.producers.connection import CLIENT_ID, store_for
 from tidegate.producers.explaining import Case, Explanation, explain
 from tidegate.producers.ledger import Told, find_proposal, last_proposals
 from tidegate.producers.log_search import find_in_log
 from tidegate.producers.options import Place
-from tidegate.producers.shown import instant
+from tidegate.producers.shown import instant, moment
 from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded
 from tidegate.runtime.kafka_bus import KafkaBus
 from tidegate.runtime.service import EXIT_FIX, EXIT_OK, EXIT_RETRY
@@ -70,7 +71,8 @@ def list_proposals(
     if as_json:
         OUT.print_json(data=[_summary(one) for one in told])
         return
-    rows = [[_summary(one)[name] for name in _TITLES.values()] for one in told]
+    summaries = [{**_summary(one), "at": instant(one.at_ms)} for one in told]
+    rows = [[one[name] for name in _TITLES.values()] for one in summaries]
     show(tuple(_TITLES), rows)
 
 
@@ -121,7 +123,7 @@ def explain_proposal(
 @app.command("cancel")
 def cancel_proposal(
     proposal: Id,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.")] = TIMEOUT_S,
+    timeout: Timeout = TIMEOUT_S,
     config: Config = None,
     set_: Set = None,
     as_json: Json = False,
@@ -242,7 +244,7 @@ def _summary(one: Told) -> dict[str, Any]:
     body = one.proposal
     return {
         "proposal": str(one.proposal_id),
-        "at": instant(one.at_ms),
+        "at": moment(one.at_ms),
         "kind": body.kind if body else None,
         "root": body.table_root if body else None,
         "operation": body.operation.name if body else None,

@@ -21,15 +21,29 @@ def show(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     for title in titles:
         table.add_column(title, overflow="fold", no_wrap=title in _WHOLE)
     for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
-    OUT.print(table)
+        table.add_row(*("" if cell is None else visible(cell) for cell in row))
+    if OUT.is_terminal:
+        OUT.print(table)
+        return
+    with OUT.capture() as drawn:
+        OUT.print(table)
+    for line in drawn.get().splitlines():
+        OUT.print(line.rstrip(), soft_wrap=True)
 
 
 def show_facts(facts: Mapping[str, object]) -> None:
     """Print names and values, those that have one."""
     for name, value in facts.items():
         if value not in (None, "", (), []):
-            OUT.print(f"{name:<13} {value}", soft_wrap=True)
+            OUT.print(f"{name:<13} {visible(value)}", soft_wrap=True)
+
+
+def visible(value: object) -> str:
+    """Return a value as text in which nothing steers a terminal or ends a line.
+
+    Paths, names and reasons are what a writer sent.
+    """
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(value))
 
 
 def plain(value: object) -> str:

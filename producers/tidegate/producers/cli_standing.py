@@ -14,13 +14,14 @@ from tidegate.producers.connection import CLIENT_ID
 from tidegate.producers.options import Place
 from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded
 from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.service import EXIT_FIX
 from tidegate.runtime.settings import ServiceSettings
 
 Uri = Annotated[
     str, typer.Argument(help="The table's root: a path, file://, s3://, gs:// or abfss://.")
 ]
 Table = Annotated[str, typer.Argument(help="A registered table: its name, root or id.")]
-Timeout = Annotated[float, typer.Option(help="Seconds to wait for the answer.")]
+Timeout = Annotated[float, typer.Option(help="Seconds to wait for the answer.", min=1)]
 
 
 def register(
@@ -80,10 +81,18 @@ def drop(
 ) -> None:
     """Serve a table no more, for ever: its files stay, its id and root are not given out again."""
     settings = loaded(ServiceSettings, config, set_)
-    if not yes:
-        typer.confirm(f"Drop {table} from the gate, for ever?", abort=True)
+    if not yes and not _is_meant(f"Drop {table} from the gate, for ever?"):
+        typer.echo("nothing was dropped: say yes, or --yes where nobody can be asked", err=True)
+        raise typer.Exit(EXIT_FIX)
     outcome = _answer(settings, lambda client: registering.drop(client, table, timeout))
     _tell(outcome, f"{table} is dropped at version {outcome.version}", as_json=as_json)
+
+
+def _is_meant(question: str) -> bool:
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:
+        return False
 
 
 def _answer(settings: ServiceSettings, ask: Callable[[Client], Outcome]) -> Outcome:

@@ -21,12 +21,19 @@ Request = Literal["register", "halt", "reopen", "drop"]
 def register(client: Client, place: Place, name: str | None, timeout_s: float) -> Outcome:
     """Register the table at a place, and return the outcome; again is no error.
 
-    Raises: InvalidRequest (`NotADeltaTable`); UnsupportedFeature, for a table that can't be
-    written; Rejected; OutcomeUnknown; Unavailable.
+    Raises: InvalidRequest (`NotADeltaTable`; `TableHasName`, for a registered table that is to have
+    another name); UnsupportedFeature, for a table that can't be written; Rejected; OutcomeUnknown;
+    Unavailable.
     """
     snapshot = open_snapshot(store_for(place))
     check_writable(snapshot.protocol, snapshot.metadata, place.root)
     known = client.table(place.root, timeout_s)
+    if known is not None and name is not None and name != known.name:
+        raise InvalidRequest(
+            f"{place.root} is registered as {known.name!r}, and a table keeps its name; register "
+            "it without one",
+            error_class="TableHasName",
+        )
     table = known.table if known is not None else client.new_id()
     version = int(snapshot.version)
     target = draft.Target(table, place.root, version, snapshot.metadata.id, name)

@@ -13,6 +13,11 @@ def instant(at_ms: int | None) -> str:
     return at.isoformat(sep=" ", timespec="milliseconds")
 
 
+def moment(at_ms: int | None) -> str | None:
+    """Return a time as programs read it: with its zone."""
+    return None if at_ms is None else f"{instant(at_ms)}Z"
+
+
 def total_size(snapshot: Snapshot) -> int:
     """Return the bytes of all live files."""
     total = snapshot.files.group_by([]).aggregate([("size", "sum")])["size_sum"][0].as_py()

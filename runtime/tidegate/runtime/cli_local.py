@@ -12,7 +12,9 @@ from tidegate.delta.errors import Misconfigured
 from tidegate.runtime.cli_console import console
 from tidegate.runtime.cli_kafka import PORT_MAX
 from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded, overrides
+from tidegate.runtime.cli_settings import kind_of
 from tidegate.runtime.local_stack import (
+    SERVICES,
     LocalStack,
     StackSettings,
     StackState,
@@ -58,9 +60,13 @@ def up(
             return
         given = loaded(ServiceSettings, config, [p for p in set_ or () if _is_shared(p)])
         elsewhere = given.kafka.bootstrap_servers != ServiceSettings().kafka.bootstrap_servers
+        roots = [_spelled(one) for one in root or [ANY_LOCAL_ROOT]]
+        for service in SERVICES:  # before Kafka is started for them
+            pairs = [f"committer.roots={json.dumps(roots)}", *(set_ or ())]
+            loaded(kind_of(service.replace("_", "-")), config, pairs)
         settings = StackSettings(
             folder=where.absolute(),
-            roots=root or [ANY_LOCAL_ROOT],
+            roots=roots,
             port=port,
             kafka=given.kafka if elsewhere else None,
             config=config.absolute() if config else None,
@@ -105,6 +111,11 @@ def _show(state: StackState, where: Path, *, as_json: bool) -> None:
         table.add_row(one.name, str(one.pid), one.address or state.bootstrap_servers, one.log)
     _OUT.print(table)
     _OUT.print(f"tables may lie under {', '.join(state.roots)}; `tidegate down` ends it")
+
+
+def _spelled(root: str) -> str:
+    """Return a root as the services may be told it: their working folder is not ours."""
+    return root if "://" in root else str(Path(root).absolute())
 
 
 def _is_shared(pair: str) -> bool:

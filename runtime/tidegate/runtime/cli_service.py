@@ -47,10 +47,15 @@ def service_app(name: str, kind: type[S], serve: Callable[[S, Running], None]) -
 
 def loaded(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S:
     """Return the settings, or end the command with what is wrong with them."""
+    with errors_told():
+        return asked_for(kind, config, pairs)
+
+
+def asked_for(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S:
+    """Return the settings. Raises: Misconfigured, with everything that is wrong."""
     given = list(pairs or ())
     well_formed = overrides(pair for pair in given if "=" in pair)
-    with errors_told():
-        return load(kind, config, well_formed, [_form(pair) for pair in given if "=" not in pair])
+    return load(kind, config, well_formed, [_form(pair) for pair in given if "=" not in pair])
 
 
 def overrides(pairs: Iterable[str]) -> dict[str, str]:

@@ -7,7 +7,8 @@ import typer
 from tidegate.delta.errors import Misconfigured
 from tidegate.runtime.cli_console import console
 from tidegate.runtime.cli_found import brought, loaded_app
-from tidegate.runtime.cli_service import KINDS, Config, Json, Set, fail, loaded
+from tidegate.runtime.cli_service import KINDS, Config, Json, Set, asked_for, fail, loaded
+from tidegate.runtime.service import EXIT_FIX
 from tidegate.runtime.settings import ServiceSettings, redacted
 
 _OUT: Final = console()
@@ -22,7 +23,7 @@ Service = Annotated[
 @config.command()
 def show(service: Service = None, config: Config = None, set_: Set = None) -> None:
     """Show the settings that come of file, environment and command line; secrets are starred."""
-    settings = loaded(_kind(service), config, set_)
+    settings = loaded(kind_of(service), config, set_)
     _OUT.print_json(data=redacted(settings))
 
 
@@ -34,14 +35,21 @@ def validate(
     as_json: Json = False,
 ) -> None:
     """Say whether the settings are right; if not, all that is wrong with them."""
-    loaded(_kind(service), config, set_)
-    if as_json:
-        _OUT.print_json(data={"valid": True})
-    else:
+    kind = kind_of(service)
+    if not as_json:
+        loaded(kind, config, set_)
         _OUT.print("the settings are valid")
+        return
+    try:
+        asked_for(kind, config, set_)
+    except Misconfigured as error:
+        _, *wrong = str(error).split("\n  ")
+        _OUT.print_json(data={"valid": False, "wrong": wrong or [str(error)]})
+        raise typer.Exit(EXIT_FIX) from error
+    _OUT.print_json(data={"valid": True})
 
 
-def _kind(service: str | None) -> type[ServiceSettings]:
+def kind_of(service: str | None) -> type[ServiceSettings]:
     """Return the settings of a service, which are known once its command is loaded."""
     if service is None:
         return ServiceSettings

@@ -45,6 +45,17 @@ class Ports:
     controller: int
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, where there is none. Raises: Misconfigured."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise Misconfigured(
+            f"the folder {folder} cannot be made ({why}); choose another"
+        ) from error
+
+
 class EmbeddedKafka:
     """A broker in a folder; port 0 takes a free one. Its data outlives it.
 
@@ -82,8 +93,8 @@ class EmbeddedKafka:
         Raises: Misconfigured, for no Java, no space, a taken port; Unavailable, when it does not
             answer in time, with the end of its log.
         """
+        make_folder(self._folder)
         java, jars = java_command(), ensure_jars(tell)
-        self._folder.mkdir(parents=True, exist_ok=True)
         _check_space(self._folder)
         if self._port and not _is_free(self._port):
             raise Misconfigured(

@@ -89,7 +89,7 @@ class KafkaBus:
 
         Raises: Misconfigured for a missing topic; Unavailable, when the time is up.
         """
-        doing = f"look at topic {topic!r}"
+        doing = f"look at topic {topic!r} at {self._settings.bootstrap_servers}"
         ends = time.monotonic() + timeout_s
         while True:
             left_s = max(_PAUSE_S, ends - time.monotonic())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from tidegate.delta.errors import Misconfigured
-from tidegate.runtime.kafka_broker import EmbeddedKafka
+from tidegate.runtime.kafka_broker import EmbeddedKafka, make_folder
 from tidegate.runtime.kafka_jars import Tell
 from tidegate.runtime.kafka_settings import KafkaSettings
 from tidegate.runtime.processes import (
@@ -106,7 +106,7 @@ class LocalStack:
 
         Raises: Misconfigured, Unavailable.
         """
-        self._settings.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._settings.folder)
         with ExitStack() as on_failure:
             on_failure.callback(self.stop)
             self._start()

@@ -148,6 +148,7 @@ def _validated(
             path = tuple(str(part) for part in found["loc"])
             origin = _origin(path, origins)
             message = found["msg"].removeprefix("Value error, ")
+            message = message.replace("a valid tuple", "a list, or text with commas")
             if message[1:2].islower():
                 message = message[:1].lower() + message[1:]
             problems.append(f"{'.'.join(path)} ({origin}): {message}")

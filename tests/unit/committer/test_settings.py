@@ -1,4 +1,5 @@
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +55,10 @@ def test_a_root_under_which_no_table_can_lie_is_refused(name: str, given: str) -
 def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(Misconfigured, match="refusals_per_s"):
         load(CommitterSettings, None, {"committer.refusal_per_s": "1"})
+
+
+def test_a_number_is_no_list_and_the_error_says_how_one_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("committer: {roots: 7}")
+    with pytest.raises(Misconfigured, match=r"committer\.roots .*a list, or text with commas"):
+        load(CommitterSettings, file, {})

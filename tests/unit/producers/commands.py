@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from tests.builders import Gate, add, create, delete, proposal
 from tidegate.pipeline.proposal import Proposal
-from tidegate.producers import altering, cli, cli_alter, cli_proposals, cli_standing
+from tidegate.producers import altering, cli, cli_alter, cli_proposals, cli_standing, registering
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.memory_bus import MemoryBus
 from tidegate.runtime.memory_clients import MemoryProducer
@@ -60,7 +60,7 @@ def line_of(monkeypatch: pytest.MonkeyPatch) -> Line:
 
     for module in (cli, cli_alter, cli_proposals, cli_standing):
         monkeypatch.setattr(module, "KafkaBus", lambda *_: gate.bus)
-    for module in (altering, cli, cli_proposals):
+    for module in (altering, cli, cli_proposals, registering):
         monkeypatch.setattr(module, "store_for", store_for)
     return Line(gate)
 

@@ -242,9 +242,24 @@ def test_a_table_is_described_with_its_registration(
     assert "no broker answers" in told["registry"]
 
 
+def test_a_registered_table_takes_no_other_name(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_rows, "canonical_root", str)
+    monkeypatch.setattr("tidegate.runtime.registry.canonical_root", str)
+    told = line.json(cli.app, "register", ROOT, "--name", "shop")
+    assert told["status"] == "committed"
+    result = line.run(cli.app, "register", ROOT, "--name", "other")
+    assert result.exit_code == 2
+    assert "TableHasName" in result.stderr
+    assert "'shop'" in result.stderr
+    assert line.run(cli.app, "register", ROOT, "--timeout", 0).exit_code == 2
+
+
 def test_a_table_is_dropped_when_somebody_says_so_twice(line: Line) -> None:
     refused = line.run(cli.app, "drop", "shop")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2, "1 is a fault of ours"
+    assert "nothing was dropped" in refused.stderr
     assert line.json(cli.app, "list")[0]["status"] == "open"
     told = line.json(cli.app, "drop", "shop", "--yes")
     assert (told["status"], told["repeat"]) == ("committed", False)
@@ -260,6 +275,7 @@ def test_a_table_is_halted_and_reopened(line: Line) -> None:
     assert "it was already" in line.run(cli.app, "halt", "shop", "--reason", "a restore").stdout
     [listed] = line.json(cli.app, "list")
     assert (listed["status"], listed["reason"]) == ("halted", "by hand: a restore")
+    assert "by hand: a restore" in line.run(cli.app, "list").stdout
     one = proposal(add("a"))
     line.gate.ask(one)
     told = line.explained(one, 3)

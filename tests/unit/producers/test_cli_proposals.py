@@ -1,5 +1,6 @@
 """The commands about proposals, where ids, bytes and records do not go together as they should."""
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -30,12 +31,14 @@ def test_other_bytes_under_an_id_are_another_row_with_an_answer_of_their_own(lin
     [told] = line.json(cli_proposals.app, "list", "--limit", 1)
     assert (told["status"], told["rule"], told["version"]) == ("denied", "id_reused", None)
     assert told["latency_ms"] >= 0
+    assert datetime.fromisoformat(told["at"]).tzinfo is not None, "a time has its zone"
     told = line.explained(one, 0)
     assert (told["version"], told["others"]) == (1, ["denied (id_reused)"])
     printed = line.run(cli_proposals.app, "explain", one.proposal_id).stdout
     assert "other bytes came under its id, which were denied (id_reused)" in printed
     outcomes = line.json(cli_proposals.app, "show", one.proposal_id)["outcomes"]
     assert [each["status"] for each in outcomes] == ["committed", "denied"]
+    assert outcomes[1]["rejection"]["field"] == "proposal_id"
 
 
 def test_a_record_that_cannot_be_read_is_explained_by_what_was_told(line: Line) -> None:
@@ -45,6 +48,7 @@ def test_a_record_that_cannot_be_read_is_explained_by_what_was_told(line: Line) 
     line.gate.settle()
     told = line.json(cli_proposals.app, "explain", name, exit_code=2)
     assert (told["status"], told["rule"], told["root"]) == ("denied", "unknown_kind", ROOT)
+    assert told["field"] == "kind"
     [*_, listed] = line.json(cli_proposals.app, "list")
     assert (listed["proposal"], listed["rule"]) == (str(name), "unknown_kind")
     shown = line.json(cli_proposals.app, "show", name)
@@ -137,3 +141,20 @@ def test_a_torn_log_does_not_hide_what_the_topic_says_of_refusals(line: Line) ->
     store.files[in_log(commit_name(2))] = b"torn"
     told = line.json(cli.app, "conflicts", "shop")["conflicts"]
     assert [one["proposal"] for one in told] == [str(loser.proposal_id)]
+    assert datetime.fromisoformat(told[0]["at"]).tzinfo is not None
+
+
+def test_what_a_writer_sent_steers_no_terminal_and_ends_no_line(line: Line) -> None:
+    one = proposal(add("../\x1b[2J\nx"))
+    line.gate.ask(one)
+    for command in (("explain", one.proposal_id), ("show", one.proposal_id), ("list",)):
+        assert "\x1b" not in line.run(cli_proposals.app, *command).stdout
+    printed = line.run(cli.app, "conflicts", "shop").stdout
+    assert "\x1b" not in printed
+    assert r"../\x1b[2J\nx" in printed
+
+
+def test_a_row_ends_with_its_last_word(line: Line) -> None:
+    line.gate.ask(proposal(add("a")))
+    printed = line.run(cli.app, "list").stdout + line.run(cli_proposals.app, "list").stdout
+    assert not [row for row in printed.splitlines() if row != row.rstrip()]

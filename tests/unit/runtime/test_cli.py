@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.delta.errors import Misconfigured
 from tidegate.delta.features.page import features_page
-from tidegate.runtime import cli, cli_found, cli_service, cli_settings, cli_store
+from tidegate.runtime import cli, cli_found, cli_local, cli_service, cli_settings, cli_store
 from tidegate.runtime.cli import command_for
 from tidegate.runtime.cli_service import overrides, service_app
 from tidegate.runtime.log_store import Put, Turn, at_once
@@ -19,6 +19,7 @@ from tidegate.runtime.settings import HttpSettings, Section, ServiceSettings
 
 class Echo(Section):
     word: str = "silence"
+    roots: tuple[str, ...] = ()
 
 
 class EchoSettings(ServiceSettings):
@@ -114,6 +115,24 @@ def test_settings_are_validated_with_everything_that_is_wrong(
     shown = capsys.readouterr().err
     assert "kafka.partition" in shown
     assert "log.level" in shown
+    assert call("config", "validate", "--set", "log.level=X", "--json") == 2
+    told = json.loads(capsys.readouterr().out)
+    assert told["valid"] is False
+    assert [one.partition(" ")[0] for one in told["wrong"]] == ["log.level"]
+
+
+def test_what_cannot_be_started_is_said_before_anything_is(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_local, "kind_of", lambda _: EchoSettings)
+    assert call("up", "--folder", str(tmp_path), "--set", "committer.rots=1") == 2
+    assert "did you mean 'roots'" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    file = tmp_path / "file"
+    file.touch()
+    for verb in ("up", "kafka"):
+        assert call(verb, "--folder", str(file / "x"), "--port", "0") == 2
+        assert f"{file / 'x'} cannot be made" in capsys.readouterr().err
 
 
 def test_a_setting_of_another_form_is_listed_with_the_rest_and_its_value_is_not(
