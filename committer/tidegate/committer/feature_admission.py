@@ -17,6 +17,7 @@ from tidegate.committer.flaws import (
     MALFORMED,
     RESERVED_DOMAIN,
     ROW_IDS_WITHOUT_COUNT,
+    TOO_LARGE,
     VECTOR_WITH_TIGHT_BOUNDS,
     VECTOR_WITHOUT_COUNT,
     VECTORS_NOT_ALLOWED,
@@ -37,6 +38,14 @@ IN_PLACE: Final = frozenset({DROP_FEATURE, "COMPUTE STATS", BACKFILL, UNBACKFILL
 
 NOT_REMOVABLE: Final = "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE"
 """delta-spark's name for dropping what it does not know how to take out."""
+
+ROWS_MAX: Final = 10**14
+"""Rows that one proposal may bring to a table that tracks them: no table has as many."""
+
+MARK_MAX: Final = 2**62
+"""The greatest row id after which a table is given more."""
+
+_COUNT: Final = "actions.add.stats.numRecords"
 
 MAY_BE_TIGHT: Final = frozenset(
     {"Manual Update", "COMPUTE STATS", "RESTORE", "CLONE", BACKFILL, UNBACKFILL}
@@ -72,7 +81,7 @@ def _wrong_statistics(add: Add, candidate: Candidate) -> Rejection | None:
     if count is None or count < add.deletion_vector.cardinality:
         return flaw(
             VECTOR_WITHOUT_COUNT,
-            "actions.add.stats.numRecords",
+            _COUNT,
             f"{add.path[:128]!r} has a deletion vector and {count} rows, deleted ones included",
             "count the rows of the file",
             path=add.path,
@@ -94,16 +103,36 @@ def uncounted_rows(candidate: Candidate, after: Basis) -> Rejection | None:
     """Return why a new file can be given no row ids, or None."""
     if not candidate.content.adds or not after.tracks_rows:
         return None
+    rows = 0
     for add in candidate.content.adds:
-        if add.base_row_id is None and row_tracking.physical_records(add.stats) is None:
+        if add.base_row_id is not None:
+            continue
+        count = row_tracking.physical_records(add.stats)
+        if count is None:
             return flaw(
                 ROW_IDS_WITHOUT_COUNT,
-                "actions.add.stats.numRecords",
+                _COUNT,
                 f"{add.path[:128]!r} does not say how many rows it has, and the table tracks rows",
                 "write the statistics of the file",
                 path=add.path,
             )
+        rows += count
+        if rows > ROWS_MAX:
+            what = f"come to {rows} rows with {add.path[:128]!r}, {ROWS_MAX} are allowed"
+            return flaw(TOO_LARGE, _COUNT, what, "count the rows of each file", path=add.path)
     return None
+
+
+def no_ids_left(candidate: Candidate, after: Basis, mark: int) -> Rejection | None:
+    """Return why no row ids are left for new files, or None. `mark` is the greatest given so far.
+
+    Ids are whole numbers of 64 bits. Half of them are kept for an entry: whatever members it has,
+    each with as many rows as it may have, their ids are numbers that readers know.
+    """
+    if not candidate.content.adds or not after.tracks_rows or mark <= MARK_MAX:
+        return None
+    what = f"needs row ids, and the table has given {mark} of them"
+    return flaw(TOO_LARGE, "actions.add", what, "copy the rows into a new table")
 
 
 def wrong_domain(candidate: Candidate, after: Basis) -> Rejection | None:

@@ -16,6 +16,7 @@ from tidegate.committer.policy import Policy
 from tidegate.committer.standing import Basis
 from tidegate.committer.state import TableState
 from tidegate.committer.table_changes import wrong_table
+from tidegate.delta.features import row_tracking
 from tidegate.delta.features.properties import append_only
 from tidegate.pipeline.outcome import Rejection
 
@@ -46,9 +47,12 @@ def wrong_at_head(candidate: Candidate, state: TableState, policy: Policy) -> Re
                 "unset delta.appendOnly first",
                 path=remove.path,
             )
+    after = basis.after(content.metadata, content.protocol)
     if content.has_row_ids or has_moved:
-        after = basis.after(content.metadata, content.protocol)
         wrong = feature_admission.uncounted_rows(candidate, after)
+    if wrong is None and after.tracks_rows:
+        mark = row_tracking.high_water_mark(state.domains)
+        wrong = feature_admission.no_ids_left(candidate, after, mark)
     return wrong or dead_file(content, live) or _live_file(content, live)
 
 

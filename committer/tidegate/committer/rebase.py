@@ -42,6 +42,9 @@ REFUSALS: Final = "TIDEGATE REFUSALS"
 GROUP: Final = "TIDEGATE GROUP"
 """What an entry calls itself whose members do different things."""
 
+DIGITS_MAX: Final = 18
+"""Digits of a metric that is added up: whatever is longer counts nothing that there is."""
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -226,15 +229,20 @@ def _metrics(operations: Sequence[Operation]) -> dict[str, JsonValue]:
     sums: dict[str, int] = {}
     for name in told[0] if told else ():
         values = [str(metrics[name]) for metrics in told] if name in shared else []
-        if "" in values or not _is_number("".join(values)):
+        if "" in values or not _are_numbers(values):
             values = list(filter(_is_number, values))
         if values:
             sums[name] = sum(map(int, values))
     return {name: str(total) for name, total in sums.items()}
 
 
+def _are_numbers(texts: Sequence[str]) -> bool:
+    digits = "".join(texts)
+    return digits.isascii() and digits.isdigit() and max(map(len, texts)) <= DIGITS_MAX
+
+
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
 
 
 def _text(value: JsonValue) -> str:

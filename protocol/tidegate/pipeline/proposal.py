@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import Field, JsonValue, NonNegativeInt, StringConstraints, model_validator
 
-from tidegate.pipeline.identity_values import IdentityDemand, IdentityUsage
+from tidegate.pipeline.identity_values import LONG_MAX, IdentityDemand, IdentityUsage
 from tidegate.pipeline.message import Message
 from tidegate.pipeline.metadata_patch import MetadataPatch
 from tidegate.pipeline.read_set import ReadSet
@@ -45,7 +45,7 @@ class AppTxn(Message):
     """The application's own version that this proposal brings: it is committed at most once."""
 
     app_id: Annotated[str, StringConstraints(min_length=1)]
-    version: NonNegativeInt
+    version: Annotated[int, Field(ge=0, le=LONG_MAX)]
 
 
 class Proposal(Message):

@@ -1,10 +1,15 @@
 """What the features of the table that was read ask of a proposal, and what dropping one takes."""
 
+import json
+
 import pytest
 
+from tests import builders
 from tests.builders import Row, add, info, metadata, proposal, remove
 from tests.unit.committer.test_machine import landed, planned, rules, table
 from tests.unit.committer.test_table_rules import TRACKED, listed, named
+from tidegate.committer.feature_admission import MARK_MAX, ROWS_MAX
+from tidegate.committer.policy import Policy
 from tidegate.committer.state import TableState
 from tidegate.pipeline.proposal import Proposal
 
@@ -79,6 +84,22 @@ def test_files_are_counted_where_rows_are_tracked() -> None:
     moved = landed(state, proposal(add("a")))
     repeat = add("a", stats=None, baseRowId=3, dataChange=False)
     assert said(moved, proposal(repeat, read_version=1)) == "committed"
+
+
+def test_row_ids_stay_numbers_of_64_bits() -> None:
+    def counted(path: str, rows: int) -> Row:
+        return add(path, stats=json.dumps({"numRecords": rows}))
+
+    begun = [info(), listed(*TRACKED), metadata()]
+    assert said(table(begun), proposal(counted("a", ROWS_MAX))) == "committed"
+    assert said(table(begun), proposal(counted("a", ROWS_MAX + 1))) == "too_large"
+    assert said(table(begun), proposal(counted("a", ROWS_MAX), counted("b", 1))) == "too_large"
+    for mark, answer in ((MARK_MAX, "committed"), (MARK_MAX + 1, "too_large")):
+        marked = domain("delta.rowTracking", json.dumps({"rowIdHighWaterMark": mark}))
+        assert said(table([*begun, marked]), proposal(counted("a", ROWS_MAX))) == answer
+        assert said(table([*begun, marked, add("old")]), builders.delete("old")) == "committed"
+    members_max = Policy().group_members_max
+    assert MARK_MAX + members_max * ROWS_MAX < 2**63
 
 
 def test_features_go_only_by_their_own_operation_and_one_at_a_time() -> None:

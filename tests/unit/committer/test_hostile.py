@@ -349,6 +349,7 @@ def body_of(one: Proposal, **fields: Any) -> bytes:
         {"reads": []},
         {"isolation": "None"},
         {"app_txn": {"app_id": ""}},
+        {"app_txn": {"app_id": "a", "version": 2**63}},
         {"deadline_ms": "soon"},
         {"claim_check": {"path": "x", "size": -1, "sha256": "0" * 64}},
         {"claim_check": {"path": "x", "size": 1, "sha256": "no hash"}},

@@ -111,6 +111,18 @@ def test_a_group_adds_its_metrics_up_and_says_what_all_say() -> None:
     ]
 
 
+@pytest.mark.parametrize("digits", [19, 4_301, 10_000])
+def test_a_metric_that_counts_nothing_is_left_out_of_the_sum(digits: int) -> None:
+    told = [{"numFiles": "1"}, {"numFiles": "9" * digits}, {"numFiles": "9" * digits}]
+    proposals = [
+        proposal(add(f"a{number}"), operation=Operation(metrics=metrics))
+        for number, metrics in enumerate(told)
+    ]
+    one = info(encoded(table(creation()), *proposals))
+    assert one["operationMetrics"] == {"numFiles": "1"}
+    assert [member["metrics"] for member in one["tidegate"]["accepted"]] == told
+
+
 def test_who_changed_no_row_does_not_say_so_for_others() -> None:
     counted = ("Inserted", "Updated", "Deleted")
     nothing = {f"numTargetRows{name}": "0" for name in counted}
