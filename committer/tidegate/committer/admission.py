@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from tidegate.committer import change_files, enforcement, feature_admission
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.content import Content
+from tidegate.committer.content import Content, canonical
 from tidegate.committer.feature_drops import DROP_FEATURE
 from tidegate.committer.flaws import FEATURE_NOT_LISTED, PARTITION_VALUES, TOO_LARGE, flaw
 from tidegate.committer.moving import ids_left_behind
@@ -20,8 +20,7 @@ from tidegate.committer.standing import Basis
 from tidegate.committer.table_changes import wrong_table
 from tidegate.delta.actions import Add, Cdc, Metadata
 from tidegate.delta.files.wellformed import wrong_with
-from tidegate.delta.schema import partitions
-from tidegate.delta.schema.types import STRING
+from tidegate.delta.schema import partition_texts
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Proposal
 
@@ -267,24 +266,42 @@ def unlike_partitioning(content: Content, basis: Basis) -> Rejection | None:
                 "give exactly those, by their physical names",
                 path=file.path,
             )
-        for name, text in values.items():
-            kind = kinds[name]
-            if kind == STRING or not text:
-                continue
-            try:
-                partitions.parse(text, kind)
-            except ValueError as error:
-                return flaw(
-                    PARTITION_VALUES,
-                    f"{file.wire_name}.partitionValues.{name}",
-                    f"{file.path[:128]!r}: {error}",
-                    f"write the value as {kind}",
-                    path=file.path,
-                )
+        wrong = _mistyped(file, basis, is_new=_is_new(file, content))
+        if wrong is not None:
+            return wrong
         if len(right) >= PARTITIONS_MAX:
             right.clear()
-        right.add(key)
+        if _is_new(file, content):
+            right.add(key)
     return None
+
+
+def _mistyped(file: Add | Cdc, basis: Basis, *, is_new: bool) -> Rejection | None:
+    """Return which partition value is none of its column's type, or None.
+
+    A file that was there before has the values that it had, as its writer spelt them, and so has
+    one of before its column was widened.
+    """
+    for name, text in file.partition_values.items():
+        kind = basis.partition_kinds[name]
+        is_strict = is_new and name not in basis.widened_partitions
+        try:
+            (partition_texts.check if is_strict else partition_texts.check_readable)(text, kind)
+        except ValueError as error:
+            return flaw(
+                PARTITION_VALUES,
+                f"{file.wire_name}.partitionValues.{name}",
+                f"{file.path[:128]!r}: {error}",
+                f"write the value as {kind}",
+                path=file.path,
+            )
+    return None
+
+
+def _is_new(file: Add | Cdc, content: Content) -> bool:
+    if isinstance(file, Cdc) or not content.removes:
+        return isinstance(file, Cdc) or file.data_change
+    return file.data_change and canonical(file.path) not in content.removed
 
 
 ADMISSION: Final[tuple[Check, ...]] = (

@@ -36,6 +36,7 @@ from tidegate.delta.schema.types import (
     StructType,
     parse_schema,
 )
+from tidegate.delta.schema.widening import TYPE_CHANGES
 from tidegate.pipeline.read_set import ReadSet
 
 TESTS_MAX: Final = 256
@@ -146,6 +147,12 @@ class Basis:
         keys = self.partition_keys
         kinds = {one.name: one.kind for one in self.schema} if keys else {}
         return {key: kinds.get(name, STRING) for name, key in keys.items()}
+
+    @Once
+    def widened_partitions(self) -> frozenset[str]:
+        """Keys of the partition columns that were of other types before."""
+        changed = {one.name for one in self.schema if TYPE_CHANGES in one.metadata}
+        return frozenset(key for name, key in self.partition_keys.items() if name in changed)
 
     @Once
     def right_partitions(self) -> set[PartitionKey]:

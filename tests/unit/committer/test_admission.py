@@ -1,10 +1,21 @@
 """Where each bound of admission lies: what just keeps it is admitted, one more is not."""
 
+import json
 from typing import Any
 
 import pytest
 
-from tests.builders import NOW_MS, add, info, metadata, proposal, protocol, remove
+from tests.builders import (
+    NOW_MS,
+    Row,
+    add,
+    info,
+    metadata,
+    proposal,
+    protocol,
+    remove,
+    schema,
+)
 from tests.unit.committer.test_machine import considered, table
 from tidegate.committer.admission import OPERATION_CHARS_MAX, Place, refusal, table_level
 from tidegate.committer.policy import Policy
@@ -71,3 +82,38 @@ def test_files_age_only_where_a_proposal_brings_some() -> None:
 def test_a_level_that_nobody_knows_is_taken_as_the_strictest(said: str | None, level: str) -> None:
     body = metadata(**({"isolationLevel": said} if said else {}))["metaData"]
     assert table_level(Metadata.model_validate(body)) == level
+
+
+def test_partition_values_are_spelt_as_all_readers_understand_them() -> None:
+    known = metadata(["p"])
+    old = add("p=1/old", partitionValues={"p": " 1 "})
+    state = table([info(), protocol(), known], [info(), old])
+    place = Place(state.root, state.basis, NOW_MS)
+
+    def told(*rows: Row) -> str | None:
+        found = refusal(considered(proposal(*rows, read_version=1)), place, POLICY)
+        return found.rule if found else None
+
+    assert told(add("p=1/a")) is None
+    assert told(add("p=1/a", partitionValues={"p": " 1 "})) == "partition_values"
+    assert told(old, add("p=1/b")) == "partition_values"
+    assert told({"add": {**old["add"], "dataChange": False}}) is None
+    vector = {"storageType": "i", "pathOrInlineDv": "", "sizeInBytes": 0, "cardinality": 0}
+    assert told(remove("p=1/old", deletionVector=vector), old) is None
+    assert told(remove("p=1/old", dataChange=False), add("p=1/c", partitionValues={"p": "x"})) == (
+        "partition_values"
+    )
+
+
+def test_a_partition_column_that_was_widened_has_values_of_before() -> None:
+    fields = json.loads(schema(x="long", p="decimal(12,4)"))
+    fields["fields"][1]["metadata"] = {
+        "delta.typeChanges": [{"fromType": "decimal(10,2)", "toType": "decimal(12,4)"}]
+    }
+    for text in (schema(x="long", p="decimal(12,4)"), json.dumps(fields)):
+        known = metadata(["p"])
+        known["metaData"]["schemaString"] = text
+        state = table([info(), protocol(), known])
+        one = considered(proposal(add("a", partitionValues={"p": "1.20"})))
+        found = refusal(one, Place(state.root, state.basis, NOW_MS), POLICY)
+        assert (found is None) == ("typeChanges" in text)

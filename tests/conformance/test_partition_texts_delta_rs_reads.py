@@ -1,0 +1,49 @@
+"""Partition values that we take, as delta-rs reads them; of what we refuse, it reads no table."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from tests.builders import add, info, metadata, protocol, schema, to_bytes
+from tests.unit.delta.schema.partition_samples import READ, UNREAD
+from tidegate.delta.names import commit_name, in_log
+from tidegate.delta.schema import partitions
+from tidegate.delta.schema.types import parse_type
+from tidegate.runtime.local_store import LocalStore
+
+NTZ = ["timestampNtz"]
+
+
+def read(folder: Path, kind: str, *texts: str) -> dict[int, object]:
+    """Return the partition values of files, by the number of the file, as delta-rs reads them."""
+    pq.write_table(pa.table({"x": [0]}), folder / "some")
+    columns = metadata(["p"])["metaData"]
+    columns["schemaString"] = schema(x="long", n="long", p=kind)
+    columns["partitionColumns"] = ["p", "n"]
+    rows = [info(), protocol(3, 7, readerFeatures=NTZ, writerFeatures=NTZ), {"metaData": columns}]
+    for number, text in enumerate(texts):
+        path = f"f{number}.parquet"
+        pq.write_table(pa.table({"x": [number]}), folder / path)
+        size = (folder / path).stat().st_size
+        rows.append(add(path, size=size, partitionValues={"p": text, "n": str(number)}))
+    LocalStore(folder.as_uri()).put(in_log(commit_name(0)), to_bytes(rows))
+    query = QueryBuilder().register("t", DeltaTable(folder))
+    found = pa.table(query.execute("select n, p from t").read_all())
+    return dict(zip(found["n"].to_pylist(), found["p"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_delta_rs_reads_what_is_taken(tmp_path: Path, kind: str) -> None:
+    found = read(tmp_path, kind, *READ[kind])
+    ours = [partitions.parse(text, parse_type(kind)) for text in READ[kind]]
+    there = [found[number] for number in range(len(ours))]
+    assert [str(one) for one in there] == [str(one) for one in ours] or there == ours
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, one) for kind in UNREAD for one in UNREAD[kind]])
+def test_delta_rs_reads_no_table_with_what_is_refused(tmp_path: Path, kind: str, text: str) -> None:
+    with pytest.raises(Exception, match="Failed to parse value"):
+        read(tmp_path, kind, text)
