@@ -19,7 +19,9 @@ from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import BrokenLog, InvalidRequest, TidegateError, UnsupportedFeature
 from tidegate.delta.features import properties
 from tidegate.delta.features.arithmetic import reader_features, writer_features
+from tidegate.delta.features.changes import check_change
 from tidegate.delta.features.defaults import check_defaults
+from tidegate.delta.features.definition import Definition
 from tidegate.delta.features.generated import check_generated
 from tidegate.delta.features.identity import check_identities
 from tidegate.delta.features.table import FEATURES, check_writable, unlisted_features
@@ -76,7 +78,24 @@ def wrong_table(
         wrong = _wrong_columns(content.metadata, protocol, basis)
         if wrong is not None:
             return wrong
-    return None
+    return _wrong_change(basis, Definition(metadata, protocol))
+
+
+def _wrong_change(basis: Basis | None, after: Definition) -> Rejection | None:
+    """Return what is wrong with a change of the table, and was not before, or None.
+
+    Who drops a feature is judged where that is looked at as a drop.
+    """
+    if basis is not None and basis.features - writer_features(after.protocol):
+        return None
+    before = Definition(basis.metadata, basis.protocol) if basis else None
+    found = check_change(before, after)
+    if not found:
+        return None
+    one = found[0]
+    rule = BAD_PROTOCOL if one.field.startswith("protocol") else BAD_METADATA
+    made = flaw(rule, f"actions.{one.field}", one.reason, one.remedy)
+    return made.model_copy(update={"error_class": one.error_class or made.error_class})
 
 
 def _hidden_from_readers(protocol: Protocol) -> str | None:

@@ -30,6 +30,7 @@ from tidegate.pipeline.read_set import Predicate, ReadSet
 READING = ["columnMapping", "deletionVectors", "typeWidening"]
 MAPPED = [*READING, "clustering", "domainMetadata"]
 FEATURES = protocol(3, 7, readerFeatures=READING, writerFeatures=MAPPED)
+PARTITIONED = protocol(3, 7, readerFeatures=READING, writerFeatures=READING)
 ON = {"columnMapping.mode": "name", "enableTypeWidening": "true", "enableDeletionVectors": "true"}
 LONG = {"name": "n", "type": "integer", "nullable": True, "metadata": {}}
 
@@ -48,7 +49,13 @@ def begun(partition_columns: tuple[str, ...] = (), **properties: str) -> Gate:
     row["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
     row["metaData"]["configuration"]["delta.columnMapping.maxColumnId"] = str(len(fields))
     told = gate.ask(
-        proposal(FEATURES, row, read_version=-1, operation=Operation(name="CREATE TABLE")),
+        proposal(
+            # A table is clustered or partitioned.
+            PARTITIONED if partition_columns else FEATURES,
+            row,
+            read_version=-1,
+            operation=Operation(name="CREATE TABLE"),
+        ),
         proposal(add("a" if not partition_columns else "col-p=1/a")),
     )
     assert statuses(told) == ["committed", "committed"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import Row, add, commit, info, metadata, proposal, protocol, remove
+from tests.builders import Gate, Row, add, commit, info, metadata, proposal, protocol, remove
 from tests.unit.committer.test_machine import considered
 from tidegate.committer.conflicts import CONCURRENT, DELTA_NAMES, RULES, Conflict, check, follow
 from tidegate.committer.entries import Entry, entry_of
@@ -253,3 +253,37 @@ def test_partition_values_of_mapped_columns_have_physical_names() -> None:
     assert rule(standing(one, *table), there) == "concurrent_append"
     assert rule(standing(one, *table), elsewhere) is None
     assert rule(standing(one, *table), logical) is None
+
+
+def test_a_new_definition_is_judged_whole() -> None:
+    """Each of these was taken, and delta-rs could not open the table."""
+
+    def told(*rows: Row) -> str:
+        created = proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE"))
+        [outcome] = Gate().ask(created)
+        return outcome.rejection.rule if outcome.rejection else outcome.status
+
+    both = {"readerFeatures": ["columnMapping"], "writerFeatures": ["columnMapping"]}
+    mapped = metadata(**{"columnMapping.mode": "name", "columnMapping.maxColumnId": "2"})
+    right = json.loads(mapped["metaData"]["schemaString"])
+    for number, one in enumerate(right["fields"], 1):
+        one["metadata"] = {
+            "delta.columnMapping.id": number,
+            "delta.columnMapping.physicalName": f"col-{number}",
+        }
+
+    def schemed(text: object) -> Row:
+        return {"metaData": {**mapped["metaData"], "schemaString": json.dumps(text)}}
+
+    assert told(protocol(3, 7, **both), schemed(right)) == "committed"
+    assert told(protocol(3, 7, **both), mapped) == "bad_metadata"
+    twice = json.loads(json.dumps(right))
+    twice["fields"][1]["metadata"]["delta.columnMapping.id"] = 1
+    assert told(protocol(3, 7, **both), schemed(twice)) == "bad_metadata"
+    spelt = {"metaData": {**metadata()["metaData"]}}
+    spelt["metaData"]["schemaString"] = spelt["metaData"]["schemaString"].replace(
+        ', "nullable": true', ""
+    )
+    assert told(protocol(), spelt) == "bad_metadata"
+    reading = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": []}
+    assert told(protocol(3, 7, **reading), metadata()) == "bad_protocol"

@@ -31,6 +31,7 @@ from tidegate.delta.features.instructions import is_instruction
 from tidegate.delta.features.mapped import mapping_flaws
 from tidegate.delta.features.stats_columns import stats_column_flaws
 from tidegate.delta.features.table import FEATURES, unlisted_features
+from tidegate.delta.schema.strictness import misspelt
 from tidegate.delta.schema.types import parse_schema
 
 Rule = Callable[[Definition], Iterator[Flaw]]
@@ -92,6 +93,21 @@ def _schema(one: Definition) -> Iterator[Flaw]:
             "metaData.schemaString",
             f"can't be read ({error})",
             "write a schema of known types",
+        )
+
+
+def schema_spelt(one: Definition) -> Iterator[Flaw]:
+    """Yield what in the schema some readers do not understand, though we do.
+
+    Spec: "Schema Serialization Format"
+    """
+    wrong = misspelt(one.metadata.schema_string)
+    if wrong is not None:
+        yield Flaw(
+            "misspelt_schema",
+            "metaData.schemaString",
+            f"is not as all readers know schemas: {wrong}",
+            "write it as PROTOCOL.md spells it",
         )
 
 
@@ -186,6 +202,7 @@ def needs_met(one: Definition) -> Iterator[Flaw]:
 
 
 RULES: Final[tuple[Rule, ...]] = (
+    schema_spelt,
     instructions_gone,
     lists_agree,
     features_listed,
