@@ -12,7 +12,7 @@ from tidegate.committer.admission import table_level
 from tidegate.committer.appended import needs_statistics
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry, Revision
-from tidegate.committer.known import Growth, Known, key_of
+from tidegate.committer.known import Growth, Known, brought_vectors, key_of, size_of
 from tidegate.committer.moving import at_head, passed, vectors_of_moves
 from tidegate.committer.row_conflicts import concerned
 from tidegate.committer.state import TableState
@@ -49,6 +49,9 @@ def wanted(
     growths: dict[Growth, Revision] = {}
     versions: set[int] = set()
     for candidate in batch:
+        if candidate.flaw is None and candidate.id not in state.settled:
+            brought = brought_vectors(candidate, state.files)
+            vectors |= brought if size_of(brought) <= vector_bytes_max else {}
         if candidate.is_indifferent or not _is_open(state, candidate):
             continue
         versions.update(_versions(state, candidate, known))
@@ -73,8 +76,7 @@ def burden(state: TableState, candidate: Candidate, known: Known) -> int:
     """Return how many bytes of vectors have to be read for a candidate."""
     if not (candidate.intents or candidate.settles_for_less):
         return 0
-    needed = vectors_for(state, candidate, known)
-    return sum(vector.size_in_bytes for vector in needed.values())
+    return size_of(vectors_for(state, candidate, known))
 
 
 def vectors_for(

@@ -124,7 +124,7 @@ class Candidate:
     def files_read(self) -> frozenset[str]:
         """The canonical paths of the files that were read."""
         read = frozenset(self.reads.files)
-        if not (self.content.removed_is_plain and read <= self.content.removed):
+        if not (self.content.is_plain and read <= self.content.removed):
             read = frozenset(map(canonical, read))
         return read | self.came if self.came else read
 

@@ -52,7 +52,7 @@ class Content:
     and the partition values of each new file, `removed` the canonical paths of those that leave;
     `vectors` and `removed_vectors` the deletion vectors of those that have one, as `vector_text`
     spells them; `has_row_ids` tells whether a new file brings a row id or a commit version,
-    `removed_is_plain` whether each path in `removed` is the only spelling of itself that was given.
+    `is_plain` whether each path is spelt as usual and is its own canonical form, for all one knows.
     """
 
     lines: tuple[Line, ...] = ()
@@ -68,7 +68,7 @@ class Content:
     vectors: Mapping[str, str] = field(default_factory=dict)
     removed_vectors: Mapping[str, str] = field(default_factory=dict)
     has_row_ids: bool = False
-    removed_is_plain: bool = field(default=False, compare=False)
+    is_plain: bool = field(default=False, compare=False)
 
     @property
     def has_files(self) -> bool:
@@ -102,7 +102,8 @@ class Content:
         if not adds:
             return self
         lines = (*self.lines, *map(add_line, adds))
-        return replace(self, lines=lines, **_about([*self.adds, *adds]))
+        more = _about([*self.adds, *adds])
+        return replace(self, lines=lines, is_plain=False, **more)
 
     def with_removes(self, fields: Mapping[str, Mapping[str, Any]]) -> "Content":
         """Return the content with some fields of some removals set, by their canonical paths."""
@@ -233,7 +234,7 @@ def _plain(adds: list[Add], removes: list[Remove], lines: list[Line]) -> Content
     fields["lines"], fields["adds"], fields["removes"] = tuple(lines), tuple(adds), tuple(removes)
     fields["added"] = tuple([(add.path, add.partition_values) for add in adds])
     fields["removed"] = removed = frozenset([remove.path for remove in removes])
-    fields["removed_is_plain"] = True
+    fields["is_plain"] = True
     content = made(Content, fields)
     if len(lines) > 1 and len(removed.union([add.path for add in adds])) < len(lines):
         _check_duplicates(content)

@@ -13,6 +13,7 @@ from tidegate.committer.content import PartitionValues, canonical, vectors_of
 from tidegate.committer.footprint import Footprint
 from tidegate.committer.moves import Moves, moves_of
 from tidegate.committer.once import Once
+from tidegate.committer.spelling import Spellings, unusual
 from tidegate.delta.actions import (
     Add,
     DeletionVector,
@@ -47,20 +48,22 @@ class Entry:
     """A version of a table.
 
     `added` holds canonical paths with their partition values, `vectors` the deletion vectors of
-    those that have one; `removed` canonical paths; `revised` the files among them that came back
-    with another vector. `author` tells whether the entry has our provenance; `is_timed` whether it
-    carries its own timestamp; `by_delta_spark` whether its writer calls itself that; `txn_id` by
-    its writer's word which work it is; `only_moves_row_ids` whether it added files again only to
-    give them row ids, or to take these away. `proposal_id` and `deletes`, the rows that leave files
-    which stay, are set on a member of a group that has not landed yet. `adds` are the added files
-    in full: of such a member, and where they have been read again, for a proposal that repeats
-    them. `moved` tells where rows of files went that left.
+    those that have one, `spelt` the paths of those not spelt as usual; `removed` canonical paths;
+    `revised` the files among them that came back with another vector. `author` tells whether the
+    entry has our provenance; `is_timed` whether it carries its own timestamp; `by_delta_spark`
+    whether its writer calls itself that; `txn_id` by its writer's word which work it is;
+    `only_moves_row_ids` whether it added files again only to give them row ids, or to take these
+    away. `proposal_id` and `deletes`, the rows that leave files which stay, are set on a member of
+    a group that has not landed yet. `adds` are the added files in full: of such a member, and where
+    they have been read again, for a proposal that repeats them. `moved` tells where rows of files
+    went that left.
     Units: `size` in bytes; `timestamp` in ms since the Unix epoch.
     """
 
     version: int
     added: tuple[tuple[str, PartitionValues], ...] = ()
     vectors: Mapping[str, str] = field(default_factory=dict)
+    spelt: Spellings = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
     revised: Mapping[str, Revision] = field(default_factory=dict)
     is_blind_append: bool = False
@@ -152,6 +155,7 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
         version=commit.version,
         added=tuple((canonical(add.path), add.partition_values) for add in commit.adds),
         vectors=vectors_of(commit.adds),
+        spelt=unusual(commit.adds),
         removed=frozenset(canonical(remove.path) for remove in commit.removes),
         revised=revisions(commit.removes, commit.adds),
         is_blind_append=commit.is_blind_append,

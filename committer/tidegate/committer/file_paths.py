@@ -21,6 +21,13 @@ _plain: Final = re.compile(r"(?!.*/[/._])[A-Za-z0-9](?:[A-Za-z0-9_=./-]*[A-Za-z0
 """Most paths: nothing to decode, no segment that is too long, empty, dotted or hidden."""
 
 
+_NO_URI: Final = re.compile(
+    '[ "#<>?\\[\\]^`{|}\x80-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]'
+)
+"""What stands in no path of a URI as Java reads one: delta-spark would read no file of the table,
+or the one before the sign."""
+
+
 def is_plain(path: Any) -> bool:
     """Return whether something is a path with which nothing is wrong, and its own canonical form.
 
@@ -52,6 +59,21 @@ def wrong_with(path: str, *, is_change_file: bool = False) -> str | None:
     if "%" in key and _leaves(unquote(key, errors="replace")):
         return "leads out of the table where it is decoded twice"
     return _wrong_with_segments(key.split("/"), is_change_file=is_change_file)
+
+
+def wrong_with_new(path: str, *, is_change_file: bool = False) -> str | None:
+    """Return what is wrong with the path of a file that joins a table, or None.
+
+    What another writer has spelt otherwise may leave, and lose rows.
+    """
+    wrong = wrong_with(path, is_change_file=is_change_file)
+    if wrong is not None or is_plain(path):
+        return wrong
+    if found := _NO_URI.search(path):
+        return f"holds {found[0]!r}, which a URI holds only percent-encoded"
+    if ":" in path.partition("/")[0]:
+        return "has a colon before its first slash, where a URI has one after its scheme"
+    return None
 
 
 def _leaves(path: str) -> bool:

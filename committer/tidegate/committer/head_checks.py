@@ -6,13 +6,15 @@ Asked last, of what following the winners has made of the proposal.
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.committer import change_files, enforcement, feature_admission
+from tidegate.committer import change_files, enforcement, feature_admission, row_admission
 from tidegate.committer.admission import unlike_partitioning
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content
 from tidegate.committer.feature_drops import drops_row_ids, in_use, left_in
 from tidegate.committer.flaws import FEATURE_IN_USE, flaw
+from tidegate.committer.known import Known
 from tidegate.committer.policy import Policy
+from tidegate.committer.spelling import misspelt
 from tidegate.committer.standing import Basis
 from tidegate.committer.state import TableState
 from tidegate.committer.table_changes import wrong_table
@@ -24,7 +26,9 @@ _NOT_LIVE: Final = ""
 """Stands for the vector of a file that is not there: no vector is spelled so."""
 
 
-def wrong_at_head(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
+def wrong_at_head(
+    candidate: Candidate, state: TableState, policy: Policy, known: Known
+) -> Rejection | None:
     """Return why a proposal does not go with the table as it is at its head, or None.
 
     Asked after the conflict rules, of what following the winners has made of the proposal: what a
@@ -53,7 +57,9 @@ def wrong_at_head(candidate: Candidate, state: TableState, policy: Policy) -> Re
     if wrong is None and after.tracks_rows:
         mark = row_tracking.high_water_mark(state.domains)
         wrong = feature_admission.no_ids_left(candidate, after, mark)
-    return wrong or dead_file(content, live) or _live_file(content, live)
+    wrong = wrong or dead_file(content, live) or _live_file(content, live)
+    wrong = wrong or misspelt(content, live, state.spelt)
+    return wrong or row_admission.wrong_vectors(candidate, live, known, policy)
 
 
 def _wrong_since(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:

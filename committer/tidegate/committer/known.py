@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import vector_text
 from tidegate.committer.intents import Intent
 from tidegate.delta.actions import Add, DeletionVector
 from tidegate.delta.files.bitmap import Bitmap
+from tidegate.delta.files.deletion_vectors import is_inline
 
 Growth = tuple[str, str]
 """The keys of a file's vector before and after a version."""
@@ -56,6 +58,30 @@ NOTHING: Final = Known()
 def key_of(vector: DeletionVector | None) -> str:
     """Return the key under which the rows of a vector are known."""
     return NO_VECTOR if vector is None else vector_text(vector)
+
+
+def brought_vectors(
+    candidate: Candidate, live: Mapping[str, str | None]
+) -> dict[str, DeletionVector]:
+    """Return the vectors in files of their own that a proposal brings, by key.
+
+    A file that has its vector already, and is only repeated, brings none.
+    """
+    content = candidate.content
+    if not content.vectors:
+        return {}
+    return {
+        key_of(vector): vector
+        for add, (path, _) in zip(content.adds, content.added, strict=True)
+        if (vector := add.deletion_vector) is not None
+        and not is_inline(vector)
+        and live.get(path) != key_of(vector)
+    }
+
+
+def size_of(vectors: Mapping[str, DeletionVector]) -> int:
+    """Return how many bytes vectors have."""
+    return sum(vector.size_in_bytes for vector in vectors.values())
 
 
 def unique_id(vector: DeletionVector | None) -> str | None:

@@ -18,7 +18,7 @@ from tidegate.committer.flaws import DUPLICATE, MALFORMED, TOO_LARGE, refuse
 from tidegate.delta.actions import Add, DeletionVector, Remove
 from tidegate.delta.features.row_tracking import physical_records
 from tidegate.delta.files.bitmap import Bitmap, of_rows
-from tidegate.delta.paths import encode_path, is_absolute
+from tidegate.delta.paths import usual_path
 from tidegate.pipeline.provenance import Provenance
 from tidegate.pipeline.row_mapping import RowMapping, Source
 
@@ -115,14 +115,11 @@ def told_of(moves: Moves) -> tuple[RowMapping, ...]:
     """
     ordered = sorted(moves.items(), key=lambda one: (one[1].target, one[1].offset, one[0]))
     return tuple(
-        RowMapping(path=_spelt(target), sources=tuple(_source(path, move) for path, move in some))
+        RowMapping(
+            path=usual_path(target), sources=tuple(_source(path, move) for path, move in some)
+        )
         for target, some in groupby(ordered, key=lambda one: one[1].target)
     )
-
-
-def _spelt(path: str) -> str:
-    """Return a canonical path as the log spells it."""
-    return path if is_absolute(path) else encode_path(path)
 
 
 def _source(path: str, move: Move) -> Source:
@@ -130,7 +127,7 @@ def _source(path: str, move: Move) -> Source:
     if move.base != move.gone:
         # No vector at all is told by an object without fields.
         base = move.base.model_dump(by_alias=True, exclude_none=True) if move.base else {}
-    return Source(path=_spelt(path), offset=move.offset, rows=move.rows, base=base)
+    return Source(path=usual_path(path), offset=move.offset, rows=move.rows, base=base)
 
 
 def _found(

@@ -28,6 +28,7 @@ from tidegate.committer.late import (
 from tidegate.committer.merging import NO_EFFECTS, Effects, effects
 from tidegate.committer.moves import NO_MOVES, Moves, moves_of, told_of
 from tidegate.committer.policy import STRICTNESS, Level
+from tidegate.committer.spelling import Spellings, unusual
 from tidegate.committer.state import TableState
 from tidegate.delta.actions import Action, Add, CommitInfo, Metadata, Txn
 from tidegate.delta.commit import sha256
@@ -123,6 +124,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         version=group.version,
         added=tuple([file for one in contents for file in one.added]),
         vectors={path: vector for one in contents for path, vector in one.vectors.items()},
+        spelt=_spelt(contents),
         removed=frozenset().union(*[one.removed for one in contents if one.removes]),
         revised=_revised(contents),
         is_blind_append=bool(info.is_blind_append),
@@ -159,6 +161,11 @@ def _revised(contents: Sequence[Content]) -> Mapping[str, Revision]:
         if one.vectors or one.removed_vectors
         for path, revision in revisions(one.removes, one.adds).items()
     }
+
+
+def _spelt(contents: Sequence[Content]) -> Spellings:
+    # Those of plain contents are: their paths are all usual.
+    return unusual(add for one in contents if not one.is_plain for add in one.adds)
 
 
 def _moved(group: Group, contents: Sequence[Content], provenance: Provenance) -> Moves:

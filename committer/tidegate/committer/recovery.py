@@ -34,6 +34,7 @@ from tidegate.delta.errors import BrokenLog, InvalidRequest
 from tidegate.delta.features.row_tracking import FEATURE, NO_MARK, high_water_mark
 from tidegate.delta.features.table import check_writable
 from tidegate.delta.names import LOG_FOLDER, commit_name, in_log
+from tidegate.delta.paths import unusual_in
 from tidegate.delta.snapshot import LiveKeys
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.log_store import LogStore
@@ -293,6 +294,7 @@ def _remembered(store: LogStore, state: TableState, snapshot: LiveKeys) -> Table
         version=snapshot.version,
         bases=((snapshot.version, Basis(snapshot.metadata, snapshot.protocol)),),
         files=LiveFiles.of(snapshot.canonical, dict(_vectors(store, snapshot))),
+        spelt=PersistentMap(unusual_in(snapshot.files["path"], snapshot.canonical)),
         apps=PersistentMap(snapshot.app_transactions),
         domains=PersistentMap(snapshot.domains),
         window_start=snapshot.version + 1,

@@ -7,12 +7,14 @@ from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry
 from tidegate.committer.flaws import TOO_LARGE, flaw
 from tidegate.committer.intents import Intent
-from tidegate.committer.known import Known, key_of, unique_id
+from tidegate.committer.known import Known, brought_vectors, key_of, size_of, unique_id
 from tidegate.committer.policy import Policy
 from tidegate.committer.standing import Basis
 from tidegate.delta.actions import Add, DeletionVector
 from tidegate.delta.features import row_tracking
 from tidegate.delta.features.properties import append_only, deletion_vectors_enabled
+from tidegate.delta.files.bitmap import Bitmap
+from tidegate.delta.files.deletion_vectors import inline_rows, is_inline
 from tidegate.pipeline.outcome import Rejection
 
 _REREAD: Final = "read the table and propose again"
@@ -51,6 +53,34 @@ def wrong_rows(candidate: Candidate, known: Known) -> Rejection | None:
             what = f"hold row {rows.last} of {intent.path[:128]!r}, which has {intent.num_records}"
             remedy = "count the rows of the file from 0"
             return flaw("rows_out_of_range", where, what, remedy, path=intent.path)
+    return None
+
+
+def wrong_vectors(
+    candidate: Candidate, live: Mapping[str, str | None], known: Known, policy: Policy
+) -> Rejection | None:
+    """Return which new vector of a file can't be read or deletes rows that are not there, or None.
+
+    Asked of ready vectors, of which writers say that they have written them.
+    """
+    content = candidate.content
+    if not content.vectors:
+        return None
+    if size_of(brought := brought_vectors(candidate, live)) > policy.vector_bytes_max:
+        return too_heavy(policy)
+    for add in content.adds:
+        vector, where = add.deletion_vector, "actions.add.deletionVector"
+        if vector is None:
+            continue
+        rows = inline_rows(vector) if is_inline(vector) else known.rows.get(key_of(vector))
+        if isinstance(rows, str) and key_of(vector) in brought:
+            remedy = "write its file first, whole, and propose again"
+            return flaw("vector_unreadable", where, rows, remedy, advice="rerun", path=add.path)
+        count = row_count(add)
+        if isinstance(rows, Bitmap) and count is not None and rows.last >= count:
+            what = f"holds row {rows.last} of {add.path[:128]!r}, which has {count}"
+            remedy = "count the rows of the file from 0"
+            return flaw("rows_out_of_range", where, what, remedy, path=add.path)
     return None
 
 

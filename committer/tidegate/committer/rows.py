@@ -66,7 +66,7 @@ def read_row(row: Any, where: str, policy: Policy) -> tuple[Line, Action]:
     name, body = _named(row, where)
     place = f"{where}.{name}"
     line = body if name == "remove" else _line({name: body}, place)
-    action = _action(KINDS[name], body, place)
+    action = read_action(KINDS[name], body, place)
     if isinstance(action, FileAction):
         _check_file(action, place, policy)
     elif isinstance(action, Cdc):
@@ -144,7 +144,11 @@ def _named(row: Any, where: str) -> tuple[str, dict[str, Any]]:
     return name, {key: value for key, value in body.items() if value is not None}
 
 
-def _action(kind: type[Action], body: dict[str, Any], where: str) -> Action:
+def read_action(kind: type[Action], body: Mapping[str, Any], where: str) -> Action:
+    """Return the action that a body spells, each field by its name in the log, and of its type.
+
+    Raises: Flawed.
+    """
     try:
         if kind is Metadata or kind is Protocol:
             # Lists become tuples in JSON mode only; strictness is wanted either way.
@@ -161,22 +165,36 @@ def _action(kind: type[Action], body: dict[str, Any], where: str) -> Action:
 
 
 def _check_file(action: FileAction, where: str, policy: Policy) -> None:
-    _check_path(action.path, where, is_change_file=False)
     if isinstance(action, Add):
-        if action.deletion_vector is not None:
-            _check_vector(action.deletion_vector, f"{where}.deletionVector")
-        if action.base_row_id is not None:
-            _check_number(action.base_row_id, where, "baseRowId")
-        if action.default_row_commit_version is not None:
-            _check_number(action.default_row_commit_version, where, "defaultRowCommitVersion")
-        _check_number(action.size, where, "size")
-        _check_number(action.modification_time, where, "modificationTime")
+        check_place(action, where)
+        check_numbers(action, where)
         _check_partition_values(action.partition_values, where, policy)
         _check_few(action.tags, f"{where}.tags")
         if action.stats is not None:
             _check_stats(action.stats, where, policy)
     elif isinstance(action, Remove):
         _check_remove(action, where, policy)
+
+
+def check_place(action: Add | Cdc, where: str) -> None:
+    """Refuse a file, or rows deleted of it, that lie where no new file may lie. Raises: Flawed."""
+    is_change_file = isinstance(action, Cdc)
+    wrong = file_paths.wrong_with_new(action.path, is_change_file=is_change_file)
+    _check_path(action.path, wrong, where)
+    if isinstance(action, Add) and action.deletion_vector is not None:
+        _check_vector(action.deletion_vector, f"{where}.deletionVector")
+
+
+def check_numbers(action: Add, where: str) -> None:
+    """Refuse a new file with numbers that can't be. Raises: Flawed."""
+    for name, value in (
+        ("baseRowId", action.base_row_id),
+        ("defaultRowCommitVersion", action.default_row_commit_version),
+        ("size", action.size),
+        ("modificationTime", action.modification_time),
+    ):
+        if value is not None:
+            _check_number(value, where, name)
 
 
 def _check_vector(vector: DeletionVector, where: str) -> None:
@@ -188,15 +206,19 @@ def _check_vector(vector: DeletionVector, where: str) -> None:
         frame_of(vector)
         if is_inline(vector):
             inline_rows(vector)
-        else:
-            path_of(vector)
+        folder = "" if vector.storage_type == INLINE else path_of(vector).rpartition("/")[0]
     except ValueError as error:
         refuse(MALFORMED, where, str(error), "write the vector as PROTOCOL.md spells it")
+    # Readers put the folder into a URI as it is: only what means the same there is taken.
+    if folder and not file_paths.is_plain(folder):
+        what = f"lies in the folder {folder[:128]!r}"
+        refuse(BAD_PATH, where, what, "name a folder of letters and digits below the root, or none")
     if vector.cardinality < 0:
         refuse(MALFORMED, f"{where}.cardinality", f"is {vector.cardinality}", "count the rows")
 
 
 def _check_remove(action: Remove, where: str, policy: Policy) -> None:
+    _check_path(action.path, file_paths.wrong_with(action.path), where)
     if action.size is not None:
         _check_number(action.size, where, "size")
     if action.partition_values is not None:
@@ -211,7 +233,7 @@ def _check_remove(action: Remove, where: str, policy: Policy) -> None:
 
 
 def _check_change_file(action: Cdc, where: str, policy: Policy) -> None:
-    _check_path(action.path, where, is_change_file=True)
+    check_place(action, where)
     _check_partition_values(action.partition_values, where, policy)
     _check_number(action.size, where, "size")
     if action.data_change:
@@ -245,8 +267,7 @@ def _check_domain(action: DomainMetadata, where: str) -> None:
         )
 
 
-def _check_path(path: str, where: str, *, is_change_file: bool) -> None:
-    wrong = file_paths.wrong_with(path, is_change_file=is_change_file)
+def _check_path(path: str, wrong: str | None, where: str) -> None:
     if wrong:
         refuse(
             BAD_PATH,

@@ -10,6 +10,7 @@ from tidegate.committer.leases import Leased, lapsed, leases_after
 from tidegate.committer.live_files import LiveFiles
 from tidegate.committer.persistent import PersistentMap
 from tidegate.committer.rows import OUR_APPS
+from tidegate.committer.spelling import spelt_after
 from tidegate.committer.standing import Basis
 from tidegate.delta.actions import DomainMetadata, Txn
 from tidegate.delta.commit import Commit
@@ -39,7 +40,8 @@ class TableState:
     """A table at `version`; -1 is a table that does not exist yet.
 
     `bases` are the metadata and protocol in force from a version on, ascending; `files` maps the
-    canonical path of each live file to its deletion vector (`content.vector_text`); `entries` are
+    canonical path of each live file to its deletion vector (`content.vector_text`), `spelt` those
+    that the log does not spell as usual to their paths there; `entries` are
     the versions from `window_start` on (`window` of them at least), `settled` the ids in them;
     `oldest` is the first version that the log still holds, as far as known; `rules` are those of
     the last entry of ours, None where none is known; `mark_before` is the high-water mark of row
@@ -55,6 +57,7 @@ class TableState:
     version: int = -1
     bases: Bases = ()
     files: LiveFiles = field(default_factory=LiveFiles)
+    spelt: PersistentMap[str, str] = field(default_factory=PersistentMap)
     apps: PersistentMap[str, Txn] = field(default_factory=PersistentMap)
     domains: PersistentMap[str, DomainMetadata] = field(default_factory=PersistentMap)
     entries: PersistentMap[int, Entry] = field(default_factory=PersistentMap)
@@ -111,6 +114,9 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
         files=state.files.changed(
             {path: entry.vectors.get(path) for path, _ in entry.added},
             drop=entry.removed,
+        ),
+        spelt=spelt_after(
+            state.spelt, (path for path, _ in entry.added), entry.removed, entry.spelt
         ),
         apps=state.apps.changed({txn.app_id: txn for txn in entry.txns}),
         domains=state.domains.changed({domain.domain: domain for domain in entry.domains}),

@@ -248,7 +248,7 @@ def wrong_at_head(view: View, command: Consider) -> Verdict | None:
     if view.state.version < 0:
         return None
     candidate, state = command.candidate, view.state
-    rejection = head_checks.wrong_at_head(candidate, state, view.policy)
+    rejection = head_checks.wrong_at_head(candidate, state, view.policy, view.known)
     rejection = rejection or change_files.incomplete(candidate, state.basis, view.known.files)
     return _negative(view, command, rejection, is_log_fact=False) if rejection else None
 

@@ -14,6 +14,7 @@ from tidegate.committer.grouping import Group, has_room
 from tidegate.committer.live_files import GONE
 from tidegate.committer.passing import passes_by
 from tidegate.committer.policy import STRICTNESS, Policy
+from tidegate.committer.spelling import misspelt
 from tidegate.committer.standing import begin
 from tidegate.committer.state import TableState
 from tidegate.committer.verdicts import Consider, View
@@ -96,10 +97,12 @@ class StraightWay:
         )
 
     def _goes_with_the_files(self, candidate: Candidate) -> bool:
-        """What it removes is live, and without a vector; what it adds is not."""
+        """What it removes is live, spelt as usual and without a vector; what it adds is not."""
         content, files = candidate.content, self._state.files
         if content.removes and (
-            self._only_appends or any(one is not None for one in files.vectors_of(content.removed))
+            self._only_appends
+            or any(one is not None for one in files.vectors_of(content.removed))
+            or misspelt(content, files, self._state.spelt) is not None
         ):
             return False
         return all(one == GONE for one in files.vectors_of([path for path, _ in content.added]))

@@ -2,6 +2,7 @@
 
 import posixpath
 import re
+from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -15,6 +16,12 @@ _ODD: Final = r"^$|%|^[A-Za-z][A-Za-z0-9+.\-]*:|^/|//|(^|/)\.{1,2}(/|$)"
 
 
 _ODD_STEP: Final = re.compile(rb"/[./]")
+
+_LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_ESCAPED: Final = r"[^A-Za-z0-9/\-._~!$&'()*+,;=@]"
+"""What `encode_path` changes (RE2)."""
+
+_holds_escaped: Final = re.compile(_ESCAPED).search
 
 
 def is_absolute(path: str) -> bool:
@@ -41,6 +48,39 @@ def encode_path(key: str) -> str:
     Spec: "Add File and Remove File"
     """
     return quote(key, safe=_UNCHANGED)
+
+
+def usual_path(key: str) -> str:
+    """Return how the log spells a canonical path, as most writers do.
+
+    Law: canonical_path(usual_path(canonical_path(path))) == canonical_path(path) below the root
+    Spec: "Add File and Remove File"
+    """
+    return key if is_absolute(key) else encode_path(key)
+
+
+def unusual_paths(paths: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield the canonical path and the path of those that are not spelt as usual.
+
+    Shape: given are pairs of a path and its canonical path.
+    Spec: "Add File and Remove File"
+    """
+    for path, key in paths:
+        if (path != key or _holds_escaped(path)) and path != usual_path(key):
+            yield key, path
+
+
+def unusual_in(paths: pa.ChunkedArray, keys: pa.ChunkedArray) -> Iterator[tuple[str, str]]:
+    """Yield the same of many paths; only those that hold what is escaped cost a Python string.
+
+    Law: list(unusual_in(p, canonical_paths(p))) == list(unusual_paths(pairs of both))
+    Spec: "Add File and Remove File"
+    """
+    if keys is paths and not any(map(_may_hold_escaped, paths.chunks)):
+        return
+    odd = pc.or_(pc.match_substring_regex(paths, _ESCAPED), pc.not_equal(paths, keys))
+    pairs = zip(paths.filter(odd).to_pylist(), keys.filter(odd).to_pylist(), strict=True)
+    yield from unusual_paths(pairs)
 
 
 def canonical_path(path: str) -> str:
@@ -76,13 +116,23 @@ def canonical_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _may_be_odd(paths: pa.StringArray) -> bool:
     """Return whether a path may be odd in the middle: all of them are looked at as one text."""
+    whole = _whole(paths)
+    return b"%" in whole or b":" in whole or _ODD_STEP.search(whole) is not None
+
+
+def _may_hold_escaped(paths: pa.StringArray) -> bool:
+    """Return whether a path may hold what `encode_path` changes; as `_may_be_odd`."""
+    return bool(_whole(paths).translate(None, _LETTERS + _UNCHANGED.encode()))
+
+
+def _whole(paths: pa.StringArray) -> bytes:
     _, offsets, text = paths.buffers()
     if text is None or not len(paths):
-        return False
+        return b""
     ends = pa.Array.from_buffers(pa.int32(), len(paths) + 1, [None, offsets], offset=paths.offset)
     start, end = ends[0].as_py(), ends[-1].as_py()
-    whole = text.slice(start, end - start).to_pybytes()
-    return b"%" in whole or b":" in whole or _ODD_STEP.search(whole) is not None
+    whole: bytes = text.slice(start, end - start).to_pybytes()
+    return whole
 
 
 def _any_below_zero(paths: pa.ChunkedArray) -> bool:

@@ -159,7 +159,9 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "a file that it adds is in the table already", "write new rows under a new name"
     ),
     "removed_file_not_live": Refusal(
-        "a file that it removes is not in the table, or has another deletion vector", _READ_AGAIN
+        "a file that it removes is not in the table, not under that spelling, or has another "
+        "deletion vector",
+        _READ_AGAIN,
     ),
     "file_not_live": Refusal("rows are deleted of a file that is not in the table", _READ_AGAIN),
     "other_vector": Refusal(
@@ -177,7 +179,7 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "rewrite the file",
     ),
     "vector_unreadable": Refusal(
-        "a file of deletion vectors that decides is missing or torn",
+        "a file of deletion vectors that decides or that it brings is missing or torn",
         "write or restore it, whole, and propose again",
     ),
     "deletion_vectors_off": Refusal(

@@ -1,6 +1,7 @@
 """Tables whose files have deletion vectors: others write them, the gate keeps them exact."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -18,6 +19,8 @@ from tests.builders import (
 )
 from tidegate.committer import recovery
 from tidegate.delta.errors import BrokenLog
+from tidegate.delta.files.bitmap import of_rows
+from tidegate.delta.files.deletion_vectors import in_file, inline, path_of
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Operation
@@ -118,19 +121,54 @@ def new(**changed: Any) -> Row:
     return vector("0" * 20, **changed)
 
 
+def stored(gate: Gate, *rows: int, number: int = 0) -> Row:
+    """Write a file of one vector and return the vector's descriptor."""
+    content, (found,) = in_file([of_rows(rows)], UUID(int=number))
+    gate.stores[ROOT].put(path_of(found), content)
+    return found.model_dump(by_alias=True, exclude_none=True)
+
+
 def test_rows_are_deleted_by_a_vector_and_the_vector_by_another(gate: Gate) -> None:
-    first = ask(gate, remove("a"), add("a", deletionVector=new(), stats=WIDE))
+    one, other = stored(gate, 3), stored(gate, 3, 4, number=1)
+    first = ask(gate, remove("a"), add("a", deletionVector=one, stats=WIDE))
     assert first.status == "committed"
     second = ask(
         gate,
-        remove("a", deletionVector=new()),
-        add("a", deletionVector=new(offset=99, cardinality=2), stats=WIDE),
+        remove("a", deletionVector=one),
+        add("a", deletionVector=other, stats=WIDE),
         read_version=3,
     )
     assert second.status == "committed"
     state = gate.desk().state
     assert state is not None
-    assert state.files["a"] == f"u{'0' * 20}@99:34:2"
+    assert state.files["a"] == f"u{'0' * 19}1@1:{other['sizeInBytes']}:2"
+
+
+def test_a_vector_is_read_before_it_is_believed(gate: Gate) -> None:
+    def told(wrong: Row) -> str:
+        return rule(ask(gate, remove("a"), add("a", deletionVector=wrong, stats=WIDE)))
+
+    right = stored(gate, 3, 4)
+    assert told(new()) == "vector_unreadable"
+    assert told({**right, "cardinality": 3}) == "vector_unreadable"
+    assert told({**right, "offset": 2}) == "vector_unreadable"
+    assert told(stored(gate, 10, number=2)) == "rows_out_of_range"
+    inline_one = inline(of_rows([10])).model_dump(by_alias=True, exclude_none=True)
+    assert told(inline_one) == "rows_out_of_range"
+
+
+def test_a_vector_that_is_there_already_is_not_read_again(gate: Gate) -> None:
+    write(gate, 3, remove("b", deletionVector=vector()), add("b", deletionVector=new()))
+    again = add("b", deletionVector=new(), stats=WIDE, dataChange=False)
+    assert ask(gate, again, read_version=3).status == "committed"
+
+
+@pytest.mark.parametrize(
+    "folder", ["file:", "%2e%2e", "..\\x", "a#b", "_delta_log", ".git", "a b", "a\0b", "é"]
+)
+def test_a_vector_lies_in_a_folder_that_means_the_same_to_all(gate: Gate, folder: str) -> None:
+    added = add("a", deletionVector=vector(folder + "0" * 20), stats=WIDE)
+    assert rule(ask(gate, remove("a"), added)) == "bad_path"
 
 
 def test_a_vector_is_added_only_to_a_file_that_leaves_with_the_one_it_has(gate: Gate) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from tidegate.committer.file_paths import wrong_with
+from tidegate.committer.file_paths import wrong_with, wrong_with_new
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,24 @@ from tidegate.committer.file_paths import wrong_with
 )
 def test_a_file_of_the_table_is_allowed(path: str) -> None:
     assert wrong_with(path) is None
+    assert wrong_with_new(path) is None
+
+
+NO_URIS = (
+    *(f"a{character}b" for character in ' "#<>?[]^`{|}\x80\x85\xa0\u2003\u2028\u3000'),
+    *("p=a b/x.parquet", "p=1:2/x.parquet", "p:/x"),
+)
+
+
+@pytest.mark.parametrize("path", NO_URIS)
+def test_a_new_file_is_named_by_what_is_a_uri(path: str) -> None:
+    assert wrong_with_new(path) is not None
+    assert wrong_with_new(path, is_change_file=True) is not None
+
+
+def test_a_file_that_others_named_otherwise_may_leave() -> None:
+    assert wrong_with("p=a b/x[1]#2?.parquet") is None
+    assert wrong_with("p=1:2/x.parquet") is None
 
 
 def test_change_files_lie_in_their_folder_or_beside_the_data() -> None:

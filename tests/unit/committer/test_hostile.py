@@ -94,6 +94,8 @@ def with_vector(**fields: Any) -> Row:
 
 
 MALFORMED_ACTIONS: tuple[tuple[str, Row], ...] = (
+    ("bad_path", add("p=a b/x.parquet")),
+    ("bad_path", {"cdc": {"path": "a#b", "partitionValues": {}, "size": 1, "dataChange": False}}),
     ("malformed", {}),
     ("malformed", {"add": None}),
     ("malformed", {"add": []}),
@@ -194,7 +196,7 @@ MALFORMED_ACTIONS: tuple[tuple[str, Row], ...] = (
 
 PAIRS: tuple[tuple[str, tuple[Row, Row]], ...] = (
     ("duplicate_action", (add("a"), add("a"))),
-    ("duplicate_action", (add("a b"), add("a%20b"))),
+    ("duplicate_action", (add("a+b"), add("a%2Bb"))),
     ("duplicate_action", (remove("old"), remove("old"))),
     ("duplicate_action", (remove("old"), add("old"))),
     ("duplicate_action", (remove("old"), add("%6Fld"))),
