@@ -5,17 +5,20 @@ what another engine's version is asked when we meet it in the log, and what woul
 A check is a function of the table and the bytes; `CHECKS` are all of them.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tidegate.committer.admission import unlike_partitioning
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.content import Content, content_of
+from tidegate.committer.content import Content, canonical, content_of
 from tidegate.committer.entries import Entry, entry_of
+from tidegate.committer.feature_drops import DROP_FEATURE, in_use, left_in
 from tidegate.committer.flaws import (
     BAD_METADATA,
     BAD_PROTOCOL,
+    FEATURE_IN_USE,
     MALFORMED,
     NOT_SUPPORTED,
     UNKNOWN_FEATURE,
@@ -23,7 +26,9 @@ from tidegate.committer.flaws import (
     flaw,
 )
 from tidegate.committer.head_checks import dead_file
+from tidegate.committer.ready_rows import misspelt_line
 from tidegate.committer.rows import OUR_APPS
+from tidegate.committer.spelling import misspelt
 from tidegate.committer.standing import Basis
 from tidegate.committer.state import TableState
 from tidegate.delta.actions import CommitInfo
@@ -36,6 +41,8 @@ from tidegate.delta.features.table import FEATURES, check_writable
 from tidegate.pipeline.outcome import Rejection
 
 FIELD: Final = "claim_check"
+
+_VECTOR_FILE: Final = re.compile(r"(^|/)deletion_vector_[0-9a-f-]{36}\.bin$")
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,11 @@ def speaks_for_itself(arrival: Arrival) -> Rejection | None:
     return None
 
 
+def is_well_spelt(arrival: Arrival) -> Rejection | None:
+    """Each line is what the protocol says, to the letter; what joins lies below the root."""
+    return misspelt_line(arrival.ready.content, arrival.state.files.__contains__)
+
+
 def is_not_ours(arrival: Arrival) -> Rejection | None:
     """What the committer writes of itself, nobody else does."""
     info = arrival.ready.commit.info
@@ -113,17 +125,40 @@ def is_a_table(arrival: Arrival) -> Rejection | None:
         check_writable(after.protocol, after.metadata, arrival.state.root)
         old = Definition(before.metadata, before.protocol)
         new = Definition(after.metadata, after.protocol)
-        found = check_change(old, new)
+        found = check_change(old, new, dropping=_dropped(arrival))
     except UnsupportedFeature as error:
         rule = NOT_SUPPORTED if error.feature in FEATURES else UNKNOWN_FEATURE
         return _illegal(rule, "protocol", str(error), error.error_class)
     except (InvalidRequest, BrokenLog) as error:
         return _illegal(BAD_METADATA, "metaData", str(error), error.error_class)
     if not found:
-        return None
+        return _still_in_use(arrival)
     one = found[0]
     rule = BAD_PROTOCOL if one.field.startswith("protocol") else BAD_METADATA
     return _illegal(rule, one.field, str(one), one.error_class)
+
+
+def _dropped(arrival: Arrival) -> str | None:
+    """Return the feature that a version drops, which calls itself so and drops no other."""
+    info = arrival.ready.commit.info
+    dropped = arrival.state.basis.features - arrival.after.features
+    is_drop = info is not None and info.operation == DROP_FEATURE and len(dropped) == 1
+    return min(dropped) if is_drop else None
+
+
+def _still_in_use(arrival: Arrival) -> Rejection | None:
+    """Return what of a dropped feature is left; who drops it has looked at each file."""
+    dropped = _dropped(arrival)
+    if dropped is None:
+        return None
+    left = left_in(arrival.state)
+    buried = {one.domain for one in arrival.ready.actions.domains if one.removed}
+    remains = replace(left, domains=left.domains - buried)
+    why = in_use({dropped}, arrival.after, remains)
+    if why is None:
+        return None
+    remedy = "take every trace of the feature out of the table first"
+    return flaw(FEATURE_IN_USE, f"{FIELD}.protocol", f"drops {dropped}: {why}", remedy)
 
 
 def keeps_time(arrival: Arrival) -> Rejection | None:
@@ -145,7 +180,8 @@ def keeps_time(arrival: Arrival) -> Rejection | None:
 
 def files_stand(arrival: Arrival) -> Rejection | None:
     """What leaves is live, with its vector; what joins is not live under another one."""
-    actions, live = arrival.ready.actions, arrival.state.files
+    live = arrival.state.files
+    actions = _without_vector_files(arrival.ready.actions, live)
     dead = dead_file(actions, live)
     if dead is not None:
         return dead
@@ -153,7 +189,22 @@ def files_stand(arrival: Arrival) -> Rejection | None:
         if path in live and path not in actions.removed and live[path] != actions.vectors.get(path):
             what = f"{path[:128]!r} is in the table with another deletion vector"
             return flaw("added_file_live", FIELD, what, "remove the file with the one it has")
-    return None
+    return misspelt(actions, live, arrival.state.spelt)
+
+
+def _without_vector_files(actions: Content, live: Mapping[str, str | None]) -> Content:
+    """Return the actions but for the removals of files of deletion vectors.
+
+    delta-spark writes such as it drops the feature, for vacuums that know nothing of vectors.
+    """
+    kept = tuple(
+        one
+        for one in actions.removes
+        if one.data_change or not _VECTOR_FILE.search(one.path) or canonical(one.path) in live
+    )
+    if len(kept) == len(actions.removes):
+        return actions
+    return replace(actions, removes=kept, removed=frozenset(canonical(one.path) for one in kept))
 
 
 def takes_appends_only(arrival: Arrival) -> Rejection | None:
@@ -196,6 +247,7 @@ Check = Callable[[Arrival], Rejection | None]
 
 CHECKS: Final[tuple[Check, ...]] = (
     speaks_for_itself,
+    is_well_spelt,
     is_not_ours,
     is_a_table,
     keeps_time,

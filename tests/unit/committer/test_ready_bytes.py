@@ -17,6 +17,10 @@ VECTOR = {
     "sizeInBytes": 40,
     "cardinality": 6,
 }
+MATERIALISED = {
+    "rowTracking.materializedRowIdColumnName": "_ids",
+    "rowTracking.materializedRowCommitVersionColumnName": "_versions",
+}
 NEW_IDS = {"baseRowId": 0, "defaultRowCommitVersion": 1}
 
 
@@ -43,7 +47,7 @@ def answer(rows: list[Row], *ready: Row) -> str:
 def test_where_rows_are_tracked_a_new_file_brings_both_its_numbers(
     told: dict[str, int], verdict: str
 ) -> None:
-    rows = [TRACKING, metadata(enableRowTracking="true")]
+    rows = [TRACKING, metadata(enableRowTracking="true", **MATERIALISED)]
     assert answer(rows, add("a", **told)) == verdict
 
 
@@ -67,3 +71,49 @@ def test_whoever_changes_the_table_is_held_to_what_it_leaves() -> None:
     assert answer(rows, metadata(enableRowTracking="true")) == "bad_protocol"
     assert answer(rows, TRACKING, add("a", **NEW_IDS)) == "committed"
     assert answer(rows, TRACKING, add("a")) == "no_row_ids"
+
+
+def test_a_file_that_lies_elsewhere_already_may_stay_there() -> None:
+    gate = Gate()
+    clone = "s3://other/table/a.parquet"
+    store = builders.table_in_memory([info("CLONE"), protocol(), metadata(), add(clone)])
+    gate.stores[builders.ROOT] = store
+    assert gate.ask(proposal(kind="register", read_version=-1))[-1].status == "committed"
+    again = add(clone, dataChange=False)
+    taken = gate.ask(verbatim(gate, 1, info("COMPUTE STATS", txnId="v"), again))[-1]
+    assert taken.status == "committed"
+    left = gate.ask(verbatim(gate, 2, info("DELETE", txnId="w"), remove(clone)))[-1]
+    assert left.status == "committed"
+
+
+def test_a_feature_is_dropped_by_who_says_so_and_where_nothing_is_left_of_it() -> None:
+    rows = [VECTORS, metadata(enableDeletionVectors="true"), add("old")]
+    without = protocol(1, 7, writerFeatures=["checkpointProtection"])
+    off = metadata()
+    dropping = info("DROP FEATURE", txnId="w")
+
+    def told(*ready: Row, marked: bool = False) -> str:
+        gate = Gate()
+        start = [*rows[:2], add("old", deletionVector=VECTOR) if marked else rows[2]]
+        gate.stores[builders.ROOT] = builders.table_in_memory([info("CREATE TABLE"), *start])
+        gate.ask(proposal(kind="register", read_version=-1))
+        outcome = gate.ask(verbatim(gate, 1, *ready))[-1]
+        return outcome.rejection.rule if outcome.rejection else outcome.status
+
+    assert told(dropping, without, off) == "committed"
+    assert told(info("SET TBLPROPERTIES", txnId="w"), without, off) == "bad_protocol"
+    assert told(dropping, without) == "bad_protocol"
+    assert told(dropping, without, off, marked=True) == "feature_in_use"
+
+
+def test_files_of_vectors_may_be_removed_for_vacuums_sake() -> None:
+    rows = [VECTORS, metadata(enableDeletionVectors="true"), add("old")]
+    file = "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
+    tombstone = {"remove": {"path": file, "deletionTimestamp": 5, "dataChange": False}}
+    assert answer(rows, tombstone) == "committed"
+    assert answer(rows, {"remove": {**tombstone["remove"], "dataChange": True}}) == (
+        "removed_file_not_live"
+    )
+    assert answer(rows, {"remove": {**tombstone["remove"], "path": "x.bin"}}) == (
+        "removed_file_not_live"
+    )

@@ -241,6 +241,38 @@ WRONG: dict[str, tuple[str, list[builders.Row]]] = {
         ],
     ),
     "a lower protocol": ("bad_protocol", [info(), builders.protocol(1, 1)]),
+    "a text for a boolean": ("malformed", [info(), add("a", dataChange="true")]),
+    "a text for a number": ("malformed", [info(), add("a", baseRowId="5")]),
+    "a time in text": ("malformed", [info(timestamp="5"), add("a")]),
+    "a number for a boolean": (
+        "malformed",
+        [info(), {"domainMetadata": {"domain": "d", "configuration": "", "removed": 0}}],
+    ),
+    "a number that can't be": ("malformed", [info(), add("a", size=-1)]),
+    "statistics that are none": ("malformed", [info(), add("a", stats="[]")]),
+    "a path out of the table": ("bad_path", [info(), add("../a")]),
+    "a path elsewhere": ("bad_path", [info(), add("s3://bucket/a")]),
+    "a change file elsewhere": (
+        "bad_path",
+        [info(), {"cdc": {"path": "/a", "partitionValues": {}, "size": 1, "dataChange": False}}],
+    ),
+    "a path that is no URI": ("bad_path", [info(), add("a#b")]),
+    "a vector elsewhere": (
+        "bad_path",
+        [
+            info(),
+            add(
+                "a",
+                deletionVector={
+                    "storageType": "p",
+                    "pathOrInlineDv": "s3://bucket/a.bin",
+                    "offset": 1,
+                    "sizeInBytes": 4,
+                    "cardinality": 1,
+                },
+            ),
+        ],
+    ),
     "a property of no sense": ("bad_metadata", [info(), builders.metadata(appendOnly="perhaps")]),
 }
 

@@ -1,0 +1,73 @@
+"""What delta-spark committed, proposed again as ready bytes: each version is taken as it is."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests import builders
+from tests.builders import Gate, proposal
+from tests.ready_bytes import stage
+from tidegate.delta.errors import BrokenLog, UnsupportedFeature
+from tidegate.delta.names import commit_name, in_log
+from tidegate.runtime.memory import MemoryStore
+
+UNSERVED = (BrokenLog.__name__, UnsupportedFeature.__name__)
+TABLES_MIN = 40
+VERSIONS_MIN = 300
+
+
+def versions_of(table: Path) -> list[bytes]:
+    """Return the commits of a table, as far as they follow on one another from version 0."""
+    found: list[bytes] = []
+    while (file := table / in_log(commit_name(len(found)))).exists():
+        found.append(file.read_bytes())
+    return found
+
+
+def table_id(content: bytes) -> str | None:
+    for line in content.splitlines():
+        told = orjson.loads(line).get("metaData") if line.strip() else None
+        if told:
+            return str(told["id"])
+    return None
+
+
+def refused(versions: list[bytes]) -> dict[int, str]:
+    """Return what was said of the versions of a table that were not taken; -1 is all of it."""
+    gate, store = Gate(), MemoryStore(builders.ROOT)
+    gate.stores[builders.ROOT] = store
+    store.files[in_log(commit_name(0))] = versions[0]
+    [opened] = gate.ask(proposal(kind="register", read_version=-1))
+    if opened.rejection is not None:
+        return {-1: opened.rejection.rule}
+    told: dict[int, str] = {}
+    known = table_id(versions[0])
+    for version, content in enumerate(versions[1:], 1):
+        ready = {"kind": "verbatim", "exact_version": version, "table_id": known}
+        claim = stage(store, version, content)
+        one = proposal(read_version=version - 1, claim_check=claim, **ready)
+        outcome = gate.ask(one)[-1]
+        if outcome.rejection is not None:
+            told[version] = outcome.rejection.reason
+            break
+        known = table_id(content) or known
+    return told
+
+
+@pytest.mark.timeout(300)
+def test_each_version_that_delta_spark_wrote_is_taken(own_corpus: Path) -> None:
+    wrong: dict[str, dict[int, str]] = {}
+    tables = count = 0
+    for table in sorted((own_corpus / "tables" / "spark44").iterdir()):
+        versions = versions_of(table)
+        if len(versions) < 2:
+            continue
+        told = refused(versions)
+        if told.get(-1) in UNSERVED:
+            continue
+        tables, count = tables + 1, count + len(versions)
+        if told:
+            wrong[table.name] = told
+    assert wrong == {}
+    assert (tables >= TABLES_MIN, count >= VERSIONS_MIN) == (True, True), (tables, count)
