@@ -25,6 +25,7 @@ from tidegate.delta.features.definition import Definition
 from tidegate.delta.features.identity import IdentityColumn
 from tidegate.delta.features.properties import variant_shredding_enabled
 from tidegate.delta.files.file_tests import FileTest, FileTests
+from tidegate.delta.files.grammar import COMPARISONS
 from tidegate.delta.files.predicate import Predicate, about_partitions, partition_test
 from tidegate.delta.schema.columns import Path
 from tidegate.delta.schema.mapping import mode_of, physical_partition_columns, to_physical
@@ -215,7 +216,8 @@ class Basis:
                 return None
             if column.lower() not in self._partition_names:
                 continue
-            if not (type(value) is int or type(value) is str):
+            if part["op"] not in COMPARISONS or not (type(value) is int or type(value) is str):
+                # What else a node says is not looked at here.
                 return None
             found.append((part["op"], column, part["type"], type(value), value))
         return tuple(found)

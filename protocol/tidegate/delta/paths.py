@@ -76,9 +76,12 @@ def unusual_in(paths: pa.ChunkedArray, keys: pa.ChunkedArray) -> Iterator[tuple[
     Law: list(unusual_in(p, canonical_paths(p))) == list(unusual_paths(pairs of both))
     Spec: "Add File and Remove File"
     """
-    if keys is paths and not any(map(_may_hold_escaped, paths.chunks)):
+    escapes = any(map(_may_hold_escaped, paths.chunks))
+    if keys is paths and not escapes:
         return
-    odd = pc.or_(pc.match_substring_regex(paths, _ESCAPED), pc.not_equal(paths, keys))
+    odd = pc.not_equal(paths, keys)
+    if escapes:
+        odd = pc.or_(odd, pc.match_substring_regex(paths, _ESCAPED))
     pairs = zip(paths.filter(odd).to_pylist(), keys.filter(odd).to_pylist(), strict=True)
     yield from unusual_paths(pairs)
 

@@ -57,6 +57,24 @@ def test_what_was_read_by_partition_conflicts_with_an_append_there() -> None:
     assert found(one, elsewhere) is None
 
 
+@pytest.mark.parametrize("op", ["in", "not"])
+def test_what_a_node_says_besides_does_not_make_it_another_one(op: str) -> None:
+    made = commit(0, protocol(), metadata(["p"]))
+    assert made.metadata is not None
+    assert made.protocol is not None
+    basis = Basis(made.metadata, made.protocol)
+
+    def partitions(value: int) -> list[bool]:
+        equal = {**P1, "value": value}
+        own = {"values": [value]} if op == "in" else {"arg": equal}
+        node: Predicate = {"op": op, "column": "p", "type": "integer", "value": 7, **own}
+        test = basis.partition_test(node)
+        return [test[frozenset({("p", text)})] for text in ("1", "2")]
+
+    wanted = [[True, False], [False, True]]
+    assert [partitions(1), partitions(2)] == (wanted if op == "in" else wanted[::-1])
+
+
 def test_write_serializable_lets_blind_appends_come_later() -> None:
     one = proposal(remove("p=1/a"), reads=ReadSet(predicates=(P1,), files=("p=1/a",)))
     blind = winner(1, info(isBlindAppend=True), add("p=1/x"))
