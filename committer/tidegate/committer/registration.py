@@ -19,6 +19,11 @@ from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.store_paths import canonical_root
 
 NAME_CHARS_MAX: Final = 255
+ROOT_BYTES_MAX: Final = 768
+STEP_BYTES_MAX: Final = 255
+"""What the names of stores hold, with room for those of a table's files: a root beyond that could
+never be opened, and who wants a table there would wait for ever."""
+
 NAME_PARTS: Final = (1, 3)
 """A name is `table`, or `catalog.schema.table`."""
 
@@ -58,6 +63,12 @@ def objection(candidate: Candidate, known: Known) -> Verdict | None:
         reason = (
             "table_root: is not spelled as the registry spells roots; use file:///…, s3://…, "
             "gs://… or abfss://container@account.dfs.core.windows.net/…"
+        )
+        return denied(candidate, "bad_root", reason)
+    if len(root.encode()) > ROOT_BYTES_MAX or _longest_step(root) > STEP_BYTES_MAX:
+        reason = (
+            f"table_root: {root[:256]} is longer than {ROOT_BYTES_MAX} bytes, or a folder of it "
+            f"longer than {STEP_BYTES_MAX}; choose a shorter one"
         )
         return denied(candidate, "bad_root", reason)
     if not any(_lies_under(root, prefix) for prefix in known.roots):
@@ -161,6 +172,10 @@ def _is_canonical(root: str) -> bool:
         return canonical_root(root) == root
     except Misconfigured:
         return False
+
+
+def _longest_step(root: str) -> int:
+    return max(len(step.encode()) for step in root.split("/"))
 
 
 def _lies_under(root: str, prefix: str) -> bool:

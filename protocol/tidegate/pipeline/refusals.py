@@ -280,7 +280,8 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "choose another place, or have the prefix added",
     ),
     "bad_root": Refusal(
-        "the root is not spelt as the registry spells it, or its store cannot be opened",
+        "the root is not spelt as the registry spells it, or is too long, or its store cannot be "
+        "opened",
         "give a canonical URI: `file:///…`, `s3://…`, `gs://…`, `abfss://…`",
     ),
     "bad_name": Refusal(
