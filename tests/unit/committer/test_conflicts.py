@@ -1,6 +1,7 @@
 """Each rule fires where it should and only there; what delta-spark decided is in the vectors."""
 
 import pytest
+from pydantic import JsonValue
 
 from tests import builders
 from tests.builders import Row, add, commit, delete, info, metadata, proposal, protocol, remove
@@ -65,10 +66,10 @@ def test_what_a_node_says_besides_does_not_make_it_another_one(op: str) -> None:
     basis = Basis(made.metadata, made.protocol)
 
     def partitions(value: int) -> list[bool]:
-        equal = {**P1, "value": value}
-        own = {"values": [value]} if op == "in" else {"arg": equal}
-        node: Predicate = {"op": op, "column": "p", "type": "integer", "value": 7, **own}
-        test = basis.partition_test(node)
+        besides: dict[str, JsonValue] = {"column": "p", "type": "integer", "value": 7}
+        equal: dict[str, JsonValue] = {**P1, "value": value}
+        own: dict[str, JsonValue] = {"values": [value]} if op == "in" else {"arg": equal}
+        test = basis.partition_test({"op": op, **besides, **own})
         return [test[frozenset({("p", text)})] for text in ("1", "2")]
 
     wanted = [[True, False], [False, True]]
