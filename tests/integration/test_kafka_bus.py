@@ -220,17 +220,19 @@ def test_a_paused_partition_waits_and_then_goes_on_where_it_was(
 
 @dataclass(eq=False)
 class Holder:
-    """What a member holds, and what was taken from it, over all of its polls."""
+    """What a member holds, what it read, and what was taken from it, over all of its polls."""
 
     consumer: Consumer
     held: set[TopicPartition] = field(default_factory=set)
     revoked: list[TopicPartition] = field(default_factory=list)
+    read: set[TopicPartition] = field(default_factory=set)
 
     def poll(self) -> None:
         polled = self.consumer.poll(100, 0.05)
         self.held -= {*polled.revoked, *polled.lost}
         self.held |= {*polled.assigned}
         self.revoked += polled.revoked
+        self.read |= {record.at for record in polled.records}
 
 
 def poll_until_held(holders: Mapping[Holder, int]) -> None:
@@ -240,6 +242,22 @@ def poll_until_held(holders: Mapping[Holder, int]) -> None:
         assert time.monotonic() < ends, "the partitions were not shared out so"
         for holder in holders:
             holder.poll()
+
+
+def test_what_was_paused_is_read_by_who_gets_it_back(
+    bus: KafkaBus, topic: str, member: Callable[[], Consumer]
+) -> None:
+    one, two = Holder(member()), Holder(member())
+    poll_until_held({one: 2})
+    for at in one.held:
+        one.consumer.pause(at)
+        publish(bus, at, 1)
+    poll_until_held({one: 1, two: 1})
+    ends = time.monotonic() + PATIENCE_S
+    while not one.held <= one.read:
+        assert time.monotonic() < ends, "it stays paused for good"
+        one.poll()
+        two.poll()
 
 
 def test_members_share_and_inherit(topic: str, member: Callable[[], Consumer]) -> None:

@@ -190,6 +190,8 @@ class KafkaConsumer:
 
     def _on_assign(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
         consumer.assign(partitions)
+        # The library keeps what was paused before for paused, in every assignment to come.
+        consumer.resume(partitions)
         self._not_recorded = None
         self._is_member = True
         self._assigned = ours(partitions)
