@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.doors import reach
 from tidegate.committer.entries import Entry
+from tidegate.committer.fitting import outcome_value, short, table_value
 from tidegate.committer.intake import Letter
 from tidegate.committer.moving import rebased
 from tidegate.committer.verdicts import Verdict, field_of, target_of
@@ -96,7 +97,7 @@ class Telling:
         """Publish an outcome, and log it in one line."""
         key = str(outcome.proposal_id).encode()
         at = TopicPartition(self.topics.outcomes, self.partition)
-        self.producer.publish(at, key, encode(outcome), headers(outcome, trace))
+        self.producer.publish(at, key, outcome_value(outcome), headers(outcome, trace))
         self.waiting += 1
         rejection, label = outcome.rejection, self._label(name, outcome.table)
         settled(label, outcome.status).inc()
@@ -126,7 +127,7 @@ class Telling:
             size=entry.size,
             timestamp=entry.timestamp,
             author=entry.author,
-            operation=entry.operation,
+            operation=short(entry.operation),
             proposal_ids=tuple(one.id for one in origin.accepted) if origin else (),
         )
         at = TopicPartition(self.topics.commits, self.partition)
@@ -180,7 +181,8 @@ class Telling:
     def table(self, record: TableRecord) -> None:
         """Publish a registration."""
         at = TopicPartition(self.topics.table_state, self.partition)
-        self.producer.publish(at, str(record.table).encode(), encode(record), headers(record))
+        key = str(record.table).encode()
+        self.producer.publish(at, key, table_value(record), headers(record))
         self.waiting += 1
 
     def registered(self, record: TableRecord) -> None:

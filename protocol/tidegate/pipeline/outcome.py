@@ -45,7 +45,8 @@ class Outcome(Message):
     `offset` is of that record. `sub_index` is the proposal's place in its group, from 0.
     `assigned` is what the committer settled: `base_row_ids` of new files by path (told once, not in
     a repeat: the entry has them), `deletion_vectors` of files that lost rows by path and how many
-    rows were still there (`rows_deleted`), `identity`, the blocks that a lease got.
+    rows were still there (`rows_deleted`), `identity`, the blocks that a lease got. What is too
+    much for a record is named in `left_out`, and stands in the entry alone.
     Units: `in_commit_timestamp` and `decided_ms` in ms since the Unix epoch.
     """
 

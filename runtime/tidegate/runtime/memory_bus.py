@@ -8,6 +8,7 @@ commits are refused.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from tidegate.delta.errors import Fenced, Misconfigured
 from tidegate.pipeline.topics import Topic
@@ -23,6 +24,9 @@ from tidegate.runtime.bus import (
     TopicPartition,
 )
 from tidegate.runtime.memory_clients import MemoryProducer, MemoryReader
+
+BYTES_MAX: Final = 1_048_588
+"""Kafka's own limit on a record, where its topic says nothing else."""
 
 
 def _epoch() -> int:
@@ -43,8 +47,12 @@ class MemoryBus:
         self._partitions: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}
         self._groups: dict[str, _Group] = {}
+        self._bytes_max: dict[str, int] = {}
         self.logs: dict[TopicPartition, list[Record]] = {}
-        counts = topics.items() if isinstance(topics, Mapping) else _counts(topics)
+        declared = () if isinstance(topics, Mapping) else tuple(topics)
+        for topic in declared:
+            self._bytes_max[topic.name] = int(topic.config.get("max.message.bytes", BYTES_MAX))
+        counts = topics.items() if isinstance(topics, Mapping) else _counts(declared)
         for name, partitions in counts:
             self.create_topic(name, partitions)
 
@@ -126,6 +134,10 @@ class MemoryBus:
         if at.partition >= self.partitions(at.topic):
             raise Misconfigured(f"topic {at.topic!r} has no partition {at.partition}")
         return self.logs[at]
+
+    def bytes_max(self, topic: str) -> int:
+        """Return how large a record of a topic may be."""
+        return self._bytes_max.get(topic, BYTES_MAX)
 
     def _rebalance(self, topic: str) -> None:
         for group in self._groups.values():

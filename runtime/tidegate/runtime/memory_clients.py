@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from tidegate.delta.errors import InvalidRequest
 from tidegate.runtime.bus import ANSWER_S, Headers, Offset, Record, TopicPartition
 
 
@@ -17,6 +18,9 @@ class Cluster(Protocol):
     def log(self, at: TopicPartition) -> list[Record]:
         """Return a partition's records. Raises: Misconfigured for a missing one."""
 
+    def bytes_max(self, topic: str) -> int:
+        """Return how large a record of a topic may be."""
+
 
 class MemoryProducer:
     """Queues records; `flush` appends them. A crash is to drop the producer with its queue."""
@@ -28,8 +32,19 @@ class MemoryProducer:
     def publish(
         self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> None:
-        """Queue a record. Raises: Misconfigured for a missing partition."""
+        """Queue a record.
+
+        Raises: Misconfigured for a missing partition; InvalidRequest for a record that is too
+        large, as Kafka's producer does, there perhaps in its flush.
+        """
         self._bus.log(at)
+        size = len(key or b"") + len(value or b"")
+        size += sum(len(name) + len(content) for name, content in headers)
+        if size > self._bus.bytes_max(at.topic):
+            raise InvalidRequest(
+                f"{size} bytes are more than topic {at.topic!r} takes; send less at once",
+                error_class="RecordTooLarge",
+            )
         self.queued.append((at, key, value, headers))
 
     def deliver(self, records_max: int) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
-from tidegate.delta.errors import Fenced, Misconfigured
-from tidegate.pipeline.topics import Topics
+from tidegate.delta.errors import Fenced, InvalidRequest, Misconfigured
+from tidegate.pipeline.topics import Topic, Topics
 from tidegate.runtime.bus import Offset, Polled, TopicPartition
 from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer
 
@@ -42,6 +42,14 @@ def test_a_producer_that_is_dropped_loses_its_queue(bus: MemoryBus) -> None:
     producer.deliver(1)
     assert [record.value for record in bus.logs[P0]] == [b"0"]
     assert len(producer.queued) == 2
+
+
+def test_what_is_larger_than_its_topic_allows_is_refused() -> None:
+    large = Topic("large", "", 1, "delete", -1, {"max.message.bytes": "2000000"})
+    producer = MemoryBus([large, Topic("usual", "", 1, "delete", -1)]).producer()
+    producer.publish(TopicPartition("large", 0), None, b"x" * 1_100_000)
+    with pytest.raises(InvalidRequest, match="1100000 bytes"):
+        producer.publish(TopicPartition("usual", 0), None, b"x" * 1_100_000)
 
 
 def test_a_member_gets_its_partitions_then_their_records(bus: MemoryBus) -> None:
