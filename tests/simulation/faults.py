@@ -239,7 +239,7 @@ class Unhurried:
                     other._land()
         return self._is_over
 
-    def result(self) -> Landing:
+    def result(self, timeout: float | None = None, /) -> Landing:
         """Return how it ended, or raise what it raised."""
         self._land()
         if self.error is not None:

@@ -105,9 +105,11 @@ def turn_behind(flight: Flight, since_s: float, clock: Clock) -> Turn:
     """
 
     def comes() -> bool:
+        left_s = since_s + THOUGHT_S - clock.boot_s()
         try:
-            landing = flight.result()
-        except TidegateError:
+            # No longer than it can come: who waits keeps a thread from another table's PUT.
+            landing = flight.result(max(0.0, left_s))
+        except (TidegateError, TimeoutError):
             # The desk that lands that one learns why.
             return False
         return landing.put is Put.WON and clock.boot_s() <= since_s + THOUGHT_S

@@ -54,8 +54,11 @@ class Flight(Protocol):
     def done(self) -> bool:
         """Return whether it has ended."""
 
-    def result(self) -> Landing:
-        """Return how it ended. Raises: OutcomeUnknown past its deadline; Unavailable."""
+    def result(self, timeout: float | None = None, /) -> Landing:
+        """Return how it ended, within so many seconds where they are given.
+
+        Raises: OutcomeUnknown past its deadline; Unavailable; TimeoutError.
+        """
 
 
 class Puts(Protocol):

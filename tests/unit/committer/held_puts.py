@@ -18,7 +18,7 @@ class Held:
         """Return whether it was let down."""
         return self.is_lost or self.landing is not None
 
-    def result(self) -> Landing:
+    def result(self, timeout: float | None = None, /) -> Landing:
         """Return how it ended. Raises: OutcomeUnknown, where no answer came."""
         if self.is_lost:
             raise OutcomeUnknown("no answer")

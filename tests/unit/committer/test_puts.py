@@ -5,18 +5,22 @@ import time
 
 import pytest
 
+from tidegate.committer.in_flight import THOUGHT_S, turn_behind
 from tidegate.committer.puts import (
     FORBEARING,
     GIVES_WAY_SHARE,
     QUIET_SHARE,
     STREAM_SHARE,
+    TOGETHER_MAX,
     AtOnce,
     InThreads,
     Landing,
     Pace,
+    Work,
 )
 from tidegate.delta.errors import OutcomeUnknown
-from tidegate.runtime.log_store import Put
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.log_store import Put, Turn
 
 WON = Landing(Put.WON, 0.03)
 
@@ -68,6 +72,28 @@ def test_who_was_waiting_for_a_put_that_has_landed_is_left_alone_for_a_moment(
         puts.wait(0.2)
     assert slept == [GIVES_WAY_SHARE * 0.2]
     puts.close()
+
+
+def test_who_waits_for_his_turn_keeps_no_thread_from_others() -> None:
+    puts, clock, answers = InThreads(), SystemClock(), threading.Event()
+
+    def work() -> Landing:
+        answers.wait()
+        return WON
+
+    def behind(turn: Turn) -> Work:
+        return lambda: Landing(Put.WON if turn() else Put.WITHHELD, 0.0)
+
+    for _ in range(TOGETHER_MAX // 2):
+        before = puts.start(work)
+        turn = turn_behind(before, clock.boot_s() - THOUGHT_S + 0.1, clock)
+        puts.start(behind(turn), before)
+    other = puts.start(lambda: WON)
+    try:
+        assert other.result(30.0) == WON
+    finally:
+        answers.set()
+        puts.close()
 
 
 def test_what_a_put_raises_is_raised_where_it_is_asked_for() -> None:
