@@ -37,6 +37,7 @@ from tidegate.committer.right_of_way import RightOfWay
 from tidegate.committer.scribe import Scribe
 from tidegate.committer.shelf import Shelf
 from tidegate.committer.state import TableState, is_ours
+from tidegate.committer.telling import NOBODY
 from tidegate.committer.verdicts import Verdict
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime import metrics
@@ -83,7 +84,7 @@ class Desk:
 
     def __post_init__(self) -> None:
         self.shelf = Shelf(self.store)
-        self.scribe = Scribe(self.store, self.doors, self.origin, self.label)
+        self.scribe = Scribe(self.store, self.doors, self.origin, self.record.name)
         section = self.doors.settings
         burst, now_s = section.refusals_burst, self.doors.clock.boot_s()
         self.way = RightOfWay(section.external_grace_ms / 1000)
@@ -173,8 +174,8 @@ class Desk:
 
     @property
     def label(self) -> str:
-        """The table's name for metrics and logs."""
-        return self.record.name
+        """The table's name for metrics: what a stranger asks a table to be called is none."""
+        return self.record.name if self.is_registered else NOBODY
 
     @property
     def waits_until_s(self) -> float | None:
@@ -224,9 +225,8 @@ class Desk:
             self.look()
         assert self.state is not None, "the table is loaded"
         self.state = recovery.reach_back(self.store, self.state, candidate.read_version)
-        content = None
-        if verbatim.needs_bytes(self.state, candidate):
-            content = read_claim(self.store, candidate.claim)
+        is_needed = verbatim.needs_bytes(self.state, candidate)
+        content = read_claim(self.store, candidate.claim) if is_needed else None
         reach("after_decide")
         case = verbatim.Case(candidate, content, self._terms().now_ms, self.doors.policy)
         return verbatim.plan_of(self.state, verbatim.decide(self.state, case))
@@ -342,7 +342,7 @@ class Desk:
         self.pace.landed(landing.took_s, len(group.members), waiting)
         self.rest_s, self.races = PAUSE_S, 0
         self.bucket.tokens -= len(group.refused)
-        metrics.landed(self.label, len(group.members), entry.size)
+        metrics.landed(self.record.name, len(group.members), entry.size)
 
     def _done(self, plan: Plan) -> tuple[Verdict, ...]:
         self.line.served(len(plan.verdicts))

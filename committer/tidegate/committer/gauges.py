@@ -53,4 +53,5 @@ def observe(lanes: Iterable[Lane], paused: int, now_s: float) -> None:
     TOPIC_PARTITIONS.set(len(lanes))
     TOPIC_PARTITIONS_PAUSED.set(paused)
     IN_FLIGHT.set(sum(lane.unsettled for lane in lanes))
-    QUEUE_AGE.set(max((lane.oldest_wait_s for lane in lanes), default=0.0))
+    since_s = (desk.line[0].since_s for desk in desks if desk.line)
+    QUEUE_AGE.set(now_s - min(since_s, default=now_s))

@@ -6,6 +6,7 @@ logs of the tables.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -36,6 +37,7 @@ from tidegate.runtime.overwriting import overwritten
 RETRY_HALTED_S: Final = 30.0
 """How long a halted table is left alone before its log is read again."""
 
+Work = Callable[[Desk], tuple[Verdict, ...]]
 _log = logging.getLogger(__name__)
 
 
@@ -186,13 +188,6 @@ class Lane:
         return sum(self.reception.unsettled.values()) + held
 
     @property
-    def oldest_wait_s(self) -> float:
-        """How long the oldest of them has been waiting."""
-        lines = (desk.line for desk in self.reception.desks.values())
-        since_s = [line[0].since_s for line in lines if line]
-        return self.doors.clock.boot_s() - min(since_s) if since_s else 0.0
-
-    @property
     def waits_until_s(self) -> float | None:
         """Until when the desks with work linger or rest, or None. By `Clock.boot_s`."""
         waits = (desk.waits_until_s for desk in self._busy)
@@ -211,25 +206,29 @@ class Lane:
 
     def land(self) -> None:
         """Tell what has landed, and decide on nothing new."""
-        for desk in self.reception.desks.values():
+        for desk in list(self.reception.desks.values()):
             if desk.flying is not None and desk.flying.flight.done():
-                self._told(desk, desk.land())
+                self._told(desk, self._attempt(desk, Desk.land))
 
     def _attend(self, desk: Desk) -> bool:
-        verdicts: tuple[Verdict, ...] = ()
-        try:
-            verdicts = self._work_at(desk)
-        except BROKEN as error:
-            self._halt(desk, error)
-        except (Unavailable, Contended) as error:
-            desk.rest(self.doors.clock.boot_s())
-            RESTS.labels(desk.label, type(error).__name__).inc()
-            log_event(_log, "resting", level=logging.WARNING, table=desk.label, why=error)
+        verdicts = self._attempt(desk, self._work_at)
         # What fails from here on is the bus, for all tables: it is not for a table to wait it out.
         self._told(desk, verdicts)
         self.reception.obey(desk)
         desk.idle_until_s = self._idle_until_s(desk)
         return bool(verdicts and desk.line)
+
+    def _attempt(self, desk: Desk, work: Work) -> tuple[Verdict, ...]:
+        """Return what stands in the log; a table that fails halts or rests, the others go on."""
+        try:
+            return work(desk)
+        except BROKEN as error:
+            self._halt(desk, error)
+        except (Unavailable, Contended) as error:
+            desk.rest(self.doors.clock.boot_s())
+            RESTS.labels(desk.label, type(error).__name__).inc()
+            log_event(_log, "resting", level=logging.WARNING, table=desk.record.name, why=error)
+        return ()
 
     def _told(self, desk: Desk, verdicts: tuple[Verdict, ...]) -> None:
         for verdict in verdicts:
@@ -259,11 +258,13 @@ class Lane:
     def _audit(self, desk: Desk) -> None:
         """Compare recent versions with what they were, every so often, and while no PUT flies."""
         state, section, now_s = desk.state, self.doors.settings, self.doors.clock.boot_s()
+        if state is None or not desk.is_registered:
+            return
         audit = self.audits.get(desk.record.table)
         if audit is None:
             audit = self.audits[desk.record.table] = Audit(now_s + section.audit_s)
         desk.wants_calm = audit.wants_calm(now_s)
-        if state is None or state.version < 0 or desk.flying is not None:
+        if desk.flying is not None:
             return
         found = audit.end(state, desk.store.root, desk.label)
         if found is not None:
@@ -315,7 +316,7 @@ class Lane:
             return True
         UNSAFE_VERSIONS.labels(desk.label).inc()
         level = logging.WARNING
-        log_event(_log, "unsafe_writer", level=level, table=desk.label, version=entry.version)
+        log_event(_log, "unsafe_writer", level=level, table=desk.record.name, version=entry.version)
         return False
 
     def _halt(self, desk: Desk, error: TidegateError) -> None:
@@ -325,15 +326,14 @@ class Lane:
         desk.flying = None
         desk.rests_until_s = self.doors.clock.boot_s() + RETRY_HALTED_S
         if desk.halted is None:
-            log_event(_log, "halted", level=logging.ERROR, table=desk.label, why=error)
+            log_event(_log, "halted", level=logging.ERROR, table=desk.record.name, why=error)
         desk.halted = str(error)
         for one in desk.line.everybody():
             self.reception.answer(halted(one.candidate, desk.halted), desk.record)
         if not desk.is_registered:
             del self.reception.desks[desk.record.table]
             return
-        update = {"status": "halted", "reason": desk.halted}
-        desk.record = desk.record.model_copy(update=update)
+        desk.record = desk.record.model_copy(update={"status": "halted", "reason": desk.halted})
         self.moved[desk.record.table] = None
 
     def _heal(self, desk: Desk) -> None:
@@ -343,4 +343,4 @@ class Lane:
         healed = {"status": "open", "reason": None, "overwritten": None}
         desk.record = desk.record.model_copy(update=healed)
         self.moved[desk.record.table] = None
-        log_event(_log, "healed", table=desk.label)
+        log_event(_log, "healed", table=desk.record.name)

@@ -27,6 +27,7 @@ from tests.unit.committer.held_puts import HeldPuts
 from tidegate.committer.in_flight import THOUGHT_S
 from tidegate.committer.puts import AtOnce, Landing
 from tidegate.committer.settings import CommitterSection
+from tidegate.committer.trials import read_note
 from tidegate.delta.actions import DeletionVector
 from tidegate.delta.errors import OutcomeUnknown
 from tidegate.delta.files.bitmap import of_rows
@@ -36,6 +37,7 @@ from tidegate.pipeline.proposal import Operation
 from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.trace import TRACEPARENT, compose
 from tidegate.runtime import failpoints
+from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
 from tidegate.runtime.log_store import Put
 from tidegate.runtime.memory import MemoryStore
@@ -248,6 +250,29 @@ def test_a_clean_stop_waits_for_what_flies(gate: Gate, puts: HeldPuts) -> None:
     puts.lands_in_time = True
     gate.loop.finish()
     assert [version for _, version in told(gate)] == [1]
+
+
+def test_a_clean_stop_is_one_though_a_put_stays_in_doubt(gate: Gate, puts: HeldPuts) -> None:
+    gate.send(proposal(add("a")))
+    gate.loop.step()
+    puts.lose_first()
+    gate.loop.finish()
+    gate.loop.leave()
+    _, note = gate.loop.consumer.noted(TopicPartition(gate.topics.proposals, 0))
+    assert read_note(note).owner == "", "who goes of his own will killed nobody"
+
+
+def test_a_clean_stop_is_one_though_a_table_cannot_be_created(puts: HeldPuts) -> None:
+    gate = Gate(puts=puts)
+    puts.is_holding = True
+    gate.send(create())
+    gate.loop.step()
+    gate.loop.step()
+    gate.stores[ROOT].put(in_log(commit_name(0)), b"torn")
+    puts.lands_in_time = True
+    gate.loop.finish()
+    [told] = gate.outcomes()
+    assert told.status == "denied"
 
 
 def test_the_trace_of_a_proposal_goes_on_in_its_outcome_and_its_version(

@@ -116,8 +116,13 @@ def test_what_strangers_call_their_tables_is_no_label(gate: Gate) -> None:
     fields: dict[str, Any] = {"table": UUID(int=77), "table_root": "memory://elsewhere/x"}
     [told] = gate.ask(create(**fields, name="labels-without-end"))
     assert told.status == "denied"
+    fields["table_root"] = "memory://tables/x"
+    [told] = gate.ask(proposal(add("../x"), read_version=-1, **fields, name="labels-without-end"))
+    assert told.status == "denied"
     exposed = prometheus_client.generate_latest().decode()
     assert "labels-without-end" not in exposed
+    [lane] = gate.loop.lanes.values()
+    assert fields["table"] not in lane.audits, "nor is anything kept of them"
     assert value("tidegate_refusals_total", table="-", status="denied", rule="root_not_allowed")
 
 
