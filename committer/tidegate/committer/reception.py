@@ -33,7 +33,9 @@ BROKEN: Final = (BrokenLog, UnsupportedFeature, InvalidRequest, Misconfigured)
 """What says that a table cannot be served, whatever one waits."""
 
 STALE_S: Final = 1.0
-"""How old the registry may be that says that a table is unknown."""
+"""How old the registry may be that says that a table is unknown, or may not be."""
+
+NOBODY_KNOWN: Final = Known({}, ())
 
 
 @dataclass
@@ -41,7 +43,8 @@ class Reception:
     """The desks of a topic partition, and the deliveries without an answer: offset -> size.
 
     A table that was `dropped` has no desk, and keeps its id and its root. `asked` are the requests
-    of operators whose turn has not come, each with all that came behind it.
+    of operators whose turn has not come, each with all that came behind it. `known` is the registry
+    as it was read last.
     """
 
     at: TopicPartition
@@ -53,6 +56,7 @@ class Reception:
     dropped: dict[UUID, TableRecord] = field(default_factory=dict)
     asked: dict[UUID, deque[Candidate]] = field(default_factory=dict)
     opened_s: float = 0.0
+    known: Known = NOBODY_KNOWN
 
     def open(self) -> Known:
         """Read the registry: each table of this topic partition gets a desk."""
@@ -66,6 +70,7 @@ class Reception:
             elif at == here and record.status != "staged" and record.table not in self.desks:
                 self._seat(record)
                 self.telling.tables.add(record.table)
+        self.known = Known(dict(tables), self.doors.settings.roots)
         tables |= {table: desk.record for table, desk in self.desks.items()}
         return Known(tables, self.doors.settings.roots)
 
@@ -190,6 +195,8 @@ class Reception:
         self.answer(requests.granted(candidate, desk.record), desk.record)
 
     def _register(self, candidate: Candidate) -> None:
+        if self._is_refused_at_once(candidate):
+            return
         known = self.open()
         proposal = candidate.proposal
         assert proposal is not None, "a request to register is a proposal"
@@ -250,6 +257,8 @@ class Reception:
         return None
 
     def _create(self, candidate: Candidate) -> None:
+        if self._is_refused_at_once(candidate):
+            return
         known = self.open()
         if candidate.table in self.desks:
             self.bring(candidate)
@@ -267,10 +276,28 @@ class Reception:
             self.doors.vet(desk.store)
         except (Misconfigured, Unavailable) as error:
             self.desks.pop(record.table, None)
-            self.answer(_unfit(candidate, error), record)
+            self.answer(registration.unfit(candidate, error), record)
             return
         desk.is_registered = False
         desk.line.join(candidate, self.doors.clock.boot_s())
+
+    def _is_refused_at_once(self, candidate: Candidate) -> bool:
+        """Answer who may not have a table by what was read of the registry a moment ago.
+
+        To read it takes the brokers tens of milliseconds, for which everybody waits: a flood of
+        such requests would let nobody else have his turn. Only who may have one is looked up anew.
+        """
+        assert candidate.proposal is not None, "who asks for a table proposes"
+        root = candidate.proposal.table_root
+        is_repeat = candidate.proposal.kind == "register" and self.known.under(root) is not None
+        if is_repeat or self._is_stale() or self._is_under_way(root):
+            return False
+        wrong = registration.objection(candidate, self.known)
+        if wrong is None:
+            return False
+        record = registration.new_record(candidate, self.known, self.at.topic, self.at.partition)
+        self.answer(wrong, record)
+        return True
 
     def _registered(self, desk: Desk) -> None:
         assert desk.state is not None, "what is registered was loaded"
@@ -307,14 +334,6 @@ def halted(candidate: Candidate, why: str) -> Verdict:
     """Return the answer to a proposal for a table whose log cannot be served."""
     reason = f"table: it is halted, for its log cannot be served: {why}"
     return denied(candidate, "table_halted", reason, "retry")
-
-
-def _unfit(candidate: Candidate, error: Misconfigured | Unavailable) -> Verdict:
-    """Return the answer to a table whose store cannot be opened, or may not hold one."""
-    if isinstance(error, Unavailable):
-        return denied(candidate, error.error_class, f"table_root: {error}", "retry")
-    rule = "bad_root" if error.error_class == "Misconfigured" else error.error_class
-    return denied(candidate, rule, f"table_root: {error}")
 
 
 def _nobody(candidate: Candidate) -> TableRecord:

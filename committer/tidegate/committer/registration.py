@@ -12,7 +12,7 @@ from uuid import UUID
 
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.verdicts import Verdict, denied
-from tidegate.delta.errors import Misconfigured
+from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
@@ -107,6 +107,14 @@ def new_record(candidate: Candidate, known: Known, topic: str, partition: int) -
         proposals_topic=topic,
         topic_partition=partition,
     )
+
+
+def unfit(candidate: Candidate, error: Misconfigured | Unavailable) -> Verdict:
+    """Return the answer to a table whose store cannot be opened, or may not hold one."""
+    if isinstance(error, Unavailable):
+        return denied(candidate, error.error_class, f"table_root: {error}", "retry")
+    rule = "bad_root" if error.error_class == "Misconfigured" else error.error_class
+    return denied(candidate, rule, f"table_root: {error}")
 
 
 def unknown_table(candidate: Candidate) -> Verdict:

@@ -1,6 +1,7 @@
 """Tables that come to the gate: registered again, after a cleanup, on a bus that fails."""
 
 import json
+from typing import Any
 from unittest import mock
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from tests.builders import (
     table_in_memory,
     to_bytes,
 )
+from tidegate.committer.reception import STALE_S
 from tidegate.delta.errors import OutcomeUnknown
 from tidegate.delta.names import Version, commit_name, in_log
 from tidegate.pipeline.codec import encode
@@ -184,3 +186,26 @@ def test_a_staged_table_that_another_engine_made_is_registered() -> None:
     [outcome] = gate.ask(register())
     assert (outcome.status, outcome.version, outcome.repeat) == ("committed", 0, False)
     assert gate.tables()[TABLE].status == "open"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"table_root": "memory://elsewhere/t", "read_version": -1},
+        {"table_root": "memory://elsewhere/t", "kind": "register"},
+        {"table_root": ROOT, "read_version": -1},
+    ],
+)
+def test_a_flood_of_tables_that_may_not_be_reads_the_registry_once(
+    gate: Gate, asked: dict[str, Any]
+) -> None:
+    gate.clock.boot += 2 * STALE_S
+    flood = [proposal(**asked, table=UUID(int=number)) for number in range(1, 51)]
+    with mock.patch.object(gate.bus, "reader", wraps=gate.bus.reader) as reader:
+        told = gate.ask(*flood)
+    assert {one.rejection and one.rejection.rule for one in told} <= {
+        "root_not_allowed",
+        "table_exists",
+    }
+    assert len(told) == len(flood)
+    assert reader.call_count <= 2
