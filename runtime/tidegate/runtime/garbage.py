@@ -58,7 +58,13 @@ class Sweeper:
     def begin(self) -> None:
         """Take it over from the collector; what is there now stays, and is not looked through."""
         gc.set_threshold(*BY_ITSELF)
-        gc.collect(1)  # or what a run before left behind would stay, too
+        if gc.get_freeze_count():
+            # A run was before this one, and what it left behind would stay, too: clients of a store
+            # are full of cycles, and old by then.
+            gc.unfreeze()
+            gc.collect()
+        else:
+            gc.collect(1)
         gc.freeze()
 
     def sweep(self, now_s: float, at_leisure: bool, is_idle: bool) -> None:

@@ -116,6 +116,16 @@ def test_the_collector_does_not_come_of_itself_in_the_midst_of_a_step(
     assert looks == []
 
 
+def test_what_a_run_left_behind_does_not_stay_for_the_next(sweeper: Sweeper) -> None:
+    left = Knot()
+    gc.collect()
+    knot = weakref.ref(left)
+    del left
+    assert knot() is not None
+    Sweeper(0.0).begin()
+    assert knot() is None
+
+
 def test_a_pause_ends_as_it_began() -> None:
     with paused():
         assert not gc.isenabled()
