@@ -39,6 +39,7 @@ class RatifyLog:
     def __init__(self, bus: Bus, topics: Topics, clock: Clock = _CLOCK) -> None:
         self._at = TopicPartition(topics.ratify, 0)
         self._clock = clock
+        self._bus = bus
         self._reader = bus.reader()
         self._producer = bus.producer()
         self._next: Offset | None = None
@@ -48,8 +49,13 @@ class RatifyLog:
     def append(self, record: Ratification, timeout_s: float) -> None:
         """Append a record; where that fails it may have arrived all the same, or still will."""
         key = record.table_root.encode()
-        self._producer.publish(self._at, key, encode(record), headers(record))
-        self._producer.flush(timeout_s)
+        try:
+            self._producer.publish(self._at, key, encode(record), headers(record))
+            self._producer.flush(timeout_s)
+        except Unavailable:
+            # An idempotent producer may be dead for good: the next record gets another one.
+            self._producer = self._bus.producer()
+            raise
 
     def catch_up(self) -> None:
         """Read and fold what there is by now."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 from uuid import uuid4
 
 import pytest
@@ -153,6 +154,25 @@ def test_an_append_in_doubt_is_read_back(below: Unconditional) -> None:
     assert store.put_if_absent(name(2), b"mine", DEADLINE_S) is Put.UNKNOWN
     assert store.read(name(2)) is None
     assert store.put_if_absent(name(2), b"mine", DEADLINE_S) is Put.WON
+
+
+class Dead(MemoryProducer):
+    """A producer after a fatal error: whatever it is asked, it can do nothing any more."""
+
+    def publish(
+        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> None:
+        raise Unavailable("_FATAL: out of order sequence number")
+
+
+def test_a_producer_that_is_dead_for_good_is_not_asked_again(
+    below: Unconditional, bus: MemoryBus
+) -> None:
+    with mock.patch.object(bus, "producer", side_effect=[Dead(bus), MemoryProducer(bus)]):
+        store = opened(below, bus)
+        with pytest.raises(Unavailable):
+            store.put_if_absent(name(0), b"mine", DEADLINE_S)
+        assert store.put_if_absent(name(0), b"mine", DEADLINE_S) is Put.WON
 
 
 def test_what_was_written_past_the_partition_halts_the_table(
