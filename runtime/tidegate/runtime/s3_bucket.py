@@ -2,11 +2,13 @@
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from threading import Lock, local
 from typing import Any, Final
 
+from tidegate.delta.errors import Misconfigured
 from tidegate.runtime.log_store import FileStat, Turn, at_once
 from tidegate.runtime.object_answers import Refusal, Verdict, judge
 from tidegate.runtime.object_bucket import Head, Page, file_system, send_once
@@ -52,16 +54,17 @@ class S3Bucket:
         # StartAfter excludes the name itself, so it is given all but the last letter of it.
         place = {"ContinuationToken": token} if token else {"StartAfter": prefix + start[:-1]}
         page = await self._call("list_objects_v2", Prefix=prefix, Delimiter="/", **place)
+        is_part = _said(page, "IsTruncated")
         entries = tuple(
             FileStat(one["Key"], one["Size"], int(one["LastModified"].timestamp() * 1000))
             for one in page.get("Contents", ())
         )
-        return Page(entries, page["NextContinuationToken"] if page.get("IsTruncated") else None)
+        return Page(entries, _said(page, "NextContinuationToken") if is_part else None)
 
     async def head(self, key: str) -> Head:
         """Return what an object is; its ETag is its version."""
         answer = await self._call("head_object", Key=key)
-        return Head(answer["ContentLength"], answer["ETag"])
+        return Head(answer["ContentLength"], _said(answer, "ETag"))
 
     async def read(self, key: str) -> bytes:
         """Return an object whole."""
@@ -73,19 +76,22 @@ class S3Bucket:
 
     async def create(self, key: str, content: bytes) -> None:
         """Write an object whole by one request, which the store refuses where there is one."""
-        await self._call("put_object", Key=key, Body=content, IfNoneMatch="*")
+        _said(await self._call("put_object", Key=key, Body=content, IfNoneMatch="*"), "ETag")
 
     def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
         """Do the same from this thread, through botocore itself; False: nothing was sent.
 
         The request is signed when its turn comes. Each wait for the store ends within the timeout.
-        Raises: Refusal; OSError, for an answer that did not come.
+        Raises: Refusal; OSError, for an answer that did not come; Misconfigured.
         """
         wrong = import_module("botocore.exceptions")
         _turns.of = turn
         try:
             client = self._putter(timeout_s)
-            client.put_object(Bucket=self._name, Key=key, Body=content, IfNoneMatch="*")
+            with _understood():
+                answer = client.put_object(
+                    Bucket=self._name, Key=key, Body=content, IfNoneMatch="*"
+                )
         except _Withheld:
             return False
         except wrong.ClientError as error:
@@ -97,11 +103,12 @@ class S3Bucket:
             if judge(error) is not Verdict.UNKNOWN:
                 return False
             raise OSError(str(error)) from error
+        _said(answer, "ETag")
         return True
 
     async def put(self, key: str, content: bytes) -> None:
         """Write an object whole, over what is there."""
-        await self._call("put_object", Key=key, Body=content)
+        _said(await self._call("put_object", Key=key, Body=content), "ETag")
 
     async def delete(self, key: str) -> None:
         """Remove an object."""
@@ -109,18 +116,21 @@ class S3Bucket:
 
     async def _body(self, **request: str) -> bytes:
         answer = await self._call("get_object", **request)
+        _said(answer, "ETag")
         async with answer["Body"] as body:
             content: bytes = await body.read()
         return content
 
     async def _call(self, method: str, **request: Any) -> Any:
         async with self._connecting:
-            await self._system.set_session()
-            client = await self._system.get_s3(self._name)
+            with _fitting():
+                await self._system.set_session()
+                client = await self._system.get_s3(self._name)
             http = client._endpoint.http_session
             proxy = http._proxy_config.proxy_url_for(client.meta.endpoint_url)
             send_once(await http._get_session(proxy))
-        return await self._system._call_s3(method, Bucket=self._name, **request)
+        with _understood():
+            return await self._system._call_s3(method, Bucket=self._name, **request)
 
     def _putter(self, timeout_s: float) -> Any:
         """Return a client that waits so long, or half of that: a client has one patience for life,
@@ -129,8 +139,41 @@ class S3Bucket:
         patience_s = 2.0 ** math.floor(math.log2(max(timeout_s, PATIENCE_MIN_S)))
         with self._turn:
             if patience_s not in self._putters:
-                self._putters[patience_s] = _client(self._system, patience_s)
+                with _fitting():
+                    self._putters[patience_s] = _client(self._system, patience_s)
             return self._putters[patience_s]
+
+
+def _said(answer: Mapping[str, Any], word: str) -> Any:
+    """Return what every answer of a store says of such a request.
+
+    Raises: Refusal, for one that does not: a page that a gateway answers with has a status too.
+    """
+    if word not in answer:
+        raise Refusal(0, "", f"the answer has no {word}, so it is no store's: look at the endpoint")
+    return answer[word]
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """Have the client trip over an answer as over a refusal. Raises: Refusal."""
+    try:
+        yield
+    except RecursionError as error:
+        # Redirected, it asks for the bucket's region, is redirected, asks for it again, and so on.
+        why = "the store leads elsewhere: give the endpoint_url that it leads to, or the region"
+        raise Refusal(307, "", why) from error
+    except ValueError as error:
+        raise Refusal(0, "", f"the answer cannot be read: {error}") from error
+
+
+@contextmanager
+def _fitting() -> Iterator[None]:
+    """Have the client refuse the options it was given. Raises: Misconfigured."""
+    try:
+        yield
+    except ValueError as error:
+        raise Misconfigured(f"the options of s3:// do not fit: {error}") from error
 
 
 def _client(system: Any, timeout_s: float) -> Any:

@@ -7,7 +7,9 @@ from threading import Thread
 import pytest
 from botocore.auth import S3SigV4Auth
 
+from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.runtime.object_answers import Refusal, Verdict, judge
+from tidegate.runtime.object_store import ObjectStore
 from tidegate.runtime.release import ENGINE
 from tidegate.runtime.s3_bucket import S3Bucket
 
@@ -23,13 +25,20 @@ class Store(ThreadingHTTPServer):
         self.answers: list[Answer] = []
         self.came: list[tuple[str, str | None, bytes]] = []
         self.connections = 0
+        self.said = {"etag": '"x"'}
         self.asked_first = 0
         self.callers: set[str | None] = set()
 
-    def bucket(self, **told: str) -> S3Bucket:
+    def options(self, told: dict[str, str]) -> dict[str, str]:
         where = {"endpoint_url": f"http://127.0.0.1:{self.server_port}", "region": "eu-west-1"}
         keys = {"access_key_id": "a", "secret_access_key": "b", "path_style": "true"}
-        return S3Bucket("lake", {**where, **keys, **told})
+        return {**where, **keys, **told}
+
+    def bucket(self, **told: str) -> S3Bucket:
+        return S3Bucket("lake", self.options(told))
+
+    def opened(self, **told: str) -> ObjectStore:
+        return ObjectStore("s3://lake/t", self.options(told))
 
 
 class _Put(BaseHTTPRequestHandler):
@@ -48,9 +57,19 @@ class _Put(BaseHTTPRequestHandler):
         content = self.rfile.read(int(self.headers["content-length"]))
         self.server.callers.add(self.headers["user-agent"])
         self.server.came.append((self.path, self.headers["if-none-match"], content))
-        status, body = self.server.answers.pop(0)
+        self._answer(*self.server.answers.pop(0))
+
+    def do_GET(self) -> None:
+        self._answer(*self.server.answers.pop(0))
+
+    def do_HEAD(self) -> None:
+        self._answer(307, b"")
+
+    def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
         self.send_header("content-length", str(len(body)))
+        for name, value in self.server.said.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
@@ -141,3 +160,50 @@ def test_a_store_that_is_not_there_is_in_doubt(store: Store) -> None:
 def test_what_is_never_sent_is_left_to_the_other_way(store: Store) -> None:
     assert not store.bucket().create_now("", b"one", 5.0)
     assert store.came == []
+
+
+PAGE = b"<html><body>Welcome to the network of this hotel</body></html>"
+
+
+def test_a_page_that_a_gateway_answers_with_is_no_success(store: Store) -> None:
+    store.said = {}
+    store.answers = [(200, PAGE)]
+    with pytest.raises(Refusal, match="no store's") as told:
+        store.bucket().create_now(KEY, b"one", 5.0)
+    assert judge(told.value) is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("ask", ["read", "list"])
+def test_a_page_that_a_gateway_answers_with_is_neither_a_file_nor_an_empty_folder(
+    store: Store, ask: str
+) -> None:
+    store.said = {}
+    store.answers = [(200, PAGE)] * 4
+    opened = store.opened()
+    with pytest.raises(Unavailable, match="no store's"):
+        opened.read("a") if ask == "read" else list(opened.list_from("_delta_log", ""))
+
+
+def test_a_store_that_leads_elsewhere_whatever_is_asked_is_unavailable(store: Store) -> None:
+    store.answers = [(307, b"")]
+    with pytest.raises(Unavailable, match="leads elsewhere"):
+        store.opened().put_if_absent("a", b"one", 5.0)
+    assert len(store.came) == 1
+    store.answers = [(307, b"")]
+    with pytest.raises(Unavailable, match="leads elsewhere"):
+        store.opened().read("a")
+
+
+def test_a_header_that_the_client_cannot_read_leaves_the_answer_in_doubt(store: Store) -> None:
+    store.said["x-amz-object-size"] = "large"
+    store.answers = [(200, b"")]
+    with pytest.raises(Refusal) as told:
+        store.bucket().create_now(KEY, b"one", 5.0)
+    assert judge(told.value) is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("ask", ["put", "read"])
+def test_an_endpoint_that_is_none_is_misconfigured(store: Store, ask: str) -> None:
+    opened = store.opened(endpoint_url="localhost:9000")
+    with pytest.raises(Misconfigured, match="localhost:9000"):
+        opened.read("a") if ask == "read" else opened.put_if_absent("a", b"one", 5.0)
