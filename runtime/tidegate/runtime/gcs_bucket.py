@@ -4,21 +4,29 @@ gcsfs brings the credentials, the endpoint and the connections. Its own requests
 are repeated five times whatever they ask, and an answer's status is lost in an exception's text.
 """
 
+import asyncio
+import os
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import orjson
 
+from tidegate.delta.errors import Misconfigured
 from tidegate.runtime.log_store import FileStat, Turn, at_once
-from tidegate.runtime.object_answers import Refusal
-from tidegate.runtime.object_bucket import Head, Page, file_system
+from tidegate.runtime.object_answers import Refusal, said
+from tidegate.runtime.object_bucket import Head, Page, file_system, send_once
+from tidegate.runtime.release import ENGINE
 
 OPTIONS: Final = ("google_application_credentials", "google_endpoint_url", "google_anonymous")
 """What Google's store may be told. Without credentials the platform's own chain is used."""
 
 _PAGE: Final = 1000
+
+_AHEAD_S: Final = 300.0
+"""How long before its time is over a token is asked for anew."""
 
 
 class GcsBucket:
@@ -28,10 +36,12 @@ class GcsBucket:
         self._bucket = f"b/{quote(name, safe='')}/o"
         is_anonymous = told.get("google_anonymous", "").lower() == "true"
         arguments = {
-            "token": "anon" if is_anonymous else told.get("google_application_credentials"),
+            "token": "anon" if is_anonymous else _key_file(told),
             "endpoint_url": told.get("google_endpoint_url"),
         }
         self._system = file_system("gs", "gcs", arguments)
+        self._proxy = _proxy(self._system._location)
+        self._renewing: asyncio.Future[None] | None = None
 
     async def page(self, prefix: str, start: str, token: str | None) -> Page:
         """Return objects right under `prefix`; the store begins at `start` by itself."""
@@ -43,7 +53,7 @@ class GcsBucket:
             "maxResults": str(_PAGE),
             "fields": "items(name,size,updated),nextPageToken",
         }
-        page = orjson.loads(await self._send("GET", self._bucket, {**asked, **place}))
+        page = _object(await self._send("GET", self._bucket, {**asked, **place}))
         entries = tuple(
             FileStat(one["name"], int(one.get("size", 0)), _ms(one["updated"]))
             for one in page.get("items", ())
@@ -52,8 +62,8 @@ class GcsBucket:
 
     async def head(self, key: str) -> Head:
         """Return what an object is; its generation is its version."""
-        told = orjson.loads(await self._send("GET", self._object(key), {}))
-        return Head(int(told.get("size", 0)), str(told["generation"]))
+        told = _object(await self._send("GET", self._object(key), {}))
+        return Head(int(told.get("size", 0)), str(said(told, "generation")))
 
     async def read(self, key: str) -> bytes:
         """Return an object whole."""
@@ -88,7 +98,8 @@ class GcsBucket:
         place = f"{self._system._location}/upload/storage/v1/{self._bucket}"
         asked = {"uploadType": "media", "name": key, **condition}
         kind = {"Content-Type": "application/octet-stream"}
-        await self._send("POST", place, asked, headers=kind, content=content)
+        told = await self._send("POST", place, asked, headers=kind, content=content)
+        said(_object(told), "generation")
 
     async def _send(
         self,
@@ -98,17 +109,76 @@ class GcsBucket:
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
     ) -> bytes:
-        """Return the content of the answer to one request. Raises: Refusal, or as aiohttp does."""
-        system = self._system
-        session = await system._set_session()
-        url = place if place.startswith("http") else system.base + place
+        """Return the content of the answer to one request.
+
+        Raises: Refusal, or as aiohttp and, for want of a token, gcsfs and google.auth do.
+        """
+        session = await self._system._set_session()
+        send_once(session)
+        url = place if place.startswith("http") else self._system.base + place
+        # Led elsewhere, aiohttp asks for the other place with a GET: what it gives is no answer.
+        how = {"allow_redirects": False, "proxy": self._proxy}
+        told_by = await self._signed(headers or {})
         async with session.request(
-            method, url, params=asked, headers=system._get_headers(headers), data=content
+            method, url, params=asked, headers=told_by, data=content, **how
         ) as answer:
             told: bytes = await answer.read()
             if answer.status >= 300:
                 raise Refusal(answer.status, *_reason(told))
             return told
+
+    async def _signed(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Return the headers with those of the credentials.
+
+        A token is asked for in a thread, for that takes as long as it likes, and the loop serves
+        all stores. While the one before it is good, nobody waits for that.
+        """
+        keeper = self._system.credentials
+        told = {"User-Agent": ENGINE, **headers}
+        if keeper.credentials is None:
+            return told
+        if not keeper._credentials_valid(_AHEAD_S):
+            if self._renewing is None or self._renewing.done():
+                asking = asyncio.to_thread(keeper.maybe_refresh, _AHEAD_S)
+                self._renewing = asyncio.ensure_future(asking)
+                self._renewing.add_done_callback(_heard)
+            if not keeper.credentials.valid:
+                await asyncio.shield(self._renewing)
+        keeper.credentials.apply(told)
+        return told
+
+
+def _heard(asked: "asyncio.Future[None]") -> None:
+    """Take note of how it ended: whoever needs a token asks again and is told."""
+    if not asked.cancelled():
+        asked.exception()
+
+
+def _key_file(told: Mapping[str, str]) -> str | None:
+    """Return the credentials, which gcsfs takes for a token itself where there is no such file."""
+    name = told.get("google_application_credentials")
+    if name is not None and os.sep in name and not os.path.isfile(name):
+        raise Misconfigured(f"google_application_credentials: there is no file {name}")
+    return name
+
+
+def _proxy(place: str) -> str | None:
+    """Return the proxy that the environment names: aiohttp looks there only where it is told to,
+    and then for passwords, too.
+    """
+    parts = urlsplit(place)
+    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+
+
+def _object(told: bytes) -> dict[str, Any]:
+    """Return an answer's JSON. Raises: Refusal, for what is none."""
+    try:
+        value = orjson.loads(told)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise Refusal(0, "", "the answer is no JSON object, so it is no store's")
+    return value
 
 
 def _reason(told: bytes) -> tuple[str, str]:
@@ -121,7 +191,7 @@ def _reason(told: bytes) -> tuple[str, str]:
         reasons = [one.get("reason", "") for one in error.get("errors", ())]
         message = str(error.get("message", ""))
     except (ValueError, LookupError, TypeError, AttributeError):
-        return "", text
+        reasons, message = [], text
     if "bucket does not exist" in message:
         return "NoSuchBucket", message
     return next(iter(reasons), ""), message

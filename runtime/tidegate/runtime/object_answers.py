@@ -8,6 +8,7 @@
 | any other, and what was never sent | fatal |
 """
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -68,8 +69,8 @@ def judge(answer: Answer) -> Verdict:
     if library in ("botocore", "aiobotocore", "azure"):
         names = {kind.__name__ for kind in type(answer).__mro__}
         return Verdict.UNKNOWN if names & _LOST_ON_THE_WAY else Verdict.FATAL
-    if library == "google":
-        # Only its credentials' library is at work here: nothing was sent.
+    if library in ("google", "gcsfs"):
+        # Only what brings the credentials is at work here: nothing was sent.
         return Verdict.FATAL
     if isinstance(answer, OSError) or library == "aiohttp":
         return Verdict.UNKNOWN
@@ -80,6 +81,16 @@ def is_missing(answer: Answer) -> bool:
     """Whether the answer says that the object, not its bucket, is not there."""
     reply = _reply(answer) if isinstance(answer, BaseException) else None
     return reply is not None and reply.status == 404 and reply.code not in _BUCKETS_GONE
+
+
+def said(answer: Mapping[str, Any], word: str) -> Any:
+    """Return what every answer of a store says of such a request.
+
+    Raises: Refusal, for one that does not: a page that a gateway answers with has a status too.
+    """
+    if word not in answer:
+        raise Refusal(0, "", f"the answer has no {word}, so it is no store's: look at the endpoint")
+    return answer[word]
 
 
 class _Reply(NamedTuple):

@@ -78,8 +78,8 @@ def file_system(scheme: str, extra: str, arguments: Mapping[str, Any]) -> Any:
         raise Misconfigured(
             f"{scheme}:// needs a library that is not there; install tidegate[{extra}]"
         ) from error
-    except ValueError as error:
-        raise Misconfigured(f"the options of {scheme}:// do not fit: {error}") from error
+    except (ValueError, LookupError) as error:
+        raise Misconfigured(f"the options of {scheme}:// do not fit: {error!r}") from error
 
 
 def send_once(session: Any) -> None:

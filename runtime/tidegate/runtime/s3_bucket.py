@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tidegate.delta.errors import Misconfigured
 from tidegate.runtime.log_store import FileStat, Turn, at_once
-from tidegate.runtime.object_answers import Refusal, Verdict, judge
+from tidegate.runtime.object_answers import Refusal, Verdict, judge, said
 from tidegate.runtime.object_bucket import Head, Page, file_system, send_once
 from tidegate.runtime.release import ENGINE
 
@@ -54,17 +54,17 @@ class S3Bucket:
         # StartAfter excludes the name itself, so it is given all but the last letter of it.
         place = {"ContinuationToken": token} if token else {"StartAfter": prefix + start[:-1]}
         page = await self._call("list_objects_v2", Prefix=prefix, Delimiter="/", **place)
-        is_part = _said(page, "IsTruncated")
+        is_part = said(page, "IsTruncated")
         entries = tuple(
             FileStat(one["Key"], one["Size"], int(one["LastModified"].timestamp() * 1000))
             for one in page.get("Contents", ())
         )
-        return Page(entries, _said(page, "NextContinuationToken") if is_part else None)
+        return Page(entries, said(page, "NextContinuationToken") if is_part else None)
 
     async def head(self, key: str) -> Head:
         """Return what an object is; its ETag is its version."""
         answer = await self._call("head_object", Key=key)
-        return Head(answer["ContentLength"], _said(answer, "ETag"))
+        return Head(answer["ContentLength"], said(answer, "ETag"))
 
     async def read(self, key: str) -> bytes:
         """Return an object whole."""
@@ -76,7 +76,7 @@ class S3Bucket:
 
     async def create(self, key: str, content: bytes) -> None:
         """Write an object whole by one request, which the store refuses where there is one."""
-        _said(await self._call("put_object", Key=key, Body=content, IfNoneMatch="*"), "ETag")
+        said(await self._call("put_object", Key=key, Body=content, IfNoneMatch="*"), "ETag")
 
     def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
         """Do the same from this thread, through botocore itself; False: nothing was sent.
@@ -103,12 +103,12 @@ class S3Bucket:
             if judge(error) is not Verdict.UNKNOWN:
                 return False
             raise OSError(str(error)) from error
-        _said(answer, "ETag")
+        said(answer, "ETag")
         return True
 
     async def put(self, key: str, content: bytes) -> None:
         """Write an object whole, over what is there."""
-        _said(await self._call("put_object", Key=key, Body=content), "ETag")
+        said(await self._call("put_object", Key=key, Body=content), "ETag")
 
     async def delete(self, key: str) -> None:
         """Remove an object."""
@@ -116,7 +116,7 @@ class S3Bucket:
 
     async def _body(self, **request: str) -> bytes:
         answer = await self._call("get_object", **request)
-        _said(answer, "ETag")
+        said(answer, "ETag")
         async with answer["Body"] as body:
             content: bytes = await body.read()
         return content
@@ -142,16 +142,6 @@ class S3Bucket:
                 with _fitting():
                     self._putters[patience_s] = _client(self._system, patience_s)
             return self._putters[patience_s]
-
-
-def _said(answer: Mapping[str, Any], word: str) -> Any:
-    """Return what every answer of a store says of such a request.
-
-    Raises: Refusal, for one that does not: a page that a gateway answers with has a status too.
-    """
-    if word not in answer:
-        raise Refusal(0, "", f"the answer has no {word}, so it is no store's: look at the endpoint")
-    return answer[word]
 
 
 @contextmanager
