@@ -6,6 +6,7 @@ what two machines see that mount the same file system.
 """
 
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +26,9 @@ CUTS_S: Final = (0.0005, 0.002, 0.008, 0.032)
 _FOLDER: Final = "_tidegate"
 _DEADLINE_S: Final = 30.0
 _CUT_BYTES: Final = 256 * 1024
+_TRIES_MAX: Final = 20
+_PAUSE_S: Final = 0.1
+"""How often in a probe, and after what pause, a PUT is sent again whose answer says nothing."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +98,17 @@ def probe(
 
 @dataclass
 class _Scratch:
-    """The names that a probe writes, and what was wrong with them, with how often it was."""
+    """The names that a probe writes, and what was wrong with them, with how often it was.
+
+    `tries` is how often a PUT may still be sent again.
+    """
 
     store: LogStore
     prefix: str = field(default_factory=lambda: f"probe-{secrets.token_hex(8)}")
     names: list[str] = field(default_factory=list)
     puts: Counter[Put] = field(default_factory=Counter)
     wrong: Counter[str] = field(default_factory=Counter)
+    tries: int = _TRIES_MAX
 
     def name(self, end: str) -> str:
         """Return a scratch path, to be cleared in the end."""
@@ -141,12 +149,23 @@ class _Scratch:
         elif first is Put.LOST:
             self.wrong["a PUT to a fresh name lost"] += 1
         else:
-            again = self.store.put_if_absent(path, content, _DEADLINE_S)
-            rival = self.store.put_if_absent(path, content[::-1], _DEADLINE_S)
+            again = self._settled(path, content)
+            rival = self._settled(path, content[::-1])
             if again is not Put.WON or self.store.read(path) != content:
                 self.wrong[f"sent again after a cut, the same bytes came to {again.value}"] += 1
             if rival is not Put.LOST:
                 self.wrong[f"other bytes after a cut came to {rival.value}"] += 1
+
+    def _settled(self, path: str, content: bytes) -> Put:
+        """Put until it is known what it came to: what was cut off may still be under way, and then
+        S3 answers that the two are in conflict.
+        """
+        answer = self.store.put_if_absent(path, content, _DEADLINE_S)
+        while answer is Put.UNKNOWN and self.tries:
+            self.tries -= 1
+            time.sleep(_PAUSE_S)
+            answer = self.store.put_if_absent(path, content, _DEADLINE_S)
+        return answer
 
     def compare_listing(self, paths: Sequence[str]) -> None:
         """Hold a listing against what was written."""

@@ -60,6 +60,23 @@ class Tearing(MemoryStore):
         return super().put_if_absent(path, content, deadline_s)
 
 
+class Busy(MemoryStore):
+    """Keeps the contract, and answers 409 as long as what was cut off is still under way."""
+
+    conflicts = 0
+
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        if deadline_s < 1:
+            self.conflicts = 2
+            return Put.UNKNOWN
+        if self.conflicts:
+            self.conflicts -= 1
+            return Put.UNKNOWN
+        return super().put_if_absent(path, content, deadline_s)
+
+
 class Hiding(MemoryStore):
     """Lists nothing."""
 
@@ -128,6 +145,11 @@ def test_contests_may_be_held_at_the_same_time(tmp_path: Path) -> None:
     assert report.failures == ()
     assert (report.won, report.lost, report.unknown) == (40, 40, 0)
     assert list(tmp_path.rglob("*.*")) == []
+
+
+def test_a_store_that_is_busy_for_a_moment_after_a_cut_passes() -> None:
+    report = probe(Busy(), 5)
+    assert report.failures == ()
 
 
 def test_scratch_files_that_stay_are_said() -> None:
