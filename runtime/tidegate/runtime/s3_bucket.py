@@ -144,6 +144,22 @@ class S3Bucket:
             return self._putters[patience_s]
 
 
+def is_led_elsewhere() -> bool:
+    """Whether a file of AWS's tools names an endpoint of one's own: the library heeds it.
+
+    Files that cannot be read are no matter here: whoever opens the store is told.
+    """
+    try:
+        wrong = import_module("botocore.exceptions")
+    except ImportError:
+        return False
+    try:
+        told = import_module("botocore.session").Session().get_scoped_config()
+    except wrong.BotoCoreError:
+        return False
+    return "endpoint_url" in told or "services" in told
+
+
 @contextmanager
 def _understood() -> Iterator[None]:
     """Have the client trip over an answer as over a refusal. Raises: Refusal."""

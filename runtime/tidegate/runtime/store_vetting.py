@@ -1,16 +1,18 @@
 """Which stores may hold a table: those whose makers promise put-if-absent, and those that show it.
 
 S3, GCS and Azure themselves, and local file systems with hard links, are taken at their word. What
-only speaks like them (an endpoint of one's own, a mounted network file system) is probed, once in
-the life of a process, before the first table on it is accepted.
+only speaks like them (an endpoint of one's own, S3 Express, a mounted network file system) is
+probed, once in the life of a process, before the first table on it is accepted.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from threading import Lock
 from typing import Final
 
 from tidegate.delta.errors import Misconfigured
+from tidegate.runtime import s3_bucket
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.ratified_store import RatifiedStore
 from tidegate.runtime.store_probe import CONTESTS, probe
@@ -29,8 +31,13 @@ _ENDPOINTS: Final = {
 }
 """By scheme, the option and the environment's names that lead to another server."""
 
+_UNSORTED: Final = "--x-s3"
+"""How S3 Express's buckets are called: they list in no order, from the first name on."""
+
 _AT_ONCE: Final = 8
 _MOUNTS: Final = "/proc/self/mountinfo"
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+"""How the kernel writes spaces, tabs, line feeds and backslashes there."""
 
 
 class Vetting:
@@ -73,6 +80,8 @@ class Vetting:
         option, *variables = _ENDPOINTS[scheme]
         if option in self._options or any(os.environ.get(name) for name in variables):
             return False
+        if scheme == "s3":
+            return not (rest.partition("/")[0].endswith(_UNSORTED) or s3_bucket.is_led_elsewhere())
         return scheme != "abfss" or rest.partition("/")[0].endswith(_AZURE_HOSTS)
 
 
@@ -87,14 +96,15 @@ def _place(root: str) -> str:
 def _mounts() -> dict[str, str]:
     """Return the kind of file system at each mount point; none where the kernel tells none."""
     try:
-        with open(_MOUNTS, encoding="utf-8") as file:
+        with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().splitlines()
     except OSError:
         return {}
     mounts = {}
     for line in lines:
         before, _, after = line.partition(" - ")
-        mounts[before.split(" ")[4].replace("\\040", " ")] = after.split(" ")[0]
+        place = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4])
+        mounts[place] = after.split(" ")[0]
     return mounts
 
 

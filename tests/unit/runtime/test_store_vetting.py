@@ -74,6 +74,29 @@ def test_an_endpoint_in_the_environment_is_one_too(monkeypatch: pytest.MonkeyPat
     assert store.asked > 10
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        "[default]\nendpoint_url = http://store\n",
+        "[default]\nservices = mine\n[services mine]\ns3 =\n  endpoint_url = http://store\n",
+    ],
+)
+def test_an_endpoint_in_a_file_of_awss_tools_is_one_too(
+    told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text(told)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    store = Counting("s3://bucket/t")
+    Vetting({}, 5).vet(store)
+    assert store.asked > 10
+
+
+def test_a_bucket_of_s3_express_is_asked_whether_it_lists_in_order() -> None:
+    store = Counting("s3://bucket--use1-az4--x-s3/t")
+    Vetting({}, 5).vet(store)
+    assert store.asked > 10
+
+
 def test_an_account_on_a_host_of_its_own_is_unknown() -> None:
     store = Counting("abfss://files@account.dfs.example.org/t")
     Vetting({}, 5).vet(store)
@@ -109,6 +132,17 @@ def test_a_local_file_system_is_known_by_its_kind(
     monkeypatch.setattr(store_vetting, "_MOUNTS", str(mounts))
     Vetting({}, 3).vet(LocalStore(str(tmp_path / "a" / "t")))
     assert (tmp_path / "a" / "t").exists() is is_probed
+
+
+def test_a_mount_point_with_a_tab_in_its_name_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "a\tb"
+    place.mkdir()
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(mounted("ext4", "/") + mounted("nfs4", f"{tmp_path}/a\\011b"))
+    monkeypatch.setattr(store_vetting, "_MOUNTS", str(mounts))
+    assert store_vetting._file_system(str(place / "t"), store_vetting._mounts()) == "nfs4"
 
 
 def test_where_the_kernel_tells_no_mounts_a_local_store_shows_it(
