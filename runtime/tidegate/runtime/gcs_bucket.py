@@ -14,7 +14,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import orjson
 
-from tidegate.delta.errors import Misconfigured
+from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.runtime.log_store import FileStat, Turn, at_once
 from tidegate.runtime.object_answers import Refusal, said
 from tidegate.runtime.object_bucket import Head, Page, file_system, send_once
@@ -30,7 +30,7 @@ _AHEAD_S: Final = 300.0
 
 
 class GcsBucket:
-    """A bucket, by its name."""
+    """A bucket, by its name. Raises: Misconfigured; Unavailable, without credentials."""
 
     def __init__(self, name: str, told: Mapping[str, str]) -> None:
         self._bucket = f"b/{quote(name, safe='')}/o"
@@ -40,6 +40,12 @@ class GcsBucket:
             "endpoint_url": told.get("google_endpoint_url"),
         }
         self._system = file_system("gs", "gcs", arguments)
+        if not is_anonymous and self._system.on_google and not self._system.credentials.credentials:
+            # Where it finds none, gcsfs goes on as anybody, and does not look again.
+            raise Unavailable(
+                f"no credentials for gs://{name}: look at the environment and the metadata server, "
+                "or set google_application_credentials, or google_anonymous"
+            )
         self._proxy = _proxy(self._system._location)
         self._renewing: asyncio.Future[None] | None = None
 

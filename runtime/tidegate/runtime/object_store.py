@@ -6,10 +6,12 @@ answered is unknown. The libraries' retries are off: what may be repeated is rep
 
 import asyncio
 import io
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import os
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from functools import cached_property, partial
 from threading import Lock
 from typing import Any, BinaryIO, Final
+from weakref import WeakValueDictionary
 
 from fsspec.asyn import get_loop, sync
 
@@ -40,10 +42,46 @@ _READ_BUFFER_BYTES: Final = 1024 * 1024
 _NO_OPTIONS: Final[Mapping[str, str]] = {}
 
 
+Opening = Callable[[str, str, Mapping[str, str]], Bucket]
+"""From a scheme, a bucket's name and what it is told to what speaks to it."""
+
+
+def opened_alone(scheme: str, name: str, told: Mapping[str, str]) -> Bucket:
+    """Return a bucket with connections of its own."""
+    return BUCKETS[scheme](name, told)
+
+
+class SharedBuckets:
+    """Buckets that the stores of a process share, each as long as one of them lives.
+
+    What speaks to a bucket of S3 takes 25 MB and half a second to make, and asks for credentials of
+    its own: many tables lie in one bucket.
+    """
+
+    def __init__(self) -> None:
+        self._opened: WeakValueDictionary[Hashable, Bucket] = WeakValueDictionary()
+        self._turn = Lock()
+
+    def __call__(self, scheme: str, name: str, told: Mapping[str, str]) -> Bucket:
+        """Return the bucket that is open, or open it. Raises: Misconfigured; Unavailable."""
+        # A child process has another loop, and may not use its parent's connections.
+        key = (os.getpid(), scheme, name, tuple(sorted(told.items())))
+        with self._turn:
+            bucket = self._opened.get(key)
+            if bucket is None:
+                bucket = self._opened[key] = opened_alone(scheme, name, told)
+            return bucket
+
+
 class ObjectStore:
     """A table's prefix in a bucket. Needs a store that obeys the condition on its PUT."""
 
-    def __init__(self, root: str, options: Mapping[str, str] = _NO_OPTIONS) -> None:
+    def __init__(
+        self,
+        root: str,
+        options: Mapping[str, str] = _NO_OPTIONS,
+        opening: Opening = opened_alone,
+    ) -> None:
         self._root = canonical_root(root)
         self._scheme, _, place = self._root.partition("://")
         if self._scheme not in BUCKETS:
@@ -53,7 +91,8 @@ class ObjectStore:
             )
         self._name, _, self._prefix = place.partition("/")
         self._told = _told(options, self._root)
-        self._opening = Lock()
+        self._open = opening
+        self._turn = Lock()
 
     @property
     def root(self) -> str:
@@ -148,11 +187,11 @@ class ObjectStore:
 
     @cached_property
     def _opened(self) -> Bucket:
-        return BUCKETS[self._scheme](self._name, self._told)
+        return self._open(self._scheme, self._name, self._told)
 
     @property
     def _bucket(self) -> Bucket:
-        with self._opening:
+        with self._turn:
             return self._opened
 
     def _key(self, path: str) -> str:

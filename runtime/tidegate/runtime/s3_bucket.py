@@ -28,7 +28,7 @@ OPTIONS: Final = (
 PATIENCE_MIN_S: Final = 0.001
 
 CONNECTIONS_MAX: Final = 64
-"""Kept for conditional PUTs: as many as there are threads that send some."""
+"""Of each kind: as many as there are threads that send conditional PUTs."""
 
 
 _turns: Final = local()
@@ -186,8 +186,7 @@ def _client(system: Any, timeout_s: float) -> Any:
     """Return botocore's client of what s3fs was told, its configuration included."""
     patience = {"connect_timeout": timeout_s, "read_timeout": timeout_s}
     # The name is what a store's access log shows; the library's own is put together anew each time.
-    kept = {"max_pool_connections": CONNECTIONS_MAX, "user_agent": ENGINE}
-    told = {**system.config_kwargs, **patience, **kept}
+    told = {**system.config_kwargs, **patience, "user_agent": ENGINE}
     signer = {
         "aws_access_key_id": system.key,
         "aws_secret_access_key": system.secret,
@@ -230,6 +229,7 @@ def _file_system(told: Mapping[str, str]) -> Any:
         "config_kwargs": {
             "retries": {"mode": "standard", "total_max_attempts": 1},
             "request_checksum_calculation": "when_required",
+            "max_pool_connections": CONNECTIONS_MAX,
             "s3": style,
         },
     }

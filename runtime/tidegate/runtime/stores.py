@@ -6,11 +6,12 @@ from typing import Final
 from tidegate.delta.errors import Misconfigured
 from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.object_store import ObjectStore
+from tidegate.runtime.object_store import ObjectStore, SharedBuckets
 from tidegate.runtime.store_paths import canonical_root
 
 __all__ = ["canonical_root", "open_store"]
 
+_BUCKETS: Final = SharedBuckets()
 _NO_OPTIONS: Final[Mapping[str, str]] = {}
 
 
@@ -26,6 +27,6 @@ def open_store(root: str, options: Mapping[str, str] = _NO_OPTIONS) -> LogStore:
         case "file":
             return LocalStore(canonical)
         case "s3" | "gs" | "abfss":
-            return ObjectStore(canonical, options)
+            return ObjectStore(canonical, options, _BUCKETS)
         case _:
             raise Misconfigured(f"{canonical} lives in one process's memory and cannot be opened")

@@ -184,6 +184,21 @@ def test_a_token_that_is_long_in_coming_holds_up_neither_deadline_nor_loop(store
     assert (store.tokens[-1], token.asked) == ("Bearer new", 1)
 
 
+def test_without_credentials_nobody_goes_on_as_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = "gcsfs.credentials.GoogleCredentials._connect_google_default"
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+
+    def none_found(_: Any) -> None:
+        raise google.DefaultCredentialsError("no metadata server")
+
+    monkeypatch.setattr(keeper, none_found)
+    store = ObjectStore("gs://lake/t")
+    with pytest.raises(Unavailable, match="no credentials"):
+        store.read("a")
+    monkeypatch.setattr(keeper, lambda one: setattr(one, "credentials", Token("", is_good=True)))
+    assert isinstance(store._bucket, GcsBucket), "they are looked for again"
+
+
 def test_a_file_of_credentials_that_is_not_there_is_misconfigured(tmp_path: Path) -> None:
     name = str(tmp_path / "key.json")
     with pytest.raises(Misconfigured, match="there is no file"):

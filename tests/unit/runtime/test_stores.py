@@ -1,3 +1,5 @@
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,24 @@ def test_the_other_clouds_open_the_object_store_and_pass_over_words_for_s3(root:
     store = open_store(root, {"AWS_REGION": "eu-central-1", "google_anonymous": "true"})
     assert isinstance(store, ObjectStore)
     assert store.root == root
+
+
+def test_tables_of_a_bucket_share_what_speaks_to_it_as_long_as_one_of_them_lives() -> None:
+    options = {"google_anonymous": "true"}
+
+    def opened(root: str, **more: str) -> ObjectStore:
+        store = open_store(root, {**options, **more})
+        assert isinstance(store, ObjectStore)
+        return store
+
+    one, other, elsewhere = map(opened, ("gs://bucket/a", "gs://bucket/b", "gs://lake/a"))
+    as_another = opened("gs://bucket/a", google_endpoint_url="http://x")
+    assert one._bucket is other._bucket
+    assert len({id(store._bucket) for store in (one, elsewhere, as_another)}) == 3
+    watched = weakref.ref(one._bucket)
+    del one, other
+    gc.collect()
+    assert watched() is None
 
 
 def test_opening_touches_nothing(tmp_path: Path) -> None:
