@@ -58,8 +58,13 @@ class RatifyLog:
             raise
 
     def catch_up(self) -> None:
-        """Read and fold what there is by now."""
+        """Read and fold what there is by now; all of it anew where the topic was recreated."""
         first, end = self._reader.bounds(self._at)
+        if self._next is not None and end < self._next:
+            where = f"{self._at.topic}/{self._at.partition}@{end}"
+            log_event(_log, "recreated", level=logging.ERROR, record=where, read=self._next)
+            self._next = None
+            self.tables.clear()
         position = first if self._next is None else self._next
         until_s = self._clock.boot_s() + _PATIENCE_S
         while position < end:
@@ -237,7 +242,11 @@ class RatifiedStore:
         self._below.delete(_staged_path(claim.staged))
 
     def _compare(self, path: str, content: bytes) -> Put:
-        return Put.WON if self._below.read(path) == content else Put.LOST
+        there = self._below.read(path)
+        if there is None:
+            # Cleaned up, or not shown yet by a store that shows late.
+            return Put.UNKNOWN
+        return Put.WON if there == content else Put.LOST
 
     def _look_and_put(self, path: str, content: bytes) -> Put:
         there = self._below.read(path)

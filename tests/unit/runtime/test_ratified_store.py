@@ -175,6 +175,30 @@ def test_a_producer_that_is_dead_for_good_is_not_asked_again(
         assert store.put_if_absent(name(0), b"mine", DEADLINE_S) is Put.WON
 
 
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
+    below: Unconditional, bus: MemoryBus
+) -> None:
+    store = opened(below, bus)
+    assert store.put_if_absent(name(0), b"first", DEADLINE_S) is Put.WON
+    assert store.put_if_absent(name(1), b"second", DEADLINE_S) is Put.WON
+    bus.create_topic(TOPICS.ratify, 1)
+    assert store.put_if_absent(name(2), b"mine", DEADLINE_S) is Put.WON
+    rival = opened(below, bus)
+    assert rival.put_if_absent(name(2), b"theirs", DEADLINE_S) is Put.LOST
+    assert rival.put_if_absent(name(3), b"theirs", DEADLINE_S) is Put.WON
+    assert store.put_if_absent(name(3), b"mine", DEADLINE_S) is Put.LOST
+
+
+def test_a_version_that_is_decided_and_not_shown_is_neither_won_nor_lost(
+    below: Unconditional, bus: MemoryBus
+) -> None:
+    store = opened(below, bus)
+    for version in range(3):
+        assert store.put_if_absent(name(version), b"mine", DEADLINE_S) is Put.WON
+    below.delete(name(1))
+    assert store.put_if_absent(name(1), b"mine", DEADLINE_S) is Put.UNKNOWN
+
+
 def test_what_was_written_past_the_partition_halts_the_table(
     below: Unconditional, bus: MemoryBus
 ) -> None:
