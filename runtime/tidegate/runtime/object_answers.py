@@ -4,7 +4,7 @@
 |---|---|
 | 2xx | done |
 | 412, and Azure's 409 `BlobAlreadyExists` | the condition was refused: read and compare |
-| 408, any other 409, 425, 429, 5xx, a timeout, a reset | unknown |
+| 408, any other 409, 425, 429, 5xx, a timeout, a reset, a 2xx that cannot be read | unknown |
 | any other, and what was never sent | fatal |
 """
 
@@ -94,7 +94,9 @@ def said(answer: Mapping[str, Any], word: str) -> Any:
 
 
 class _Reply(NamedTuple):
-    """A store's own answer. `status` is 0 where the library does not tell it."""
+    """A store's own answer. `status` is 0 where the library does not tell it, and of success where
+    the library trips over what came with it.
+    """
 
     status: int
     code: str
@@ -121,6 +123,6 @@ def _by_status(reply: _Reply) -> Verdict:
         return Verdict.REFUSED
     if reply.status in _UNKNOWN_STATUS or reply.code in _UNKNOWN_CODES:
         return Verdict.UNKNOWN
-    if reply.status == 0 or (reply.status >= 500 and reply.status != _NOT_IMPLEMENTED):
+    if reply.status < 300 or (reply.status >= 500 and reply.status != _NOT_IMPLEMENTED):
         return Verdict.UNKNOWN
     return Verdict.FATAL

@@ -115,7 +115,11 @@ class S3Bucket:
         await self._call("delete_object", Key=key)
 
     async def _body(self, **request: str) -> bytes:
-        answer = await self._call("get_object", **request)
+        try:
+            answer = await self._call("get_object", **request)
+        except OSError as error:
+            _check_whose(error)
+            raise
         said(answer, "ETag")
         async with answer["Body"] as body:
             content: bytes = await body.read()
@@ -142,6 +146,18 @@ class S3Bucket:
                 with _fitting():
                     self._putters[patience_s] = _client(self._system, patience_s)
             return self._putters[patience_s]
+
+
+def _check_whose(error: OSError) -> None:
+    """Raise a Refusal for a 404 without a store's code, which the library replaces by the number.
+
+    A gateway that has lost its stores says that to whatever it is asked, and a file that is missing
+    from a log is another matter.
+    """
+    answer = getattr(error.__cause__, "response", None) or {}
+    if answer.get("Error", {}).get("Code") == "404":
+        why = "a 404 without a code is no store's: look at the endpoint"
+        raise Refusal(0, "", why) from error
 
 
 def is_led_elsewhere() -> bool:

@@ -67,6 +67,7 @@ def test_an_answer_suggests(answer: Any, verdict: Verdict) -> None:
         (500, "backendError", Verdict.UNKNOWN),
         (504, "", Verdict.UNKNOWN),
         (0, "", Verdict.UNKNOWN),
+        (302, "", Verdict.FATAL),
         (400, "invalid", Verdict.FATAL),
         (401, "authError", Verdict.FATAL),
         (404, "NoSuchBucket", Verdict.FATAL),
@@ -85,6 +86,8 @@ def test_a_bare_refusal_suggests(status: int, code: str, verdict: Verdict) -> No
         (409, "BlobAlreadyExists", Verdict.REFUSED),
         (412, "ConditionNotMet", Verdict.REFUSED),
         (409, "ContainerBeingDeleted", Verdict.UNKNOWN),
+        (200, "", Verdict.UNKNOWN),
+        (201, "", Verdict.UNKNOWN),
         (500, "OperationTimedOut", Verdict.UNKNOWN),
         (503, "ServerBusy", Verdict.UNKNOWN),
         (403, "AuthenticationFailed", Verdict.FATAL),
@@ -103,6 +106,9 @@ def test_what_azures_client_lost_on_the_way_is_unknown() -> None:
     azure = pytest.importorskip("azure.core.exceptions")
     for kind in (azure.ServiceRequestError, azure.ServiceResponseError, azure.IncompleteReadError):
         assert judge(kind(message="lost")) is Verdict.UNKNOWN
+    half = azure.DecodeError(message="no closing tag")
+    half.status_code = 200
+    assert judge(half) is Verdict.UNKNOWN
     assert judge(azure.ClientAuthenticationError(message="no credential")) is Verdict.FATAL
 
 

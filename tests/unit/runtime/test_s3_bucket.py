@@ -207,3 +207,11 @@ def test_an_endpoint_that_is_none_is_misconfigured(store: Store, ask: str) -> No
     opened = store.opened(endpoint_url="localhost:9000")
     with pytest.raises(Misconfigured, match="localhost:9000"):
         opened.read("a") if ask == "read" else opened.put_if_absent("a", b"one", 5.0)
+
+
+def test_a_file_is_missing_where_the_store_says_so_and_not_a_gateway(store: Store) -> None:
+    store.answers = [(404, b"<Error><Code>NoSuchKey</Code><Message>no</Message></Error>")]
+    assert store.opened().read("a") is None
+    store.answers = [(404, b"default backend - 404")] * 4
+    with pytest.raises(Unavailable, match="no store's"):
+        store.opened().read("a")
