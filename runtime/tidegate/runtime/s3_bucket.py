@@ -27,6 +27,12 @@ OPTIONS: Final = (
 
 PATIENCE_MIN_S: Final = 0.001
 
+ADDRESSES: Final = 8
+"""How many S3 gives for a name."""
+
+CONNECT_MIN_S: Final = 1.0
+"""How long an address is waited for at least, if the deadline is not nearer."""
+
 CONNECTIONS_MAX: Final = 64
 """Of each kind: as many as there are threads that send conditional PUTs."""
 
@@ -200,7 +206,7 @@ def _fitting() -> Iterator[None]:
 
 def _client(system: Any, timeout_s: float) -> Any:
     """Return botocore's client of what s3fs was told, its configuration included."""
-    patience = {"connect_timeout": timeout_s, "read_timeout": timeout_s}
+    patience = {"connect_timeout": _connect_s(timeout_s), "read_timeout": timeout_s}
     # The name is what a store's access log shows; the library's own is put together anew each time.
     told = {**system.config_kwargs, **patience, "user_agent": ENGINE}
     signer = {
@@ -218,6 +224,11 @@ def _client(system: Any, timeout_s: float) -> Any:
     client.meta.events.register("request-created.s3.PutObject", _send_at_once)
     client.meta.events.register("before-send.s3.PutObject", _wait_for_its_turn)
     return client
+
+
+def _connect_s(timeout_s: float) -> float:
+    """Return how long to wait for one address: the library tries all that the name has in turn."""
+    return min(timeout_s, max(CONNECT_MIN_S, timeout_s / ADDRESSES))
 
 
 def _send_at_once(request: Any, **_: Any) -> None:

@@ -215,3 +215,16 @@ def test_a_file_is_missing_where_the_store_says_so_and_not_a_gateway(store: Stor
     store.answers = [(404, b"default backend - 404")] * 4
     with pytest.raises(Unavailable, match="no store's"):
         store.opened().read("a")
+
+
+@pytest.mark.parametrize("left_s", [60.0, 30.0, 10.0])
+def test_addresses_that_do_not_answer_are_tried_in_turn_within_the_deadline(
+    store: Store, left_s: float
+) -> None:
+    config = store.bucket()._putter(left_s).meta.config
+    assert 8 * config.connect_timeout <= left_s
+    assert config.connect_timeout >= 1.0
+
+
+def test_what_is_cut_off_at_once_is_cut_off_on_the_way_in_too(store: Store) -> None:
+    assert store.bucket()._putter(0.002).meta.config.connect_timeout <= 0.002
