@@ -20,13 +20,13 @@ LAST_CHECKPOINT: Final = "_last_checkpoint"
 
 _VERSION_MAX: Final = f"{2**63 - 1:020d}"
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
-_COMMIT = re.compile(r"^(\d{20})\.json$")
-_CHECKSUM = re.compile(r"^(\d{20})\.crc$")
-_COMPACTED = re.compile(r"^(\d{20})\.(\d{20})\.compacted\.json$")
-_CLASSIC = re.compile(r"^(\d{20})\.checkpoint\.parquet$")
-_MULTIPART = re.compile(r"^(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet$")
-_STAGED = re.compile(rf"^(\d{{20}})\.{_UUID}\.json")
-_V2 = re.compile(rf"^(\d{{20}})\.checkpoint\.({_UUID})\.(json|parquet)$")
+_COMMIT = re.compile(r"^([0-9]{20})\.json\Z")
+_CHECKSUM = re.compile(r"^([0-9]{20})\.crc\Z")
+_COMPACTED = re.compile(r"^([0-9]{20})\.([0-9]{20})\.compacted\.json\Z")
+_CLASSIC = re.compile(r"^([0-9]{20})\.checkpoint\.parquet\Z")
+_MULTIPART = re.compile(r"^([0-9]{20})\.checkpoint\.([0-9]{10})\.([0-9]{10})\.parquet\Z")
+_STAGED = re.compile(rf"^([0-9]{{20}})\.{_UUID}\.json")
+_V2 = re.compile(rf"^([0-9]{{20}})\.checkpoint\.({_UUID})\.(json|parquet)\Z")
 
 
 class Kind(StrEnum):
@@ -82,7 +82,8 @@ def parse(name: str) -> LogFile | None:
         return _single(Kind.CHECKPOINT_V2, m)
     if m := _COMPACTED.match(name):
         start, end = Version(int(m[1])), Version(int(m[2]))
-        return LogFile(end, Kind.COMPACTED, name, start) if end > start else None
+        is_range = end > start and m[2] <= _VERSION_MAX
+        return LogFile(end, Kind.COMPACTED, name, start) if is_range else None
     if m := _MULTIPART.match(name):
         part, parts = int(m[2]), int(m[3])
         version = Version(int(m[1]))

@@ -17,7 +17,7 @@ from tidegate.runtime.clock import Clock, SystemClock
 from tidegate.runtime.log_store import FileStat, Put, Turn, at_once
 from tidegate.runtime.store_paths import canonical_root, checked, checked_folder, joined
 
-_HIDDEN: Final = re.compile(r"^\..+\.[0-9a-f]{16}\.tmp$")
+_HIDDEN: Final = re.compile(r"^\..+\.[0-9a-f]{16}\.tmp\Z", re.DOTALL)
 _REMEDIES: Final = {
     errno.ENOSPC: "there is no space left: free some",
     errno.EDQUOT: "the quota is used up: free some space or raise it",
@@ -171,7 +171,8 @@ class LocalStore:
         """Give the file its name, durably; what failed on the way may have happened anyway."""
         try:
             put = self._link(hidden, target, content)
-            if put is Put.WON:
+            if put is not Put.UNKNOWN:
+                # What another has named is told, too, and he may have died before he synced.
                 self._sync(os.path.dirname(target))
             return put
         except OSError as error:

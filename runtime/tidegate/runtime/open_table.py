@@ -68,7 +68,9 @@ def head_version(store: LogStore, at_least: int = -1) -> int | None:
     """
     for start in dict.fromkeys((max(at_least, 0), 0)):
         listed = list_log(store, f"{start:020d}")
-        versions = [file.version for file, _ in listed if file.kind is not Kind.CHECKSUM]
+        # A log compaction says nothing of its own, and checksums come late.
+        derived = (Kind.CHECKSUM, Kind.COMPACTED)
+        versions = [file.version for file, _ in listed if file.kind not in derived]
         if versions:
             return max(versions)
     return None

@@ -53,6 +53,10 @@ def test_a_name_says_what_the_file_is(name: str, kind: Kind, start: int, version
         "00000000000000000007.checkpoint.0000000000.0000000003.parquet",
         "00000000000000000007.00000000000000000007.compacted.json",
         "00000000000000000007.80a083e8-7026-4e79-81be-64bd76c43a11.json",
+        "00000000000000000007.99999999999999999999.compacted.json",
+        "00000000000000000007.json\n",
+        "00000000000000000007.checkpoint.parquet\n",
+        "0000000000000000000\N{ARABIC-INDIC DIGIT SEVEN}.json",
     ],
 )
 def test_other_names_mean_nothing(name: str) -> None:

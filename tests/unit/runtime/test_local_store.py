@@ -241,6 +241,31 @@ def test_the_first_listing_makes_durable_what_a_dead_writer_named_last(
     assert synced == [str(tmp_path / "_delta_log")]
 
 
+def test_who_lost_makes_durable_what_he_lost_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("_delta_log/other", b"")
+    assert len(list(store.list_from("_delta_log", ""))) == 1
+    synced: list[str] = []
+    rival = tmp_path / PATH
+
+    def dies_before_its_folder_is_synced() -> bool:
+        rival.write_bytes(b"theirs")
+        synced.clear()
+        return True
+
+    fsync = os.fsync
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda number: (synced.append(os.readlink(f"/proc/self/fd/{number}")), fsync(number)),
+    )
+    put = store.put_if_absent(PATH, b"mine", 30.0, dies_before_its_folder_is_synced)
+    assert put is Put.LOST
+    assert synced == [str(tmp_path / "_delta_log")]
+
+
 def test_hidden_files_of_long_dead_writers_are_dropped(tmp_path: Path) -> None:
     folder = tmp_path / "_delta_log"
     folder.mkdir()

@@ -342,6 +342,7 @@ def test_refreshing_comes_to_what_opening_comes_to() -> None:
 def test_the_head_is_found_from_anywhere_below_it() -> None:
     store = table(12)
     store.files[in_log(checksum_name(99))] = b"{}"
+    store.files[in_log(compacted_name(10, 98))] = b"{}"
     assert head_version(store) == 11
     assert head_version(store, 7) == 11
     assert head_version(store, 50) == 11
