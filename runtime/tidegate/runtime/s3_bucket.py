@@ -33,6 +33,9 @@ ADDRESSES: Final = 8
 CONNECT_MIN_S: Final = 1.0
 """How long an address is waited for at least, if the deadline is not nearer."""
 
+SIGNER_S: Final = 3.0
+"""How long the giver of tokens is waited for; while the one before is good, it is used on."""
+
 CONNECTIONS_MAX: Final = 64
 """Of each kind: as many as there are threads that send conditional PUTs."""
 
@@ -220,6 +223,12 @@ def _client(system: Any, timeout_s: float) -> Any:
     arguments = {"endpoint_url": system.endpoint_url, **signer, **system.client_kwargs}
     config = import_module("botocore.config").Config(**told)
     session = import_module("botocore.session").Session()
+    # It is asked in the thread whose PUT comes first when a token is nearly over, and as patiently
+    # as any other service: a minute for each address, five times.
+    asked = {"connect_timeout": SIGNER_S, "read_timeout": SIGNER_S}
+    session.set_default_client_config(
+        import_module("botocore.config").Config(**asked, retries={"total_max_attempts": 2})
+    )
     client = session.create_client("s3", config=config, **arguments)
     client.meta.events.register("request-created.s3.PutObject", _send_at_once)
     client.meta.events.register("before-send.s3.PutObject", _wait_for_its_turn)

@@ -78,7 +78,7 @@ def store() -> Iterator[Store]:
         served.shutdown()
 
 
-class Token(Credentials):  # type: ignore[misc]
+class Token(Credentials):  # type: ignore[misc]  # its library is optional
     """A token that is good or not, and soon to end or not, and how asking for another goes."""
 
     def __init__(self, how: str, *, is_good: bool) -> None:

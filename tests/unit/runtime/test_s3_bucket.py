@@ -1,13 +1,17 @@
 """The conditional PUT of S3 from the caller's own thread: what is sent, and what an answer is."""
 
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socket import socket
 from threading import Thread
 
 import pytest
 from botocore.auth import S3SigV4Auth
 
 from tidegate.delta.errors import Misconfigured, Unavailable
+from tidegate.runtime import s3_bucket
 from tidegate.runtime.object_answers import Refusal, Verdict, judge
 from tidegate.runtime.object_store import ObjectStore
 from tidegate.runtime.release import ENGINE
@@ -228,3 +232,24 @@ def test_addresses_that_do_not_answer_are_tried_in_turn_within_the_deadline(
 
 def test_what_is_cut_off_at_once_is_cut_off_on_the_way_in_too(store: Store) -> None:
     assert store.bucket()._putter(0.002).meta.config.connect_timeout <= 0.002
+
+
+def test_a_giver_of_tokens_that_does_not_answer_is_not_waited_for_beyond_measure(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("who I am")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/gate")
+    monkeypatch.setattr(s3_bucket, "SIGNER_S", 0.2)
+    with socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        where = {name: store.options({})[name] for name in ("endpoint_url", "region")}
+        bucket = S3Bucket("lake", where)
+        bucket._putter(5.0)
+        began_s = time.monotonic()
+        with pytest.raises(OSError, match="timeout"):
+            bucket.create_now(KEY, b"one", 5.0)
+        assert time.monotonic() - began_s < 10.0
+    assert store.came == []
