@@ -256,11 +256,12 @@ def test_who_lost_makes_durable_what_he_lost_to(
         return True
 
     fsync = os.fsync
-    monkeypatch.setattr(
-        os,
-        "fsync",
-        lambda number: (synced.append(os.readlink(f"/proc/self/fd/{number}")), fsync(number)),
-    )
+
+    def noting_fsync(number: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{number}"))
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
     put = store.put_if_absent(PATH, b"mine", 30.0, dies_before_its_folder_is_synced)
     assert put is Put.LOST
     assert synced == [str(tmp_path / "_delta_log")]
