@@ -1,7 +1,9 @@
 """A bucket of S3 and what speaks like it, through s3fs. Its condition is `If-None-Match: *`."""
 
 import asyncio
+import hashlib
 import math
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -85,7 +87,7 @@ class S3Bucket:
 
     async def create(self, key: str, content: bytes) -> None:
         """Write an object whole by one request, which the store refuses where there is one."""
-        said(await self._call("put_object", Key=key, Body=content, IfNoneMatch="*"), "ETag")
+        await self._put(key, content, IfNoneMatch="*")
 
     def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
         """Do the same from this thread, through botocore itself; False: nothing was sent.
@@ -99,7 +101,11 @@ class S3Bucket:
             client = self._putter(timeout_s)
             with _understood():
                 answer = client.put_object(
-                    Bucket=self._name, Key=key, Body=content, IfNoneMatch="*"
+                    Bucket=self._name,
+                    Key=key,
+                    Body=content,
+                    ContentMD5=_checksum(content),
+                    IfNoneMatch="*",
                 )
         except _Withheld:
             return False
@@ -117,11 +123,15 @@ class S3Bucket:
 
     async def put(self, key: str, content: bytes) -> None:
         """Write an object whole, over what is there."""
-        said(await self._call("put_object", Key=key, Body=content), "ETag")
+        await self._put(key, content)
 
     async def delete(self, key: str) -> None:
         """Remove an object."""
         await self._call("delete_object", Key=key)
+
+    async def _put(self, key: str, content: bytes, **condition: str) -> None:
+        whole = {"Key": key, "Body": content, "ContentMD5": _checksum(content)}
+        said(await self._call("put_object", **whole, **condition), "ETag")
 
     async def _body(self, **request: str) -> bytes:
         try:
@@ -155,6 +165,11 @@ class S3Bucket:
                 with _fitting():
                     self._putters[patience_s] = _client(self._system, patience_s)
             return self._putters[patience_s]
+
+
+def _checksum(content: bytes) -> str:
+    """Return what a bucket that retains objects (Object Lock) takes no PUT without."""
+    return b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
 
 
 def _check_whose(error: OSError) -> None:

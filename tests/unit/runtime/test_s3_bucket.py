@@ -32,6 +32,7 @@ class Store(ThreadingHTTPServer):
         self.said = {"etag": '"x"'}
         self.asked_first = 0
         self.callers: set[str | None] = set()
+        self.checksums: list[str | None] = []
 
     def options(self, told: dict[str, str]) -> dict[str, str]:
         where = {"endpoint_url": f"http://127.0.0.1:{self.server_port}", "region": "eu-west-1"}
@@ -60,6 +61,7 @@ class _Put(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         content = self.rfile.read(int(self.headers["content-length"]))
         self.server.callers.add(self.headers["user-agent"])
+        self.server.checksums.append(self.headers["content-md5"])
         self.server.came.append((self.path, self.headers["if-none-match"], content))
         self._answer(*self.server.answers.pop(0))
 
@@ -97,6 +99,14 @@ def test_one_request_carries_the_whole_and_the_condition(store: Store) -> None:
     assert store.came == [(f"/lake/{KEY}", "*", b"one"), (f"/lake/{KEY}", "*", b"two")]
     assert store.callers == {ENGINE}, "a store's access log says who wrote"
     assert store.asked_first == 0, "the body need not wait until it is asked for"
+
+
+def test_each_put_carries_the_checksum_that_a_bucket_with_retention_asks_for(store: Store) -> None:
+    store.answers = [(200, b"")] * 2
+    opened = store.opened()
+    opened.put_if_absent("a", b"one", 5.0)
+    opened.put("a", b"one")
+    assert store.checksums == ["+XxdKZQb+xsv2rCHSQargg=="] * 2
 
 
 def test_a_request_is_signed_before_its_turn_and_sent_after_it(
