@@ -32,7 +32,13 @@ from tidegate.checkpointer.sweep import DAY_MS, sweep
 from tidegate.checkpointer.view import View, first_sight, read_version
 from tidegate.delta.checkpoints import checksum, compaction
 from tidegate.delta.checkpoints.hint import LastCheckpoint
-from tidegate.delta.errors import BrokenLog, InvalidRequest, OutcomeUnknown, UnsupportedFeature
+from tidegate.delta.errors import (
+    BrokenLog,
+    InvalidRequest,
+    OutcomeUnknown,
+    Unavailable,
+    UnsupportedFeature,
+)
 from tidegate.delta.features.properties import checkpoint_interval
 from tidegate.delta.names import checksum_name, compacted_name, in_log
 from tidegate.delta.snapshot import Snapshot
@@ -43,7 +49,7 @@ from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
 from tidegate.runtime.clock import Clock, new_id
 from tidegate.runtime.failpoints import reach
 from tidegate.runtime.integrity import check_stated
-from tidegate.runtime.log_store import LogStore, Put
+from tidegate.runtime.log_store import NO_CONDITION, LogStore, Put
 from tidegate.runtime.logs import log_event
 from tidegate.runtime.open_table import head_version, open_snapshot
 from tidegate.runtime.registry import read_registry
@@ -233,9 +239,20 @@ def _compact(table: _Table, view: View, due: CompactionDue) -> Compacted:
 def _put(store: LogStore, name: str, content: bytes) -> None:
     """Write a file of the log unless one stands there, ours or another's: either serves.
 
-    Raises: OutcomeUnknown, when it is not known whether one does.
+    Where the store takes no condition, and a partition decides on versions, it is looked at first:
+    what is derived from the log may be written twice.
+    Raises: OutcomeUnknown, when it is not known whether one does; Unavailable.
     """
-    if store.put_if_absent(in_log(name), content, PUT_DEADLINE_S) is Put.UNKNOWN:
+    path = in_log(name)
+    try:
+        told = store.put_if_absent(path, content, PUT_DEADLINE_S)
+    except Unavailable as error:
+        if error.error_class != NO_CONDITION:
+            raise
+        if store.read(path) is None:
+            store.put(path, content)
+        return
+    if told is Put.UNKNOWN:
         raise OutcomeUnknown(
             f"the store did not say whether {name} of table {store.root} was written; the log is "
             "read again and what is missing is written then"

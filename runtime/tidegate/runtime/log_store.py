@@ -6,7 +6,7 @@ Paths are relative to the table root, already percent-decoded, with `/` between 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Final, Protocol
 
 
 class Put(Enum):
@@ -22,6 +22,9 @@ class Put(Enum):
     UNKNOWN = "unknown"
     WITHHELD = "withheld"
 
+
+NO_CONDITION: Final = "NoPutIfAbsent"
+"""The class of the Unavailable of a store that takes no conditional PUT at all."""
 
 Turn = Callable[[], bool]
 """Returns True once a PUT's turn has come, and False when it never will. To be asked again does no
@@ -68,7 +71,7 @@ class LogStore(Protocol):
 
         What can be made ready is, then its turn is awaited: no other writer sees anything before.
         `deadline_s` bounds the life of the request, in seconds from now or from its turn.
-        Raises: Unavailable for what no retry cures (no space, no rights).
+        Raises: Unavailable for what no retry cures (no space, no rights; NO_CONDITION).
         """
 
     def put(self, path: str, content: bytes) -> None:

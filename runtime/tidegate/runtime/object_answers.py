@@ -77,6 +77,12 @@ def judge(answer: Answer) -> Verdict:
     raise answer
 
 
+def is_not_implemented(answer: Answer) -> bool:
+    """Whether a store says that it does not know such a request, or a condition of it."""
+    reply = _reply(answer) if isinstance(answer, BaseException) else None
+    return reply is not None and reply.status == _NOT_IMPLEMENTED
+
+
 def is_missing(answer: Answer) -> bool:
     """Whether the answer says that the object, not its bucket, is not there."""
     reply = _reply(answer) if isinstance(answer, BaseException) else None

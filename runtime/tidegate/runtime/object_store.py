@@ -19,8 +19,15 @@ from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.runtime import adls_bucket, gcs_bucket, s3_bucket
 from tidegate.runtime.adls_bucket import AdlsBucket
 from tidegate.runtime.gcs_bucket import GcsBucket
-from tidegate.runtime.log_store import FileStat, Put, Turn, at_once
-from tidegate.runtime.object_answers import Answer, Refusal, Verdict, is_missing, judge
+from tidegate.runtime.log_store import NO_CONDITION, FileStat, Put, Turn, at_once
+from tidegate.runtime.object_answers import (
+    Answer,
+    Refusal,
+    Verdict,
+    is_missing,
+    is_not_implemented,
+    judge,
+)
 from tidegate.runtime.object_bucket import SINGLE_PUT_BYTES_MAX, Bucket, Head, Page
 from tidegate.runtime.s3_bucket import S3Bucket
 from tidegate.runtime.store_paths import canonical_root, checked, checked_folder, joined
@@ -255,7 +262,8 @@ class ObjectStore:
     def _unavailable(self, verb: str, path: str, answer: Answer) -> Unavailable:
         error = Unavailable(
             f"cannot {verb} {path!r} of the table at {self._root}: {type(answer).__name__}: "
-            f"{answer}; look at the bucket, the rights and the options"
+            f"{answer}; look at the bucket, the rights and the options",
+            error_class=NO_CONDITION if is_not_implemented(answer) else None,
         )
         error.__cause__ = answer if isinstance(answer, BaseException) else None
         return error

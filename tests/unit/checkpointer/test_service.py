@@ -12,7 +12,7 @@ from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate.checkpointer.service import Checkpointer
 from tidegate.checkpointer.settings import CheckpointerSettings
 from tidegate.delta.checkpoints import checksum, hint
-from tidegate.delta.errors import OutcomeUnknown
+from tidegate.delta.errors import OutcomeUnknown, Unavailable
 from tidegate.delta.names import checkpoint_name, checksum_name, compacted_name
 from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.published import TableRecord
@@ -21,7 +21,7 @@ from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.health import Health
 from tidegate.runtime.local_store import LocalStore
-from tidegate.runtime.log_store import Put
+from tidegate.runtime.log_store import NO_CONDITION, Put
 from tidegate.runtime.memory import MemoryBus
 from tidegate.runtime.open_table import open_snapshot
 from tidegate.runtime.registry import read_registry
@@ -250,6 +250,22 @@ def test_a_put_without_an_answer_ends_the_run(
     monkeypatch.setattr(LocalStore, "put_if_absent", lambda *_: Put.UNKNOWN)
     with pytest.raises(OutcomeUnknown):
         checkpointer(bus).look()
+
+
+def test_a_store_that_takes_no_condition_is_looked_at_and_written_to(
+    table: WrittenTable, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> Put:
+        raise Unavailable("501 NotImplemented", error_class=NO_CONDITION)
+
+    monkeypatch.setattr(LocalStore, "put_if_absent", refuse)
+    theirs = table.folder / "_delta_log" / checksum_name(0)
+    theirs.write_bytes(b"theirs")
+    checkpointer(bus).look()
+    assert theirs.read_bytes() == b"theirs"
+    theirs.unlink()
+    checkpointer(bus).look()
+    assert checksum.decode(theirs.read_bytes()) is not None
 
 
 def test_what_another_wrote_first_is_left_as_it_is(table: WrittenTable, bus: MemoryBus) -> None:

@@ -12,6 +12,7 @@ from botocore.auth import S3SigV4Auth
 
 from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.runtime import s3_bucket
+from tidegate.runtime.log_store import NO_CONDITION
 from tidegate.runtime.object_answers import Refusal, Verdict, judge
 from tidegate.runtime.object_store import ObjectStore
 from tidegate.runtime.release import ENGINE
@@ -263,3 +264,11 @@ def test_a_giver_of_tokens_that_does_not_answer_is_not_waited_for_beyond_measure
             bucket.create_now(KEY, b"one", 5.0)
         assert time.monotonic() - began_s < 10.0
     assert store.came == []
+
+
+def test_a_store_that_takes_no_condition_is_told_by_its_class(store: Store) -> None:
+    for status, said in ((501, NO_CONDITION), (403, "Unavailable")):
+        store.answers = [(status, b"<Error><Code>No</Code></Error>")]
+        with pytest.raises(Unavailable) as told:
+            store.opened().put_if_absent("a", b"one", 5.0)
+        assert told.value.error_class == said
