@@ -79,9 +79,14 @@ def read_row(row: Any, where: str, policy: Policy) -> tuple[Line, Action]:
 
 
 def dated(line: Line, now_ms: int) -> bytes:
-    """Return a line of the log; a removal gets its time when its entry is written."""
+    """Return a line of the log; a removal gets its time when its entry is written.
+
+    One that says nothing of partitions says so by an empty map, as delta-spark writes it.
+    """
     if isinstance(line, bytes):
         return line
+    if line and "partitionValues" not in line:
+        line = {**line, "partitionValues": {}}
     if not line or "deletionTimestamp" in line:
         return orjson.dumps({"remove": {**line, "deletionTimestamp": now_ms}}) + b"\n"
     return b'{"remove":%b,"deletionTimestamp":%d}}\n' % (orjson.dumps(line)[:-1], now_ms)

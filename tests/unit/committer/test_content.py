@@ -29,6 +29,14 @@ def test_a_removal_gets_its_time_when_it_is_written() -> None:
     assert orjson.loads(dated(line, 77))["remove"]["deletionTimestamp"] == 77
 
 
+def test_a_removal_that_says_nothing_of_partitions_says_so() -> None:
+    """As delta-spark writes it, for readers whose map may not be null."""
+    bare = {"path": "a", "dataChange": True, "deletionTimestamp": 5}
+    content = read_content([{"remove": bare}], Policy())
+    [line] = content.lines
+    assert orjson.loads(dated(line, 5))["remove"] == {**bare, "partitionValues": {}}
+
+
 def test_files_are_known_by_their_canonical_path() -> None:
     content = read_content([add("a%20b"), remove("c%64")], Policy())
     assert [path for path, _ in content.added] == ["a b"]
