@@ -68,6 +68,7 @@ LOST_TO: Final[Mapping[str, Claim]] = {
     "row_ids_of_no_table": wrote_something,
     "backfill_of_more_than_files": wrote_something,
     "unbackfill_meets_backfill": wrote_something,
+    "unclear_table": changed_the_table,
     "row_ids_without_statistics": wrote_something,
     "duplicate_actions": wrote_something,
 }

@@ -14,7 +14,7 @@ from tidegate.committer.content import Content, canonical
 from tidegate.committer.feature_drops import DROP_FEATURE
 from tidegate.committer.flaws import FEATURE_NOT_LISTED, PARTITION_VALUES, TOO_LARGE, flaw
 from tidegate.committer.moving import ids_left_behind
-from tidegate.committer.policy import STRICTNESS, Level, Policy
+from tidegate.committer.policy import LEVELS, STRICTNESS, Level, Policy
 from tidegate.committer.rows import NAME_CHARS_MAX, OUR_APPS
 from tidegate.committer.standing import Basis
 from tidegate.committer.table_changes import wrong_table
@@ -27,8 +27,6 @@ from tidegate.pipeline.proposal import Proposal
 OPERATION_CHARS_MAX: Final = 128
 PARTITIONS_MAX: Final = 4_096
 """Partitions of a table that are remembered to be spelled right."""
-
-_LEVELS: Final = {level.lower(): level for level in STRICTNESS}
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,12 @@ Check = Callable[[_Case], Rejection | None]
 def table_level(metadata: Metadata) -> Level:
     """Return a table's isolation level; what we do not know is taken as the strictest."""
     named = metadata.configuration.get("delta.isolationLevel", "").lower()
-    return _LEVELS.get(named, "Serializable")
+    return LEVELS.get(named, "Serializable")
+
+
+def level_of(candidate: Candidate, read: Basis) -> Level:
+    """Return the isolation level of a proposal: of the table that was read, or as it leaves it."""
+    return candidate.level(table_level(candidate.content.metadata or read.metadata))
 
 
 def refusal(candidate: Candidate, place: Place, policy: Policy) -> Rejection | None:
@@ -206,6 +209,24 @@ def legal_table(case: _Case) -> Rejection | None:
     return feature_admission.wrong_drop(case.candidate, place.read, case.after) or wrong
 
 
+def clear(case: _Case) -> Rejection | None:
+    """The table's properties say how it is written; who changes them is judged by what they become.
+
+    delta-spark commits nothing to such a table. What a patch makes of it is judged at the head.
+    """
+    unclear = case.after.unclear if case.after else None
+    if unclear is None or case.candidate.patch is not None:
+        return None
+    found = flaw("unclear_table", "table", unclear.what, "set that property of the table first")
+    return found.model_copy(update={"error_class": unclear.error_class})
+
+
+def removable(case: _Case) -> Rejection | None:
+    """No row is taken from a table that, when it was read, took appends alone."""
+    read = case.place.read
+    return feature_admission.wrong_removal(case.candidate.content, read) if read else None
+
+
 def legal_by_features(case: _Case) -> Rejection | None:
     """Vectors, domains and new files are such as the table's features allow."""
     content, after = case.candidate.content, case.after
@@ -311,6 +332,8 @@ ADMISSION: Final[tuple[Check, ...]] = (
     understood,
     well_named,
     legal_table,
+    clear,
+    removable,
     legal_by_features,
     held_to_constraints,
     told_as_changes,

@@ -122,7 +122,8 @@ def clustering_buried(standing: Standing, winner: Entry) -> Standing:
         lines=(*candidate.content.lines, domain_line(tombstone)),
         domains=(*candidate.content.domains, tombstone),
     )
-    return replace(standing, candidate=replace(candidate, content=content))
+    buried = candidate.buried | {tombstone.domain}
+    return replace(standing, candidate=replace(candidate, content=content, buried=buried))
 
 
 def rows_are_where_they_moved(standing: Standing, winner: Entry) -> Standing:

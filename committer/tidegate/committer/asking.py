@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from tidegate.committer.admission import table_level
+from tidegate.committer.admission import level_of
 from tidegate.committer.appended import needs_statistics
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry, Revision
@@ -114,8 +114,7 @@ def _is_open(state: TableState, candidate: Candidate) -> bool:
 def _versions(state: TableState, candidate: Candidate, known: Known) -> Iterator[int]:
     if candidate.is_blind_append or not candidate.reads.predicates:
         return
-    metadata = state.basis_at(candidate.read_version).metadata
-    level = candidate.level(table_level(metadata))
+    level = level_of(candidate, state.basis_at(candidate.read_version))
     if level == "SnapshotIsolation":
         return
     for version in range(candidate.read_version + 1, state.version + 1):

@@ -45,6 +45,9 @@ ROW_ID_OPERATIONS = frozenset({BACKFILL, UNBACKFILL})
 REPLACES_TABLE = frozenset(name for name in CHANGES_DATA if "REPLACE TABLE" in name)
 """Operations after which the table is another one under the old name."""
 
+_MIND_WINNERS = ROW_ID_OPERATIONS | REPLACES_TABLE
+"""Operations that take back, or give to, what winners do, though they look at nothing."""
+
 _WHOLE_TABLE = ReadSet(whole_table=True)
 
 
@@ -57,7 +60,7 @@ class Candidate:
     its id, table and read version could be read. `producer` and `trace` are its headers' claims;
     `tags` is what the commit will say of itself, `numbers` what becomes of identity columns;
     `moves` are rows that it moves; `came` are files into which what it read was moved, `moved_away`
-    the intents on files that were.
+    the intents on files that were; `buried` are domains that it removes because a winner set them.
     Units: `size` in bytes.
     """
 
@@ -78,6 +81,7 @@ class Candidate:
     moves: Moves = field(default_factory=dict)
     came: frozenset[str] = frozenset()
     moved_away: tuple[Intent, ...] = ()
+    buried: frozenset[str] = frozenset()
 
     @property
     def is_cancel(self) -> bool:
@@ -165,8 +169,8 @@ class Candidate:
         """Whether it holds nothing but files with the same rows as before: no row changes."""
         if True in self.data_changes:
             return False
-        content = self.content
-        return not (self.speaks_of_table or content.domains or self.txns or self.intents)
+        own = any(one.domain not in self.buried for one in self.content.domains)
+        return not (self.speaks_of_table or own or self.txns or self.intents)
 
     @Once
     def is_indifferent(self) -> bool:
@@ -176,7 +180,7 @@ class Candidate:
             self.is_blind_append
             and not (self.speaks_of_table or content.domains)
             and not (self.reads.app_ids or self.reads.domains)
-            and not (content.has_row_ids or self.operation in ROW_ID_OPERATIONS)
+            and not (content.has_row_ids or self.operation in _MIND_WINNERS)
         )
 
     @Once

@@ -30,6 +30,7 @@ from tidegate.committer.table_rules import (
     row_ids_of_no_table,
     row_ids_without_statistics,
     unbackfill_meets_backfill,
+    unclear_table,
 )
 from tidegate.delta.files.predicate import may_match_partition
 from tidegate.pipeline.outcome import Rejection
@@ -113,7 +114,8 @@ def concurrent_delete_read(standing: Standing, winner: Entry) -> Found | None:
         return None
     candidate = standing.candidate
     removed = gone_for(candidate, winner, standing.known)
-    forgets = candidate.only_moves_row_ids
+    # Who gives row ids or takes them away leaves out what went: it is read no more.
+    forgets = candidate.only_moves_row_ids or standing.takes_ids_off(winner)
     if not (forgets or candidate.files_read.isdisjoint(removed)):
         path = min(candidate.files_read & removed)
         return Found(f"removed {path!r}, which was read", path)
@@ -163,6 +165,7 @@ RULES: Final[tuple[Rule, ...]] = (
     row_ids_of_no_table,
     backfill_of_more_than_files,
     unbackfill_meets_backfill,
+    unclear_table,
     row_ids_without_statistics,
     concurrent_append,
     concurrent_delete_read,
@@ -187,6 +190,10 @@ DELTA_NAMES: Final[Mapping[str, tuple[str | None, str]]] = {
     "backfill_of_more_than_files": (None, "IllegalStateException"),
     "unbackfill_meets_backfill": (
         "DELTA_ROW_TRACKING_BACKFILL_RUNNING_CONCURRENTLY_WITH_UNBACKFILL",
+        "DeltaIllegalStateException",
+    ),
+    "unclear_table": (
+        "DELTA_ROW_TRACKING_ILLEGAL_PROPERTY_COMBINATION",
         "DeltaIllegalStateException",
     ),
     "row_ids_without_statistics": (

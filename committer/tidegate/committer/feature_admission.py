@@ -9,6 +9,7 @@ from typing import Final
 import orjson
 
 from tidegate.committer.candidate import BACKFILL, UNBACKFILL, Candidate
+from tidegate.committer.content import Content
 from tidegate.committer.feature_drops import DROP_FEATURE, in_use, stays, wrong_before_drop
 from tidegate.committer.flaws import (
     BAD_PROTOCOL,
@@ -27,6 +28,7 @@ from tidegate.committer.standing import Basis
 from tidegate.delta.actions import Add
 from tidegate.delta.features import row_tracking
 from tidegate.delta.features.activity import deletion_vectors
+from tidegate.delta.features.properties import append_only
 from tidegate.pipeline.outcome import Rejection
 
 CLUSTERING: Final = "delta.clustering"
@@ -97,6 +99,22 @@ def _wrong_statistics(add: Add, candidate: Candidate) -> Rejection | None:
             path=add.path,
         )
     return None
+
+
+def wrong_removal(content: Content, basis: Basis) -> Rejection | None:
+    """Return which file leaves with its rows, though none of the table may, or None."""
+    if not content.removes or not append_only(basis.metadata):
+        return None
+    gone = next((one for one in content.removes if one.data_change), None)
+    if gone is None:
+        return None
+    return flaw(
+        "append_only",
+        "actions",
+        f"{gone.path[:128]!r} is removed from a table that only takes appends",
+        "unset delta.appendOnly first",
+        path=gone.path,
+    )
 
 
 def uncounted_rows(candidate: Candidate, after: Basis) -> Rejection | None:

@@ -19,7 +19,6 @@ from tidegate.committer.standing import Basis
 from tidegate.committer.state import TableState
 from tidegate.committer.table_changes import wrong_table
 from tidegate.delta.features import row_tracking
-from tidegate.delta.features.properties import append_only
 from tidegate.pipeline.outcome import Rejection
 
 _NOT_LIVE: Final = ""
@@ -42,15 +41,9 @@ def wrong_at_head(
         wrong = _traces(candidate, state, basis.after(content.metadata, content.protocol))
     if wrong is not None:
         return wrong
-    for remove in content.removes if content.removes and append_only(basis.metadata) else ():
-        if remove.data_change:
-            return flaw(
-                "append_only",
-                "actions",
-                f"{remove.path[:128]!r} is removed from a table that only takes appends",
-                "unset delta.appendOnly first",
-                path=remove.path,
-            )
+    wrong = feature_admission.wrong_removal(content, basis)
+    if wrong is not None:
+        return wrong
     after = basis.after(content.metadata, content.protocol)
     if content.has_row_ids or has_moved:
         wrong = feature_admission.uncounted_rows(candidate, after)

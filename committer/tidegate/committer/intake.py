@@ -100,6 +100,7 @@ def read_record(
         "moves": moves,
         "came": frozenset(),
         "moved_away": (),
+        "buried": frozenset(),
     }
     return made(Candidate, fields)
 

@@ -11,6 +11,9 @@ UnsafeWriters = Literal["warn", "halt"]
 STRICTNESS: Final[tuple[Level, ...]] = ("SnapshotIsolation", "WriteSerializable", "Serializable")
 """The isolation levels, weakest first."""
 
+LEVELS: Final = {level.lower(): level for level in STRICTNESS}
+"""The same by their names as tables may spell them."""
+
 _KIB: Final = 1024
 _MIB: Final = 1024 * _KIB
 _DAY_MS: Final = 24 * 60 * 60 * 1000

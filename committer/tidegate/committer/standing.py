@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -13,7 +13,7 @@ from tidegate.committer.entries import Entry
 from tidegate.committer.known import NOTHING, Known
 from tidegate.committer.once import Once
 from tidegate.committer.patches import touches
-from tidegate.committer.policy import Level
+from tidegate.committer.policy import LEVELS, Level
 from tidegate.committer.touched import Touch
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import BrokenLog
@@ -61,6 +61,13 @@ class PartitionTest(dict[PartitionKey, bool]):
         return found
 
 
+class Unclear(NamedTuple):
+    """What is wrong with a table whose properties do not say how it is to be written."""
+
+    what: str
+    error_class: str | None
+
+
 @dataclass(frozen=True)
 class Basis:
     """The table as a writer saw it, as far as the rules look at it."""
@@ -86,8 +93,23 @@ class Basis:
     @Once
     def tracks_rows(self) -> bool:
         """Whether new files must be given row ids."""
-        supported = row_tracking.FEATURE in self.features
-        return supported and not row_tracking.is_suspended(self.metadata)
+        return self._numbers_rows and not row_tracking.is_suspended(self.metadata)
+
+    @property
+    def _numbers_rows(self) -> bool:
+        return row_tracking.FEATURE in self.features
+
+    @Once
+    def unclear(self) -> Unclear | None:
+        """Which property leaves open how the table is to be written, or None."""
+        level = self.metadata.configuration.get("delta.isolationLevel")
+        if level is not None and level.lower() not in LEVELS:
+            return Unclear(f"delta.isolationLevel is {level[:64]!r}, which is none", None)
+        suspended = row_tracking.is_suspended(self.metadata)
+        if suspended and row_tracking.is_enabled(self.metadata) and self._numbers_rows:
+            what = "delta.rowTrackingSuspended is true while row tracking is enabled"
+            return Unclear(what, "DELTA_ROW_TRACKING_ILLEGAL_PROPERTY_COMBINATION")
+        return None
 
     @Once
     def feeds_changes(self) -> bool:
@@ -126,7 +148,7 @@ class Basis:
     def asks_nothing(self) -> bool:
         """Whether new files are asked nothing but what each table asks of them."""
         asks = self.tracks_rows or self.feeds_changes or self.expressions or self.numbered
-        return not (asks or self.never_null or self.unbounded_variants)
+        return not (asks or self.never_null or self.unbounded_variants or self.unclear)
 
     @property
     def _fields(self) -> Iterator[tuple[Path, StructField]]:

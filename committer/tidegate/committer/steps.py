@@ -205,7 +205,7 @@ def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
     if candidate.is_indifferent and state.bases[-1][0] <= candidate.read_version:
         return None
     read = state.basis_at(candidate.read_version)
-    level = candidate.level(admission.table_level(read.metadata))
+    level = admission.level_of(candidate, read)
     standing = begin(with_own_ids_only(candidate, state), read, level, view.known)
     met = follow(standing, since_read(state, candidate))
     group = view.group

@@ -9,7 +9,7 @@ of it once for all that meet the table. What can't be told so quickly is left to
 from typing import Final
 
 from tidegate.committer.admission import OPERATION_CHARS_MAX, table_level, unlike_partitioning
-from tidegate.committer.candidate import Candidate
+from tidegate.committer.candidate import REPLACES_TABLE, Candidate
 from tidegate.committer.grouping import Group, has_room
 from tidegate.committer.live_files import GONE
 from tidegate.committer.passing import passes_by
@@ -122,7 +122,8 @@ class StraightWay:
 def _minds_nothing(candidate: Candidate) -> bool:
     """What of `Candidate.is_indifferent` is still to be asked of who only writes files."""
     reads = candidate.reads
-    return candidate.is_blind_append and not (reads.app_ids or reads.domains)
+    asks = reads.app_ids or reads.domains or candidate.operation in REPLACES_TABLE
+    return candidate.is_blind_append and not asks
 
 
 def only_writes_files(candidate: Candidate) -> bool:

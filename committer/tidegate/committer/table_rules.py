@@ -154,6 +154,16 @@ def unbackfill_meets_backfill(standing: Standing, winner: Entry) -> Found | None
     return Found("gave row ids that the proposal takes away")
 
 
+def unclear_table(standing: Standing, winner: Entry) -> Found | None:
+    """The winner turned on what another property of the table suspends."""
+    if winner.metadata is None or standing.candidate.patch is not None:
+        return None
+    unclear = standing.after(winner).unclear
+    if unclear is None:
+        return None
+    return Found(f"leaves a table where {unclear.what}", error_class=unclear.error_class)
+
+
 def row_ids_without_statistics(standing: Standing, winner: Entry) -> Found | None:
     """The table tracks rows, and a new file does not say how many it has."""
     if not winner.changes_table and standing.read.tracks_rows:

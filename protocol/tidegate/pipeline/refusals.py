@@ -18,7 +18,6 @@ OTHER: Final = "other"
 _RERUN: Final = "run the operation again: it reads the newest version"
 _READ_AGAIN: Final = "read the table as it is and propose again"
 
-
 REFUSALS: Final[Mapping[str, Refusal]] = {
     "concurrent_append": Refusal(
         "a winner added a file that may hold rows which the proposal should have read", _RERUN
@@ -75,6 +74,10 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
     "row_ids_without_statistics": Refusal(
         "the table tracks rows, and a new file does not say how many it has",
         "write the file's statistics: `numRecords` at least",
+    ),
+    "unclear_table": Refusal(
+        "properties of the table contradict each other, or its isolation level is none",
+        "set the property that the answer names, alone, then run again",
     ),
     "protocol_unsupported": Refusal(
         "a winner asks for a version or feature that this release does not know",

@@ -144,6 +144,17 @@ def test_a_replaced_table_is_not_clustered_by_a_winner() -> None:
     assert after(named("REPLACE TABLE", *rows), foreign, of=clustered).content.domains == ()
 
 
+def test_what_a_winner_makes_it_bury_keeps_its_level() -> None:
+    clustered = (listed("clustering", "domainMetadata"), metadata())
+    moves = named("REPLACE TABLE", remove("a", dataChange=False), add("b", dataChange=False))
+    later = after(moves, cluster(1), of=clustered)
+    assert later.content.domains
+    assert later.level("Serializable") == "SnapshotIsolation"
+    assert after(moves, winner(1, info()), of=clustered).level("Serializable") == later.level(
+        "Serializable"
+    )
+
+
 def test_ids_that_were_not_given_yet_are_guesses() -> None:
     mark: Row = {
         "domainMetadata": {

@@ -74,6 +74,21 @@ def test_clustering_names_columns(text: str, answer: str) -> None:
     assert said(plain, proposal(domain("delta.clustering", text))) == "domains_not_supported"
 
 
+@pytest.mark.parametrize(
+    "own", [{"rowTrackingSuspended": "true", "enableRowTracking": "true"}, {"isolationLevel": "No"}]
+)
+def test_a_table_that_leaves_open_how_it_is_written_is_not_written(own: dict[str, str]) -> None:
+    unclear = table([info(), listed(*TRACKED), metadata(**own)])
+    assert said(unclear, proposal(add("a"))) == "unclear_table"
+    assert said(unclear, named("UNSET TBLPROPERTIES", metadata())) == "committed"
+
+
+def test_who_removes_from_a_table_of_appends_hears_of_that_first() -> None:
+    only_appends = [info(), listed("appendOnly"), metadata(appendOnly="true"), add("old")]
+    state = table(only_appends, [info("DELETE"), remove("old")])
+    assert said(state, proposal(remove("old"), read_version=0)) == "append_only"
+
+
 def test_files_are_counted_where_rows_are_tracked() -> None:
     state = table([info(), listed(*TRACKED), metadata()])
     assert said(state, proposal(add("a", stats=None))) == "row_ids_without_statistics"

@@ -16,6 +16,7 @@ from tests.builders import (
     info,
     metadata,
     proposal,
+    protocol,
     value_of,
 )
 from tidegate.committer.candidate import Candidate
@@ -26,7 +27,7 @@ from tidegate.committer.machine import Landed, Plan, Terms, evolve, plan
 from tidegate.committer.policy import Policy
 from tidegate.committer.rebase import Attempt, Origin, encode
 from tidegate.committer.state import TableState
-from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import ReadSet
 
 ORIGIN = Origin(builders.an_id(), "c/t/0", "tidegate/t/0", "Tidegate")
@@ -86,6 +87,29 @@ def test_on_an_unpartitioned_table_an_append_before_a_delete_rules_it_out() -> N
     reads = ReadSet(files=("old",), predicates=({"op": "true"},))
     decided = planned(state, proposal(add("a")), delete("old", read_version=1, reads=reads))
     assert rules(decided) == ["committed", "concurrent_append"]
+
+
+def test_who_changes_the_isolation_level_is_judged_by_the_one_it_leaves() -> None:
+    """Or the entry would say that it stands at a level at which nobody has judged it."""
+    state = table(creation(isolationLevel="SnapshotIsolation"), [info(), add("a")])
+    reads = ReadSet(predicates=({"op": "true"},))
+    strict = proposal(metadata(isolationLevel="Serializable"), read_version=0, reads=reads)
+    assert rules(planned(state, strict)) == ["concurrent_append"]
+    # What sets no level, and is no metaData, stands at the table's.
+    assert rules(planned(state, proposal(add("b"), read_version=0, reads=reads))) == ["committed"]
+
+
+def test_a_replaced_table_is_not_clustered_even_by_who_only_adds() -> None:
+    features = protocol(1, 7, writerFeatures=["clustering", "domainMetadata"])
+    text = '{"clusteringColumns":[["x"]]}'
+    named = {"domain": "delta.clustering", "configuration": text, "removed": False}
+    clusters = [info("CLUSTER BY"), {"domainMetadata": named}]
+    replaces = Operation(name="REPLACE TABLE AS SELECT")
+    one = proposal(add("a"), read_version=0, reads=ReadSet(), operation=replaces)
+    start = [info(), features, metadata()]
+    state = landed(table(start, clusters), one)
+    assert state.domains["delta.clustering"].removed
+    assert rules(planned(table(start, clusters, clusters), one)) == ["domain_metadata_changed"]
 
 
 def test_an_append_does_not_rule_out_who_read_files_by_their_paths_alone() -> None:

@@ -210,6 +210,14 @@ def test_files_need_counts_once_a_winner_tracks_rows() -> None:
     assert rule(standing(uncounted, *suspended), winner(1, listed(*TRACKED))) is None
 
 
+def test_what_is_suspended_is_not_turned_on() -> None:
+    table = (listed(*TRACKED), metadata(rowTrackingSuspended="true"))
+    turns_on = winner(1, metadata(rowTrackingSuspended="true", enableRowTracking="true"))
+    assert rule(standing(proposal(add("a")), *table), turns_on) == "unclear_table"
+    plain = (listed("appendOnly"), metadata(rowTrackingSuspended="true"))
+    assert rule(standing(proposal(add("a")), *plain), winner(1, info(), add("b"))) is None
+
+
 def test_who_was_given_only_row_ids_was_not_appended() -> None:
     reader = proposal(remove("z"), reads=ReadSet(whole_table=True))
     table = (listed(*TRACKED), metadata())
@@ -227,6 +235,12 @@ def test_a_backfill_forgets_the_files_that_went() -> None:
     assert rule(standing(gives, *table), winner(1, remove("b"))) is None
     whole = named("ROW TRACKING BACKFILL", add("a", dataChange=False), reads=None)
     assert rule(standing(whole, *table), winner(1, remove("b"))) == "concurrent_delete_read"
+
+
+def test_who_drops_row_tracking_forgets_the_files_that_went() -> None:
+    drops = named("DROP FEATURE", listed("domainMetadata"), reads=ReadSet(files=("b",)))
+    table = (listed(*TRACKED), metadata(rowTrackingSuspended="true"))
+    assert rule(standing(drops, *table), winner(1, info("DELETE"), remove("b"))) is None
 
 
 def test_partition_values_of_mapped_columns_have_physical_names() -> None:
