@@ -1,6 +1,6 @@
 """Whether a proposal's metaData and protocol are legal, and such that this release keeps them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tidegate.committer.content import Content
@@ -137,7 +137,7 @@ def _wrong_metadata(metadata: Metadata, basis: Basis | None, policy: Policy) -> 
         )
     try:
         schema = parse_schema(metadata.schema_string)
-        properties.validate(metadata.configuration)
+        properties.validate(_set_anew(metadata, basis))
     except InvalidRequest as error:
         return flaw(BAD_METADATA, f"{_METADATA}.configuration", str(error), "correct the property")
     except (TidegateError, ValueError, RecursionError) as error:
@@ -145,6 +145,12 @@ def _wrong_metadata(metadata: Metadata, basis: Basis | None, policy: Policy) -> 
             BAD_METADATA, f"{_METADATA}.schemaString", str(error), "write a schema of known types"
         )
     return _wrong_schema(schema, metadata.partition_columns, policy)
+
+
+def _set_anew(metadata: Metadata, basis: Basis | None) -> Mapping[str, str]:
+    """Return the properties that are not as they were: the others are nobody's doing here."""
+    before = basis.metadata.configuration.items() if basis else frozenset[tuple[str, str]]()
+    return dict(metadata.configuration.items() - before)
 
 
 def _wrong_columns(metadata: Metadata, protocol: Protocol, basis: Basis | None) -> Rejection | None:

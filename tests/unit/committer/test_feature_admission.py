@@ -83,6 +83,14 @@ def test_a_table_that_leaves_open_how_it_is_written_is_not_written(own: dict[str
     assert said(unclear, named("UNSET TBLPROPERTIES", metadata())) == "committed"
 
 
+def test_a_property_that_was_there_before_is_nobodys_mistake() -> None:
+    odd = metadata(isolationLevel="SnapshotIsolation")
+    state = table([info(), listed("appendOnly"), odd])
+    assert said(state, named("SET TBLPROPERTIES", odd)) == "committed"
+    plain = table([info(), listed("appendOnly"), metadata()])
+    assert said(plain, named("SET TBLPROPERTIES", odd)) == "bad_metadata"
+
+
 def test_who_removes_from_a_table_of_appends_hears_of_that_first() -> None:
     only_appends = [info(), listed("appendOnly"), metadata(appendOnly="true"), add("old")]
     state = table(only_appends, [info("DELETE"), remove("old")])
