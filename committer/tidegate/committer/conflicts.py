@@ -6,12 +6,12 @@ out is *adopted*: the proposal goes on as if it had read the table after it.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
 
 from tidegate.committer.adoption import adopt, with_ids
-from tidegate.committer.appended import may_have_been_read
+from tidegate.committer.appended import Added, may_have_been_read
 from tidegate.committer.content import canonical
 from tidegate.committer.entries import Entry
 from tidegate.committer.moving import carried
@@ -70,7 +70,7 @@ class Conflict:
             reason=f"{winner}version {self.winner_version} {self.found.detail}",
             advice="rerun",
             error_class=self.found.error_class or error_class,
-            exception=exception,
+            exception=self.found.exception or exception,
             winner_version=self.winner_version,
             winner_proposal_id=str(self.winner_proposal_id) if self.winner_proposal_id else None,
             path=self.found.path,
@@ -79,33 +79,62 @@ class Conflict:
 
 def concurrent_append(standing: Standing, winner: Entry) -> Found | None:
     """The winner added a file that the writer should have read."""
-    candidate = standing.candidate
-    if not winner.added or candidate.is_blind_append or standing.level == "SnapshotIsolation":
+    if not _minds_appends(standing, winner):
         return None
-    if winner.only_moves_row_ids or candidate.only_moves_row_ids:
-        return None
-    may_come_later = winner.is_blind_append and not candidate.writes_metadata
-    if standing.level == "WriteSerializable" and may_come_later:
-        return None
-    columns = standing.read.metadata.partition_columns
+    candidate, columns = standing.candidate, standing.read.metadata.partition_columns
     added = may_have_been_read(candidate, winner, standing.file_tests, standing.known)
     if added and (candidate.reads.whole_table or not columns):
         path = added[0][0]
         return Found(f"added {path!r}, and the whole table was read", path)
-    asked: set[frozenset[tuple[str, str | None]]] = set()
+    return _in_partitions_read(standing, added)
+
+
+def _minds_appends(standing: Standing, winner: Entry) -> bool:
+    candidate = standing.candidate
+    if not winner.added or candidate.is_blind_append or standing.level == "SnapshotIsolation":
+        return False
+    if winner.only_moves_row_ids or candidate.only_moves_row_ids:
+        return False
+    may_come_later = winner.is_blind_append and not candidate.writes_metadata
+    return not (standing.level == "WriteSerializable" and may_come_later)
+
+
+def _in_partitions_read(standing: Standing, added: Added) -> Found | None:
+    """Return the first file in a partition that was read; a value of no type goes before it.
+
+    For delta-spark casts the values of all files before it looks at one.
+    """
+    read, partitions = standing.read, dict[frozenset[tuple[str, str | None]], str]()
     for path, values in added:
-        alike = frozenset(values.items())
-        if alike in asked:
-            continue
-        asked.add(alike)
-        named = standing.read.by_column(values)
-        for predicate in candidate.reads.predicates:
+        partitions.setdefault(frozenset(values.items()), path)
+    columns = read.metadata.partition_columns
+    for predicate in standing.reads.predicates:
+        first: str | None = None
+        for key, path in partitions.items():
             try:
-                if may_match_partition(predicate, named, standing.read.schema, columns):
-                    return Found(f"added {path!r}, which may match what was read", path)
+                if may_match_partition(predicate, read.by_column(dict(key)), read.schema, columns):
+                    first = first or path
             except ValueError as error:
                 return Found(f"added {path!r}: {error}", path, "CAST_INVALID_INPUT")
+        if first is not None:
+            return Found(f"added {first!r}, which may match what was read", first)
     return None
+
+
+def _named_as_by_delta_spark(standing: Standing, winner: Entry, found: Found) -> Found:
+    """Return what was found of removed files under the name that delta-spark has for it.
+
+    It looks at appends first and at partitions alone: what statistics have proved to be no append
+    that matters, it would have told as one, for the same winner.
+    """
+    if not _minds_appends(standing, winner):
+        return found
+    if standing.read.metadata.partition_columns:
+        matched = _in_partitions_read(standing, winner.added)
+        if matched is None or matched.error_class is not None:
+            return found
+    error_class, exception = DELTA_NAMES[concurrent_append.__name__]
+    return replace(found, error_class=error_class, exception=exception)
 
 
 def concurrent_delete_read(standing: Standing, winner: Entry) -> Found | None:
@@ -118,7 +147,8 @@ def concurrent_delete_read(standing: Standing, winner: Entry) -> Found | None:
     forgets = candidate.only_moves_row_ids or standing.takes_ids_off(winner)
     if not (forgets or candidate.files_read.isdisjoint(removed)):
         path = min(candidate.files_read & removed)
-        return Found(f"removed {path!r}, which was read", path)
+        found = Found(f"removed {path!r}, which was read", path)
+        return _named_as_by_delta_spark(standing, winner, found)
     if candidate.reads.whole_table and removed:
         path = min(removed)
         return Found(f"removed {path!r}, and the whole table was read", path)
@@ -130,7 +160,10 @@ def concurrent_delete_delete(standing: Standing, winner: Entry) -> Found | None:
     twice = winner.removed & standing.candidate.content.removed
     if twice and standing.candidate.moves:
         twice -= carried(standing.candidate, winner, standing.known)
-    return Found(f"removed {min(twice)!r} too", min(twice)) if twice else None
+    if not twice:
+        return None
+    found = Found(f"removed {min(twice)!r} too", min(twice))
+    return _named_as_by_delta_spark(standing, winner, found)
 
 
 def concurrent_row_delete(standing: Standing, winner: Entry) -> Found | None:

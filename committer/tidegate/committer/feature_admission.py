@@ -209,7 +209,7 @@ def wrong_drop(candidate: Candidate, read: Basis, after: Basis) -> Rejection | N
     """Return why the proposal may not drop the features that it drops, or None."""
     dropped = read.features - after.features
     if not dropped:
-        return None
+        return _drops_nothing(candidate)
     if candidate.operation != DROP_FEATURE:
         return flaw(
             BAD_PROTOCOL,
@@ -227,3 +227,11 @@ def wrong_drop(candidate: Candidate, read: Basis, after: Basis) -> Rejection | N
         "take every trace of the feature out of the table first",
     )
     return found.model_copy(update={"error_class": NOT_REMOVABLE}) if stays(dropped) else found
+
+
+def _drops_nothing(candidate: Candidate) -> Rejection | None:
+    """A commit that says it drops a feature, and writes a protocol, drops one."""
+    if candidate.operation != DROP_FEATURE or candidate.content.protocol is None:
+        return None
+    remedy = "leave out the feature that is dropped"
+    return flaw(BAD_PROTOCOL, "actions.protocol", f"drops no feature by {DROP_FEATURE}", remedy)

@@ -323,11 +323,15 @@ class Standing:
 
 @dataclass(frozen=True)
 class Found:
-    """What a rule found: in words, and the file where it is about one."""
+    """What a rule found: in words, and the file where it is about one.
+
+    `error_class` and `exception` are delta-spark's, where they are not those of the rule.
+    """
 
     detail: str
     path: str | None = None
     error_class: str | None = None
+    exception: str | None = None
 
 
 Rule = Callable[[Standing, Entry], Found | None]

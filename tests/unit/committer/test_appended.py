@@ -182,3 +182,17 @@ def test_a_column_goes_by_its_physical_name_or_its_logical_one() -> None:
     named = {"op": "and", "args": [is_("=", 5), {"op": "not", "arg": is_("=", 6, "y")}]}
     assert appended.meant_by(both, table) == [named]
     assert appended.meant_by(is_("=", 5, "nowhere"), table) == [is_("=", 5, "nowhere")]
+
+
+def test_a_file_that_is_gone_bears_the_name_of_the_append_that_delta_spark_finds_first(
+    gate: Gate,
+) -> None:
+    """It looks at no statistics, and where no partition is takes any append for one in the way."""
+    rewrite = proposal(remove("old"), add("new", **between(6, 9)), read_version=1)
+    assert rule(gate, rewrite) == "committed"
+    for one in (delete(is_("=", 5)), delete()):
+        [outcome] = gate.ask(one)
+        assert outcome.rejection is not None
+        assert outcome.rejection.rule == "concurrent_delete_read"
+        assert outcome.rejection.error_class == "DELTA_CONCURRENT_APPEND"
+        assert outcome.rejection.exception == "ConcurrentAppendException"

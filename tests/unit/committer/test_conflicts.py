@@ -161,6 +161,14 @@ def test_a_partition_value_that_is_none_counts_as_a_conflict() -> None:
     assert conflict.rejection.error_class == "CAST_INVALID_INPUT"
 
 
+def test_a_partition_value_that_is_none_is_told_before_one_that_matches() -> None:
+    one = proposal(remove("p=1/a"), reads=ReadSet(predicates=(P1,)))
+    odd = add("p=x/y", partitionValues={"p": "x"})
+    conflict = found(one, winner(1, info(), add("p=1/x"), odd))
+    assert conflict is not None
+    assert conflict.rejection.error_class == "CAST_INVALID_INPUT"
+
+
 def test_every_rule_has_deltas_names() -> None:
     assert {rule.__name__ for rule in RULES} == DELTA_NAMES.keys()
     assert all(rule.__doc__ for rule in RULES)

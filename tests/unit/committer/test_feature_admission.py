@@ -83,6 +83,12 @@ def test_a_table_that_leaves_open_how_it_is_written_is_not_written(own: dict[str
     assert said(unclear, named("UNSET TBLPROPERTIES", metadata())) == "committed"
 
 
+def test_who_drops_a_feature_drops_one() -> None:
+    state = table([info(), listed("appendOnly", "invariants"), metadata()])
+    same = named("DROP FEATURE", listed("appendOnly", "invariants"))
+    assert said(state, same) == "bad_protocol"
+
+
 def test_a_property_that_was_there_before_is_nobodys_mistake() -> None:
     odd = metadata(isolationLevel="SnapshotIsolation")
     state = table([info(), listed("appendOnly"), odd])
