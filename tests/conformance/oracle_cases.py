@@ -34,6 +34,36 @@ from tests.conformance.oracle_changes import (
     with_txn,
     without_action,
 )
+from tests.conformance.oracle_feature_changes import (
+    backfilled,
+    clusters,
+    counts,
+    drops_tracking,
+    enables,
+    maps_names,
+    marked,
+    numbered,
+    other_table,
+    out_of_order,
+    own_level,
+    protects,
+    suspended,
+    tracked_for_good,
+    widens,
+)
+from tests.conformance.oracle_file_changes import (
+    bare_removes,
+    more_of_files,
+    nobody,
+    nothing,
+    other_spelling,
+    said_twice,
+    undated,
+    with_add,
+    with_change_file,
+    with_remove,
+    with_vector,
+)
 from tests.conformance.oracle_pool import Case, Pool
 from tests.conformance.oracle_table_changes import (
     all_features,
@@ -88,6 +118,11 @@ CHANGES: Final[Sequence[Change]] = (
     with_metadata, with_metadata, with_protocol, with_protocol, drops_feature, drops_feature,
     configured, timed, tracked, unpartitioned, without_action,
     action_of_other, own_as_winner, statistics,
+    bare_removes, with_remove, with_add, with_vector, with_change_file, said_twice,
+    other_spelling, more_of_files, nothing, nobody, undated,
+    numbered, marked, backfilled, backfilled, enables, enables, maps_names, counts, widens,
+    clusters, protects, suspended, drops_tracking, tracked_for_good, own_level, other_table,
+    out_of_order,
 )  # fmt: skip
 
 

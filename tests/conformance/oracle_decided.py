@@ -109,7 +109,8 @@ def difference(case: Case) -> str | None:
 def _same_rows(case: Case, ours: Mapping[str, Any]) -> bool:
     """Return whether nothing differs but the ids of rows that a winner's backfill had numbered.
 
-    They keep them, where delta-spark gives new ones to a file that comes with another vector.
+    They keep them, where delta-spark gives new ones to a file that comes with another vector: then
+    the files behind it have others, too.
     """
     numbered = {
         row["add"]["path"]
@@ -120,6 +121,8 @@ def _same_rows(case: Case, ours: Mapping[str, Any]) -> bool:
         for row in rows
         if "add" in row
     }
+    own = {row["add"]["path"] for row in case["actions"] if "add" in row}
+    numbered = own if own & numbered else set()
     theirs = _without_ids(case["expected"]["committed"], numbered)
     judges = conflict_judges(own_corpus())
     word = judges.compare_actions(theirs, _without_ids(ours["committed"], numbered))

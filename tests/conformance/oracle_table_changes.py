@@ -76,7 +76,7 @@ def other_level(pool: Pool, random: Random, case: Case) -> None:
 
 def all_features(pool: Pool, random: Random, case: Case) -> None:
     """The table has all features; who writes a protocol keeps his own."""
-    _list_features(case, set(ALL_FEATURES))
+    list_features(case, set(ALL_FEATURES))
     protocols = [case["table"]["protocol"], *rows_of(case["table"]["base"], "protocol")]
     for protocol in protocols:
         known = {*protocol.get("readerFeatures", ()), *READ}
@@ -146,7 +146,7 @@ def timed(pool: Pool, random: Random, case: Case) -> None:
     """The table has in-commit timestamps, and each winner has one: far ahead, or long ago."""
     for metadata in everywhere(case, "metaData"):
         metadata.setdefault("configuration", {})["delta.enableInCommitTimestamps"] = "true"
-    _list_features(case, {"inCommitTimestamp"})
+    list_features(case, {"inCommitTimestamp"})
     begin = random.choice((1_700_000_000_000, FUTURE_MS))
     for at, info in enumerate(rows_of(case["table"]["base"], "commitInfo")):
         info["inCommitTimestamp"] = 1_700_000_000_000 + at
@@ -158,7 +158,7 @@ def timed(pool: Pool, random: Random, case: Case) -> None:
     ]
 
 
-def _list_features(case: Case, more: Set[str]) -> None:
+def list_features(case: Case, more: Set[str]) -> None:
     """Every protocol lists more features, and by name what its versions imply."""
     for protocol in everywhere(case, "protocol"):
         version = protocol["minWriterVersion"]
@@ -179,7 +179,7 @@ def tracked(pool: Pool, random: Random, case: Case) -> None:
     """The table tracks rows, and whoever wrote to it gave ids."""
     if "rowTracking" in case["table"]["protocol"].get("writerFeatures", ()):
         return
-    _list_features(case, {"rowTracking", "domainMetadata"})
+    list_features(case, {"rowTracking", "domainMetadata"})
     mark, ids = -1, {}
     for version, rows in enumerate([*case["table"]["base"], *case["winners"]]):
         for add in rows_of([rows], "add"):
