@@ -76,7 +76,7 @@ def wrong_vectors(
         if isinstance(rows, str) and key_of(vector) in brought:
             remedy = "write its file first, whole, and propose again"
             return flaw("vector_unreadable", where, rows, remedy, advice="rerun", path=add.path)
-        count = physical_records(add.stats)
+        count = row_tracking.physical_records(add.stats)
         if isinstance(rows, Bitmap) and count is not None and rows.last >= count:
             what = f"holds row {rows.last} of {add.path[:128]!r}, which has {count}"
             remedy = "count the rows of the file from 0"
