@@ -26,6 +26,7 @@ from tests.property.meetings import (
 from tests.property.test_decide import ORIGIN
 from tidegate.committer import conflicts, steps, straight_way
 from tidegate.committer.adoption import adopt
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import RULES
 from tidegate.committer.entries import Entry
@@ -36,7 +37,7 @@ from tidegate.committer.passing import passes_by
 from tidegate.committer.policy import Level
 from tidegate.committer.rebase import Attempt, encode
 from tidegate.committer.shelf import Shelf
-from tidegate.committer.standing import Basis, begin
+from tidegate.committer.standing import begin
 from tidegate.committer.state import in_full
 from tidegate.committer.straight_way import StraightWay
 from tidegate.delta.actions import Add

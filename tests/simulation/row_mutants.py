@@ -6,6 +6,7 @@ from unittest import mock
 
 from tests.simulation.mutants import AT_ONCE, Mutant, mutant
 from tidegate.committer import conflicts, moves, moving, patching
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry
 from tidegate.committer.entry_put import EntryPut
@@ -14,7 +15,7 @@ from tidegate.committer.merging import Tally
 from tidegate.committer.moves import Move
 from tidegate.committer.policy import Policy
 from tidegate.committer.shelf import Shelf
-from tidegate.committer.standing import Basis, Found, Standing
+from tidegate.committer.standing import Found, Standing
 from tidegate.committer.state import TableState
 from tidegate.delta.files.bitmap import Bitmap
 from tidegate.pipeline.outcome import Rejection

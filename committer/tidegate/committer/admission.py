@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tidegate.committer import change_files, enforcement, feature_admission
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content, canonical
 from tidegate.committer.feature_drops import DROP_FEATURE
@@ -16,7 +17,6 @@ from tidegate.committer.flaws import FEATURE_NOT_LISTED, PARTITION_VALUES, TOO_L
 from tidegate.committer.moving import ids_left_behind
 from tidegate.committer.policy import LEVELS, STRICTNESS, Level, Policy
 from tidegate.committer.rows import NAME_CHARS_MAX, OUR_APPS
-from tidegate.committer.standing import Basis
 from tidegate.committer.table_changes import wrong_table
 from tidegate.delta.actions import Add, Cdc, Metadata
 from tidegate.delta.files.wellformed import wrong_with

@@ -7,11 +7,11 @@ So whoever brings change files brings them all, and whoever brings none rewrites
 from collections.abc import Mapping
 from typing import Final
 
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import PartitionValues
 from tidegate.committer.enforcement import new_files
 from tidegate.committer.flaws import CDC_MODE, CHANGE_FILES, flaw
-from tidegate.committer.standing import Basis
 from tidegate.delta.actions import Add
 from tidegate.pipeline.outcome import Rejection
 

@@ -12,12 +12,13 @@ from uuid import UUID
 
 from tidegate.committer.adoption import adopt, with_ids
 from tidegate.committer.appended import Added, may_have_been_read
+from tidegate.committer.basis import Basis
 from tidegate.committer.content import canonical
 from tidegate.committer.entries import Entry
 from tidegate.committer.moving import carried
 from tidegate.committer.passing import passes_by
 from tidegate.committer.row_conflicts import gone_for, rows_in_the_way
-from tidegate.committer.standing import Basis, Found, Rule, Standing
+from tidegate.committer.standing import Found, Rule, Standing
 from tidegate.committer.table_rules import (
     backfill_of_more_than_files,
     concurrent_transaction,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import orjson
 
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.flaws import (
     BOUNDS_OF_VARIANTS,
@@ -17,7 +18,6 @@ from tidegate.committer.flaws import (
     NULL_IN_REQUIRED,
     flaw,
 )
-from tidegate.committer.standing import Basis
 from tidegate.delta.actions import Add
 from tidegate.delta.features.constraints import expressions, unenforced
 from tidegate.delta.schema.columns import Path

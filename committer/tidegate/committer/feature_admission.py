@@ -8,6 +8,7 @@ from typing import Final
 
 import orjson
 
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import BACKFILL, UNBACKFILL, Candidate
 from tidegate.committer.content import Content
 from tidegate.committer.feature_drops import DROP_FEATURE, in_use, stays, wrong_before_drop
@@ -24,7 +25,6 @@ from tidegate.committer.flaws import (
     VECTORS_NOT_ALLOWED,
     flaw,
 )
-from tidegate.committer.standing import Basis
 from tidegate.delta.actions import Add
 from tidegate.delta.features import row_tracking
 from tidegate.delta.features.activity import deletion_vectors

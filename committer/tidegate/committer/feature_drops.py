@@ -3,9 +3,9 @@
 from collections.abc import Set
 from typing import Final
 
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry
-from tidegate.committer.standing import Basis
 from tidegate.committer.state import TableState
 from tidegate.delta.features import row_tracking
 from tidegate.delta.features.changes import check_change

@@ -8,6 +8,7 @@ from typing import Final
 
 from tidegate.committer import change_files, enforcement, feature_admission, row_admission
 from tidegate.committer.admission import unlike_partitioning
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content
 from tidegate.committer.feature_drops import drops_row_ids, in_use, left_in
@@ -15,7 +16,6 @@ from tidegate.committer.flaws import FEATURE_IN_USE, flaw
 from tidegate.committer.known import Known
 from tidegate.committer.policy import Policy
 from tidegate.committer.spelling import misspelt
-from tidegate.committer.standing import Basis
 from tidegate.committer.state import TableState
 from tidegate.committer.table_changes import wrong_table
 from tidegate.delta.features import row_tracking

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import orjson
 
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import CONCURRENT
 from tidegate.committer.entries import entry_of
@@ -17,7 +18,6 @@ from tidegate.committer.intake import read_record
 from tidegate.committer.machine import Landed, Terms, evolve, plan
 from tidegate.committer.policy import Policy
 from tidegate.committer.rebase import Attempt, Origin, encode
-from tidegate.committer.standing import Basis
 from tidegate.committer.state import TableState, in_full
 from tidegate.committer.verdicts import Verdict
 from tidegate.delta.commit import Commit, sha256

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import orjson
 
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import IDENTITY_ONLY
 from tidegate.committer.feature_drops import BOUND, needs_history
 from tidegate.committer.metadata_changes import numbers_only
 from tidegate.committer.rows import Line, add_line, dated, is_add, tracked
-from tidegate.committer.standing import Basis
 from tidegate.committer.state import TableState
 from tidegate.delta.actions import Add, DomainMetadata, Metadata
 from tidegate.delta.features import identity, row_tracking, timestamps

@@ -6,6 +6,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content, vectors_of
 from tidegate.committer.entries import Entry
@@ -15,7 +16,6 @@ from tidegate.committer.known import Known, key_of, unique_id
 from tidegate.committer.merging import with_wide_bounds
 from tidegate.committer.moves import ROWS_MAX, Move, leaving_with, moved_rows
 from tidegate.committer.row_conflicts import only_lost_rows
-from tidegate.committer.standing import Basis
 from tidegate.delta.actions import Add, DeletionVector
 from tidegate.delta.features import row_tracking
 from tidegate.delta.files.bitmap import Bitmap

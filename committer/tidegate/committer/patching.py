@@ -2,13 +2,13 @@
 
 import orjson
 
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.enforcement import not_validated
 from tidegate.committer.feature_admission import CLUSTERING
 from tidegate.committer.flaws import BAD_METADATA, flaw
 from tidegate.committer.patches import applied
 from tidegate.committer.policy import Policy
-from tidegate.committer.standing import Basis
 from tidegate.committer.state import TableState
 from tidegate.committer.table_changes import wrong_table
 from tidegate.delta.errors import TidegateError

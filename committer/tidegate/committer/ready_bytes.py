@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tidegate.committer.admission import unlike_partitioning
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content, canonical, content_of
 from tidegate.committer.entries import Entry, entry_of
@@ -29,7 +30,6 @@ from tidegate.committer.head_checks import dead_file
 from tidegate.committer.ready_rows import misspelt_line
 from tidegate.committer.rows import OUR_APPS
 from tidegate.committer.spelling import misspelt
-from tidegate.committer.standing import Basis
 from tidegate.committer.state import TableState
 from tidegate.delta.actions import CommitInfo
 from tidegate.delta.commit import Commit, sha256

@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from tidegate.committer.adoption import wanted_in_full
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import canonical, vector_text
 from tidegate.committer.entries import Entry, entry_of
@@ -19,7 +20,6 @@ from tidegate.committer.leases import Leased
 from tidegate.committer.live_files import LiveFiles
 from tidegate.committer.machine import Landed, evolve
 from tidegate.committer.persistent import PersistentMap
-from tidegate.committer.standing import Basis
 from tidegate.committer.state import (
     Bases,
     Settled,

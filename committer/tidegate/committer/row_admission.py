@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry
 from tidegate.committer.flaws import TOO_LARGE, flaw
 from tidegate.committer.intents import Intent
 from tidegate.committer.known import Known, brought_vectors, key_of, size_of, unique_id
 from tidegate.committer.policy import Policy
-from tidegate.committer.standing import Basis
 from tidegate.delta.actions import Add, DeletionVector
 from tidegate.delta.features import row_tracking
 from tidegate.delta.features.properties import append_only, deletion_vectors_enabled

@@ -6,8 +6,8 @@ a protocol, too, is taken at its word.
 
 from dataclasses import replace
 
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.standing import Basis
 from tidegate.delta.errors import TidegateError
 from tidegate.delta.features.definition import Flaw
 from tidegate.delta.features.settling import settle

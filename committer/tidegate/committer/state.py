@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from tidegate.committer.basis import Basis
 from tidegate.committer.entries import Entry
 from tidegate.committer.leases import Leased, lapsed, leases_after
 from tidegate.committer.live_files import LiveFiles
 from tidegate.committer.persistent import PersistentMap
 from tidegate.committer.rows import OUR_APPS
 from tidegate.committer.spelling import spelt_after
-from tidegate.committer.standing import Basis
 from tidegate.delta.actions import DomainMetadata, Txn
 from tidegate.delta.commit import Commit
 from tidegate.delta.features.row_tracking import NO_MARK

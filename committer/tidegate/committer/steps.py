@@ -18,6 +18,7 @@ from tidegate.committer import (
 )
 from tidegate.committer.adoption import with_own_ids_only
 from tidegate.committer.asking import burden, since_read, vectors_for
+from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import RULES_VERSION, Conflict, follow
 from tidegate.committer.entries import Entry
@@ -26,7 +27,7 @@ from tidegate.committer.numbering import Book, numbers, with_reached
 from tidegate.committer.passing import passes_by
 from tidegate.committer.row_conflicts import concerned
 from tidegate.committer.settled_table import settled
-from tidegate.committer.standing import Basis, begin
+from tidegate.committer.standing import begin
 from tidegate.committer.state import Settled
 from tidegate.committer.verdicts import Consider, Verdict, View, another_entry, denied, target_of
 from tidegate.delta.features.properties import txn_retention_ms

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from tidegate.committer.basis import Basis
 from tidegate.committer.content import Content
 from tidegate.committer.flaws import (
     BAD_METADATA,
@@ -14,7 +15,6 @@ from tidegate.committer.flaws import (
 )
 from tidegate.committer.group_limits import wrong_limit
 from tidegate.committer.policy import Policy
-from tidegate.committer.standing import Basis
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import BrokenLog, InvalidRequest, TidegateError, UnsupportedFeature
 from tidegate.delta.features import properties

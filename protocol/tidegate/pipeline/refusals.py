@@ -7,8 +7,8 @@ here is the class of an error that a table or its store has (`docs/operations.md
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.pipeline.refusal import Refusal
-from tidegate.pipeline.refusals_of_rows import OF_NEW_ROWS
+from tidegate.pipeline.refusal import READ_AGAIN, Refusal
+from tidegate.pipeline.refusals_of_rows import OF_DELETED_ROWS, OF_NEW_ROWS
 
 __all__ = ("OTHER", "REFUSALS", "Refusal", "label_of")
 
@@ -16,7 +16,6 @@ OTHER: Final = "other"
 """What metrics call a rule that is not in the table: a label's values are ours to choose."""
 
 _RERUN: Final = "run the operation again: it reads the newest version"
-_READ_AGAIN: Final = "read the table as it is and propose again"
 
 REFUSALS: Final[Mapping[str, Refusal]] = {
     "concurrent_append": Refusal(
@@ -105,11 +104,11 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "write the files anew and propose them sooner (`committer.files_age_max_ms`)",
     ),
     "other_table": Refusal(
-        "the table at that root is not the one that its writer read: it was made anew", _READ_AGAIN
+        "the table at that root is not the one that its writer read: it was made anew", READ_AGAIN
     ),
     "other_metadata": Refusal(
         "the metadata that the patch was made for is not that of the version that it names",
-        _READ_AGAIN,
+        READ_AGAIN,
     ),
     "other_root": Refusal(
         "the id is registered with another root",
@@ -164,43 +163,9 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
     "removed_file_not_live": Refusal(
         "a file that it removes is not in the table, not under that spelling, or has another "
         "deletion vector",
-        _READ_AGAIN,
+        READ_AGAIN,
     ),
-    "file_not_live": Refusal("rows are deleted of a file that is not in the table", _READ_AGAIN),
-    "other_vector": Refusal(
-        "the file had another deletion vector when it was read than the proposal says", _READ_AGAIN
-    ),
-    "rows_deleted_before": Refusal(
-        "a row that the proposal deletes was deleted when it read the table", _READ_AGAIN
-    ),
-    "rows_out_of_range": Refusal(
-        "a row to delete lies past the end of its file, or the file has another number of rows",
-        "count rows from 0, and repeat the file's `numRecords`",
-    ),
-    "no_row_count": Refusal(
-        "the file whose rows are deleted has no `numRecords`, without which that is not possible",
-        "rewrite the file",
-    ),
-    "vector_unreadable": Refusal(
-        "a file of deletion vectors that decides or that it brings is missing or torn",
-        "write or restore it, whole, and propose again",
-    ),
-    "deletion_vectors_off": Refusal(
-        "the table takes no new deletion vectors",
-        "rewrite the files instead, or set `delta.enableDeletionVectors`",
-    ),
-    "vectors_not_allowed": Refusal(
-        "a file comes with a deletion vector, and the table takes no new ones",
-        "rewrite the files instead, or set `delta.enableDeletionVectors`",
-    ),
-    "vector_without_count": Refusal(
-        "a file with a deletion vector does not say how many rows it has, or too few",
-        "write `numRecords`, deleted rows included",
-    ),
-    "vector_with_tight_bounds": Refusal(
-        "a file has a deletion vector, and bounds that are not said to be wide",
-        "say `tightBounds: false`",
-    ),
+    **OF_DELETED_ROWS,
     "row_ids_not_kept": Refusal(
         "rows move to a new file of a table that tracks rows, and it is not said to hold their ids",
         "write the ids into the columns of row tracking, and say `keeps_row_ids`",
@@ -263,7 +228,7 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
     ),
     "read_version_ahead": Refusal(
         "the version that it read is not in the log: the log was restored, or the root is another",
-        _READ_AGAIN,
+        READ_AGAIN,
     ),
     "id_reused": Refusal(
         "its id came before with other bytes",

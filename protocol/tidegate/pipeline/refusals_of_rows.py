@@ -1,9 +1,47 @@
-"""Why new rows are refused: constraints, change files, statistics, identity values."""
+"""Why rows are refused: how some are deleted; of new ones, what the table asks of them."""
 
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.pipeline.refusal import Refusal
+from tidegate.pipeline.refusal import READ_AGAIN, Refusal
+
+OF_DELETED_ROWS: Final[Mapping[str, Refusal]] = {
+    "file_not_live": Refusal("rows are deleted of a file that is not in the table", READ_AGAIN),
+    "other_vector": Refusal(
+        "the file had another deletion vector when it was read than the proposal says", READ_AGAIN
+    ),
+    "rows_deleted_before": Refusal(
+        "a row that the proposal deletes was deleted when it read the table", READ_AGAIN
+    ),
+    "rows_out_of_range": Refusal(
+        "a row to delete lies past the end of its file, or the file has another number of rows",
+        "count rows from 0, and repeat the file's `numRecords`",
+    ),
+    "no_row_count": Refusal(
+        "the file whose rows are deleted has no `numRecords`, without which that is not possible",
+        "rewrite the file",
+    ),
+    "vector_unreadable": Refusal(
+        "a file of deletion vectors that decides or that it brings is missing or torn",
+        "write or restore it, whole, and propose again",
+    ),
+    "deletion_vectors_off": Refusal(
+        "the table takes no new deletion vectors",
+        "rewrite the files instead, or set `delta.enableDeletionVectors`",
+    ),
+    "vectors_not_allowed": Refusal(
+        "a file comes with a deletion vector, and the table takes no new ones",
+        "rewrite the files instead, or set `delta.enableDeletionVectors`",
+    ),
+    "vector_without_count": Refusal(
+        "a file with a deletion vector does not say how many rows it has, or too few",
+        "write `numRecords`, deleted rows included",
+    ),
+    "vector_with_tight_bounds": Refusal(
+        "a file has a deletion vector, and bounds that are not said to be wide",
+        "say `tightBounds: false`",
+    ),
+}
 
 OF_NEW_ROWS: Final[Mapping[str, Refusal]] = {
     "constraints_not_enforced": Refusal(

@@ -12,6 +12,7 @@ from tests.builders import commit as made
 from tests.property.meetings import PLAIN, TRACKED, candidate_of, domain, vector
 from tests.property.test_passing import basis
 from tidegate.committer.adoption import adopt
+from tidegate.committer.basis import Basis
 from tidegate.committer.conflicts import RULES
 from tidegate.committer.entries import Entry, entry_of
 from tidegate.committer.grouping import Group
@@ -19,7 +20,7 @@ from tidegate.committer.known import NO_VECTOR, Known, key_of
 from tidegate.committer.moves import Move
 from tidegate.committer.passing import passes_by
 from tidegate.committer.policy import Level
-from tidegate.committer.standing import Basis, Standing, begin
+from tidegate.committer.standing import Standing, begin
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.files.deletion_vectors import inline_rows
 from tidegate.pipeline.proposal import Operation, Proposal

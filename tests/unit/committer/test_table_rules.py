@@ -7,9 +7,10 @@ import pytest
 
 from tests.builders import Gate, Row, add, commit, info, metadata, proposal, protocol, remove
 from tests.unit.committer.test_machine import considered
+from tidegate.committer.basis import Basis
 from tidegate.committer.conflicts import CONCURRENT, DELTA_NAMES, RULES, Conflict, check, follow
 from tidegate.committer.entries import Entry, entry_of
-from tidegate.committer.standing import Basis, Standing, begin
+from tidegate.committer.standing import Standing, begin
 from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import Predicate, ReadSet
 

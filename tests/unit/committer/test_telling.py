@@ -94,7 +94,8 @@ def fits(gate: Gate) -> bool:
 def gate_of(features: list[str], **properties: str) -> Gate:
     """Return a gate with a table that has some features."""
     gate = Gate()
-    listed = protocol(3, 7, readerFeatures=["deletionVectors"], writerFeatures=features)
+    readers = [name for name in features if name == "deletionVectors"]
+    listed = protocol(3, 7, readerFeatures=readers, writerFeatures=features)
     made = metadata(**properties)
     [told] = gate.ask(
         proposal(listed, made, read_version=-1, operation=Operation(name="CREATE TABLE"))
@@ -121,7 +122,11 @@ def ask_twice(gate: Gate, one: Proposal) -> list[Outcome]:
 
 def test_the_outcome_of_many_files_with_row_ids_fits() -> None:
     features = ["rowTracking", "domainMetadata", "deletionVectors"]
-    gate = gate_of(features, enableRowTracking="true")
+    columns = {
+        f"rowTracking.materializedRow{name}ColumnName": f"_row-{name}"
+        for name in ("Id", "CommitVersion")
+    }
+    gate = gate_of(features, enableRowTracking="true", **columns)
     files = [add(f"{LONG}{number:05}" + "x" * 100) for number in range(MANY)]
     first, *more = ask_twice(gate, claiming(gate, files))
     assert (first.status, first.version) == ("committed", 1)
