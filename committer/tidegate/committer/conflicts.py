@@ -282,6 +282,6 @@ def follow(standing: Standing, winners: Iterable[Entry]) -> Standing | Conflict:
         for rule in RULES:
             found = rule(standing, winner)
             if found is not None:
-                return Conflict(rule.__name__, winner.version, found, winner.proposal_id)
+                return Conflict(rule.__name__, winner.version, found, winner.sole_proposal)
         standing = adopt(standing, winner)
     return standing

@@ -111,6 +111,14 @@ class Entry:
         return "tidegate" if self.provenance else "external"
 
     @property
+    def sole_proposal(self) -> UUID | None:
+        """The proposal that it is or holds; None where it holds several, or somebody else's."""
+        if self.proposal_id is not None or self.provenance is None:
+            return self.proposal_id
+        accepted = self.provenance.accepted
+        return accepted[0].id if len(accepted) == 1 else None
+
+    @property
     def is_patch(self) -> bool:
         """Whether it says of the table what a patch came to, and no more."""
         origin = self.provenance

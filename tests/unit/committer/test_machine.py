@@ -154,6 +154,17 @@ def test_the_same_id_in_one_batch_is_answered_once_for_all() -> None:
     assert len(decided.group.members) == 1
 
 
+def test_a_conflict_names_the_proposal_of_a_version_that_holds_one() -> None:
+    state = table(creation(), [add("a"), add("b")])
+    first, second = delete("a", read_version=1), delete("b", read_version=1)
+    late = delete("a", read_version=1)
+    for winners, named in (((first,), str(first.proposal_id)), ((first, second), None)):
+        [verdict] = planned(landed(state, *winners), late).verdicts
+        assert verdict.rejection is not None
+        assert verdict.rejection.winner_version == 2
+        assert verdict.rejection.winner_proposal_id == named
+
+
 def test_a_conflict_is_a_fact_of_the_log_and_needs_no_writing() -> None:
     state = table(creation(), [add("old")], [info(), builders.remove("old")])
     decided = planned(state, delete("old", read_version=1))

@@ -64,13 +64,13 @@ def test_who_moves_rows_waits_for_a_member_that_deletes_some(gate: Gate) -> None
     assert outcomes(gate, *both) == [("committed", 2), ("committed", 3)]
 
 
-def test_who_rewrites_rows_that_a_member_moves_is_told_of_a_version(gate: Gate) -> None:
-    """Not of a member: what an entry says of rows is known once it has landed."""
+def test_who_rewrites_rows_that_a_member_moves_is_told_of_its_version(gate: Gate) -> None:
+    """He waits for the entry: what it says of rows is known once it has landed."""
     away, anew = remove("a", dataChange=False), add("h", dataChange=False)
     fields: Row = {"reads": ReadSet(files=("a",)), "operation": Operation(name="OPTIMIZE")}
-    told = gate.ask(
-        compact({"a": 10}, "g", read_version=1), proposal(away, anew, read_version=1, **fields)
-    )
+    first = compact({"a": 10}, "g", read_version=1)
+    told = gate.ask(first, proposal(away, anew, read_version=1, **fields))
     assert [one.status for one in told] == ["committed", "rejected"]
     assert told[1].rejection is not None
-    assert told[1].rejection.winner_proposal_id is None
+    assert told[1].rejection.winner_version == told[0].version
+    assert told[1].rejection.winner_proposal_id == str(first.proposal_id)

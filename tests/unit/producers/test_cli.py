@@ -46,11 +46,11 @@ def test_a_conflict_is_explained_by_rule_winner_overlap_and_way_out(line: Line) 
     assert told["winner"]["version"] == 2
     assert told["winner"]["operation"] == "DELETE"
     assert told["winner"]["engine_info"].startswith("Nightly/7")
-    assert len(told["winner"]["proposal_ids"]) == 1
+    [winner] = told["winner"]["proposal_ids"]
     assert told["overlap"]["files"] == ["a"]
     assert "run the operation again" in told["remedy"]
     assert told["commands"] == [
-        f"tidegate table history {ROOT}",
+        f"tidegate proposals show {winner}",
         f"tidegate table conflicts {ROOT}",
     ]
     printed = line.run(cli_proposals.app, "explain", loser.proposal_id).stdout
