@@ -108,14 +108,45 @@ def _named_by_winners(case: Case) -> frozenset[str]:
 
 
 def _hidden_from_readers(case: Case) -> frozenset[str]:
-    told = [row["protocol"] for row in case["actions"] if "protocol" in row]
     binding = {"columnMapping", "deletionVectors", "v2Checkpoint", "catalogManaged"}
     return frozenset(
         name
-        for one in told
+        for one in _own(case, "protocol")
         for name in binding.intersection(one.get("writerFeatures", ()))
         if name not in one.get("readerFeatures", ())
     )
+
+
+def _scales_otherwise(case: Case) -> bool:
+    """Return whether a new file has a decimal as partition value with more or fewer places."""
+    fields = json.loads(case["table"]["metaData"]["schemaString"])["fields"]
+    places = {
+        field["name"]: int(found[1])
+        for field in fields
+        if (found := re.fullmatch(r"decimal\(\d+, ?(\d+)\)", str(field["type"])))
+    }
+    return any(
+        len(text.partition(".")[2]) != places[name]
+        for add in _own(case, "add")
+        for name, text in add.get("partitionValues", {}).items()
+        if name in places and text
+    )
+
+
+def _tracks_rows_namelessly(metadata: Mapping[str, Any]) -> bool:
+    configuration = metadata.get("configuration", {})
+    is_on = configuration.get("delta.enableRowTracking") == "true"
+    return is_on and not any("materializedRow" in name for name in configuration)
+
+
+def _is_iceberg_alone(protocol: Mapping[str, Any]) -> bool:
+    listed = protocol.get("writerFeatures", ())
+    is_iceberg = any(name.startswith("icebergCompat") for name in listed)
+    return is_iceberg and "columnMapping" not in listed
+
+
+def _own(case: Case, kind: str) -> Iterator[Mapping[str, Any]]:
+    return (row[kind] for row in case["actions"] if kind in row)
 
 
 def _tagged(case: Case) -> bool:
@@ -124,8 +155,7 @@ def _tagged(case: Case) -> bool:
 
 
 def _own_stats(case: Case) -> Iterator[str]:
-    adds = (row["add"] for row in case["actions"] if "add" in row)
-    return (add["stats"] for add in adds if add.get("stats") is not None)
+    return (add["stats"] for add in _own(case, "add") if add.get("stats") is not None)
 
 
 def _winning(case: Case) -> Iterator[Mapping[str, Any]]:
@@ -170,6 +200,21 @@ STRICTER: Final[Sequence[tuple[str, Callable[[Case], bool], str]]] = (
         "malformed",
         lambda case: any("numRecords" not in text for text in _own_stats(case)),
         "statistics without a count",
+    ),
+    (
+        "DELTA_INVALID_PARTITIONING_SCHEMA",
+        lambda case: _scales_otherwise(case),
+        "delta-rs reads no table with a decimal of another scale among its partition values",
+    ),
+    (
+        "DELTA_MATERIALIZED_ROW_TRACKING_COLUMN_NAME_MISSING",
+        lambda case: any(_tracks_rows_namelessly(one) for one in _own(case, "metaData")),
+        "who turns row tracking on names the columns that keep the ids",
+    ),
+    (
+        "DELTA_ICEBERG_COMPAT_VIOLATION",
+        lambda case: any(_is_iceberg_alone(one) for one in _own(case, "protocol")),
+        "a protocol that lists Iceberg compatibility lists what that needs",
     ),
 )
 """A class of ours, of which cases it may be told, and why."""
