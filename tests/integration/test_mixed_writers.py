@@ -43,6 +43,8 @@ DELTA_SPARK = "spark"
 ROWS_MAX = 10_000_000
 VERSIONS_A_S = 12
 """Patience, not a measure."""
+LISTING_S = 1e-5
+"""What a version more may cost each that comes after it: foreign writers list the whole log."""
 STEP_S = 0.1
 END_S = 120.0
 BETWEEN_RESTS = 200
@@ -107,7 +109,7 @@ class Conductor:
     def let_write(self, wanted: int) -> None:
         """Wait until the table has so many versions."""
         self.may_write.set()
-        until_s = time.monotonic() + END_S + wanted / VERSIONS_A_S
+        until_s = time.monotonic() + END_S + wanted / VERSIONS_A_S + wanted**2 * LISTING_S
         rests, told = 0, 0
         while self.look() < wanted:
             self._check_all_live()

@@ -17,6 +17,9 @@ _ODD: Final = r"^$|%|^[A-Za-z][A-Za-z0-9+.\-]*:|^/|//|(^|/)\.{1,2}(/|$)"
 
 _ODD_STEP: Final = re.compile(rb"/[./]")
 
+PIECE_BYTES: Final = 1 << 20
+"""Of the text of all paths that is looked at in one go."""
+
 _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _ESCAPED: Final = r"[^A-Za-z0-9/\-._~!$&'()*+,;=@]"
 """What `encode_path` changes (RE2)."""
@@ -119,23 +122,30 @@ def canonical_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _may_be_odd(paths: pa.StringArray) -> bool:
     """Return whether a path may be odd in the middle: all of them are looked at as one text."""
-    whole = _whole(paths)
-    return b"%" in whole or b":" in whole or _ODD_STEP.search(whole) is not None
+    return any(
+        b"%" in text or b":" in text or _ODD_STEP.search(text) is not None
+        for text in _pieces(paths)
+    )
 
 
 def _may_hold_escaped(paths: pa.StringArray) -> bool:
     """Return whether a path may hold what `encode_path` changes; as `_may_be_odd`."""
-    return bool(_whole(paths).translate(None, _LETTERS + _UNCHANGED.encode()))
+    kept = _LETTERS + _UNCHANGED.encode()
+    return any(text.translate(None, kept) for text in _pieces(paths))
 
 
-def _whole(paths: pa.StringArray) -> bytes:
+def _pieces(paths: pa.StringArray) -> Iterator[bytes]:
+    """Yield all paths as one text, cut anywhere: each piece begins with the last byte of the one
+    before. To copy it whole touches as much new memory, which takes longer than to look at it.
+    """
     _, offsets, text = paths.buffers()
     if text is None or not len(paths):
-        return b""
+        return
     ends = pa.Array.from_buffers(pa.int32(), len(paths) + 1, [None, offsets], offset=paths.offset)
-    start, end = ends[0].as_py(), ends[-1].as_py()
-    whole: bytes = text.slice(start, end - start).to_pybytes()
-    return whole
+    first, end = ends[0].as_py(), ends[-1].as_py()
+    for start in range(first, end, PIECE_BYTES):
+        before = max(start - 1, first)
+        yield text.slice(before, min(start + PIECE_BYTES, end) - before).to_pybytes()
 
 
 def _any_below_zero(paths: pa.ChunkedArray) -> bool:

@@ -1,7 +1,14 @@
 import pyarrow as pa
 import pytest
 
-from tidegate.delta.paths import canonical_path, canonical_paths, decode_path, encode_path
+from tidegate.delta import paths as paths_module
+from tidegate.delta.paths import (
+    canonical_path,
+    canonical_paths,
+    decode_path,
+    encode_path,
+    unusual_in,
+)
 
 
 @pytest.mark.parametrize(
@@ -91,3 +98,16 @@ def test_one_odd_path_among_plain_ones_is_found(odd: str, start: int) -> None:
 def test_plain_paths_are_handed_back_as_they_are() -> None:
     column = pa.chunked_array([["p=1/a.parquet", "b-0.c"], []], pa.string())
     assert canonical_paths(column) is column
+
+
+@pytest.mark.parametrize("piece_bytes", range(1, 24))
+def test_odd_paths_are_found_wherever_the_text_of_all_is_cut(
+    monkeypatch: pytest.MonkeyPatch, piece_bytes: int
+) -> None:
+    monkeypatch.setattr(paths_module, "PIECE_BYTES", piece_bytes)
+    for odd in ("p=1//b", "p=1/./b", "p=1%41", "s3://b/c", "p= 1"):
+        column = pa.chunked_array([pa.array(["first", "p=0/a", odd, "p=2/c"]).slice(1)])
+        keys = canonical_paths(column)
+        assert keys.to_pylist() == ["p=0/a", canonical_path(odd), "p=2/c"]
+        is_unusual = odd != "s3://b/c"
+        assert dict(unusual_in(column, keys)) == ({canonical_path(odd): odd} if is_unusual else {})
