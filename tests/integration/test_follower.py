@@ -208,6 +208,15 @@ def test_it_works_on_after_it_stood_still_longer_than_its_session(
     follower.await_seen(TABLES[0], 0, timeout_s=120)
 
 
+def test_a_record_that_faust_leaves_behind_is_heard_after_all(
+    follower: Follower, kafka: KafkaSettings
+) -> None:
+    follower.start("skip")
+    publish(kafka, [commit(TABLES[0], 0)])
+    follower.await_seen(TABLES[0], 0, timeout_s=60)
+    assert "do not come" in follower.process.child.tail(100)
+
+
 def test_without_brokers_it_says_so_and_tries_again(follower: Follower) -> None:
     follower._kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1")
     follower.start(wait=False)
@@ -221,9 +230,9 @@ def test_without_brokers_it_says_so_and_tries_again(follower: Follower) -> None:
 
 def test_a_thread_of_fausts_that_does_not_end_does_not_keep_the_process() -> None:
     program = (
-        "import time; from tidegate.runtime.follower import _LooseThread\n"
+        "import time; from tidegate.runtime.faust_app import LooseThread\n"
         "class Joining:\n"
         "    def _start_thread(self): time.sleep(60)\n"
-        "_LooseThread(Joining()).start()"
+        "LooseThread(Joining()).start()"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=30, check=False).returncode == 0

@@ -17,26 +17,27 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 import faust
-from mode.threads import ServiceThread, WorkerThread
+from mode.threads import ServiceThread
 
-from tidegate.delta.errors import MalformedRecord, Misconfigured, TidegateError, Unavailable
+from tidegate.delta.errors import MalformedRecord, Unavailable
 from tidegate.pipeline.codec import decode
 from tidegate.pipeline.published import CommitRecord
 from tidegate.runtime import metrics
-from tidegate.runtime.faust_security import for_faust
-from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.faust_app import LooseThread, app_settings, ends, ours, partition, unread
 from tidegate.runtime.logs import log_event
 from tidegate.runtime.service import Running
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.turns import Turns
+from tidegate.runtime.unheard import Unheard, ask
 
 JOIN_TIMEOUT_S: Final = 60.0
 SETTLE_TIMEOUT_S: Final = 10.0
 LEAVE_TIMEOUT_S: Final = 4.0
-COMMIT_INTERVAL_S: Final = 0.5
 HELD_MAX: Final = 1_000
 """Records taken and not yet acknowledged."""
 THREADS_MAX: Final = 4
+LEFT_BEHIND_S: Final = 10.0
+"""Seconds between two questions whether records wait while nothing is at work."""
 _TICK_S: Final = 0.2
 _log = logging.getLogger(__name__)
 
@@ -81,18 +82,6 @@ async def _follow(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-class _LooseThread(WorkerThread):
-    """A thread of Faust's that does not keep the process alive.
-
-    Who is told to stop while it joins its group may not get it to end in time; all it holds then
-    is a place in the group, which ends with its session.
-    """
-
-    def __init__(self, service: Any, **kwargs: Any) -> None:
-        super().__init__(service, **kwargs)
-        self.daemon = True
-
-
 @dataclass
 class _Taken:
     """A record that was taken: Faust's event, and whether its effect is durable."""
@@ -132,6 +121,7 @@ class _Follower:
         self._taken: defaultdict[object, deque[_Taken]] = defaultdict(deque)
         self._parts: set[asyncio.Task[None]] = set()
         self._held = 0
+        self._unheard = Unheard()
 
     async def run(self, folder: Path) -> None:
         """Look, join, follow; end with the first failure or when told to stop."""
@@ -143,6 +133,7 @@ class _Follower:
         self._begin(lambda: self._start(app))
         self._begin(lambda: self._watch(app))
         self._begin(self._look_at_times)
+        self._begin(lambda: self._insist(app))
         try:
             while not self._over():
                 await asyncio.wait([self._failed], timeout=_TICK_S)
@@ -161,8 +152,8 @@ class _Follower:
 
     def _app(self, folder: Path) -> faust.App:
         kafka = self._settings.kafka
-        ServiceThread.Worker = _LooseThread
-        app = faust.App(**_faust_settings(self._service.name, kafka, folder))
+        ServiceThread.Worker = LooseThread
+        app = faust.App(**app_settings(self._service.name, kafka, folder))
         topic = app.topic(kafka.topics.commits, key_serializer="raw", value_serializer="raw")
 
         async def ring(stream: Any) -> None:
@@ -172,6 +163,7 @@ class _Follower:
         async def joined(_app: Any, /, *assigned: Any, signal: Any, **_: Any) -> None:
             partitions = sorted(f"{at.topic}/{at.partition}" for at in assigned[0])
             log_event(_log, "assigned", group=app.conf.id, partitions=partitions)
+            self._loop.call_soon_threadsafe(self._unheard.assigned)
             self._loop.call_soon_threadsafe(self._joined.set)
 
         app.agent(topic, name="ring")(ring)
@@ -197,6 +189,7 @@ class _Follower:
         self._held += 1
         taken = _Taken(event)
         self._taken[event.message.tp].append(taken)
+        self._unheard.heard(partition(event.message.tp), event.message.offset)
         try:
             record = decode(CommitRecord, event.value)
         except MalformedRecord as error:
@@ -252,8 +245,30 @@ class _Follower:
         await self._joined.wait()
         while not self._over():
             health.progress("loop")
-            health.work("commits", self._held + await _unread(app))
+            health.work("commits", self._held + await unread(app))
             await asyncio.sleep(1.0)
+
+    async def _insist(self, app: faust.App) -> None:
+        """Start anew where records wait and none comes (see `unheard`)."""
+        kafka = self._settings.kafka
+        await self._joined.wait()
+        while not self._over():
+            await asyncio.sleep(LEFT_BEHIND_S)
+            moment = self._unheard.moment
+            suspects = [] if self._held else self._unheard.beyond(await ends(app))
+            if not suspects:
+                continue
+            try:
+                found = await self._loop.run_in_executor(
+                    self._pool, ask, kafka, app.conf.id, suspects
+                )
+            except Unavailable:
+                continue
+            if left := self._unheard.found(found, moment):
+                raise Unavailable(
+                    f"{left} records of {kafka.topics.commits} wait for {app.conf.id} and do not "
+                    "come; it joins its group anew"
+                )
 
     def _begin(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = self._loop.create_task(part())
@@ -269,54 +284,10 @@ class _Follower:
 
     def _fail(self, error: BaseException) -> None:
         if not self._failed.done():
-            self._failed.set_exception(_ours(error))
+            self._failed.set_exception(ours(error))
 
     def _over(self) -> bool:
         return self._running.stopping.is_set() or self._failed.done()
-
-
-def _faust_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any]:
-    """Return the settings of the app; each that is not a name has a measured reason."""
-    session_s = kafka.session_timeout_ms / 1000
-    try:
-        credentials = for_faust(kafka)
-    except OSError as error:
-        raise Misconfigured(f"kafka.security: a file cannot be used: {error}") from error
-    return {
-        "id": f"{kafka.topic_prefix}{name}",
-        # The driver `confluent://` joins nothing and says nothing.
-        "broker": ";".join(
-            f"aiokafka://{server.strip()}" for server in kafka.bootstrap_servers.split(",")
-        ),
-        "broker_credentials": credentials,
-        "consumer_group_instance_id": kafka.client.get("group.instance.id"),
-        "consumer_auto_offset_reset": "earliest",
-        "broker_session_timeout": session_s,
-        "broker_heartbeat_interval": session_s / 3,
-        "broker_rebalance_timeout": max(session_s, 10.0),
-        # A full buffer is no sign of death: `/healthz` judges by progress.
-        "broker_max_poll_interval": 3600.0,
-        "broker_commit_interval": COMMIT_INTERVAL_S,
-        "processing_guarantee": "at_least_once",
-        "topic_disable_leader": True,
-        "topic_allow_declare": False,
-        "stream_wait_empty": False,
-        "web_enabled": False,
-        "autodiscover": False,
-        "store": "memory://",
-        "datadir": str(folder),
-        "loghandlers": [],
-    }
-
-
-async def _unread(app: faust.App) -> int:
-    """Return how many records of the partitions assigned to us have not been fetched."""
-    unread = 0
-    for at in app.consumer.assignment():
-        end = app.consumer.highwater(at)
-        position = await app.consumer.position(at)
-        unread += max(0, (end or 0) - (position or 0))
-    return unread
 
 
 async def _bounded(ending: Awaitable[None], timeout_s: float) -> None:
@@ -326,17 +297,3 @@ async def _bounded(ending: Awaitable[None], timeout_s: float) -> None:
             await ending
     except TimeoutError:
         log_event(_log, "abandoned", level=logging.WARNING, after_s=timeout_s)
-
-
-def _ours(error: BaseException) -> BaseException:
-    """Return what stands for a foreign error in the ladder: the brokers are away, or a fault."""
-    if isinstance(error, TidegateError):
-        return error
-    if type(error).__module__.startswith("aiokafka") or isinstance(error, ConnectionError):
-        said = f"{type(error).__name__}: {error}"
-        away = Unavailable(
-            f"the brokers do not answer ({said}); are they up, is the address right?"
-        )
-        away.__cause__ = error
-        return away
-    return error
