@@ -11,7 +11,7 @@ from itertools import chain
 from tidegate.committer.admission import level_of
 from tidegate.committer.appended import needs_statistics
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.entries import Entry, Revision
+from tidegate.committer.entries import Revision
 from tidegate.committer.known import Growth, Known, brought_vectors, key_of, size_of
 from tidegate.committer.moving import at_head, passed, vectors_of_moves
 from tidegate.committer.row_conflicts import concerned
@@ -57,7 +57,7 @@ def wanted(
         versions.update(_versions(state, candidate, known))
         if not (candidate.intents or candidate.settles_for_less):
             continue
-        last = at_head(candidate, since_read(state, candidate))
+        last = at_head(candidate, state.since(candidate.read_version))
         for path in last.intended & state.files.keys():
             if path not in known.files:
                 files.add(path)
@@ -86,19 +86,13 @@ def vectors_for(
 
     Law: it grows with what is known of files, and with the log
     """
-    winners = list(since_read(state, candidate))
+    winners = list(state.since(candidate.read_version))
     revisions = _revisions(state, candidate)
     found = chain(
         _vectors(at_head(candidate, winners), revisions, known),
         vectors_of_moves(candidate, winners),
     )
     return {key_of(vector): vector for vector in found}
-
-
-def since_read(state: TableState, candidate: Candidate) -> Iterator[Entry]:
-    """Yield the versions after the one that a candidate read."""
-    for version in range(candidate.read_version + 1, state.version + 1):
-        yield state.entries[version]
 
 
 def _is_open(state: TableState, candidate: Candidate) -> bool:
@@ -117,16 +111,15 @@ def _versions(state: TableState, candidate: Candidate, known: Known) -> Iterator
     level = level_of(candidate, state.basis_at(candidate.read_version))
     if level == "SnapshotIsolation":
         return
-    for version in range(candidate.read_version + 1, state.version + 1):
-        winner = state.entries[version]
+    for winner in state.since(candidate.read_version):
         if level == "WriteSerializable" and winner.is_blind_append:
             continue
-        if version not in known.adds and needs_statistics(candidate, winner):
-            yield version
+        if winner.version not in known.adds and needs_statistics(candidate, winner):
+            yield winner.version
 
 
 def _revisions(state: TableState, candidate: Candidate) -> Iterator[Revision]:
-    for winner, here in passed(candidate, since_read(state, candidate)):
+    for winner, here in passed(candidate, state.since(candidate.read_version)):
         for path in sorted(concerned(here, winner)):
             yield winner.revised[path]
 

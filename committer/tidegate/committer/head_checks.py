@@ -4,7 +4,6 @@ Asked last, of what following the winners has made of the proposal.
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 from tidegate.committer import change_files, enforcement, feature_admission, row_admission
 from tidegate.committer.admission import unlike_partitioning
@@ -14,15 +13,13 @@ from tidegate.committer.content import Content
 from tidegate.committer.feature_drops import drops_row_ids, in_use, left_in
 from tidegate.committer.flaws import FEATURE_IN_USE, flaw
 from tidegate.committer.known import Known
+from tidegate.committer.live_files import GONE
 from tidegate.committer.policy import Policy
 from tidegate.committer.spelling import misspelt
 from tidegate.committer.state import TableState
 from tidegate.committer.table_changes import wrong_table
 from tidegate.delta.features import row_tracking
 from tidegate.pipeline.outcome import Rejection
-
-_NOT_LIVE: Final = ""
-"""Stands for the vector of a file that is not there: no vector is spelled so."""
 
 
 def wrong_at_head(
@@ -95,9 +92,9 @@ def dead_file(content: Content, live: Mapping[str, str | None]) -> Rejection | N
     gone: list[str] = []
     changed: list[str] = []
     for path in content.removed:
-        vector = live.get(path, _NOT_LIVE)
+        vector = live.get(path, GONE)
         if vector != vectors.get(path):
-            (gone if vector == _NOT_LIVE else changed).append(path)
+            (gone if vector == GONE else changed).append(path)
     if gone:
         dead = min(gone)
         what = f"{dead[:128]!r} is removed, and is no file of the table"

@@ -35,7 +35,6 @@ from tidegate.delta.actions import CommitInfo
 from tidegate.delta.commit import Commit, sha256
 from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
 from tidegate.delta.features.changes import check_change
-from tidegate.delta.features.definition import Definition
 from tidegate.delta.features.properties import append_only, in_commit_timestamps_enabled
 from tidegate.delta.features.table import FEATURES, check_writable
 from tidegate.pipeline.outcome import Rejection
@@ -123,9 +122,7 @@ def is_a_table(arrival: Arrival) -> Rejection | None:
         return None
     try:
         check_writable(after.protocol, after.metadata, arrival.state.root)
-        old = Definition(before.metadata, before.protocol)
-        new = Definition(after.metadata, after.protocol)
-        found = check_change(old, new, dropping=_dropped(arrival))
+        found = check_change(before.definition, after.definition, dropping=_dropped(arrival))
     except UnsupportedFeature as error:
         rule = NOT_SUPPORTED if error.feature in FEATURES else UNKNOWN_FEATURE
         return _illegal(rule, "protocol", str(error), error.error_class)

@@ -207,10 +207,9 @@ def entries(store: LogStore, versions: range) -> list[Entry]:
 
 def untold(store: LogStore, state: TableState, through: int) -> list[Entry]:
     """Return the entries after a version that was told, ascending. Raises: as `entries`."""
-    start = max(through + 1, state.window_start)
     # What the window can't hold for want of a basis below it was written all the same.
     below = entries(store, range(through + 1, state.window_start))
-    return below + [state.entries[version] for version in range(start, state.version + 1)]
+    return [*below, *state.since(max(through, state.window_start - 1))]
 
 
 def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -> Bases | None:
@@ -238,8 +237,8 @@ def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -
 
 def _unread(state: TableState, batch: Sequence[Candidate]) -> list[int]:
     """Return the versions whose commits must be read again for some proposals."""
-    since = max(min(one.read_version for one in batch) + 1, state.window_start)
-    winners = [state.entries[version] for version in range(since, state.version + 1)]
+    since = max(min(one.read_version for one in batch), state.window_start - 1)
+    winners = list(state.since(since))
     return sorted({at for one in batch for at in wanted_in_full(one, winners)})
 
 

@@ -1,6 +1,6 @@
 """What the committer remembers of a table, and how a version that landed moves it on."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -78,6 +78,14 @@ class TableState:
     def basis_at(self, version: int) -> Basis:
         """Return the metadata and protocol that a writer saw who read a version."""
         return next(basis for since, basis in reversed(self.bases) if since <= version)
+
+    def since(self, version: int) -> Iterator[Entry]:
+        """Yield the versions after one, ascending.
+
+        Law: the versions from `window_start` on, and the one before, are asked for.
+        """
+        for at in range(version + 1, self.version + 1):
+            yield self.entries[at]
 
     def row_mark_at(self, version: int) -> int | None:
         """Return the high-water mark of row ids in a version, or None where it is not known.

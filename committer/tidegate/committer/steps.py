@@ -17,7 +17,7 @@ from tidegate.committer import (
     row_admission,
 )
 from tidegate.committer.adoption import with_own_ids_only
-from tidegate.committer.asking import burden, since_read, vectors_for
+from tidegate.committer.asking import burden, vectors_for
 from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import RULES_VERSION, Conflict, follow
@@ -181,7 +181,7 @@ def behind_a_new_vector(view: View, command: Consider) -> Verdict | None:
     if not group.may_meet_rows_of(candidate):
         return None
     # Members name files as the head does: what was read may have moved into these.
-    candidate = moving.at_head(candidate, since_read(state, candidate))
+    candidate = moving.at_head(candidate, state.since(candidate.read_version))
     deletes = group.merges.tallies.keys()
     if candidate.moves.keys().isdisjoint(deletes) and not any(
         concerned(candidate, member) or _moves_rows_of(candidate, member) for member in group.others
@@ -208,7 +208,7 @@ def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
     read = state.basis_at(candidate.read_version)
     level = admission.level_of(candidate, read)
     standing = begin(with_own_ids_only(candidate, state), read, level, view.known)
-    met = follow(standing, since_read(state, candidate))
+    met = follow(standing, state.since(candidate.read_version))
     group = view.group
     if not (isinstance(met, Conflict) or passes_by(met, group.footprint, group.adds)):
         met = follow(met, group.rivals(met.candidate, view.known))
@@ -259,7 +259,7 @@ def rows_wrong_at_head(view: View, command: Consider) -> Verdict | None:
     candidate, state = command.candidate, view.state
     if not (candidate.intents or candidate.moved_away):
         return None
-    entries = list(since_read(state, candidate))
+    entries = list(state.since(candidate.read_version))
     rejection = row_admission.may_not_delete(candidate, state.basis) or row_admission.wrong_files(
         candidate, state.files, entries, view.known
     )

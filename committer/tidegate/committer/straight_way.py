@@ -111,9 +111,8 @@ class StraightWay:
         """It passes by each version that it has not seen, and by the members of the group."""
         state, known, group = self._state, view.known, view.group
         standing = begin(candidate, self._basis, candidate.level(self._level), known)
-        for version in range(candidate.read_version + 1, state.version + 1):
-            winner = state.entries[version]
-            adds = known.adds.get(version, winner.adds)
+        for winner in state.since(candidate.read_version):
+            adds = known.adds.get(winner.version, winner.adds)
             if not passes_by(standing, winner.footprint, adds):
                 return False
         return passes_by(standing, group.footprint, group.adds)

@@ -88,8 +88,7 @@ def _wrong_change(basis: Basis | None, after: Definition) -> Rejection | None:
     """
     if basis is not None and basis.features - writer_features(after.protocol):
         return None
-    before = Definition(basis.metadata, basis.protocol) if basis else None
-    found = check_change(before, after)
+    found = check_change(basis.definition if basis else None, after)
     if not found:
         return None
     one = found[0]

@@ -141,8 +141,8 @@ def _done_under(state: TableState, candidate: Candidate, name: str | None) -> in
     """Return the version since the work began that holds it already, under other bytes."""
     if name is None:
         return None
-    since = range(candidate.read_version + 1, state.version + 1)
-    return next((one for one in since if state.entries[one].txn_id == name), None)
+    since = state.since(candidate.read_version)
+    return next((entry.version for entry in since if entry.txn_id == name), None)
 
 
 def _read(candidate: Candidate, content: bytes | None, policy: Policy) -> Ready | Rejection:
