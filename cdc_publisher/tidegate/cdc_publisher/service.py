@@ -7,7 +7,7 @@ that can't be told stops alone, with its reason in the log, and the others go on
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf
 from typing import Final, Literal
 from uuid import UUID
@@ -17,7 +17,15 @@ from tidegate.cdc_publisher.position import Position
 from tidegate.cdc_publisher.settings import CdcSettings, TableChanges
 from tidegate.cdc_publisher.stream import Source, TableStream
 from tidegate.cdc_publisher.transactions import RECORD_BYTES_MAX, ChangeWriter, read_positions
-from tidegate.delta.errors import BrokenLog, Fenced, InvalidRequest, UnsupportedFeature
+from tidegate.delta.errors import (
+    BrokenLog,
+    Fenced,
+    InvalidRequest,
+    Misconfigured,
+    OutcomeUnknown,
+    Unavailable,
+    UnsupportedFeature,
+)
 from tidegate.pipeline.published import CommitRecord, TableRecord
 from tidegate.pipeline.topics import Topic
 from tidegate.runtime import metrics
@@ -69,13 +77,12 @@ class CdcPublisher:
         if table is None:
             log_event(_log, "unregistered", level=logging.WARNING, table=record.table)
             return
+        head = self._head(table, record.version)
+        if head is None:
+            return
         if record.table not in self._streams:
             self._open([table])
-        stream = self._streams.get(table.table)
-        if stream is not None:
-            with self._alone_in_trouble(table):
-                self._check_promised(table)
-                stream.catch_up(self._head(table, record.version))
+        self._catch_up(table, head)
 
     def look(self) -> None:
         """Tell what is untold of the tables that are ours, and of those that nobody tells.
@@ -85,19 +92,20 @@ class CdcPublisher:
         """
         self._aside.clear()
         self._tables = self._registered()
-        followed = [one for one in self._tables.values() if one.status in _FOLLOWED]
-        heads = {one.table: self._head(one, max(0, one.published_through)) for one in followed}
+        heads: dict[UUID, int] = {}
+        for one in self._tables.values():
+            if one.status in _FOLLOWED:
+                head = self._head(one, max(0, one.published_through))
+                heads |= {} if head is None else {one.table: head}
+        followed = [self._tables[table] for table in heads]
         others = [one for one in followed if one.table not in self._streams]
         positions = self._positions("settled") if others else {}
         stuck = [one for one in others if self._stands_still(one, heads, positions)]
         self._open(stuck)
         self._seen = positions
         for table in followed:
-            stream = self._streams.get(table.table)
-            if stream is not None and not self._running.stopping.is_set():
-                with self._alone_in_trouble(table):
-                    self._check_promised(table)
-                    stream.catch_up(heads[table.table])
+            if not self._running.stopping.is_set():
+                self._catch_up(table, heads[table.table])
 
     def close(self) -> None:
         """Let go of every table."""
@@ -118,7 +126,6 @@ class CdcPublisher:
         writers: dict[UUID, ChangeWriter] = {}
         for table in tables:
             with self._alone_in_trouble(table):
-                self._check_promised(table)
                 self._prepare(table)
                 timeout_ms = self._settings.cdc.transaction_timeout_ms
                 writer = ChangeWriter(self._settings.kafka, table.table, timeout_ms)
@@ -159,10 +166,6 @@ class CdcPublisher:
                 error_class="KeylessOrder",
             )
 
-    def _check_promised(self, table: TableRecord) -> None:
-        """Tell nothing from a log that somebody forged. Raises: BrokenLog (`CorruptCommit`)."""
-        check_promised(open_store(table.table_root, self._settings.storage), table)
-
     def _stream(
         self, table: TableRecord, writer: ChangeWriter, told: Position | None
     ) -> TableStream:
@@ -185,7 +188,10 @@ class CdcPublisher:
         """Let a table's trouble be its own: its stream ends, what nothing can repair waits."""
         try:
             yield
-        except (UnsupportedFeature, BrokenLog, InvalidRequest) as error:
+        except OutcomeUnknown:
+            # The brokers are away, and for all tables: it is not for one of them to wait it out.
+            raise
+        except (UnsupportedFeature, BrokenLog, InvalidRequest, Misconfigured, Unavailable) as error:
             self._drop(table)
             self._aside.add(table.table)
             metrics.CDC_LAG_VERSIONS.labels(table.name).set(inf)
@@ -212,14 +218,26 @@ class CdcPublisher:
         tables = read_registry(self._bus, self._settings.kafka.topics)
         for one in sorted(tables.values(), key=lambda one: one.table):
             if one.status in _FOLLOWED:
-                topic = self._settings.kafka.topics.changes(one.name)
-                self._owners.setdefault(topic, one.table)
+                # A name that makes no topic stops its table alone, when it is opened.
+                with suppress(Misconfigured):
+                    topic = self._settings.kafka.topics.changes(one.name)
+                    self._owners.setdefault(topic, one.table)
         return tables
 
-    def _head(self, table: TableRecord, at_least: int) -> int:
-        store = open_store(table.table_root, self._settings.storage)
-        head = head_version(store, at_least)
-        return at_least if head is None else head
+    def _head(self, table: TableRecord, at_least: int) -> int | None:
+        """Return the newest version; None for a table in trouble, such as one with a forged log."""
+        with self._alone_in_trouble(table):
+            store = open_store(table.table_root, self._settings.storage)
+            check_promised(store, table)
+            head = head_version(store, at_least)
+            return at_least if head is None else head
+        return None
+
+    def _catch_up(self, table: TableRecord, head: int) -> None:
+        stream = self._streams.get(table.table)
+        if stream is not None:
+            with self._alone_in_trouble(table):
+                stream.catch_up(head)
 
     def _positions(self, until: Literal["end", "settled"]) -> Mapping[UUID, Position]:
         """Read the positions, as patiently as an abandoned transaction asks for."""

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 
 from tidegate.cdc_publisher.envelope import ChangeRecord
 from tidegate.cdc_publisher.position import FORMAT, Position, decode
-from tidegate.delta.errors import Unavailable
+from tidegate.delta.errors import OutcomeUnknown, Unavailable
 from tidegate.pipeline import codec
 from tidegate.runtime.failpoints import reach
 from tidegate.runtime.kafka_errors import translated
@@ -70,7 +70,7 @@ class ChangeWriter:
     def take_over(self) -> None:
         """Fence the table's former owner, and give up what it left open.
 
-        Raises: Unavailable.
+        Raises: OutcomeUnknown; Misconfigured.
         """
         prefix = self._settings.topic_prefix
         with _translated(f"take over the changes of table {self._table}"):
@@ -95,8 +95,8 @@ class ChangeWriter:
     def publish(self, topic: str, records: Sequence[ChangeRecord], position: Position) -> None:
         """Make some changes and the position after them visible, all at once.
 
-        Raises: Unavailable, when it is not known whether they are; Fenced; InvalidRequest
-        (`RecordTooLarge`).
+        Raises: OutcomeUnknown, when it is not known whether they are; Fenced; Misconfigured;
+        InvalidRequest (`RecordTooLarge`).
         """
         producer = self._producer
         assert producer is not None, "taken over"
@@ -225,6 +225,9 @@ def _translated(doing: str) -> Iterator[None]:
     try:
         yield
     except BufferError as error:
-        raise Unavailable(f"cannot {doing}: the brokers take no records; look at them") from error
+        raise OutcomeUnknown(
+            f"cannot {doing}: the brokers take no records; look at them"
+        ) from error
     except KafkaException as error:
-        raise translated(error, doing) from error
+        plain = translated(error, doing)
+        raise (OutcomeUnknown(str(plain)) if type(plain) is Unavailable else plain) from error

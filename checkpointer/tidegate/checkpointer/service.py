@@ -35,6 +35,7 @@ from tidegate.delta.checkpoints.hint import LastCheckpoint
 from tidegate.delta.errors import (
     BrokenLog,
     InvalidRequest,
+    Misconfigured,
     OutcomeUnknown,
     Unavailable,
     UnsupportedFeature,
@@ -196,7 +197,9 @@ class Checkpointer:
         """Leave a table alone until the next look when its log may not or can't be summarised."""
         try:
             yield
-        except (UnsupportedFeature, BrokenLog, InvalidRequest) as error:
+        except OutcomeUnknown:
+            raise
+        except (UnsupportedFeature, BrokenLog, InvalidRequest, Misconfigured, Unavailable) as error:
             self._views.pop(table.id, None)
             self._aside.add(table.id)
             metrics.CHECKPOINT_AGE.labels(table.name).set(inf)

@@ -12,11 +12,13 @@ from tidegate.cdc_publisher import service
 from tidegate.cdc_publisher.service import CdcPublisher
 from tidegate.cdc_publisher.settings import CdcSettings
 from tidegate.delta.commit import sha256
+from tidegate.delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.health import Health
+from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.memory import MemoryBus
 from tidegate.runtime.registry import read_registry
 from tidegate.runtime.service import Running
@@ -131,3 +133,52 @@ def test_a_halt_for_another_reason_stops_no_stream(
     say(bus, table, status="halted", reason="by hand: it is moved", halted_by_hand="it is moved")
     one.look()
     assert told(topics[table.id]) == [4]
+
+
+@pytest.mark.parametrize("error", [Unavailable, Misconfigured])
+@pytest.mark.parametrize("verb", ["list_from", "read"])
+def test_a_table_whose_store_is_away_stops_alone_and_goes_on_when_it_is_back(
+    bus: MemoryBus,
+    tables: tuple[WrittenTable, WrittenTable],
+    topics: dict[UUID, Writer],
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+    error: type[TidegateError],
+) -> None:
+    away, there = tables
+    one = publisher(bus)
+    one.look()
+    works = getattr(LocalStore, verb)
+
+    def asked(store: LocalStore, *arguments: str) -> Any:
+        if store.root == away.root:
+            raise error("403 AccessDenied")
+        return works(store, *arguments)
+
+    for table in tables:
+        table.append(rows(4))
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, verb, asked)
+        one.notice(away.doorbell())
+        one.look()
+        for table in tables:
+            table.append(rows(5))
+            one.notice(table.doorbell())
+        assert told(topics[there.id]) == [4, 5]
+        assert told(topics[away.id]) == []
+    one.look()
+    one.look()
+    assert told(topics[away.id]) == [4, 5]
+
+
+def test_a_name_too_long_for_a_topic_stops_its_table_alone(
+    bus: MemoryBus, tables: tuple[WrittenTable, WrittenTable], topics: dict[UUID, Writer]
+) -> None:
+    long, table = tables
+    say(bus, long, name="n" * 255)
+    one = publisher(bus)
+    one.look()
+    table.append(rows(4))
+    one.look()
+    assert told(topics[table.id]) == [4]
+    assert long.id not in topics

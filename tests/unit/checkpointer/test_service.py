@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import orjson
 import pyarrow.parquet as pq
@@ -12,7 +13,7 @@ from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate.checkpointer.service import Checkpointer
 from tidegate.checkpointer.settings import CheckpointerSettings
 from tidegate.delta.checkpoints import checksum, hint
-from tidegate.delta.errors import OutcomeUnknown, Unavailable
+from tidegate.delta.errors import Misconfigured, OutcomeUnknown, TidegateError, Unavailable
 from tidegate.delta.names import checkpoint_name, checksum_name, compacted_name
 from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.published import TableRecord
@@ -250,6 +251,33 @@ def test_a_put_without_an_answer_ends_the_run(
     monkeypatch.setattr(LocalStore, "put_if_absent", lambda *_: Put.UNKNOWN)
     with pytest.raises(OutcomeUnknown):
         checkpointer(bus).look()
+
+
+@pytest.mark.parametrize("error", [Unavailable, Misconfigured])
+def test_a_table_whose_store_is_away_is_set_aside_and_others_go_on(
+    table: WrittenTable,
+    bus: MemoryBus,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[TidegateError],
+) -> None:
+    other = WrittenTable(tmp_path / "u", id=UUID(int=0xF11F)).create()
+    other.register(bus.producer(), CheckpointerSettings().kafka.topics)
+    service, works = checkpointer(bus), LocalStore.list_from
+
+    def asked(store: LocalStore, folder: str, start: str) -> Any:
+        if store.root == table.root:
+            raise error("403 AccessDenied")
+        return works(store, folder, start)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "list_from", asked)
+        service.notice(table.doorbell())
+        service.look()
+        assert checksum_name(0) in log_of(other)
+        assert checksum_name(0) not in log_of(table)
+    service.look()
+    assert checksum_name(0) in log_of(table)
 
 
 def test_a_store_that_takes_no_condition_is_looked_at_and_written_to(
