@@ -1,11 +1,13 @@
 """Rows as JSON text, a column at a time: what subscribers read, and what rows are compared by.
 
 Decimals, binaries (base64), dates and timestamps are JSON strings; NaN and the infinities are the
-strings "NaN", "Infinity" and "-Infinity"; a map is an object; null is null.
+strings "NaN", "Infinity" and "-Infinity"; a map is an object; null is null. Bytes of a string that
+are no UTF-8, which JSON can't hold, become the replacement character.
 """
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
+from datetime import date, timedelta
 from itertools import pairwise
 from json import JSONEncoder
 from typing import Any, Final
@@ -23,13 +25,21 @@ _NULL: Final = pa.scalar(None, TEXT)
 _COMMA: Final = pa.scalar(",", TEXT)
 _JSON: Final = JSONEncoder(ensure_ascii=False)
 _UNQUOTABLE: Final = r'["\\\x00-\x1f]'
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+_FIRST_DAY: Final = date(1, 1, 1).toordinal() - _EPOCH
+_LAST_DAY: Final = date(9999, 12, 31).toordinal() - _EPOCH
+"""The days, since the Unix epoch, that Arrow spells as ISO 8601 does; past 32767 it errs."""
+_DAY_US: Final = 24 * 60 * 60 * 1_000_000
+_CYCLE_YEARS: Final = 400
+_CYCLE_DAYS: Final = 146_097
+"""The calendar repeats itself after so many days."""
 
 
 def row_texts(rows: pa.Table | pa.RecordBatch, columns: Sequence[str] | None = None) -> pa.Array:
     """Return each row as the text of a JSON object, with some columns or all of them.
 
-    Law: two rows of one schema have the same text iff they are the same row; NaN is NaN, and -0.0
-    is not 0.0.
+    Law: two rows of one schema have the same text iff they are the same row; NaN is NaN, -0.0 is
+    not 0.0, and bytes that are no UTF-8 are like others.
     Raises: UnsupportedFeature, for a column of a type that has no JSON form here.
     """
     names = list(rows.schema.names if columns is None else columns)
@@ -112,19 +122,64 @@ def _decimal(column: pa.Array, _name: str) -> pa.Array:
 def _timestamp(column: pa.Array, _name: str) -> pa.Array:
     zone = "UTC" if column.type.tz else None
     unit = "ns" if column.type.unit == "ns" else "us"
-    text = pc.cast(column.cast(pa.timestamp(unit, zone)), TEXT)
+    counted = column.cast(pa.timestamp(unit, zone))
+    if unit == "us" and _reaches_past(counted, pa.int64(), _DAY_US):
+        ending = "Z" if zone else ""
+        counts = counted.cast(pa.int64()).to_pylist()
+        return _in_quotes(pa.array([_moment_or_none(one, ending) for one in counts], TEXT))
+    text = pc.cast(counted, TEXT)
     return _in_quotes(pc.replace_substring(text, " ", "T", max_replacements=1))
 
 
 def _date(column: pa.Array, _name: str) -> pa.Array:
+    if _reaches_past(column, pa.int32(), 1):
+        days = column.cast(pa.int32()).to_pylist()
+        return _in_quotes(pa.array([None if one is None else _day(one) for one in days], TEXT))
     return _in_quotes(pc.cast(column, TEXT))
 
 
+def _reaches_past(column: pa.Array, counted: pa.DataType, of_a_day: int) -> bool:
+    """Return whether a column has a value in a year before 1 or past 9999."""
+    ends = pc.min_max(column.cast(counted))
+    first, last = ends["min"].as_py(), ends["max"].as_py()
+    if first is None:
+        return False
+    return bool(first < _FIRST_DAY * of_a_day or last >= (_LAST_DAY + 1) * of_a_day)
+
+
+def _moment_or_none(count: int | None, ending: str) -> str | None:
+    if count is None:
+        return None
+    days, past = divmod(count, _DAY_US)
+    whole, micros = divmod(past, 1_000_000)
+    time = f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}.{micros:06}"
+    return f"{_day(days)}T{time}{ending}"
+
+
+def _day(count: int) -> str:
+    """Return a day of any year as ISO 8601 spells it: years past 9999 and before 0 with a sign."""
+    cycles, rest = divmod(count - _FIRST_DAY, _CYCLE_DAYS)
+    near = date.min + timedelta(days=rest)
+    year = near.year + cycles * _CYCLE_YEARS
+    spelled = f"{year:04}" if 0 <= year <= 9999 else f"{year:+05}"
+    return f"{spelled}-{near.month:02}-{near.day:02}"
+
+
 def _string(column: pa.Array, _name: str) -> pa.Array:
-    text = pc.cast(column, TEXT)
+    text = _in_utf8(pc.cast(column, TEXT))
     if pc.any(pc.match_substring_regex(text, _UNQUOTABLE)).as_py():
         return pa.array([_quoted_or_none(value) for value in text.to_pylist()], TEXT)
     return _in_quotes(text)
+
+
+def _in_utf8(text: pa.Array) -> pa.Array:
+    """Return texts that are UTF-8: no writer of Parquet is held to it, and Arrow doesn't look."""
+    stored = text.cast(pa.large_binary())
+    try:
+        return stored.cast(TEXT)
+    except pa.ArrowInvalid:
+        told = [None if one is None else one.decode(errors="replace") for one in stored.to_pylist()]
+        return pa.array(told, TEXT)
 
 
 def _binary(column: pa.Array, _name: str) -> pa.Array:
@@ -148,7 +203,8 @@ def _map(column: pa.Array, name: str) -> pa.Array:
     keys, values = pc.list_flatten(entries).flatten()
     key_texts = _texts(keys, name)
     bare = pc.invert(pc.starts_with(key_texts, '"'))
-    quoted = pc.if_else(bare, _in_quotes(key_texts), key_texts)
+    # The text of a struct or an array has quotes of its own.
+    quoted = pc.if_else(bare, _string(key_texts, name), key_texts)
     return join(["{", _joined(entries, join([quoted, ":", _texts(values, name)])), "}"])
 
 

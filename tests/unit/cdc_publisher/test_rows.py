@@ -53,6 +53,12 @@ def written(values: list[Any], kind: pa.DataType) -> list[Any]:
         (pa.struct({"a": pa.int32(), "b": pa.string()}), {"a": 1, "b": None}, {"a": 1, "b": None}),
         (pa.map_(pa.string(), pa.decimal128(4, 1)), [("k", Decimal("1.5"))], {"k": "1.5"}),
         (pa.map_(pa.int64(), pa.bool_()), [(7, False)], {"7": False}),
+        (
+            pa.map_(pa.struct({"a": pa.string()}), pa.int8()),
+            [({"a": 'q"'}, 1)],
+            {'{"a":"q\\""}': 1},
+        ),
+        (pa.map_(pa.list_(pa.string()), pa.int8()), [(["x"], 1)], {'["x"]': 1}),
         (pa.dictionary(pa.int32(), pa.string()), "again", "again"),
     ],
 )
@@ -60,6 +66,39 @@ def test_a_value_is_written_as_subscribers_are_told(
     kind: pa.DataType, value: Any, expected: Any
 ) -> None:
     assert written([None, value, None], kind) == [None, expected, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "expected"),
+    [
+        (pa.timestamp("us", "UTC"), 2**63 - 1, "+294247-01-10T04:00:54.775807Z"),
+        (pa.timestamp("us"), -(2**63), "-290308-12-21T19:59:05.224192"),
+        (pa.timestamp("us", "UTC"), 253_402_300_800_000_000, "+10000-01-01T00:00:00.000000Z"),
+        (pa.timestamp("us", "UTC"), 253_402_300_799_999_999, "9999-12-31T23:59:59.999999Z"),
+        (pa.date32(), 2**31 - 1, "+5881580-07-11"),
+        (pa.date32(), -(2**31), "-5877641-06-23"),
+        (pa.date32(), -719_163, "0000-12-31"),
+        (pa.date32(), -719_529, "-0001-12-31"),
+    ],
+)
+def test_a_year_of_more_than_four_digits_is_told(
+    kind: pa.DataType, count: int, expected: str
+) -> None:
+    whole = pa.int32() if pa.types.is_date(kind) else pa.int64()
+    near = pa.array([None, 0, count], whole).cast(kind)
+    texts = [json.loads(text)["c"] for text in row_texts(pa.table({"c": near})).to_pylist()]
+    assert texts[0] is None
+    assert texts[1].startswith("1970-01-01")
+    assert texts[2] == expected
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_bytes_that_are_no_utf8_become_the_replacement_character(end: bytes) -> None:
+    stored = pa.array([b"a\xffb" + end, None, b"c"])
+    offsets, bytes_ = stored.buffers()[1:]
+    text = pa.Array.from_buffers(pa.string(), 3, [stored.buffers()[0], offsets, bytes_])
+    told = [json.loads(one)["c"] for one in in_utf8(row_texts(pa.table({"c": text})))]
+    assert told == ["a\ufffdb" + end.decode(), None, "c"]
 
 
 def test_a_whole_double_shows_that_it_is_no_integer() -> None:
