@@ -4,6 +4,7 @@ The topic is `cdc-positions`, the key the table. A position is believed because 
 with the rows: a reader of committed records sees both or neither.
 """
 
+from collections.abc import Mapping
 from uuid import UUID
 
 from tidegate.delta.errors import MalformedRecord
@@ -33,6 +34,17 @@ class Position(Message):
     def told(self) -> int:
         """How many changes of the version are published."""
         return 0 if self.index is None else self.index + 1
+
+
+def positions_of(newest: Mapping[bytes | None, bytes | None]) -> dict[UUID, Position]:
+    """Return the position of each table, given the newest value of each key of the topic.
+
+    A tombstone lets a table begin anew; people write them, and one whose key is no table's does
+    nothing.
+    Raises: MalformedRecord.
+    """
+    found = [decode(value) for value in newest.values() if value is not None]
+    return {position.table: position for position in found}
 
 
 def decode(value: bytes) -> Position:

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 )
 
 from tidegate.cdc_publisher.envelope import ChangeRecord
-from tidegate.cdc_publisher.position import FORMAT, Position, decode
+from tidegate.cdc_publisher.position import FORMAT, Position, positions_of
 from tidegate.delta.errors import OutcomeUnknown, Unavailable
 from tidegate.pipeline import codec
 from tidegate.runtime.failpoints import reach
@@ -172,7 +172,7 @@ def _ends(admin: AdminClient, topic: str, level: IsolationLevel) -> dict[int, in
 
 
 def _read_to(consumer: Consumer, ends: dict[int, int], until_s: float) -> dict[UUID, Position]:
-    positions: dict[UUID, Position] = {}
+    newest: dict[bytes | None, bytes | None] = {}
     awaited = set(ends)
     while awaited:
         message = consumer.poll(0.5)
@@ -185,9 +185,7 @@ def _read_to(consumer: Consumer, ends: dict[int, int], until_s: float) -> dict[U
             continue
         error = message.error()
         if error is None:
-            key = message.key()
-            assert key is not None, "positions are keyed by table"
-            _keep(positions, key, message.value())
+            newest[message.key()] = message.value()
         elif error.code() != KafkaError._PARTITION_EOF:
             raise KafkaException(error)
         else:
@@ -196,15 +194,7 @@ def _read_to(consumer: Consumer, ends: dict[int, int], until_s: float) -> dict[U
             assert offset is not None, "an end is somewhere"
             if offset >= ends[partition]:
                 awaited.discard(partition)
-    return positions
-
-
-def _keep(positions: dict[UUID, Position], key: bytes, value: bytes | None) -> None:
-    if value is None:
-        positions.pop(UUID(key.decode()), None)
-        return
-    position = decode(value)
-    positions[position.table] = position
+    return positions_of(newest)
 
 
 def _produce(producer: Producer, topic: str, record: ChangeRecord) -> None:

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from tidegate.cdc_publisher.position import Position, decode
+from tidegate.cdc_publisher.position import Position, decode, positions_of
 from tidegate.delta.errors import MalformedRecord
 from tidegate.pipeline import codec
 
@@ -29,6 +29,14 @@ def test_a_field_of_a_newer_release_survives() -> None:
 def test_what_is_no_position_is_refused_with_what_to_do(value: bytes) -> None:
     with pytest.raises(MalformedRecord):
         decode(value)
+
+
+def test_a_tombstone_takes_a_position_away_and_one_under_a_name_takes_none() -> None:
+    one, other = (Position(table=UUID(int=n), version=n, complete=True) for n in (1, 2))
+    newest = {str(one.table).encode(): codec.encode(one), b"flights": None, None: None}
+    assert positions_of(newest) == {one.table: one}
+    newest |= {str(other.table).encode(): codec.encode(other), str(one.table).encode(): None}
+    assert positions_of(newest) == {other.table: other}
 
 
 def test_the_number_of_changes_told_follows_the_index() -> None:
