@@ -55,9 +55,11 @@ class Parsed:
 def parsed_of(metadata: Metadata) -> Parsed | None:
     """Return what is to be written in its own type, or None where the table does not ask for it.
 
+    A table that has no statistics as JSON has them so, unless it says that it has none at all.
     Spec: "Checkpoints"
     """
-    asked = properties.checkpoint_stats_as_struct.key in metadata.configuration
+    told = properties.checkpoint_stats_as_struct.key in metadata.configuration
+    asked = told or not properties.checkpoint_stats_as_json(metadata)
     if not asked or not properties.checkpoint_stats_as_struct(metadata):
         return None
     schema = parse_schema(metadata.schema_string)

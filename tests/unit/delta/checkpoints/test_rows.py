@@ -229,9 +229,10 @@ def test_statistics_keep_their_types_where_the_table_asks_for_it() -> None:
 def test_statistics_are_json_alone_unless_the_table_says_otherwise() -> None:
     for of in (typed(), typed(writeStatsAsStruct="false")):
         assert "stats_parsed" not in only(of, "add")[0]
-    json_free = only(typed(writeStatsAsJson="false", writeStatsAsStruct="true"), "add")[0]
-    assert "stats" not in json_free
-    assert json_free["stats_parsed"]["numRecords"] == 2
+    for more in ({}, {"writeStatsAsStruct": "true"}):
+        json_free = only(typed(writeStatsAsJson="false", **more), "add")[0]
+        assert "stats" not in json_free
+        assert json_free["stats_parsed"]["numRecords"] == 2
 
 
 def test_typed_statistics_go_by_the_names_that_the_log_knows() -> None:
