@@ -14,14 +14,14 @@ class Sending:
         self._on_its_way: Future[None] | None = None
 
     def hand_over(self, send: Callable[[], None]) -> None:
-        """Wait for what is on its way, then begin with this one. Raises: what the former raised."""
+        """Wait for what is on its way, then begin with this one. Raises: as `settle`."""
         self.settle()
         thread = ThreadPoolExecutor(1, "sending")
         self._on_its_way = thread.submit(send)
         thread.shutdown(wait=False)
 
     def settle(self) -> None:
-        """Wait until nothing is on its way. Raises: what sending raised."""
-        sent, self._on_its_way = self._on_its_way, None
-        if sent is not None:
-            sent.result()
+        """Wait until nothing is on its way. Raises: what sending raised, now or before."""
+        if self._on_its_way is not None:
+            self._on_its_way.result()
+            self._on_its_way = None

@@ -90,12 +90,30 @@ class _Shape:
 
 @dataclass
 class _Chunk:
-    """What the next Kafka transaction will hold."""
+    """What the next Kafka transaction will hold.
+
+    `whole` is how much of it tells versions to their end: so many records, the position after them,
+    how often each kind is among them.
+    """
 
     records: Records = field(default_factory=Records)
     position: Position | None = None
     told: Counter[str] = field(default_factory=Counter)
     size_bytes: int = 0
+    whole: tuple[int, Position, Counter[str]] | None = None
+
+    def move(self, position: Position) -> None:
+        """Say how far the records tell."""
+        self.position = position
+        if position.complete:
+            self.whole = len(self.records), position, self.told.copy()
+
+    def of_whole_versions(self) -> "_Chunk":
+        """Return the chunk without what tells a version in part."""
+        if self.whole is None:
+            return _Chunk()
+        count, position, told = self.whole
+        return _Chunk(self.records[:count], position, told)
 
 
 class TableStream:
@@ -123,6 +141,7 @@ class TableStream:
     def catch_up(self, head: int) -> None:
         """Publish all there is up to the head, or until the service is told to stop.
 
+        What comes before a version that can't be told is published all the same.
         Raises: BrokenLog (`GAP`), InvalidRequest or UnsupportedFeature, for a stream that can't
         go on; Fenced, when another has taken the table over; Unavailable.
         """
@@ -130,10 +149,11 @@ class TableStream:
             while not self._stopping and (events := decide(self._state, Notice(head))):
                 for due in events:
                     self._tell_due(due)
-        finally:
-            # Of two troubles the one with the chunk on its way came first, and is the one to tell.
-            self._sending.settle()
-        self._send(self._taken())
+        except Exception:
+            self._chunk = self._chunk.of_whole_versions()
+            self._send_last()
+            raise
+        self._send_last()
         told = self._state.position
         lag = head if told is None else head - told.version
         metrics.CDC_LAG_VERSIONS.labels(self._source.name).set(lag)
@@ -222,11 +242,16 @@ class TableStream:
 
     def _move(self, position: Position) -> None:
         self._state = evolve(self._state, Published(position))
-        self._chunk.position = position
+        self._chunk.move(position)
 
     def _taken(self) -> _Chunk:
         chunk, self._chunk = self._chunk, _Chunk()
         return chunk
+
+    def _send_last(self) -> None:
+        # Of two troubles the one with the chunk on its way came first, and is the one to tell.
+        self._sending.settle()
+        self._send(self._taken())
 
     def _send(self, chunk: _Chunk) -> None:
         if chunk.position is None:

@@ -41,5 +41,8 @@ def test_after_a_failure_nothing_more_is_sent() -> None:
     sending.hand_over(fail)
     with pytest.raises(Fenced):
         sending.hand_over(lambda: sent.append("sent"))
-    sending.settle()
+    with pytest.raises(Fenced):
+        sending.hand_over(lambda: sent.append("sent"))
+    with pytest.raises(Fenced):
+        sending.settle()
     assert sent == []

@@ -29,6 +29,22 @@ def test_a_version_gone_from_the_log_stops_the_stream(table: WrittenTable) -> No
     assert [one["after"]["id"] for one in topic.told] == [1]
 
 
+def test_versions_before_one_that_cannot_be_told_are_told_whole(table: WrittenTable) -> None:
+    topic = Topic()
+    stream(table, topic).catch_up(0)
+    table.append(rows(1))
+    table.rewrite(lambda old: [{**row, "price": 9.5} for row in old])
+    table.append(rows(2), rows(3))
+    (table.folder / "part-00004.parquet").unlink()
+    for _ in range(2):
+        with pytest.raises(BrokenLog) as caught:
+            stream(table, topic).catch_up(3)
+        assert caught.value.error_class == "DataFileMissing"
+        assert [one["op"] for one in topic.told] == ["c", "u"]
+        assert topic.position is not None
+        assert (topic.position.version, topic.position.complete) == (2, True)
+
+
 def test_a_log_that_was_cut_back_stops_the_stream(table: WrittenTable) -> None:
     topic = Topic(position=Position(table=table.id, version=9, complete=True))
     with pytest.raises(BrokenLog) as caught:
