@@ -150,6 +150,22 @@ def test_what_is_wrong_is_said_before_anything_is_proposed(gate: Gate) -> None:
     assert DeltaTable(gate.path).version() == 0
 
 
+def test_an_overwrite_of_some_partitions_alone_is_no_overwrite_of_all(gate: Gate) -> None:
+    gate.write(gate.frame([(1, "a"), (2, "b")], "k long, p string"), partitionColumns="p")
+    mode = "spark.sql.sources.partitionOverwriteMode"
+    gate.spark.conf.set(mode, "dynamic")
+    try:
+        for rows in ([(3, "a")], []):
+            with pytest.raises(Exception, match="partitionOverwriteMode=static"):
+                gate.write(gate.frame(rows, "k long, p string"), "overwrite")
+        assert gate.keys() == [1, 2]
+        said = {"partitionOverwriteMode": "static"}
+        gate.write(gate.frame([(3, "a")], "k long, p string"), "overwrite", **said)
+    finally:
+        gate.spark.conf.unset(mode)
+    assert gate.keys() == [3]
+
+
 def test_a_table_outside_the_gate_is_refused_with_the_command_that_brings_it_in(gate: Gate) -> None:
     _foreign_table(gate.path)
     with pytest.raises(AnalysisException, match="tidegate table register"):

@@ -97,7 +97,10 @@ class Place:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How to write: where, through which broker, and what to say of it."""
+    """How to write: where, through which broker, and what to say of it.
+
+    `is_static` says that whoever overwrites has said it: every row, not some partitions.
+    """
 
     place: Place
     kafka: KafkaSettings
@@ -111,6 +114,7 @@ class WriteOptions:
     compression: Compression | None = None
     records_per_file_max: int | None = None
     constraints_enforced: tuple[str, ...] = ()
+    is_static: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,7 @@ def for_writing(options: Mapping[str, str]) -> WriteOptions:
         compression=_one_of(given, "compression", get_args(Compression), None),
         records_per_file_max=_whole(given, "maxRecordsPerFile", 1),
         constraints_enforced=_hashes(given.get("constraintsEnforced", "")),
+        is_static="partitionOverwriteMode" in given,
     )
 
 

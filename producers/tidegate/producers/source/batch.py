@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import orjson
 import pyarrow as pa
@@ -12,12 +13,15 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from tidegate.delta.actions import Add
+from tidegate.delta.errors import UnsupportedFeature
 from tidegate.delta.schema.types import StructType
 from tidegate.producers.connection import client_for, clock, store_for
 from tidegate.producers.files.writer import FileWriter, actions_of
 from tidegate.producers.options import WriteOptions, app_txn_of
 from tidegate.producers.source.trail import tell
 from tidegate.producers.writing import Mode, Plan, Saying, commit, plan
+
+_OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 
 
 @dataclass
@@ -39,7 +43,15 @@ class BatchWriter(DataSourceArrowWriter):
         self._plan = plan(client_for(options.kafka), frame, mode, options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows of one task. Raises: InvalidRequest for a row that breaks the schema."""
+        """Write the rows of one task.
+
+        Raises: InvalidRequest for a row that breaks the schema; UnsupportedFeature for an overwrite
+        of which the session wants something else.
+        """
+        # Only tasks are told what is set in the session; a write has one, even without rows.
+        task = TaskContext.get()
+        session = task.getLocalProperty(_OVERWRITE_MODE) if task is not None else None
+        check_overwrite(self._plan, self._options, session)
         return Written(write_files(self._plan, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -50,6 +62,25 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave the files to vacuum: a proposal that names them may have been published."""
+
+
+def check_overwrite(written: Plan, options: WriteOptions, session: str | None) -> None:
+    """Refuse to replace all where the session's overwrites replace what they write to alone.
+
+    `session` is the session's mode of overwriting partitions, None where none was set.
+    Raises: UnsupportedFeature.
+    """
+    is_partitioned = written.creation is None and bool(written.layout.partition_columns)
+    if written.mode != "overwrite" or not is_partitioned or options.is_static:
+        return
+    if session is not None and session.lower() == "dynamic":
+        raise UnsupportedFeature(
+            f"the session says {_OVERWRITE_MODE}={session}, by which an overwrite of "
+            f"{written.place.root} would replace only the partitions that it writes to; this "
+            "release replaces all of them: where that is meant, give the option "
+            "partitionOverwriteMode=static; nothing was proposed",
+            feature="partitionOverwriteMode",
+        )
 
 
 def write_files(written: Plan, batches: Iterator[pa.RecordBatch]) -> bytes:
