@@ -17,7 +17,6 @@ from tidegate.delta.schema.types import StructType, parse_schema
 Active = Callable[[Metadata, StructType], bool]
 
 CLUSTERING: Final = "clustering"
-CHANGE_FEED: Final = "changeDataFeed"
 
 _USED: Final[Mapping[str, Active]] = {
     "columnMapping": activity.column_mapping,
@@ -31,6 +30,12 @@ _NEW: Final[Mapping[str, Active]] = {
     "v2Checkpoint": activity.v2_checkpoints,
 }
 """Features of tables that others have to begin."""
+
+_COPIED: Final[Mapping[str, Active]] = {
+    "changeDataFeed": activity.change_data_feed,
+    "rowTracking": activity.row_tracking,
+}
+"""Features of tables whose rows do not stay the same rows where we copy them."""
 
 
 def check_rows(protocol: Protocol, metadata: Metadata, root: str) -> None:
@@ -65,14 +70,14 @@ def check_new_rows(
 
 
 def check_copies(protocol: Protocol, metadata: Metadata, root: str) -> None:
-    """Refuse to copy rows where readers of the change feed would take them for new ones.
+    """Refuse to copy rows where a copy is another row: to the change feed, or by its row id.
 
     Raises: UnsupportedFeature.
     """
-    listed = CHANGE_FEED in writer_features(protocol)
-    if listed and activity.change_data_feed(metadata, parse_schema(metadata.schema_string)):
-        remedy = "set delta.enableDeletionVectors, or delete by an engine that writes change files"
-        _refuse([CHANGE_FEED], f"{root} has a change feed", remedy)
+    schema, listed = parse_schema(metadata.schema_string), writer_features(protocol)
+    used = [name for name, active in _COPIED.items() if name in listed and active(metadata, schema)]
+    remedy = "set delta.enableDeletionVectors, or delete by an engine that does"
+    _refuse(used, f"{root} has rows that would be copied,", remedy)
 
 
 def check_new(metadata: Metadata, root: str) -> None:

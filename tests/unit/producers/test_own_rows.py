@@ -66,6 +66,7 @@ def test_a_table_with_timestamps_of_its_own_is_begun() -> None:
 CHECKED = about(None, **{"constraints.c": "a > 0"})
 DEFAULTED = about({"CURRENT_DEFAULT": "1"})
 FED = about(enableChangeDataFeed="true")
+TRACKED = about(enableRowTracking="true")
 
 
 def test_new_rows_are_held_to_what_we_do_not_evaluate_by_somebody_else() -> None:
@@ -79,8 +80,13 @@ def test_new_rows_are_held_to_what_we_do_not_evaluate_by_somebody_else() -> None
         own_rows.check_new_rows(protocol, DEFAULTED, "here", held)
 
 
-def test_rows_are_not_copied_where_readers_would_take_them_for_new_ones() -> None:
-    with pytest.raises(UnsupportedFeature, match="changeDataFeed"):
-        own_rows.check_copies(listing("changeDataFeed"), FED, "here")
-    own_rows.check_copies(listing("changeDataFeed"), about(), "here")
-    own_rows.check_copies(listing(), FED, "here")
+@pytest.mark.parametrize(
+    ("metadata", "feature"), [(FED, "changeDataFeed"), (TRACKED, "rowTracking")]
+)
+def test_rows_are_not_copied_where_a_copy_would_be_another_row(
+    metadata: Metadata, feature: str
+) -> None:
+    with pytest.raises(UnsupportedFeature, match=feature):
+        own_rows.check_copies(listing(feature), metadata, "here")
+    own_rows.check_copies(listing(feature), about(), "here")
+    own_rows.check_copies(listing(), metadata, "here")
