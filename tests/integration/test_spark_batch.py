@@ -190,6 +190,23 @@ def test_a_delete_rewrites_files_here_and_on_executors(gate: Gate) -> None:
     assert gate.keys() == []
 
 
+def test_a_delete_means_the_rows_that_a_query_shows(gate: Gate) -> None:
+    gate.write(
+        gate.spark.sql(
+            "SELECT 1L AS k, timestamp'2024-01-01 02:00:00Z' AS at "
+            "UNION ALL SELECT 2L, timestamp'2024-01-01 06:00:00Z'"
+        )
+    )
+    gate.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        before = "at < '2024-01-01'"
+        assert [row["k"] for row in gate.table().to_df().where(before).collect()] == [1]
+        assert gate.table().delete(before) == 1
+    finally:
+        gate.spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert gate.keys() == [2]
+
+
 def test_of_two_deletes_of_one_file_the_second_is_rejected_with_the_reason(gate: Gate) -> None:
     gate.write(gate.frame([(1,), (2,), (3,)], "k long").coalesce(1))
     options = for_writing({**gate.options, "path": gate.path})

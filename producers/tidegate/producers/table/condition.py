@@ -5,6 +5,7 @@ What the tree can't say is refused by name: a delete must know exactly which row
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -15,10 +16,12 @@ from sqlglot.errors import SqlglotError
 
 from tidegate.delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate.delta.files.grammar import Predicate
+from tidegate.delta.files.named import COLLATIONS
 from tidegate.delta.schema import partitions
 from tidegate.delta.schema.types import (
     DATE,
     FLOAT,
+    STRING,
     TIMESTAMP,
     DataType,
     DecimalType,
@@ -26,6 +29,7 @@ from tidegate.delta.schema.types import (
     StructField,
     StructType,
 )
+from tidegate.producers.table.zones import zone_of
 
 _COMPARISONS: Final[Mapping[type[exp.Expr], str]] = {
     exp.EQ: "=",
@@ -40,16 +44,25 @@ _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
 _FLOATING: Final = frozenset({"float", "double"})
 _TEMPORAL: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
+_DAY: Final = re.compile(r"\d{4}-\d{1,2}-\d{1,2}")
 _STYLED: Final = re.compile(r"\x1b\[\d*m")
 _NOTHING: Final[Predicate] = {"op": "not", "arg": {"op": "true"}}
 _UNKNOWN: Final = object()
 
 
-def predicate_of(condition: str, schema: StructType) -> Predicate:
+@dataclass(frozen=True)
+class _Scope:
+    """What a condition is about: a table's columns, and the session's time zone by name."""
+
+    schema: StructType
+    zone: str
+
+
+def predicate_of(condition: str, schema: StructType, zone: str = "UTC") -> Predicate:
     """Return the predicate tree of a SQL condition, with the columns as the schema spells them.
 
-    Values take the type of the column that they are compared with; timestamps without a zone are
-    UTC.
+    Values take the type of the column that they are compared with; timestamps that name no zone
+    are by the session's `zone`, as Spark takes them.
     Raises: InvalidRequest for a column that is not there or a value that does not fit;
     UnsupportedFeature for an expression that the tree can't say.
     """
@@ -61,31 +74,31 @@ def predicate_of(condition: str, schema: StructType) -> Predicate:
             f"the condition {condition!r} is no SQL expression: {first}",
             error_class="PARSE_SYNTAX_ERROR",
         ) from error
-    return _node(parsed, schema)
+    return _node(parsed, _Scope(schema, zone))
 
 
-def _node(node: exp.Expr, schema: StructType) -> Predicate:
+def _node(node: exp.Expr, scope: _Scope) -> Predicate:
     match node:
         case exp.Paren():
-            return _node(node.this, schema)
+            return _node(node.this, scope)
         case exp.And():
-            return {"op": "and", "args": [_node(one, schema) for one in node.flatten()]}
+            return {"op": "and", "args": [_node(one, scope) for one in node.flatten()]}
         case exp.Or():
-            return {"op": "or", "args": [_node(one, schema) for one in node.flatten()]}
+            return {"op": "or", "args": [_node(one, scope) for one in node.flatten()]}
         case exp.Not():
-            return _negated(_node(node.this, schema))
+            return _negated(_node(node.this, scope))
         case exp.Boolean():
             return {"op": "true"} if node.this else _NOTHING
         case exp.Is():
-            return _is(node, schema)
+            return _is(node, scope)
         case exp.In():
-            return _in(node, schema)
+            return _in(node, scope)
         case exp.Between():
-            return _between(node, schema)
+            return _between(node, scope)
         case exp.Column() | exp.Dot():
-            return _flag(node, schema)
+            return _flag(node, scope)
         case _ if type(node) in _COMPARISONS:
-            return _comparison(node, schema)
+            return _comparison(node, scope)
         case _:
             raise _unsupported(node)
 
@@ -98,8 +111,8 @@ def _negated(inner: Predicate) -> Predicate:
     return {"op": "not", "arg": inner}
 
 
-def _is(node: exp.Expr, schema: StructType) -> Predicate:
-    path, one = _column(node.this, schema)
+def _is(node: exp.Expr, scope: _Scope) -> Predicate:
+    path, one = _column(node.this, scope)
     what = node.expression
     if isinstance(what, exp.Null):
         return {"op": "is_null", "column": path}
@@ -108,19 +121,19 @@ def _is(node: exp.Expr, schema: StructType) -> Predicate:
     raise _unsupported(node)
 
 
-def _in(node: exp.Expr, schema: StructType) -> Predicate:
+def _in(node: exp.Expr, scope: _Scope) -> Predicate:
     if node.args.get("query") is not None or not node.expressions:
         raise _unsupported(node)
-    path, one = _column(node.this, schema)
-    values = [_value(item, one, node) for item in node.expressions]
+    path, one = _column(node.this, scope)
+    values = [_value(item, one, node, scope.zone) for item in node.expressions]
     return {"op": "in", "column": path, "values": values, "type": _type(one, node)}
 
 
-def _between(node: exp.Expr, schema: StructType) -> Predicate:
+def _between(node: exp.Expr, scope: _Scope) -> Predicate:
     if node.args.get("symmetric"):
         raise _unsupported(node)
-    path, one = _column(node.this, schema)
-    low, high = (_value(node.args[name], one, node) for name in ("low", "high"))
+    path, one = _column(node.this, scope)
+    low, high = (_value(node.args[name], one, node, scope.zone) for name in ("low", "high"))
     kind = _type(one, node)
     return {
         "op": "and",
@@ -131,8 +144,8 @@ def _between(node: exp.Expr, schema: StructType) -> Predicate:
     }
 
 
-def _flag(node: exp.Expr, schema: StructType) -> Predicate:
-    path, one = _column(node, schema)
+def _flag(node: exp.Expr, scope: _Scope) -> Predicate:
+    path, one = _column(node, scope)
     if one.kind != PrimitiveType("boolean"):
         raise InvalidRequest(
             f"the condition {node.sql('spark')} is a column of type {one.kind}, not a truth value: "
@@ -142,15 +155,15 @@ def _flag(node: exp.Expr, schema: StructType) -> Predicate:
     return {"op": "=", "column": path, "value": True, "type": "boolean"}
 
 
-def _comparison(node: exp.Expr, schema: StructType) -> Predicate:
+def _comparison(node: exp.Expr, scope: _Scope) -> Predicate:
     op = _COMPARISONS[type(node)]
     left, right = node.this, node.expression
     if not _is_column(left):
         left, right, op = right, left, _MIRRORED.get(op, op)
     if not _is_column(left) or _is_column(right):
         raise _unsupported(node)
-    path, one = _column(left, schema)
-    value = _value(right, one, node)
+    path, one = _column(left, scope)
+    value = _value(right, one, node, scope.zone)
     return {"op": op, "column": path, "value": value, "type": _type(one, node)}
 
 
@@ -158,13 +171,13 @@ def _is_column(node: exp.Expr) -> bool:
     return isinstance(_bare(node), exp.Column | exp.Dot)
 
 
-def _column(node: exp.Expr, schema: StructType) -> tuple[list[str], StructField]:
+def _column(node: exp.Expr, scope: _Scope) -> tuple[list[str], StructField]:
     bare = _bare(node)
     if not isinstance(bare, exp.Column | exp.Dot):
         raise _unsupported(node)
     names = [part.name for part in bare.parts]
     path: list[str] = []
-    kind: DataType = schema
+    kind: DataType = scope.schema
     one: StructField | None = None
     for name in names:
         fields = kind.fields if isinstance(kind, StructType) else ()
@@ -183,19 +196,21 @@ def _column(node: exp.Expr, schema: StructType) -> tuple[list[str], StructField]
 
 
 def _type(one: StructField, node: exp.Expr) -> str:
-    if not isinstance(one.kind, PrimitiveType | DecimalType):
+    if not isinstance(one.kind, PrimitiveType | DecimalType) or COLLATIONS in one.metadata:
         raise _unsupported(node)
     return "double" if one.kind == FLOAT else str(one.kind)
 
 
-def _value(node: exp.Expr, one: StructField, whole: exp.Expr) -> Any:
+def _value(node: exp.Expr, one: StructField, whole: exp.Expr, zone: str) -> Any:
     """Return a literal as the tree spells it in the type of its column."""
     literal = _literal(node)
-    if literal is _UNKNOWN:
+    # Spark would cast a column of strings to the type of a literal that has one.
+    is_cast = one.kind == STRING and isinstance(_bare(node), exp.Cast | exp.Date | exp.Timestamp)
+    if literal is _UNKNOWN or is_cast:
         raise _unsupported(whole)
     if literal is None:
         return None
-    reader = _reader(one.kind)
+    reader = _reader(one.kind, zone)
     try:
         if reader is None:
             raise ValueError(f"columns of type {one.kind} can't be compared")
@@ -221,11 +236,17 @@ def _literal(node: exp.Expr) -> Any:
         case exp.Literal() as plain:
             return str(plain.this) if plain.is_string else Decimal(plain.this)
         case exp.Cast() as typed if typed.to.this in _DATED:
-            return _literal(typed.this)
+            return _dated(typed.this, is_day=typed.to.this == exp.DataType.Type.DATE)
         case exp.Date() | exp.Timestamp() as typed if isinstance(typed.this, exp.Literal):
-            return _literal(typed.this)
+            return _dated(typed.this, is_day=isinstance(typed, exp.Date))
         case _:
             return _UNKNOWN
+
+
+def _dated(node: exp.Expr, *, is_day: bool) -> Any:
+    """Return the text of a date or a timestamp; a date cut off a longer text is not looked into."""
+    text = _literal(node)
+    return text if not is_day or _DAY.fullmatch(str(text)) else _UNKNOWN
 
 
 _DATED: Final = frozenset(
@@ -245,7 +266,7 @@ def _bare(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _reader(kind: DataType) -> Callable[[Any], Any] | None:
+def _reader(kind: DataType, zone: str) -> Callable[[Any], Any] | None:
     if isinstance(kind, DecimalType):
         return lambda value: str(partitions.parse(str(_number(value)), kind))
     if not isinstance(kind, PrimitiveType):
@@ -255,7 +276,7 @@ def _reader(kind: DataType) -> Callable[[Any], Any] | None:
     if kind.name in _FLOATING:
         return lambda value: float(_number(value))
     if kind.name in _TEMPORAL:
-        return lambda value: _moment(value, kind)
+        return lambda value: _moment(value, kind, zone)
     return {"string": _text, "boolean": _truth}.get(kind.name)
 
 
@@ -284,11 +305,17 @@ def _truth(value: Any) -> bool:
     return value
 
 
-def _moment(value: Any, kind: PrimitiveType) -> str | None:
-    at: datetime | None = partitions.parse(_text(value), TIMESTAMP)
+def _moment(value: Any, kind: PrimitiveType, zone: str) -> str | None:
+    text = _text(value)
+    at: datetime | None = partitions.parse(text, TIMESTAMP)
+    names_zone = partitions.names_zone(text)
     if at is None or (kind == DATE and at.time() != time.min):
         raise ValueError(f"{value!r} is no {kind}")
-    return partitions.serialize(partitions.parse(value, kind), kind)
+    if kind == TIMESTAMP:
+        return partitions.serialize(at if names_zone else at.replace(tzinfo=zone_of(zone)), kind)
+    if names_zone:
+        raise ValueError(f"{value!r} names a time zone")
+    return partitions.serialize(partitions.parse(text, kind), kind)
 
 
 def _unsupported(node: exp.Expr) -> UnsupportedFeature:

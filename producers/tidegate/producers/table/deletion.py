@@ -58,10 +58,16 @@ Runner = Callable[[Rewriting, Sequence[Mapping[str, Any]]], Sequence[Rewritten]]
 
 
 def delete(
-    client: Client, place: Place, condition: str, saying: Saying, runner: Runner
+    client: Client,
+    place: Place,
+    condition: str,
+    saying: Saying,
+    runner: Runner,
+    zone: str = "UTC",
 ) -> Outcome | None:
     """Delete the rows that match a condition; None where none does, and nothing is proposed.
 
+    `zone` is that of timestamps which name none.
     Raises: Rejected, OutcomeUnknown, InvalidRequest, UnsupportedFeature, BrokenLog, Unavailable.
     """
     store = store_for(place)
@@ -69,7 +75,7 @@ def delete(
     began_ms = client.clock.now_ms()
     snapshot = open_snapshot(store)
     schema = check_open_to(snapshot, place.root)
-    predicate = predicate_of(condition, schema)
+    predicate = predicate_of(condition, schema, zone)
     check_may_remove(snapshot, place.root)
     rewriting = Rewriting(place, snapshot.metadata, predicate)
     deletion = _deletion(snapshot, rewriting, condition, runner)

@@ -23,6 +23,7 @@ from tidegate.runtime.open_table import head_version
 NO_OPTIONS: Final[Mapping[str, str]] = {}
 NO_COMMENTS: Final[Mapping[str, str | None]] = {}
 EVERY_ROW: Final = "true"
+_ZONE: Final = "spark.sql.session.timeZone"
 
 _HISTORY: Final = (
     "version long, timestamp timestamp, operation string, operationParameters map<string,string>, "
@@ -93,13 +94,16 @@ class Table:
     def delete(self, condition: str = EVERY_ROW) -> int | None:
         """Delete the rows for which a SQL condition is true, and return the version that did it.
 
-        Without matching rows nothing is proposed, and None is returned.
+        Without matching rows nothing is proposed, and None is returned. Timestamps that name no
+        zone are by the session's.
         Raises: Rejected, with the rule and the winner, when another commit came between; run it
         again on what the table is then. OutcomeUnknown; InvalidRequest; UnsupportedFeature.
         """
         asked = self._options
         client, runner = client_for(asked.kafka), SparkRunner(self._spark)
-        outcome = delete(client, asked.place, condition, Saying.of(asked), runner)
+        zone = self._spark.conf.get(_ZONE)
+        assert zone is not None, "a session has a time zone"
+        outcome = delete(client, asked.place, condition, Saying.of(asked), runner, zone)
         tell(self.root, outcome)
         return None if outcome is None else outcome.version
 

@@ -69,6 +69,15 @@ def parse(text: str | None, kind: DataType) -> Any:
     return _parsed(text, kind)
 
 
+def names_zone(text: str) -> bool:
+    """Return whether the text of a moment says by which time zone it is told.
+
+    Spec: "Partition Value Serialization"
+    """
+    match = _TIMESTAMP.match(text.strip())
+    return match is not None and match[8] is not None
+
+
 @lru_cache(maxsize=4096)
 def _parsed(text: str, kind: DataType) -> Any:
     """Return what a text spells: the same few come again with every file of a partition."""

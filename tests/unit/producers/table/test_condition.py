@@ -35,6 +35,7 @@ SCHEMA = StructType(
         StructField("b", BOOLEAN),
         StructField("st", StructType((StructField("y", LONG),))),
         StructField("l", ArrayType(INTEGER)),
+        StructField("c", STRING, metadata={"__COLLATIONS": {"c": "spark.UTF8_LCASE"}}),
     )
 )
 
@@ -120,6 +121,11 @@ def test_a_condition_becomes_a_tree(sql: str, tree: dict[str, Any]) -> None:
         "EXISTS (SELECT 1)",
         "CASE WHEN a = 1 THEN true END",
         "st = NULL",
+        "c = 'a'",
+        "c IN ('a')",
+        "s = DATE'2013-01-01'",
+        "t = DATE'2013-01-01 10:00:00'",
+        "t = CAST('2013-01-01 10:00:00' AS DATE)",
     ],
 )
 def test_what_the_tree_cannot_say_is_refused_with_the_expression(sql: str) -> None:
@@ -140,6 +146,8 @@ def test_what_the_tree_cannot_say_is_refused_with_the_expression(sql: str) -> No
         ("d = 1.234", r"'d' has type decimal\(10,2\)"),
         ("x = 'NaN'", "'x' has type double"),
         ("dep = '2013-01-01 10:00:00'", "'Dep' has type date"),
+        ("dep = TIMESTAMP'2013-01-01 00:00:00Z'", "'Dep' has type date"),
+        ("n = '2013-01-01 10:00:00+02:00'", "'n' has type timestamp_ntz"),
         ("l = 1", "can't be compared|has type array"),
         ("a", "not a truth value"),
         ("a = ", "is no SQL expression"),
@@ -149,3 +157,33 @@ def test_what_is_wrong_is_named(sql: str, like: str) -> None:
     with pytest.raises(InvalidRequest, match=like) as raised:
         predicate_of(sql, SCHEMA)
     assert "\x1b" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("zone", "sql", "at"),
+    [
+        ("America/New_York", "t = '2013-01-01'", "2013-01-01T05:00:00.000000Z"),
+        ("America/New_York", "t = DATE'2013-07-01'", "2013-07-01T04:00:00.000000Z"),
+        # An hour that the clocks leave out is taken an hour later, one they repeat the first time.
+        ("America/New_York", "t = '2013-03-10 02:30:00'", "2013-03-10T07:30:00.000000Z"),
+        ("America/New_York", "t = '2013-11-03 01:30:00'", "2013-11-03T05:30:00.000000Z"),
+        ("America/New_York", "t = '2013-01-01 10:00:00Z'", "2013-01-01T10:00:00.000000Z"),
+        ("America/New_York", "t = '2013-01-01 10:00:00+02:00'", "2013-01-01T08:00:00.000000Z"),
+        ("+05:30", "t = TIMESTAMP'2013-01-01 10:00:00'", "2013-01-01T04:30:00.000000Z"),
+        ("UTC-8", "t = '2013-01-01'", "2013-01-01T08:00:00.000000Z"),
+        ("Z", "t = '2013-01-01'", "2013-01-01T00:00:00.000000Z"),
+    ],
+)
+def test_a_timestamp_that_names_no_zone_is_by_the_sessions(zone: str, sql: str, at: str) -> None:
+    assert predicate_of(sql, SCHEMA, zone) == leaf("=", "t", at, "timestamp")
+
+
+def test_what_has_no_zone_is_the_same_in_every_one() -> None:
+    for sql in ("n = '2013-01-01'", "dep = '2013-01-01'"):
+        assert predicate_of(sql, SCHEMA, "America/New_York") == predicate_of(sql, SCHEMA)
+
+
+def test_a_zone_that_nobody_knows_is_no_matter_until_it_is_asked_for() -> None:
+    assert predicate_of("a = 1", SCHEMA, "Nowhere/At_All") == leaf("=", "a", 1, "integer")
+    with pytest.raises(InvalidRequest, match="name the zone in the timestamps"):
+        predicate_of("t = '2013-01-01'", SCHEMA, "Nowhere/At_All")

@@ -1,0 +1,29 @@
+"""Time zones by the names that Spark's sessions have for them."""
+
+import re
+from datetime import timedelta, timezone, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from tidegate.delta.errors import InvalidRequest
+
+_OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
+
+
+def zone_of(name: str) -> tzinfo:
+    """Return a time zone: of a region, or so far away from UTC. Raises: InvalidRequest."""
+    if name.upper() in ("Z", "UTC", "GMT", "UT"):
+        name = "+00"
+    match = _OFFSET.fullmatch(name)
+    try:
+        if match is None:
+            return ZoneInfo(name)
+        hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
+        away = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        return timezone(-away if match[1] == "-" else away)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InvalidRequest(
+            f"the session's time zone {name!r} is not known to this machine: name the zone in the "
+            "timestamps that you compare with, as in '2013-01-01 10:00:00Z'",
+            error_class="INVALID_TIMEZONE",
+        ) from error
