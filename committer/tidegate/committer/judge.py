@@ -12,6 +12,7 @@ import orjson
 from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import CONCURRENT
+from tidegate.committer.content import Content
 from tidegate.committer.entries import entry_of
 from tidegate.committer.flaws import NOT_SUPPORTED
 from tidegate.committer.intake import read_record
@@ -21,7 +22,7 @@ from tidegate.committer.rebase import Attempt, Origin, encode
 from tidegate.committer.state import TableState, in_full
 from tidegate.committer.verdicts import Verdict
 from tidegate.delta.commit import Commit, sha256
-from tidegate.delta.errors import UnsupportedFeature
+from tidegate.delta.errors import TidegateError, UnsupportedFeature
 from tidegate.delta.features.table import check_writable
 from tidegate.pipeline.codec import encode as to_value
 from tidegate.pipeline.proposal import Operation, Proposal
@@ -103,6 +104,28 @@ def _candidate(case: Mapping[str, Any], basis: Basis) -> Candidate:
             domains=tuple(reads["domains"]),
         ),
     )
+    candidate = _read(proposal)
+    return candidate if candidate.flaw else _read(_vouched_for(proposal, candidate.content, basis))
+
+
+def _vouched_for(proposal: Proposal, content: Content, basis: Basis) -> Proposal:
+    """Return a proposal that says what a transaction of delta-spark need not say.
+
+    Its writer holds new rows to what the table asks, and where it writes no change files the others
+    tell which rows changed.
+    """
+    after = basis.after(content.metadata, content.protocol)
+    try:
+        vouched: dict[str, Any] = {"constraints_enforced": tuple(sorted(after.expressions))}
+        if after.feeds_changes and not content.changes:
+            vouched["cdc_mode"] = "implicit"
+    except (TidegateError, ValueError):
+        # Admission has a word for a schema that can't be read.
+        return proposal
+    return proposal.model_copy(update=vouched)
+
+
+def _read(proposal: Proposal) -> Candidate:
     candidate = read_record(to_value(proposal), 0, _POLICY)
     assert isinstance(candidate, Candidate), "the case is a proposal"
     return candidate
