@@ -13,7 +13,7 @@ from uuid import UUID
 from tidegate.committer.adoption import adopt, with_ids
 from tidegate.committer.appended import Added, may_have_been_read
 from tidegate.committer.basis import Basis
-from tidegate.committer.content import canonical
+from tidegate.committer.content import PartitionKey, canonical
 from tidegate.committer.entries import Entry
 from tidegate.committer.moving import carried
 from tidegate.committer.passing import passes_by
@@ -48,7 +48,7 @@ __all__ = [
     "follow",
 ]
 
-RULES_VERSION: Final = 7
+RULES_VERSION: Final = 8
 """Raised with every change that can change a verdict; it stands in every entry."""
 
 
@@ -87,7 +87,7 @@ def concurrent_append(standing: Standing, winner: Entry) -> Found | None:
     if added and (candidate.reads.whole_table or not columns):
         path = added[0][0]
         return Found(f"added {path!r}, and the whole table was read", path)
-    return _in_partitions_read(standing, added)
+    return _in_partitions_read(standing, winner, added)
 
 
 def _minds_appends(standing: Standing, winner: Entry) -> bool:
@@ -100,26 +100,37 @@ def _minds_appends(standing: Standing, winner: Entry) -> bool:
     return not (standing.level == "WriteSerializable" and may_come_later)
 
 
-def _in_partitions_read(standing: Standing, added: Added) -> Found | None:
+def _in_partitions_read(standing: Standing, winner: Entry, added: Added) -> Found | None:
     """Return the first file in a partition that was read; a value of no type goes before it.
 
-    For delta-spark casts the values of all files before it looks at one.
+    For delta-spark casts the values of all files before it looks at one: also of those that are not
+    among `added`, for statistics prove that none of their rows was read.
     """
-    read, partitions = standing.read, dict[frozenset[tuple[str, str | None]], str]()
+    read, partitions = standing.read, dict[PartitionKey, str]()
     for path, values in added:
         partitions.setdefault(frozenset(values.items()), path)
+    ruled_out = [key for key in winner.footprint.added if key not in partitions and _is_told(key)]
     columns = read.metadata.partition_columns
     for predicate in standing.reads.predicates:
         first: str | None = None
-        for key, path in partitions.items():
+        for key in (*partitions, *ruled_out):
             try:
-                if may_match_partition(predicate, read.by_column(dict(key)), read.schema, columns):
-                    first = first or path
+                matches = may_match_partition(
+                    predicate, read.by_column(dict(key)), read.schema, columns
+                )
             except ValueError as error:
+                path = winner.added[winner.footprint.added[key][0]][0]
                 return Found(f"added {path!r}: {error}", path, "CAST_INVALID_INPUT")
+            if matches and first is None:
+                first = partitions.get(key)
         if first is not None:
             return Found(f"added {first!r}, which may match what was read", first)
     return None
+
+
+def _is_told(key: PartitionKey) -> bool:
+    """Return whether no value is an empty text: that is null, and ruled out as such."""
+    return all(text != "" for _, text in key)
 
 
 def _named_as_by_delta_spark(standing: Standing, winner: Entry, found: Found) -> Found:
@@ -131,7 +142,7 @@ def _named_as_by_delta_spark(standing: Standing, winner: Entry, found: Found) ->
     if not _minds_appends(standing, winner):
         return found
     if standing.read.metadata.partition_columns:
-        matched = _in_partitions_read(standing, winner.added)
+        matched = _in_partitions_read(standing, winner, winner.added)
         if matched is None or matched.error_class is not None:
             return found
     error_class, exception = DELTA_NAMES[concurrent_append.__name__]

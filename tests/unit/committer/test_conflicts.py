@@ -1,5 +1,8 @@
 """Each rule fires where it should and only there; what delta-spark decided is in the vectors."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 from pydantic import JsonValue
 
@@ -20,12 +23,21 @@ def winner(version: int, *rows: Row) -> Entry:
     return entry_of(commit(version, *rows), "0" * 64, 1)
 
 
-def found(one: Proposal, *winners: Entry, level: Level = "Serializable") -> Conflict | None:
+def in_full(version: int, *rows: Row) -> Entry:
+    return replace(winner(version, *rows), adds=tuple(commit(version, *rows).adds))
+
+
+def found(
+    one: Proposal,
+    *winners: Entry,
+    level: Level = "Serializable",
+    partitioned_by: Sequence[str] = ("p",),
+) -> Conflict | None:
     """Return the conflict of a proposal that read version 0 of a table partitioned by `p`."""
     candidate = read_record(builders.value_of(one), 0, Policy())
     assert isinstance(candidate, Candidate)
     assert candidate.flaw is None
-    made = commit(0, protocol(), metadata(["p"]))
+    made = commit(0, protocol(), metadata(partitioned_by))
     assert made.metadata is not None
     assert made.protocol is not None
     basis = Basis(made.metadata, made.protocol)
@@ -167,6 +179,19 @@ def test_a_partition_value_that_is_none_is_told_before_one_that_matches() -> Non
     conflict = found(one, winner(1, info(), add("p=1/x"), odd))
     assert conflict is not None
     assert conflict.rejection.error_class == "CAST_INVALID_INPUT"
+
+
+def test_a_partition_value_that_is_none_is_told_of_a_file_that_statistics_rule_out() -> None:
+    both: Predicate = {"op": "and", "args": [{**P1, "column": ["q"]}, {**P1}]}
+    one = proposal(
+        remove("p=1/a", partitionValues={"p": "1", "q": "1"}),
+        reads=ReadSet(predicates=(both,)),
+    )
+    odd, empty = (add("b", partitionValues={"p": "2", "q": text}) for text in ("x", ""))
+    conflict = found(one, in_full(1, info(), odd), partitioned_by=["p", "q"])
+    assert conflict is not None
+    assert conflict.rejection.error_class == "CAST_INVALID_INPUT"
+    assert found(one, in_full(1, info(), empty), partitioned_by=["p", "q"]) is None
 
 
 def test_every_rule_has_deltas_names() -> None:
