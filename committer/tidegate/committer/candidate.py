@@ -11,6 +11,7 @@ from tidegate.committer.moves import Moves
 from tidegate.committer.once import Once
 from tidegate.committer.policy import Level
 from tidegate.delta.actions import Metadata, Protocol, Txn
+from tidegate.delta.features.row_tracking import DOMAIN as ROW_TRACKING
 from tidegate.pipeline.codec import Headers
 from tidegate.pipeline.metadata_patch import MetadataPatch
 from tidegate.pipeline.outcome import Rejection
@@ -169,7 +170,8 @@ class Candidate:
         """Whether it holds nothing but files with the same rows as before: no row changes."""
         if True in self.data_changes:
             return False
-        own = any(one.domain not in self.buried for one in self.content.domains)
+        kept = self.buried | {ROW_TRACKING}
+        own = any(one.domain not in kept for one in self.content.domains)
         return not (self.speaks_of_table or own or self.txns or self.intents)
 
     @Once

@@ -289,7 +289,7 @@ def _only(found: tuple[A, ...]) -> A | None:
 def _one_each(txns: tuple[Txn, ...]) -> tuple[Txn, ...]:
     by_app: dict[str, Txn] = {}
     for txn in txns:
-        if by_app.setdefault(txn.app_id, txn) != txn:
+        if by_app.setdefault(txn.app_id, txn).version != txn.version:
             refuse(
                 DUPLICATE,
                 "actions",

@@ -172,12 +172,13 @@ def wrong_domain(candidate: Candidate, after: Basis) -> Rejection | None:
                 f"the table has no metadata domains, so none called {domain.domain[:64]!r}",
                 "add the feature domainMetadata to the table first",
             )
-        if domain.domain in WITH_FEATURE and WITH_FEATURE[domain.domain] not in after.features:
+        needed = None if domain.removed else WITH_FEATURE.get(domain.domain)
+        if needed and needed not in after.features:
             return flaw(
                 DOMAINS_NOT_SUPPORTED,
                 "actions.domainMetadata",
                 f"the domain {domain.domain!r} belongs to a feature that the table lacks",
-                f"add the feature {WITH_FEATURE[domain.domain]!r} to the table first",
+                f"add the feature {needed!r} to the table first",
             )
         if domain.domain == CLUSTERING and not domain.removed:
             wrong = _wrong_clustering(domain.configuration)

@@ -45,6 +45,10 @@ def compaction(**fields: Any) -> Proposal:
     return proposal(*rows, operation=Operation(name="OPTIMIZE"), **fields)
 
 
+def gone(domain: str) -> Row:
+    return {"domainMetadata": {"domain": domain, "configuration": "", "removed": True}}
+
+
 @pytest.mark.parametrize(
     ("one", "level", "applied"),
     [
@@ -57,6 +61,8 @@ def compaction(**fields: Any) -> Proposal:
         (proposal(), "WriteSerializable", "WriteSerializable"),
         (compaction(app_txn={"app_id": "a", "version": 1}), "Serializable", "Serializable"),
         (proposal(metadata()), "Serializable", "Serializable"),
+        (proposal(gone("delta.rowTracking")), "Serializable", "SnapshotIsolation"),
+        (proposal(gone("mine")), "Serializable", "Serializable"),
     ],
 )
 def test_the_level_is_lowered_where_no_row_changes(

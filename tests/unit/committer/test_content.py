@@ -53,6 +53,9 @@ def test_metadata_and_protocol_are_kept_apart_from_the_lines() -> None:
 def test_the_same_app_transaction_twice_counts_once() -> None:
     txn: Row = {"txn": {"appId": "a", "version": 1}}
     assert len(read_content([txn, txn], Policy()).txns) == 1
+    later: Row = {"txn": {"appId": "a", "version": 1, "lastUpdated": 5}}
+    [kept] = read_content([txn, later], Policy()).txns
+    assert kept.last_updated is None
 
 
 def test_a_flaw_names_field_rule_and_remedy() -> None:

@@ -72,6 +72,9 @@ def test_clustering_names_columns(text: str, answer: str) -> None:
     assert said(state, proposal(domain("delta.clustering", text))) == answer
     plain = table([info(), listed("domainMetadata"), metadata()])
     assert said(plain, proposal(domain("delta.clustering", text))) == "domains_not_supported"
+    # What a feature left behind that is gone may be cleared away.
+    gone = domain("delta.clustering", text, removed=True)
+    assert said(plain, proposal(gone)) == "committed"
 
 
 @pytest.mark.parametrize(
