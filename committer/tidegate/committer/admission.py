@@ -255,7 +255,11 @@ def held_to_constraints(case: _Case) -> Rejection | None:
 
 def told_as_changes(case: _Case) -> Rejection | None:
     """Readers of the change feed, where the table has one, can tell which rows it changes."""
-    return change_files.wrong_mode(case.candidate, case.after) if case.after else None
+    candidate, after, read = case.candidate, case.after, case.place.read
+    if after is None:
+        return None
+    wrong = change_files.columns_change(candidate, read, after) if read else None
+    return wrong or change_files.wrong_mode(candidate, after)
 
 
 def partitioned_alike(case: _Case) -> Rejection | None:

@@ -11,8 +11,9 @@ from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import PartitionValues
 from tidegate.committer.enforcement import new_files
-from tidegate.committer.flaws import CDC_MODE, CHANGE_FILES, flaw
+from tidegate.committer.flaws import CDC_MODE, CHANGE_FILES, COLUMNS_AND_ROWS, flaw
 from tidegate.delta.actions import Add
+from tidegate.delta.schema.mapping import Mode, dropped, mode_of, renamed
 from tidegate.pipeline.outcome import Rejection
 
 REWRITES: Final = frozenset({"DELETE", "UPDATE"})
@@ -49,6 +50,24 @@ def wrong_mode(candidate: Candidate, after: Basis) -> Rejection | None:
     if asserted == "explicit":
         return flaw(CHANGE_FILES, _FILES, "are none, and cdc_mode is explicit", _BRING_THEM)
     return _not_derivable(candidate) if joins and leaves else None
+
+
+def columns_change(candidate: Candidate, read: Basis, after: Basis) -> Rejection | None:
+    """Return why rows may not change where columns get other names or go, or None.
+
+    Under which of its two names a column is told of, readers of the change feed would each decide.
+    """
+    content, mode = candidate.content, mode_of(after.metadata)
+    if content.metadata is None or not content.has_files or mode is Mode.NONE:
+        return None
+    if not after.feeds_changes:
+        return None
+    if mode_of(read.metadata) is not Mode.NONE:
+        schemas = read.schema, after.schema
+        if not (dropped(*schemas, mode) or renamed(*schemas, mode)):
+            return None
+    what = "maps, renames or drops columns, and files join or leave in a table with a change feed"
+    return flaw(COLUMNS_AND_ROWS, "actions.metaData", what, "change the columns in a version alone")
 
 
 def incomplete(candidate: Candidate, basis: Basis, files: Mapping[str, Add]) -> Rejection | None:

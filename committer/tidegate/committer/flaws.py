@@ -29,6 +29,7 @@ NULL_IN_REQUIRED: Final = "null_in_required_column"
 BOUNDS_OF_VARIANTS: Final = "bounds_of_variants"
 CHANGE_FILES: Final = "change_files_missing"
 CDC_MODE: Final = "wrong_cdc_mode"
+COLUMNS_AND_ROWS: Final = "columns_change_with_rows"
 
 _DELTA: Final = {
     UNKNOWN_FEATURE: "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE",
@@ -43,6 +44,7 @@ _DELTA: Final = {
     NULL_IN_REQUIRED: "DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
     DUPLICATE: "DELTA_DUPLICATE_ACTIONS_FOUND",
     PARTITION_VALUES: "DELTA_INVALID_PARTITIONING_SCHEMA",
+    COLUMNS_AND_ROWS: "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION",
 }
 """Rules for which delta-spark has a name, and the name."""
 

@@ -72,6 +72,11 @@ OF_NEW_ROWS: Final[Mapping[str, Refusal]] = {
         "`cdc_mode` says something else of the change feed than the actions do",
         "say `explicit` with change files, `implicit` without, `none` where no row changes",
     ),
+    "columns_change_with_rows": Refusal(
+        "the table has a change feed, and columns are mapped, renamed or dropped in a version in "
+        "which files join or leave",
+        "change the columns in a proposal of its own, then the rows",
+    ),
     "identity_values_not_told": Refusal(
         "files hold new values of an identity column, and the proposal does not say which",
         "name the least and the greatest in `identity_usage`",

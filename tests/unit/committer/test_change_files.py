@@ -1,6 +1,7 @@
 """Change files: complete, or not needed, or refused; and what may share an entry with them."""
 
-from typing import Any
+import json
+from typing import Any, Final
 
 import pytest
 
@@ -21,6 +22,7 @@ from tidegate.committer.state import TableState
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Operation, Proposal
 
+MAPPING: Final = "delta.columnMapping"
 FEED = metadata(enableChangeDataFeed="true")
 PARTITIONED = metadata(["p"], enableChangeDataFeed="true")
 WIDE = '{"numRecords":10,"tightBounds":false}'
@@ -204,3 +206,37 @@ def test_who_only_deletes_rows_needs_no_change_files_and_joins_nobody_who_has_so
     wrong = refused(fed("a", "b"), deletes.model_copy(update={"cdc_mode": "none"}))
     assert wrong is not None
     assert wrong.rule == "wrong_cdc_mode"
+
+
+def mapped(**names: str) -> Row:
+    """Return the metaData of a table with a change feed; its columns by their physical names."""
+    row = metadata(
+        enableChangeDataFeed="true",
+        **{"columnMapping.mode": "name", "columnMapping.maxColumnId": "9"},
+    )
+    fields = [
+        {
+            "name": name,
+            "type": "long",
+            "nullable": True,
+            "metadata": {f"{MAPPING}.id": place, f"{MAPPING}.physicalName": physical},
+        }
+        for place, (physical, name) in enumerate(names.items(), 1)
+    ]
+    told = json.dumps({"type": "struct", "fields": fields})
+    return {"metaData": {**row["metaData"], "schemaString": told}}
+
+
+def test_columns_are_mapped_renamed_and_dropped_in_versions_alone() -> None:
+    before = mapped(x="x", s="s")
+    features = listed("changeDataFeed", reader=("columnMapping",))
+    state = table([info(), features, before], [info(), add("a")])
+    for after in (mapped(x="x"), mapped(x="y", s="s")):
+        assert rule(state, after, add("b")) == "columns_change_with_rows"
+        assert rule(state, after, remove("a", dataChange=False)) == "columns_change_with_rows"
+        assert rule(state, after) is None
+    assert rule(state, mapped(x="x", s="s", y="y"), add("b")) is None
+    unmapped = table([info(), features, FEED], [info(), add("a")])
+    assert rule(unmapped, before, add("b")) == "columns_change_with_rows"
+    plain = {"metaData": {**before["metaData"], "configuration": {}}}
+    assert rule(unmapped, plain, add("b")) is None

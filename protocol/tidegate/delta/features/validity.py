@@ -8,7 +8,7 @@ read as Iceberg or Hudi too in `iceberg.py`.
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tidegate.delta.errors import TidegateError
+from tidegate.delta.errors import InvalidRequest, TidegateError
 from tidegate.delta.features import properties
 from tidegate.delta.features.agreement import (
     adaptive_metadata_agrees,
@@ -31,8 +31,11 @@ from tidegate.delta.features.instructions import is_instruction
 from tidegate.delta.features.mapped import mapping_flaws
 from tidegate.delta.features.stats_columns import stats_column_flaws
 from tidegate.delta.features.table import FEATURES, unlisted_features
+from tidegate.delta.files.named import COLLATIONS
+from tidegate.delta.schema.columns import check_names
+from tidegate.delta.schema.mapping import Mode, mode_of
 from tidegate.delta.schema.strictness import misspelt
-from tidegate.delta.schema.types import parse_schema
+from tidegate.delta.schema.types import parse_schema, walk
 
 Rule = Callable[[Definition], Iterator[Flaw]]
 
@@ -201,8 +204,43 @@ def needs_met(one: Definition) -> Iterator[Flaw]:
                 )
 
 
+def columns_named(one: Definition) -> Iterator[Flaw]:
+    """Yield what is wrong with the names of columns: files, or other writers, can't spell them.
+
+    Spec: "Column Mapping"
+    """
+    try:
+        check_names(one.schema, is_mapped=mode_of(one.metadata) is not Mode.NONE)
+    except InvalidRequest as error:
+        yield Flaw(
+            "misnamed_columns",
+            "metaData.schemaString",
+            f"has names that no table may have: {error}",
+            "name the columns otherwise, or map them",
+            error.error_class,
+        )
+
+
+def strings_not_collated(one: Definition) -> Iterator[Flaw]:
+    """Yield each column whose strings compare otherwise than by their bytes.
+
+    Spec: "Table Features", except that collations are proposed and not yet part of it.
+    """
+    for field in walk(one.schema):
+        if field.metadata.get(COLLATIONS):
+            yield Flaw(
+                "collated_column",
+                "metaData.schemaString",
+                f"gives the column {field.name!r} a collation, which this release does not write",
+                f"leave {COLLATIONS} out",
+                "DELTA_UNSUPPORTED_DATA_TYPES",
+            )
+
+
 RULES: Final[tuple[Rule, ...]] = (
     schema_spelt,
+    columns_named,
+    strings_not_collated,
     instructions_gone,
     lists_agree,
     features_listed,

@@ -103,6 +103,22 @@ def test_the_old_name_of_the_change_feed_counts_only_without_the_new_one() -> No
     assert found(about, versions(1, 1)) == []
 
 
+@pytest.mark.parametrize("name", ["a b", "a,b", "a=b", "a\tb"])
+def test_names_that_files_cannot_spell_need_column_mapping(name: str) -> None:
+    wrong = [("misnamed_columns", "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES")]
+    assert found(metadata(a_field(name))) == wrong
+    inside = a_field("s", {"type": "struct", "fields": [a_field(name)]})
+    assert found(metadata(inside)) == wrong
+    ids = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "c"}
+    mapped = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
+    assert found(metadata(a_field(name, **ids), **mapped)) == []
+
+
+def test_no_column_has_a_collation() -> None:
+    collated = a_field("s", "string", __COLLATIONS={"s": "spark.UTF8_LCASE"})
+    assert found(metadata(collated)) == [("collated_column", "DELTA_UNSUPPORTED_DATA_TYPES")]
+
+
 def test_what_a_feature_needs_must_be_listed_with_it() -> None:
     assert found(metadata(), listing("rowTracking")) == [("needed_feature_missing", MISMATCH)]
     assert found(metadata(), listing("icebergCompatV1")) == [
