@@ -44,7 +44,7 @@ def may_have_been_read(
     """Return the files of a winner that may hold a row which the writer should have read.
 
     `tests_of` gives the tests of a file under the metadata that the writer read, and under those
-    now (`file_test_of_reads`): a file is left out only where it holds no matching row under either.
+    now (`file_test_of`): a file is left out only where it holds no matching row under either.
     """
     added = come_for(candidate, winner, known)
     reads = candidate.reads
@@ -60,10 +60,14 @@ def may_have_been_read(
     return tuple(one for one in added if one[0] in kept or one[0] not in stated)
 
 
-def file_test_of_reads(reads: ReadSet, metadata: Metadata, tests: FileTests) -> FileTest:
+def meant_by_reads(reads: ReadSet, metadata: Metadata) -> Sequence[Predicate]:
+    """Return what the predicates of a read set may mean: any of it may have been read."""
+    return [one for predicate in reads.predicates for one in meant_by(predicate, metadata)]
+
+
+def file_test_of(predicates: Sequence[Predicate], tests: FileTests) -> FileTest:
     """Return the test whether a file may hold a row that one of the predicates matches."""
-    meant = [one for predicate in reads.predicates for one in meant_by(predicate, metadata)]
-    return tests.of(meant[0] if len(meant) == 1 else {"op": "or", "args": meant})
+    return tests.of(predicates[0] if len(predicates) == 1 else {"op": "or", "args": predicates})
 
 
 def _stated(candidate: Candidate, winner: Entry, known: Known) -> Mapping[str, Add] | None:

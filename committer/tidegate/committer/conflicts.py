@@ -111,7 +111,7 @@ def _in_partitions_read(standing: Standing, winner: Entry, added: Added) -> Foun
         partitions.setdefault(frozenset(values.items()), path)
     ruled_out = [key for key in winner.footprint.added if key not in partitions and _is_told(key)]
     columns = read.metadata.partition_columns
-    for predicate in standing.reads.predicates:
+    for predicate in standing.meant:
         first: str | None = None
         for key in (*partitions, *ruled_out):
             try:

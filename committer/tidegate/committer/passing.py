@@ -79,7 +79,7 @@ def _holds_none(scans: Sequence[Scan], winner: Footprint, adds: Sequence[Add] | 
         return not met
     for key in met:
         for scan in scans:
-            tests = scan.beyond if scan.partitions[key] else scan.anywhere
-            if any([test(adds[place]) for test in tests for place in added[key]]):
+            test = scan.beyond if scan.partitions[key] else scan.anywhere
+            if any([test(adds[place]) for place in added[key]]):
                 return False
     return True

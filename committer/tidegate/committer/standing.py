@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tidegate.committer.appended import file_test_of_reads, meant_by
+from tidegate.committer.appended import file_test_of, meant_by_reads
 from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry
@@ -19,25 +19,21 @@ from tidegate.pipeline.read_set import ReadSet
 
 
 class Scan:
-    """A predicate by which rows were read: where they may lie."""
+    """A predicate by which rows were read, by the columns' logical names: where they may lie."""
 
     def __init__(self, read: Basis, predicate: Predicate) -> None:
         self.partitions = read.partition_test(predicate)
         self._read, self._predicate = read, predicate
 
     @Once
-    def anywhere(self) -> Sequence[FileTest]:
-        """Tests of files: who passes none of them holds no such row."""
-        return [self._read.file_tests.of(one) for one in self._meant]
+    def anywhere(self) -> FileTest:
+        """The test of a file: who does not pass it holds no such row."""
+        return self._read.file_tests.of(self._predicate)
 
     @Once
-    def beyond(self) -> Sequence[FileTest]:
+    def beyond(self) -> FileTest:
         """The same for files in these partitions, of which nothing is asked again."""
-        return [self._read.file_tests.beyond_partitions(one) for one in self._meant]
-
-    @property
-    def _meant(self) -> Sequence[Predicate]:
-        return meant_by(self._predicate, self._read.metadata)
+        return self._read.file_tests.beyond_partitions(self._predicate)
 
 
 @dataclass(frozen=True)
@@ -61,21 +57,27 @@ class Standing:
         return self.candidate.reads
 
     @Once
+    def meant(self) -> Sequence[Predicate]:
+        """What was read, predicate by predicate, by whichever columns each may mean."""
+        return meant_by_reads(self.reads, self.read.metadata)
+
+    @Once
     def scans(self) -> Sequence[Scan]:
-        """What was read, predicate by predicate."""
-        return [Scan(self.read, one) for one in self.reads.predicates]
+        """The same, to be asked of files."""
+        return [Scan(self.read, one) for one in self.meant]
 
     @Once
     def file_test(self) -> FileTest:
         """Tests whether a new file may hold a row that was read, as the table was then."""
-        return file_test_of_reads(self.reads, self.read.metadata, self.read.file_tests)
+        return file_test_of(self.meant, self.read.file_tests)
 
     def file_tests(self) -> Sequence[FileTest]:
         """Return the same as the table was then, and as it is now where that is another one."""
         now = self.now
         if now.metadata is self.read.metadata:
             return [self.file_test]
-        return [self.file_test, file_test_of_reads(self.reads, now.metadata, now.file_tests)]
+        meant = meant_by_reads(self.reads, now.metadata)
+        return [self.file_test, file_test_of(meant, now.file_tests)]
 
     def after(self, winner: Entry) -> Basis:
         """Return the table as it is after a winner, as far as the proposal is concerned."""

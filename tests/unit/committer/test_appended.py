@@ -14,6 +14,7 @@ from tests.builders import (
     info,
     metadata,
     proposal,
+    protocol,
     remove,
     to_bytes,
 )
@@ -160,15 +161,15 @@ class _Counting(MemoryStore):
         return super().read(path)
 
 
-def mapped(name: str, physical: str) -> Row:
-    about = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": physical}
+def mapped(name: str, physical: str, number: int = 1) -> Row:
+    about = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": physical}
     return {"name": name, "type": "long", "nullable": True, "metadata": about}
 
 
 def renamed(*fields: Row) -> Metadata:
     body = metadata()["metaData"]
     schema = json.dumps({"type": "struct", "fields": list(fields)})
-    mode = {"delta.columnMapping.mode": "name"}
+    mode = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"}
     return Metadata.model_validate({**body, "schemaString": schema, "configuration": mode})
 
 
@@ -182,6 +183,36 @@ def test_a_column_goes_by_its_physical_name_or_its_logical_one() -> None:
     named = {"op": "and", "args": [is_("=", 5), {"op": "not", "arg": is_("=", 6, "y")}]}
     assert appended.meant_by(both, table) == [named]
     assert appended.meant_by(is_("=", 5, "nowhere"), table) == [is_("=", 5, "nowhere")]
+
+
+@pytest.mark.parametrize(("column", "value"), [("p", 5), ("p", 1), ("v", 5), ("v", 1)])
+def test_partitions_are_asked_by_both_names_where_a_partition_column_has_swapped_its_own(
+    column: str, value: int
+) -> None:
+    """The column that shows as `p` and partitions the table is `v` in the log, and the other way
+    round: whichever the predicate means, the new file holds rows of the one or the other."""
+    gate = Gate()
+    swapped = renamed(mapped("p", "v"), mapped("v", "p", 2)).with_(partition_columns=("p",))
+    [begun] = gate.ask(
+        proposal(
+            *(protocol(2, 5), swapped.to_row()),
+            read_version=-1,
+            operation=Operation(name="CREATE TABLE"),
+        )
+    )
+    assert begun.status == "committed"
+    bounds = {"minValues": {"p": 5}, "maxValues": {"p": 5}, "nullCount": {"p": 0}}
+    file = {
+        "partitionValues": {"v": "1"},
+        "stats": json.dumps({"numRecords": 10, **bounds}),
+    }
+    gate.ask(proposal(add("old", **file)))
+    assert rule(gate, proposal(add("new", **file), read_version=1)) == "committed"
+    gone = remove("old", partitionValues={"v": "1"})
+    for read in (1, 2):
+        reads = ReadSet(files=("old",), predicates=(is_("=", value, column),))
+        verdict = rule(gate, proposal(gone, read_version=read, reads=reads))
+        assert verdict == ("concurrent_append" if read == 1 else "committed")
 
 
 def test_a_file_that_is_gone_bears_the_name_of_the_append_that_delta_spark_finds_first(
