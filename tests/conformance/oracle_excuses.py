@@ -5,7 +5,7 @@ Nothing of the committer is used here: what is finer is shown by looking at rows
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Final
 
@@ -99,6 +99,10 @@ def _is_empty_alone(case: Case, theirs: Told) -> bool:
     rows = case["winners"][theirs["winner_version"] - case["read_version"] - 1]
     told = {text for row in rows for text in row.get("add", {}).get("partitionValues", {}).values()}
     return "" in told and all(text.lstrip("+-").isdecimal() for text in told - {"", None})
+
+
+def _names_an_empty_text(adds: Iterable[Mapping[str, Any]]) -> bool:
+    return any("" in (one.get("partitionValues") or {}).values() for one in adds)
 
 
 def _named_by_winners(case: Case) -> frozenset[str]:
@@ -205,6 +209,16 @@ STRICTER: Final[Sequence[tuple[str, Callable[[Case], bool], str]]] = (
         "DELTA_INVALID_PARTITIONING_SCHEMA",
         lambda case: _scales_otherwise(case),
         "delta-rs reads no table with a decimal of another scale among its partition values",
+    ),
+    (
+        "DELTA_INVALID_PARTITIONING_SCHEMA",
+        lambda case: _names_an_empty_text(_own(case, "add")),
+        "null is written as null: an empty text is a value to delta-spark alone",
+    ),
+    (
+        "DELTA_CONCURRENT_APPEND",
+        lambda case: _names_an_empty_text(row["add"] for row in _winning(case) if "add" in row),
+        "a winner's empty text is null to every reader but delta-spark",
     ),
     (
         "DELTA_MATERIALIZED_ROW_TRACKING_COLUMN_NAME_MISSING",

@@ -61,7 +61,7 @@ def partition_texts(files: pa.Table, name: str) -> pa.DictionaryArray:
 
 
 def of_partition_texts(texts: Sequence[str | None], kind: DataType) -> Bounds:
-    """Return the bounds of a partition column: each file has one value, or null.
+    """Return the bounds of a partition column: each file has one value, or null, or either.
 
     Spec: "Partition Value Serialization"
     """
@@ -71,8 +71,8 @@ def of_partition_texts(texts: Sequence[str | None], kind: DataType) -> Bounds:
     return Bounds(
         exact,
         exact,
-        [one.value is None for one in values],
-        [not one.is_null for one in values],
+        [one.may_be_null for one in values],
+        [one.may_hold_value for one in values],
     )
 
 
@@ -119,21 +119,27 @@ def of_singles(found: Bounds) -> Bounds:
 @dataclass(frozen=True)
 class _PartitionValue:
     value: Any
-    is_null: bool
+    may_be_null: bool
+    may_hold_value: bool
 
 
-_NULL: Final = _PartitionValue(None, True)
-_UNREADABLE: Final = _PartitionValue(None, False)
+_NULL: Final = _PartitionValue(None, may_be_null=True, may_hold_value=False)
+_UNREADABLE: Final = _PartitionValue(None, may_be_null=True, may_hold_value=True)
+_EMPTY: Final = _PartitionValue("", may_be_null=True, may_hold_value=True)
+"""An empty string is null, and to delta-spark it is not."""
 
 
 def _partition_value(text: str | None, kind: DataType) -> _PartitionValue:
+    if text == "" and kind == STRING:
+        return _EMPTY
     if not text:
         return _NULL
     try:
         value = partitions.parse(text, kind)
     except ValueError:
         return _UNREADABLE
-    return _PartitionValue(as_single(value) if kind == FLOAT else value, False)
+    value = as_single(value) if kind == FLOAT else value
+    return _PartitionValue(value, may_be_null=False, may_hold_value=True)
 
 
 def _parsed(text: str | None, exact_numbers: bool) -> Mapping[str, Any]:

@@ -54,7 +54,8 @@ def may_match_partition(
 
     Only the conjuncts whose columns all partition the table are looked at; what is opaque counts
     as true, and so does all of a NOT or a comparison that holds something opaque. Statistics are
-    never looked at. On a table without partition columns every file matches.
+    never looked at. On a table without partition columns every file matches. An empty string is
+    null, and to delta-spark it is not: a file with one matches as either.
     Raises: ValueError for a partition value that is not of its column's type.
     Spec: "Partition Value Serialization"
     """
@@ -73,9 +74,14 @@ def partition_test(
     kinds = _kinds(schema, partition_columns)
     kept = [_widened(part, kinds) for part in about_partitions(predicate, partition_columns)]
 
-    def may_match(values: Mapping[str, str | None]) -> bool:
+    def matches(values: Mapping[str, str | None]) -> bool:
         typed = _lookup(values, kinds)
         return all(_truth(part, typed) is True for part in kept)
+
+    def may_match(values: Mapping[str, str | None]) -> bool:
+        if matches(values):
+            return True
+        return "" in values.values() and matches({key: one or None for key, one in values.items()})
 
     return may_match
 

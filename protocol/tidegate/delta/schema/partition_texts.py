@@ -32,7 +32,12 @@ def check(text: str | None, kind: DataType) -> None:
     Raises: ValueError, which names the text.
     Spec: "Partition Value Serialization"
     """
-    if text and kind != STRING:
+    if text == "":
+        raise ValueError(
+            "the partition value '' is null to some readers, and others can't read it or take it "
+            "for a value: write null"
+        )
+    if text is not None and kind != STRING:
         _check(text, kind)
 
 

@@ -122,11 +122,22 @@ def test_a_value_is_parsed_only_where_it_is_looked_at() -> None:
     assert not may_match_partition(decided, broken, SCHEMA, ("p", "lane"))
 
 
-def test_the_empty_string_is_no_null() -> None:
-    empty = {"s": ""}
-    assert may_match_partition(is_("=", "", "s", "string"), empty, SCHEMA, ("s",))
-    null = {"op": "is_null", "column": ["s"]}
-    assert not may_match_partition(null, empty, SCHEMA, ("s",))
+@pytest.mark.parametrize(
+    ("predicate", "matches"),
+    [
+        (is_("=", "", "s", "string"), True),
+        ({"op": "is_null", "column": ["s"]}, True),
+        ({"op": "is_not_null", "column": ["s"]}, True),
+        (is_("<=>", None, "s", "string"), True),
+        (is_("<", "a", "s", "string"), True),
+        (is_("=", "a", "s", "string"), False),
+        (is_(">", "a", "s", "string"), False),
+    ],
+)
+def test_an_empty_string_is_null_to_some_readers_and_none_to_others(
+    predicate: dict[str, Any], matches: bool
+) -> None:
+    assert may_match_partition(predicate, {"s": ""}, SCHEMA, ("s",)) is matches
 
 
 def test_a_partition_value_that_the_log_leaves_out_is_null() -> None:

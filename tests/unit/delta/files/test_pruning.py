@@ -185,6 +185,29 @@ def test_booleans_have_no_bounds() -> None:
     assert kept(is_("=", True, "b"), between("b", False, False))
 
 
+@pytest.mark.parametrize(
+    ("predicate", "is_kept"),
+    [
+        ({"op": "is_null", "column": ["p"]}, True),
+        ({"op": "is_not_null", "column": ["p"]}, True),
+        (is_("=", "", "p", "string"), True),
+        (is_("=", "a", "p", "string"), False),
+    ],
+)
+def test_an_empty_partition_text_is_null_or_none_as_its_reader_has_it(
+    predicate: dict[str, Any], is_kept: bool
+) -> None:
+    of = table({"name": "p", "type": "string", "nullable": True})
+    add = Add(
+        path="a",
+        partition_values={"p": ""},
+        size=1,
+        modification_time=0,
+        data_change=True,
+    )
+    assert left_of(predicate, [add], of) == (["a"] if is_kept else [])
+
+
 def test_partition_values_are_exact_and_null_is_known() -> None:
     assert not kept(is_("=", 1, "p"), None, "2")
     assert kept(is_("=", 1, "p"), None, "01")

@@ -36,7 +36,14 @@ def test_what_is_no_value_is_neither(kind: str) -> None:
 def test_null_is_a_value_of_each_type() -> None:
     for kind in READ:
         check(None, parse_type(kind))
-        check("", parse_type(kind))
+
+
+def test_an_empty_text_is_one_thing_to_some_readers_and_another_to_others() -> None:
+    """delta-rs reads null of it; delta-spark a text, or, of another type, nothing at all."""
+    for kind in READ:
+        check_readable("", parse_type(kind))
+        with pytest.raises(ValueError, match="write null"):
+            check("", parse_type(kind))
 
 
 @pytest.mark.parametrize("text", ["+10000-01-01", "-0001-12-31", "+10000-01-01 00:00:00"])
