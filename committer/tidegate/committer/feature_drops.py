@@ -4,7 +4,6 @@ from collections.abc import Set
 from typing import Final
 
 from tidegate.committer.basis import Basis
-from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry
 from tidegate.committer.state import TableState
 from tidegate.delta.features import row_tracking
@@ -34,17 +33,6 @@ def stays(dropped: Set[str]) -> bool:
     )
 
 
-def drops_row_ids(candidate: Candidate, state: TableState) -> bool:
-    """Return whether a proposal would drop row tracking from a table that gives out no row ids."""
-    protocol = candidate.content.protocol
-    if candidate.operation != DROP_FEATURE or protocol is None or row_tracking.supports(protocol):
-        return False
-    if not state.window_start - 1 <= candidate.read_version <= state.version:
-        return False
-    read = state.basis_at(candidate.read_version)
-    return row_tracking.FEATURE in read.features and row_tracking.is_suspended(read.metadata)
-
-
 def in_use(dropped: Set[str], basis: Basis, remains: Remains = NO_REMAINS) -> str | None:
     """Return why features can't be dropped from a table, or None."""
     if len(dropped) > 1:
@@ -54,7 +42,7 @@ def in_use(dropped: Set[str], basis: Basis, remains: Remains = NO_REMAINS) -> st
         return f"the feature {name!r} stays for ever"
     if name == row_tracking.FEATURE:
         # Who drops it takes the ids off files that winners gave some: only the switch must be off,
-        # and `left_row_ids` empty where it was read.
+        # and no file carry one where it was read.
         enabled = row_tracking.is_enabled(basis.metadata)
         return f"the feature {name!r} is enabled" if enabled else None
     trace = next(traces(name, basis.definition, remains), None)

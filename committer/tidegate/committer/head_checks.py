@@ -10,7 +10,8 @@ from tidegate.committer.admission import unlike_partitioning
 from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content
-from tidegate.committer.feature_drops import drops_row_ids, in_use, left_in
+from tidegate.committer.feature_drops import in_use, left_in
+from tidegate.committer.feature_switches import drops_row_ids, rows_without_ids
 from tidegate.committer.flaws import FEATURE_IN_USE, flaw
 from tidegate.committer.known import Known
 from tidegate.committer.live_files import GONE
@@ -36,6 +37,7 @@ def wrong_at_head(
     wrong = _wrong_since(candidate, state, policy) if has_moved else None
     if wrong is None and content.protocol is not None:
         wrong = _traces(candidate, state, basis.after(content.metadata, content.protocol))
+    wrong = wrong or rows_without_ids(candidate, state)
     if wrong is not None:
         return wrong
     wrong = feature_admission.wrong_removal(content, basis)
@@ -75,7 +77,8 @@ def _traces(candidate: Candidate, state: TableState, after: Basis) -> Rejection 
     dropped = state.basis.features - after.features
     trace = in_use(dropped, after, left_in(state)) if dropped else None
     if trace is None and drops_row_ids(candidate, state):
-        trace = state.left_row_ids.get(candidate.read_version) or None
+        looked = state.row_ids.get(candidate.read_version)
+        trace = looked.carried or None if looked else None
     if trace is None:
         return None
     return flaw(

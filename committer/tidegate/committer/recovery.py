@@ -15,13 +15,14 @@ from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import canonical, vector_text
 from tidegate.committer.entries import Entry, entry_of
-from tidegate.committer.feature_drops import drops_row_ids
+from tidegate.committer.feature_switches import minds_row_ids
 from tidegate.committer.leases import Leased
 from tidegate.committer.live_files import LiveFiles
 from tidegate.committer.machine import Landed, evolve
 from tidegate.committer.persistent import PersistentMap
 from tidegate.committer.state import (
     Bases,
+    RowIds,
     Settled,
     TableState,
     bounded,
@@ -46,7 +47,7 @@ from tidegate.runtime.open_table import (
     read_commit,
 )
 from tidegate.runtime.overwriting import check_restored
-from tidegate.runtime.row_ids import files_with_row_ids
+from tidegate.runtime.row_ids import files_with_row_ids, files_without_row_ids
 from tidegate.runtime.vector_files import live_rows
 
 FILES_MAX: Final = 1_024
@@ -144,17 +145,19 @@ def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> 
 
     Raises: BrokenLog; UnsupportedFeature; Unavailable.
     """
-    if not state.bases or FEATURE not in state.basis.features:
+    if not state.bases:
+        return state
+    if _unlooked(state, batch):
+        versions = {one.read_version for one in batch if minds_row_ids(one, state)}
+        looked = {version: _row_ids(store, version) for version in sorted(versions)}
+        state = replace(state, row_ids=looked)
+    if FEATURE not in state.basis.features:
         return state
     for version in _unread(state, batch):
         read = read_commit(store, version)
         if read is None:
             return replace(state, oldest=version + 1)
         state = in_full(state, [read[0]])
-    if _unlooked(state, batch):
-        versions = {one.read_version for one in batch if drops_row_ids(one, state)}
-        looked = {version: _row_ids(store, version) for version in sorted(versions)}
-        state = replace(state, left_row_ids=looked)
     if state.mark_before is None and any(one.content.has_row_ids for one in batch):
         return replace(state, mark_before=_row_mark(store, state.window_start - 1))
     return state
@@ -162,10 +165,14 @@ def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> 
 
 def lacks(state: TableState, candidate: Candidate) -> bool:
     """Return whether a proposal needs more at hand than the state holds."""
-    if not state.bases or FEATURE not in state.basis.features:
+    if not state.bases:
+        return False
+    if _unlooked(state, [candidate]):
+        return True
+    if FEATURE not in state.basis.features:
         return False
     unknown = state.mark_before is None and candidate.content.has_row_ids
-    return unknown or bool(_unread(state, [candidate])) or _unlooked(state, [candidate])
+    return unknown or bool(_unread(state, [candidate]))
 
 
 def written_ms(store: LogStore, version: int) -> int:
@@ -244,20 +251,24 @@ def _unread(state: TableState, batch: Sequence[Candidate]) -> list[int]:
 
 def _unlooked(state: TableState, batch: Sequence[Candidate]) -> bool:
     """Return whether a version was read of which it must be known if files carry row ids."""
-    known = state.left_row_ids
-    return any(one.read_version not in known and drops_row_ids(one, state) for one in batch)
+    known = state.row_ids
+    return any(one.read_version not in known and minds_row_ids(one, state) for one in batch)
 
 
-def _row_ids(store: LogStore, version: int) -> str:
-    """Return which files of a version carry row ids; nothing where none does."""
+def _row_ids(store: LogStore, version: int) -> RowIds:
+    """Return which files of a version carry row ids, and which lack them."""
     try:
         files = open_snapshot(store, version).files
     except (BrokenLog, InvalidRequest):
-        return (
+        unknown = (
             f"version {version} can't be read any more, so nobody knows which files carry row ids"
         )
-    count, path = files_with_row_ids(files)
-    return f"{count} files carry row ids, {path!r} is one" if count else ""
+        return RowIds(unknown, unknown)
+    (with_ids, one), (without, another) = files_with_row_ids(files), files_without_row_ids(files)
+    return RowIds(
+        f"{with_ids} files carry row ids, {one!r} is one" if with_ids else "",
+        f"{without} files carry no row ids, {another!r} is one" if without else "",
+    )
 
 
 def _row_mark(store: LogStore, version: int) -> int | None:

@@ -35,6 +35,13 @@ class Settled(NamedTuple):
     rejection: Rejection | None = None
 
 
+class RowIds(NamedTuple):
+    """Which files of a version carry row ids, and which lack them: in words, empty where none."""
+
+    carried: str
+    lacked: str
+
+
 @dataclass(frozen=True)
 class TableState:
     """A table at `version`; -1 is a table that does not exist yet.
@@ -46,8 +53,8 @@ class TableState:
     `oldest` is the first version that the log still holds, as far as known; `rules` are those of
     the last entry of ours, None where none is known; `mark_before` is the high-water mark of row
     ids at `window_start` - 1, None where it is not known; `leases` are those of identity values
-    that were granted in these versions; `left_row_ids` says, of versions at which somebody would
-    drop row tracking, which files still carry row ids, and nothing where none does.
+    that were granted in these versions; `row_ids` are known of the versions at which somebody would
+    turn row tracking on, or drop it.
     Units: `timestamp` in ms since the Unix epoch, the greatest of any commit seen.
     """
 
@@ -68,7 +75,7 @@ class TableState:
     timestamp: int = 0
     mark_before: int | None = NO_MARK
     leases: PersistentMap[UUID, Leased] = field(default_factory=PersistentMap)
-    left_row_ids: Mapping[int, str] = field(default_factory=dict)
+    row_ids: Mapping[int, RowIds] = field(default_factory=dict)
 
     @property
     def basis(self) -> Basis:

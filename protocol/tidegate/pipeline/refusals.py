@@ -219,6 +219,10 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "a feature is dropped while the table still has traces of it",
         "take every trace out of the table first",
     ),
+    "rows_without_ids": Refusal(
+        "row tracking is turned on while files of the table carry no row ids",
+        "give every file row ids first, as `ROW TRACKING BACKFILL`, then turn it on",
+    ),
     "domains_not_supported": Refusal(
         "a metadata domain is written that the table has no feature for",
         "add the feature `domainMetadata`, or the domain's own, first",

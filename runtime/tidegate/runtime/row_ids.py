@@ -45,7 +45,20 @@ def files_with_row_ids(files: pa.Table) -> tuple[int, str | None]:
     Shape: `files` has ADD_SCHEMA.
     """
     carries = pc.or_(files["baseRowId"].is_valid(), files["defaultRowCommitVersion"].is_valid())
-    found = files["path"].filter(carries)
+    return _counted(files, carries)
+
+
+def files_without_row_ids(files: pa.Table) -> tuple[int, str | None]:
+    """Return how many live files lack a row id or a commit version, and the path of one.
+
+    Shape: `files` has ADD_SCHEMA.
+    """
+    lacks = pc.or_(files["baseRowId"].is_null(), files["defaultRowCommitVersion"].is_null())
+    return _counted(files, lacks)
+
+
+def _counted(files: pa.Table, marks: pa.ChunkedArray) -> tuple[int, str | None]:
+    found = files["path"].filter(marks)
     return len(found), found[0].as_py() if len(found) else None
 
 

@@ -13,13 +13,13 @@ from tidegate.delta.features.arithmetic import writer_features
 
 FEATURE: Final = "rowTracking"
 DOMAIN: Final = "delta.rowTracking"
+ENABLED: Final = "delta.enableRowTracking"
 NO_MARK: Final = -1
 """The high-water mark of a table that has given no id yet."""
 
 ROW_ID_COLUMN: Final = "delta.rowTracking.materializedRowIdColumnName"
 ROW_COMMIT_VERSION_COLUMN: Final = "delta.rowTracking.materializedRowCommitVersionColumnName"
 
-_ENABLED: Final = "delta.enableRowTracking"
 _SUSPENDED: Final = "delta.rowTrackingSuspended"
 _MARK: Final = "rowIdHighWaterMark"
 
@@ -37,7 +37,7 @@ def is_enabled(metadata: Metadata) -> bool:
 
     Spec: "Row Tracking"
     """
-    return _is_true(metadata, _ENABLED)
+    return _is_true(metadata, ENABLED)
 
 
 def is_suspended(metadata: Metadata) -> bool:

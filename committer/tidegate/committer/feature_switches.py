@@ -1,0 +1,80 @@
+"""Row tracking turned on or dropped: what that asks of the files that are there.
+
+Where it is on every file has row ids, where it is gone none has. The log says of each file whether
+it has some, and the state does not: so the version that was read is looked at once.
+"""
+
+from tidegate.committer.candidate import Candidate
+from tidegate.committer.feature_drops import DROP_FEATURE
+from tidegate.committer.flaws import ROWS_WITHOUT_IDS, flaw
+from tidegate.committer.state import TableState
+from tidegate.delta.features import row_tracking
+from tidegate.pipeline.metadata_patch import SetProperty
+from tidegate.pipeline.outcome import Rejection
+
+
+def minds_row_ids(candidate: Candidate, state: TableState) -> bool:
+    """Return whether a proposal depends on which files carry row ids."""
+    if not (candidate.speaks_of_table and _is_at_hand(candidate, state)):
+        return False
+    return drops_row_ids(candidate, state) or _turns_on(candidate, state)
+
+
+def drops_row_ids(candidate: Candidate, state: TableState) -> bool:
+    """Return whether a proposal would drop row tracking from a table that gives out no row ids."""
+    protocol = candidate.content.protocol
+    if candidate.operation != DROP_FEATURE or protocol is None or row_tracking.supports(protocol):
+        return False
+    if not _is_at_hand(candidate, state):
+        return False
+    read = state.basis_at(candidate.read_version)
+    return row_tracking.FEATURE in read.features and row_tracking.is_suspended(read.metadata)
+
+
+def _is_at_hand(candidate: Candidate, state: TableState) -> bool:
+    """Return whether there is a table at the version that was read, and it is remembered."""
+    return max(state.window_start - 1, 0) <= candidate.read_version <= state.version
+
+
+def _turns_on(candidate: Candidate, state: TableState) -> bool:
+    """Return whether a proposal asks for rows that have ids, on a table whose rows need none."""
+    if row_tracking.is_enabled(state.basis_at(candidate.read_version).metadata):
+        return False
+    metadata, patch = candidate.content.metadata, candidate.patch
+    told = list(metadata.configuration) if metadata else []
+    if patch is not None:
+        told += [one.key for one in patch.changes if isinstance(one, SetProperty)]
+    # Properties are put into their own case later.
+    return row_tracking.ENABLED.lower() in map(str.lower, told)
+
+
+def rows_without_ids(candidate: Candidate, state: TableState) -> Rejection | None:
+    """Return why rows can't have ids from now on, or None: some that are there have none.
+
+    Readers fail at a file without row ids where the table says that each row has one.
+    """
+    metadata = candidate.content.metadata
+    if metadata is None or not row_tracking.is_enabled(metadata):
+        return None
+    if row_tracking.is_enabled(state.basis.metadata):
+        return None
+    looked = state.row_ids.get(candidate.read_version)
+    if looked is None or len(state.files) == len(candidate.content.removed):
+        return None
+    lacked = looked.lacked or _added_without_ids(candidate, state)
+    if not lacked:
+        return None
+    what = f"turns on {row_tracking.ENABLED}: {lacked}"
+    remedy = (
+        "give every file row ids first (list the feature rowTracking, then add the files again as "
+        "`ROW TRACKING BACKFILL`), or copy the rows into a new table"
+    )
+    return flaw(ROWS_WITHOUT_IDS, "metaData.configuration", what, remedy)
+
+
+def _added_without_ids(candidate: Candidate, state: TableState) -> str:
+    """Return which version since the one that was read added files without row ids, in words."""
+    for version in range(candidate.read_version + 1, state.version + 1):
+        if state.entries[version].added and not state.basis_at(version).tracks_rows:
+            return f"version {version} added files without row ids"
+    return ""
