@@ -38,6 +38,12 @@ from tidegate.runtime.service import Running
 from tidegate.runtime.stores import open_store
 from tidegate.runtime.topic_admin import create_topics
 
+SLICE_S: Final = 2.0
+"""How long one table is told at a time: a look waits for whoever tells, and all wait for a look."""
+
+_AGAIN_S: Final = 0.1
+"""Seconds to the next look while a table has more to tell."""
+
 _FOLLOWED: Final = frozenset({"open", "managed", "halted"})
 _ABORTED_WITHIN_S: Final = 20.0
 """How long brokers may take to abort a transaction after its time is up: they look every 10 s."""
@@ -59,11 +65,13 @@ class CdcPublisher:
         self._streams: dict[UUID, TableStream] = {}
         self._aside: set[UUID] = set()
         self._seen: Mapping[UUID, Position] | None = None
+        self._behind: dict[UUID, tuple[TableRecord, int]] = {}
+        self._looked_s = -inf
 
     @property
     def look_s(self) -> float:
         """Seconds between two looks."""
-        return self._settings.cdc.look_s
+        return _AGAIN_S if self._behind else self._settings.cdc.look_s
 
     def notice(self, record: CommitRecord) -> None:
         """Tell what there is up to a version; a table that was set aside waits for a look."""
@@ -88,8 +96,16 @@ class CdcPublisher:
         """Tell what is untold of the tables that are ours, and of those that nobody tells.
 
         At the first look all of them are; later a table is nobody's whose position stood still
-        since the look before, although there was something to tell.
+        since the look before, although there was something to tell. Between two such looks those
+        go on that have more to tell than one turn takes.
         """
+        now_s = self._running.clock.boot_s()
+        if self._behind and now_s - self._looked_s < self._settings.cdc.look_s:
+            for behind in list(self._behind.values()):
+                self._catch_up(*behind)
+            return
+        self._looked_s = now_s
+        self._behind.clear()
         self._aside.clear()
         self._tables = self._registered()
         heads: dict[UUID, int] = {}
@@ -104,8 +120,7 @@ class CdcPublisher:
         self._open(stuck)
         self._seen = positions
         for table in followed:
-            if not self._running.stopping.is_set():
-                self._catch_up(table, heads[table.table])
+            self._catch_up(table, heads[table.table])
 
     def close(self) -> None:
         """Let go of every table."""
@@ -234,10 +249,15 @@ class CdcPublisher:
         return None
 
     def _catch_up(self, table: TableRecord, head: int) -> None:
+        """Tell a table for its turn; what is left has the next."""
+        self._behind.pop(table.table, None)
         stream = self._streams.get(table.table)
-        if stream is not None:
-            with self._alone_in_trouble(table):
-                stream.catch_up(head)
+        if stream is None or self._running.stopping.is_set():
+            return
+        until_s = self._running.clock.boot_s() + SLICE_S
+        with self._alone_in_trouble(table):
+            if not stream.catch_up(head, until_s):
+                self._behind[table.table] = table, head
 
     def _positions(self, until: Literal["end", "settled"]) -> Mapping[UUID, Position]:
         """Read the positions, as patiently as an abandoned transaction asks for."""

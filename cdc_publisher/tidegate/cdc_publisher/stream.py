@@ -5,13 +5,14 @@ large one. While a full one is on its way the next is made; it leaves when the o
 committed. What fails is thrown away: the next life reads the position and goes on there.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Final, Protocol, assert_never
 from uuid import UUID
 
+from tidegate.cdc_publisher.chunk import Chunk
 from tidegate.cdc_publisher.envelope import (
     Batch,
     ChangeRecord,
@@ -54,9 +55,6 @@ from tidegate.runtime.service import Running
 GAP: Final = "GAP"
 """The error class of a stream that can't go on without leaving something out."""
 
-CHUNK_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Text of images in one Kafka transaction; a chunk of large rows has fewer of them."""
-
 
 class Writer(Protocol):
     """Where chunks go: all of one or nothing, its position included."""
@@ -88,34 +86,6 @@ class _Shape:
     metadata: Metadata
 
 
-@dataclass
-class _Chunk:
-    """What the next Kafka transaction will hold.
-
-    `whole` is how much of it tells versions to their end: so many records, the position after them,
-    how often each kind is among them.
-    """
-
-    records: Records = field(default_factory=Records)
-    position: Position | None = None
-    told: Counter[str] = field(default_factory=Counter)
-    size_bytes: int = 0
-    whole: tuple[int, Position, Counter[str]] | None = None
-
-    def move(self, position: Position) -> None:
-        """Say how far the records tell."""
-        self.position = position
-        if position.complete:
-            self.whole = len(self.records), position, self.told.copy()
-
-    def of_whole_versions(self) -> "_Chunk":
-        """Return the chunk without what tells a version in part."""
-        if self.whole is None:
-            return _Chunk()
-        count, position, told = self.whole
-        return _Chunk(self.records[:count], position, told)
-
-
 class TableStream:
     """One table's stream, from the position that Kafka holds on.
 
@@ -131,41 +101,58 @@ class TableStream:
         self._state = state
         self._running = running
         self._shape: _Shape | None = None
-        self._chunk = _Chunk()
+        self._head = -1
+        self._steps: Iterator[None] | None = None
+        self._chunk = Chunk(source.chunk_rows)
         self._sending = Sending()
 
     def close(self) -> None:
         """Let go of the writer."""
         self._writer.close()
 
-    def catch_up(self, head: int) -> None:
-        """Publish all there is up to the head, or until the service is told to stop.
+    def catch_up(self, head: int, until_s: float = inf) -> bool:
+        """Publish all there is up to the head, or until a moment of `Clock.boot_s`; return whether
+        all is told. What is left goes on where it stopped, at the next call.
 
         What comes before a version that can't be told is published all the same.
         Raises: BrokenLog (`GAP`), InvalidRequest or UnsupportedFeature, for a stream that can't
         go on; Fenced, when another has taken the table over; Unavailable.
         """
+        self._head = head
+        self._steps = self._steps or self._tell_all()
         try:
-            while not self._stopping and (events := decide(self._state, Notice(head))):
-                for due in events:
-                    self._tell_due(due)
+            for _ in self._steps:
+                if self._running.clock.boot_s() >= until_s:
+                    self._measure()
+                    return False
         except Exception:
             self._chunk = self._chunk.of_whole_versions()
             self._send_last()
             raise
+        self._steps = None
         self._send_last()
+        self._measure()
+        return True
+
+    def _measure(self) -> None:
         told = self._state.position
-        lag = head if told is None else head - told.version
+        lag = self._head if told is None else self._head - told.version
         metrics.CDC_LAG_VERSIONS.labels(self._source.name).set(lag)
         if lag == 0:
             metrics.CDC_LAG.labels(self._source.name).set(0)
 
-    def _tell_due(self, due: Event) -> None:
+    def _tell_all(self) -> Iterator[None]:
+        """Tell what is due, a step at a time, until nothing is or the service is to stop."""
+        while not self._stopping and (events := decide(self._state, Notice(self._head))):
+            for due in events:
+                yield from self._tell_due(due)
+
+    def _tell_due(self, due: Event) -> Iterator[None]:
         match due:
             case SnapshotDue():
-                self._tell_snapshot(due)
+                yield from self._tell_snapshot(due)
             case VersionDue():
-                self._tell_version(due)
+                yield from self._tell_version(due)
             case StreamDue(version):
                 self._begin_after(version)
             case Stranded(reason):
@@ -175,16 +162,18 @@ class TableStream:
             case _:
                 assert_never(due)
 
-    def _tell_snapshot(self, due: SnapshotDue) -> None:
+    def _tell_snapshot(self, due: SnapshotDue) -> Iterator[None]:
         shape, snapshot = self._opened(due.version)
         keys = self._keys(due, shape.metadata)
         found = read_commit(self._store, due.version)
         commit = Commit(snapshot.version, ()) if found is None else found[0]
         origin = self._origin(commit, shape.metadata)
-        self._tell(origin, snapshot_batches(self._store, snapshot, keys, due.start), due, keys)
+        yield from self._tell(
+            origin, snapshot_batches(self._store, snapshot, keys, due.start), due, keys
+        )
         self._shape = shape
 
-    def _tell_version(self, due: VersionDue) -> None:
+    def _tell_version(self, due: VersionDue) -> Iterator[None]:
         found = read_commit(self._store, due.version)
         if found is None:
             raise self._stranded(
@@ -202,7 +191,9 @@ class TableStream:
         metrics.CDC_LAG.labels(self._source.name).set(max(0, age_ms) / 1000)
         planned = plan(commit, origin.timestamp_ms)
         change = VersionChange(planned, before.metadata, after.metadata)
-        self._tell(origin, version_batches(self._store, change, keys, due.start), due, keys)
+        yield from self._tell(
+            origin, version_batches(self._store, change, keys, due.start), due, keys
+        )
         self._shape = after
 
     def _begin_after(self, version: int) -> None:
@@ -216,36 +207,35 @@ class TableStream:
         batches: Iterator[Batch],
         due: SnapshotDue | VersionDue,
         keys: KeyColumns,
-    ) -> None:
+    ) -> Iterator[None]:
         """Publish changes chunk by chunk; the last may wait for those of the next version."""
         told = due.start
         for batch in batches:
             begin = 0
             while begin < len(batch):
-                part = self._fitting(batch, begin)
+                part = self._chunk.fitting(batch, begin)
                 begin += len(part)
                 told = part.start + len(part)
-                self._add(origin, part)
+                self._chunk.add(part, self._records(origin, part))
                 self._move(self._position(due, keys, told=told, complete=False))
-                if self._is_full:
+                if self._chunk.is_full:
                     self._sending.hand_over(partial(self._send, self._taken()))
                 if self._stopping:
                     return
+                yield
         self._move(self._position(due, keys, told=told, complete=True))
+        yield
 
-    def _add(self, origin: Origin, batch: Batch) -> None:
-        now_ms = self._running.clock.now_ms()
+    def _records(self, origin: Origin, batch: Batch) -> Records:
         tombstones: Tombstones = "with" if self._source.changes.tombstones else "without"
-        self._chunk.records += records(origin, batch, now_ms, tombstones)
-        self._chunk.told[batch.op] += len(batch)
-        self._chunk.size_bytes += batch.size_bytes
+        return records(origin, batch, self._running.clock.now_ms(), tombstones)
 
     def _move(self, position: Position) -> None:
         self._state = evolve(self._state, Published(position))
         self._chunk.move(position)
 
-    def _taken(self) -> _Chunk:
-        chunk, self._chunk = self._chunk, _Chunk()
+    def _taken(self) -> Chunk:
+        chunk, self._chunk = self._chunk, Chunk(self._source.chunk_rows)
         return chunk
 
     def _send_last(self) -> None:
@@ -253,7 +243,7 @@ class TableStream:
         self._sending.settle()
         self._send(self._taken())
 
-    def _send(self, chunk: _Chunk) -> None:
+    def _send(self, chunk: Chunk) -> None:
         if chunk.position is None:
             return
         self._writer.publish(self._source.topic, chunk.records, chunk.position)
@@ -311,19 +301,6 @@ class TableStream:
 
     def _stranded(self, reason: str) -> BrokenLog:
         return BrokenLog(f"table {self._source.name}: {reason}", error_class=GAP)
-
-    def _fitting(self, batch: Batch, begin: int) -> Batch:
-        """Return what the chunk has room for, by count and by the mean size of the rows."""
-        assert not self._is_full, "a full chunk is published before it takes more"
-        mean_bytes = max(1, batch.size_bytes // len(batch))
-        by_size = max(1, (CHUNK_BYTES_MAX - self._chunk.size_bytes) // mean_bytes)
-        by_count = self._source.chunk_rows - self._chunk.told.total()
-        return batch.slice(begin, min(by_size, by_count, len(batch) - begin))
-
-    @property
-    def _is_full(self) -> bool:
-        told = self._chunk.told.total()
-        return told >= self._source.chunk_rows or self._chunk.size_bytes >= CHUNK_BYTES_MAX
 
     @property
     def _stopping(self) -> bool:

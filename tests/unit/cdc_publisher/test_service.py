@@ -1,5 +1,6 @@
 """The publisher over tables on disk, a registry in memory, and topics that remember."""
 
+import time
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -72,9 +73,9 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[UUID, Writer]:
     return told
 
 
-def publisher(bus: MemoryBus) -> CdcPublisher:
+def publisher(bus: MemoryBus, **section: Any) -> CdcPublisher:
     clock = SystemClock()
-    settings = CdcSettings.model_validate({"cdc": {"snapshot_mode": "no_data"}})
+    settings = CdcSettings.model_validate({"cdc": {"snapshot_mode": "no_data", **section}})
     return CdcPublisher(settings, bus, Running(clock, Health(clock)))
 
 
@@ -182,3 +183,34 @@ def test_a_name_too_long_for_a_topic_stops_its_table_alone(
     one.look()
     assert told(topics[table.id]) == [4]
     assert long.id not in topics
+
+
+def test_a_table_with_much_to_tell_lets_the_others_go_first(
+    bus: MemoryBus,
+    tables: tuple[WrittenTable, WrittenTable],
+    topics: dict[UUID, Writer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large, small = tables
+    one = publisher(bus, chunk_rows=1)
+    one.look()
+    large.append(rows(*range(4, 104)))
+    publish = Writer.publish
+
+    def slowly(self: Writer, *told: Any) -> None:
+        time.sleep(0.01 if self is topics[large.id] else 0)
+        publish(self, *told)
+
+    monkeypatch.setattr(service, "SLICE_S", 0.05)
+    monkeypatch.setattr(Writer, "publish", slowly)
+    one.notice(large.doorbell())
+    assert len(told(topics[large.id])) < 50, "a notice is soon over, for a look waits for it"
+    one.look()
+    assert len(told(topics[large.id])) < 100
+    small.append(rows(4))
+    one.notice(small.doorbell())
+    assert told(topics[small.id]) == [4]
+    while one.look_s < 1:
+        one.look()
+    assert told(topics[large.id]) == list(range(4, 104))
+    assert told(topics[small.id]) == [4]

@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.cdc_publisher.remembered_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, change_at_random, rows
+from tidegate.cdc_publisher.chunk import CHUNK_BYTES_MAX
 from tidegate.cdc_publisher.position import Position
-from tidegate.cdc_publisher.stream import CHUNK_BYTES_MAX
 from tidegate.delta.errors import Unavailable
 
 
