@@ -189,7 +189,8 @@ class TableStream:
         origin = self._origin(commit, after.metadata)
         age_ms = self._running.clock.now_ms() - origin.timestamp_ms
         metrics.CDC_LAG.labels(self._source.name).set(max(0, age_ms) / 1000)
-        planned = plan(commit, origin.timestamp_ms)
+        is_partitioned = bool(before.metadata.partition_columns)
+        planned = plan(commit, origin.timestamp_ms, is_partitioned=is_partitioned)
         change = VersionChange(planned, before.metadata, after.metadata)
         yield from self._tell(
             origin, version_batches(self._store, change, keys, due.start), due, keys

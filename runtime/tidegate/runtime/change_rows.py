@@ -94,10 +94,12 @@ def stream_changes(
     standing = first.metadata
     for version in range(start_version, end + 1):
         commit = _commit(store, version)
+        is_partitioned = bool(standing.partition_columns)
         if version > start_version:
             standing = commit.metadata or standing
             _check_followable(store, commit, standing, teller)
-        plans.append(plan(commit, _timestamp_ms(commit, times[version])))
+        at_ms = _timestamp_ms(commit, times[version])
+        plans.append(plan(commit, at_ms, is_partitioned=is_partitioned))
     _check_schema(store, first.metadata, start_version, teller)
     batches = (
         batch

@@ -93,6 +93,16 @@ def test_a_removed_file_tells_each_row_as_deleted(table: WrittenTable) -> None:
     assert topic.replayed() == table.content
 
 
+def test_a_removed_file_need_not_say_that_it_is_not_partitioned(table: WrittenTable) -> None:
+    table.append(rows(1), rows(2))
+    topic = Topic()
+    stream(table, topic).catch_up(1)
+    gone = {"path": "part-00001.parquet", "deletionTimestamp": 2_000_000_000_000}
+    table.commit("DELETE", {"remove": {**gone, "dataChange": True}})
+    stream(table, topic).catch_up(2)
+    assert topic.replayed() == rows(2)
+
+
 def test_rows_deleted_by_vectors_are_told_and_so_are_those_that_come_back(
     table: WrittenTable,
 ) -> None:

@@ -45,8 +45,8 @@ class ChangePlan:
     files: tuple[ChangeFile, ...]
 
 
-def plan(commit: Commit, timestamp_ms: int) -> ChangePlan:
-    """Return where the changes of a commit are to be read.
+def plan(commit: Commit, timestamp_ms: int, *, is_partitioned: bool = True) -> ChangePlan:
+    """Return where the changes of a commit are to be read; what is removed was partitioned or not.
 
     Change files hide all that was added and removed. Without them, actions that change no data
     hold no changes, nor do those of a MERGE that says it changed no row. Of a file that stays with
@@ -61,7 +61,7 @@ def plan(commit: Commit, timestamp_ms: int) -> ChangePlan:
     elif _changed_nothing(commit.info):
         files = ()
     else:
-        files = tuple(_from_data(commit))
+        files = tuple(_from_data(commit, is_partitioned))
     return ChangePlan(commit.version, timestamp_ms, files)
 
 
@@ -72,13 +72,13 @@ def _changed_nothing(info: CommitInfo | None) -> bool:
     return all(str(metrics.get(name)) == "0" for name in _MERGE_METRICS)
 
 
-def _from_data(commit: Commit) -> Iterator[ChangeFile]:
+def _from_data(commit: Commit, is_partitioned: bool) -> Iterator[ChangeFile]:
     adds = {canonical_path(one.path): one for one in commit.adds if one.data_change}
     removes = {canonical_path(one.path): one for one in commit.removes if one.data_change}
     stays = [(adds[path], removes[path]) for path in adds if path in removes]
     for path, remove in removes.items():
         if path not in adds:
-            yield _deleted(commit.version, remove)
+            yield _deleted(commit.version, remove, is_partitioned)
     for add, remove in stays:
         yield from _between(add, "delete", remove.deletion_vector, add.deletion_vector)
     for path, add in adds.items():
@@ -98,12 +98,13 @@ def _between(
         yield ChangeFile(change, add.path, add.partition_values, rows, add.size)
 
 
-def _deleted(version: int, remove: Remove) -> ChangeFile:
-    if remove.partition_values is None:
+def _deleted(version: int, remove: Remove, is_partitioned: bool) -> ChangeFile:
+    if remove.partition_values is None and is_partitioned:
         raise BrokenLog(
             f"version {version} removes {remove.path!r} without saying its partition values, so "
             "its rows can't be told as changes: read the changes from a later version on",
             error_class="CorruptCommit",
         )
     rows = RowChoice(remove.deletion_vector)
-    return ChangeFile("delete", remove.path, remove.partition_values, rows, remove.size)
+    values = remove.partition_values or {}
+    return ChangeFile("delete", remove.path, values, rows, remove.size)

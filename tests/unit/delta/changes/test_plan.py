@@ -103,6 +103,12 @@ def test_a_remove_that_lacks_its_partition_values_cannot_be_told() -> None:
         files({"remove": {"path": "b", "dataChange": True}})
 
 
+def test_where_nothing_is_partitioned_a_remove_need_not_say_its_partition_values() -> None:
+    bare = commit({"remove": {"path": "b", "dataChange": True}})
+    (one,) = plan(bare, 5, is_partitioned=False).files
+    assert (one.change, one.path, one.partition_values) == ("delete", "b", {})
+
+
 def test_the_plan_carries_version_and_time() -> None:
     found = plan(commit(), 5)
     assert (found.version, found.timestamp_ms, found.files) == (4, 5, ())
