@@ -147,6 +147,9 @@ class Checkpointer:
         head = head_version(view.store, max(version, view.head))
         if head is None:
             return
+        if head < view.head:
+            # Another table lies in its place, or an older state: nothing that is known holds.
+            self._views[table.id] = view = first_sight(view.store, view.state.compaction_interval)
         view.head = head
         while due := decide(view.state, Notice(view.head, _interval(view))):
             for one in due:

@@ -1,6 +1,7 @@
 """The checkpointer over tables on disk and a registry in memory."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,6 +16,7 @@ from tidegate.checkpointer.settings import CheckpointerSettings
 from tidegate.delta.checkpoints import checksum, hint
 from tidegate.delta.errors import Misconfigured, OutcomeUnknown, TidegateError, Unavailable
 from tidegate.delta.names import checkpoint_name, checksum_name, compacted_name
+from tidegate.delta.snapshot import Snapshot
 from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime import checkpoint_writing
@@ -54,6 +56,10 @@ def log_of(table: WrittenTable) -> set[str]:
 def grow(table: WrittenTable, until: int) -> None:
     while table.version < until:
         table.append(rows(table.version + 1))
+
+
+def opened(table: WrittenTable, version: int) -> Snapshot:
+    return open_snapshot(LocalStore(table.root), version)
 
 
 def summary(table: WrittenTable, version: int | None = None) -> Any:
@@ -195,6 +201,22 @@ def test_a_log_that_begins_with_a_checkpoint_is_followed(
     checkpointer(bus).look()
     assert checkpoint_name(20) in log_of(table)
     assert summary(table)[2] == sorted(table.files)
+
+
+def test_a_table_made_anew_in_its_place_is_summed_up_anew(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    service = checkpointer(bus)
+    grow(table, 12)
+    service.look()
+    shutil.rmtree(table.folder)
+    anew = WrittenTable(table.folder).create()
+    anew.set_metadata(owner="ann")
+    service.look()
+    grow(anew, 14)
+    service.look()
+    assert {checksum_name(version) for version in range(15)} <= log_of(anew)
+    assert {str(opened(anew, version).checksum) for version in range(15)} == {"agrees"}
 
 
 def test_a_feature_we_do_not_summarise_leaves_the_log_alone_and_others_go_on(
