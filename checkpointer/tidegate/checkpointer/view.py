@@ -71,7 +71,7 @@ def first_sight(store: LogStore, compaction_interval: int) -> View:
     below = max(oldest, min(checkpoints, default=0) if oldest > 0 else 0) - 1
     state = State(
         compaction_interval,
-        checkpoint=hinted,
+        checkpoint=max(hinted, below),
         compacted=max(_newest(files, Kind.COMPACTED), below),
         summed=max(_newest(files, Kind.CHECKSUM), below),
     )

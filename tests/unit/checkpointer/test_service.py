@@ -203,6 +203,19 @@ def test_a_log_that_begins_with_a_checkpoint_is_followed(
     assert summary(table)[2] == sorted(table.files)
 
 
+def test_no_checkpoint_is_due_of_a_version_that_is_gone(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    grow(table, 12)
+    checkpointer(bus).look()
+    for version in range(11):
+        (table.folder / "_delta_log" / f"{version:020d}.json").unlink()
+    (table.folder / "_delta_log" / "_last_checkpoint").unlink()
+    grow(table, 15)
+    checkpointer(bus).look()
+    assert {checksum_name(15), compacted_name(11, 15)} <= log_of(table)
+
+
 def test_a_table_made_anew_in_its_place_is_summed_up_anew(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
