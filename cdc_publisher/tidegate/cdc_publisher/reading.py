@@ -18,7 +18,7 @@ from tidegate.delta.actions import Metadata
 from tidegate.delta.changes.plan import ChangeFile, ChangePlan
 from tidegate.delta.errors import InvalidRequest
 from tidegate.delta.snapshot import Snapshot
-from tidegate.runtime.change_rows import CHANGE_TYPE, change_schema, read_change_file
+from tidegate.runtime.change_rows import change_schema, read_change_file
 from tidegate.runtime.data_files import read_file, rows_of
 from tidegate.runtime.log_store import LogStore
 
@@ -95,7 +95,7 @@ def _compared(
     joining: list[pa.RecordBatch] = []
     for file in change.plan.files:
         for batch in _typed_rows(store, change, file):
-            kinds, rows = batch.column(CHANGE_TYPE), _data(batch)
+            kinds, rows = _kinds(batch), _data(batch)
             if file.change != "insert":
                 leaving.append(rows.filter(pc.is_in(kinds, _LEAVING)))
             if file.change != "delete":
@@ -125,6 +125,11 @@ def _typed_rows(
 ) -> Iterator[pa.RecordBatch]:
     metadata = change.before if file.change == "delete" else change.after
     return read_change_file(store, change.plan, file, metadata)
+
+
+def _kinds(batch: pa.RecordBatch) -> pa.Array:
+    """Return what happened to each row. The table may have a column of that name: by place."""
+    return batch.column(batch.num_columns - _TOLD_COLUMNS)
 
 
 def _data(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -185,6 +185,19 @@ def test_an_overwrite_with_another_schema_tells_both_images_in_their_own(
     assert topic.replayed() == table.content
 
 
+def test_a_table_that_keeps_the_changes_of_another_is_told(tmp_path: Path) -> None:
+    names = ("id", "_change_type", "_commit_version", "_commit_timestamp")
+    kept = pa.schema([(name, pa.string() if "type" in name else pa.int64()) for name in names])
+    table = WrittenTable(tmp_path / "t", schema=kept).create()
+    table.append([dict(zip(names, (n, "insert", n, n), strict=True)) for n in (1, 2)])
+    topic = Topic()
+    stream(table, topic).catch_up(1)
+    table.rewrite(lambda old: [{**old[0], "_change_type": "delete"}, old[1]])
+    stream(table, topic).catch_up(2)
+    assert topic.ops(2) == ["u"]
+    assert by_id(topic.replayed()) == by_id(table.content)
+
+
 def test_a_new_column_is_told_from_the_version_that_adds_it(table: WrittenTable) -> None:
     table.append(rows(1))
     topic = Topic()
