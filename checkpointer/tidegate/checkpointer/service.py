@@ -46,7 +46,7 @@ from tidegate.delta.snapshot import Snapshot
 from tidegate.pipeline.published import CommitRecord, TableRecord
 from tidegate.runtime import metrics
 from tidegate.runtime.bus import Bus
-from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
+from tidegate.runtime.checkpoint_writing import hinted_version, move_hint_forward, write_classic
 from tidegate.runtime.clock import Clock, new_id
 from tidegate.runtime.failpoints import reach
 from tidegate.runtime.integrity import check_stated
@@ -171,6 +171,9 @@ class Checkpointer:
                 assert_never(due)
 
     def _checkpoint(self, table: _Table, view: View, version: int) -> Checkpointed:
+        # To write over the file of another would tear it under those who are reading it.
+        if (hinted := hinted_version(view.store)) >= version:
+            return Checkpointed(hinted)
         began_s = self._running.clock.boot_s()
         snapshot = open_snapshot(view.store, version)
         check_shortenable(snapshot.protocol, snapshot.metadata, view.store.root)

@@ -51,12 +51,20 @@ def move_hint_forward(store: LogStore, hint: LastCheckpoint) -> bool:
     A hint that can't be believed, or whose checkpoint is gone, is no reason to stay.
     Raises: Unavailable.
     """
-    there = store.read(in_log(LAST_CHECKPOINT))
-    known = None if there is None else hints.decode(there)
-    if known is not None and known.version >= hint.version and _is_there(store, known.version):
+    if hinted_version(store) >= hint.version:
         return False
     store.put(in_log(LAST_CHECKPOINT), hints.encode(hint))
     return True
+
+
+def hinted_version(store: LogStore) -> int:
+    """Return the version of the checkpoint to which `_last_checkpoint` points, -1 for none.
+
+    Raises: Unavailable.
+    """
+    there = store.read(in_log(LAST_CHECKPOINT))
+    known = None if there is None else hints.decode(there)
+    return -1 if known is None or not _is_there(store, known.version) else known.version
 
 
 def _is_there(store: LogStore, version: int) -> bool:

@@ -141,6 +141,22 @@ def test_a_hint_that_was_not_moved_is_moved_by_the_next_life(
     assert found.version == 10
 
 
+def test_a_checkpoint_that_another_wrote_is_left_as_it_is(
+    table: WrittenTable, bus: MemoryBus
+) -> None:
+    service, store = checkpointer(bus), LocalStore(table.root)
+    service.notice(table.doorbell())
+    grow(table, 11)
+    theirs = table.folder / "_delta_log" / checkpoint_name(10)
+    given = checkpoint_writing.write_classic(store, open_snapshot(store, 10), 0)
+    checkpoint_writing.move_hint_forward(store, given)
+    written_ns = theirs.stat().st_mtime_ns
+    service.notice(table.doorbell())
+    assert theirs.stat().st_mtime_ns == written_ns
+    assert checksum_name(11) in log_of(table)
+    assert compacted_name(6, 10) not in log_of(table)
+
+
 def test_a_table_that_asks_for_checkpoints_of_the_second_kind_gets_them(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
