@@ -127,7 +127,8 @@ def commit(client: Client, written: Plan, adds: Sequence[Add], saying: Saying) -
     """Propose the files of a write and return the outcome; None where nothing changes.
 
     A batch of a stream that is in the table already is no error: its outcome is the rejection.
-    Raises: Rejected, OutcomeUnknown, InvalidRequest (`TableNotRegistered`), Unavailable.
+    Raises: Rejected, OutcomeUnknown, InvalidRequest (`TableNotRegistered`, and for a batch of a
+    stream whose application has gone on without it), Unavailable.
     """
     stamp = stamp_for(client, saying, written.since_ms)
     store = store_for(written.place)
@@ -142,9 +143,11 @@ def commit(client: Client, written: Plan, adds: Sequence[Add], saying: Saying) -
     try:
         return propose(client, store, proposal, saying.timeout_s)
     except Rejected as rejected:
-        if saying.app_txn is not None and _is_in(store, saying.app_txn, rejected):
-            return rejected.outcome
-        raise
+        if saying.app_txn is None or not _is_in(store, saying.app_txn, rejected):
+            raise
+        if saying.batch is not None and saying.batch.query_id != saying.app_txn.app_id:
+            _check_repeated(store, saying.batch, saying.app_txn)
+        return rejected.outcome
 
 
 def propose(client: Client, store: LogStore, proposal: Proposal, timeout_s: float) -> Outcome:
@@ -242,6 +245,23 @@ def _is_in(store: LogStore, txn: AppTxn, rejected: Rejected) -> bool:
         return False
     seen = open_snapshot(store).app_transactions.get(txn.app_id)
     return seen is not None and seen.version >= txn.version
+
+
+def _check_repeated(store: LogStore, batch: draft.StreamBatch, txn: AppTxn) -> None:
+    """Refuse to take a batch for one that is in the table where it can't be: its rows are new.
+
+    A stream repeats its last batch and none before. Where the application bears a name that the
+    user gave it, it may have gone on under another checkpoint.
+    """
+    seen = open_snapshot(store).app_transactions.get(txn.app_id)
+    if seen is not None and seen.version > txn.version:
+        raise InvalidRequest(
+            f"batch {txn.version} of stream {batch.query_id} comes when the table has application "
+            f"{txn.app_id!r} at version {seen.version}: another stream has that txnAppId, or this "
+            "one had another checkpoint; its rows may be in no version: give the stream a "
+            "txnAppId of its own, or leave the option out",
+            error_class="DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS",
+        )
 
 
 def _plan_creation(client: Client, frame: StructType, mode: Mode, options: WriteOptions) -> Plan:

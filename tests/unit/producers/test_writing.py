@@ -186,6 +186,19 @@ def test_a_stream_may_name_its_own_application(line: Line) -> None:
     assert open_snapshot(line.yes.store).app_transactions["mine"].version == 4
 
 
+def test_a_batch_that_its_application_has_left_behind_is_not_taken_for_a_repeat(line: Line) -> None:
+    for number in range(3):
+        line.write(rows(number), batch=StreamBatch("query", number), txnappid="mine")
+    again = line.write(rows(2), batch=StreamBatch("query", 2), txnappid="mine")
+    assert again is not None
+    with pytest.raises(InvalidRequest, match="'mine' at version 2: another stream has that txnApp"):
+        line.write(rows(7), batch=StreamBatch("other", 0), txnappid="mine")
+    # Under its own name a stream has gone on by itself: an old checkpoint was put back.
+    for number in (3, 4, 3):
+        line.write(rows(number), batch=StreamBatch("query", number))
+    assert [row["k"] for row in line.rows()] == [0, 1, 2, 3, 4]
+
+
 def test_any_other_rejection_is_raised(line: Line) -> None:
     line.write(rows(1))
     reason = Rejection(rule="metadata_changed", reason="version 1 changed the schema")
