@@ -39,6 +39,8 @@ INLINE_VECTOR_BYTES_MAX: Final = 1_024
 
 CLAIM_FOLDER: Final = "_tidegate/proposals"
 EVERYTHING: Final[Predicate] = {"op": "true"}
+NOTHING: Final = ReadSet()
+WHOLE_TABLE: Final = ReadSet(whole_table=True)
 NO_VERSION: Final = -1
 
 
@@ -116,11 +118,15 @@ def create(
 
 
 def append(
-    target: Target, stamp: Stamp, adds: Sequence[Add], batch: "StreamBatch | None" = None
+    target: Target,
+    stamp: Stamp,
+    adds: Sequence[Add],
+    batch: "StreamBatch | None" = None,
+    reads: ReadSet = NOTHING,
 ) -> Proposal:
-    """Return a blind append: it looked at nothing, so no file of a winner can rule it out."""
+    """Return an append: a blind one looked at nothing, and no file of a winner can rule it out."""
     operation = _writing("Append", _written(adds), batch)
-    return of_body("commit", target, stamp, Body(operation, _rows(adds), ReadSet()))
+    return of_body("commit", target, stamp, Body(operation, _rows(adds), reads))
 
 
 def overwrite(

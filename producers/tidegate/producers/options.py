@@ -40,6 +40,7 @@ WRITING: Final = {
         "maxRecordsPerFile",
         "dataChange",
         "partitionOverwriteMode",
+        "readVersion",
         "checkpointLocation",
         "queryName",
         "constraintsEnforced",
@@ -100,6 +101,7 @@ class WriteOptions:
     """How to write: where, through which broker, and what to say of it.
 
     `is_static` says that whoever overwrites has said it: every row, not some partitions.
+    `read_version` is the version of the table that the rows to write were made from.
     """
 
     place: Place
@@ -115,6 +117,7 @@ class WriteOptions:
     records_per_file_max: int | None = None
     constraints_enforced: tuple[str, ...] = ()
     is_static: bool = False
+    read_version: int | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,7 @@ def for_writing(options: Mapping[str, str]) -> WriteOptions:
         records_per_file_max=_whole(given, "maxRecordsPerFile", 1),
         constraints_enforced=_hashes(given.get("constraintsEnforced", "")),
         is_static="partitionOverwriteMode" in given,
+        read_version=_whole(given, "readVersion", 0),
     )
 
 

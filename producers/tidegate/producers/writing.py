@@ -56,7 +56,10 @@ class Creation:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is decided before any row is written. `since_ms` is when that was."""
+    """What is decided before any row is written. `since_ms` is when that was.
+
+    `is_derived` says that the rows are made from those of the table at `read_version`.
+    """
 
     place: Place
     mode: Mode
@@ -65,6 +68,7 @@ class Plan:
     table_id: str | None
     since_ms: int
     creation: Creation | None = None
+    is_derived: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,9 +110,10 @@ def plan(client: Client, frame: StructType, mode: Mode, options: WriteOptions) -
     """
     place, now_ms = options.place, client.clock.now_ms()
     store = store_for(place)
-    if head_version(store) is None:
+    asked = options.read_version
+    if asked is None and head_version(store) is None:
         return _plan_creation(client, frame, mode, options)
-    snapshot = open_snapshot(store)
+    snapshot = open_snapshot(store, asked)
     schema = check_open_to(snapshot, place.root)
     enforced = options.constraints_enforced
     own_rows.check_new_rows(snapshot.protocol, snapshot.metadata, place.root, enforced)
@@ -119,8 +124,9 @@ def plan(client: Client, frame: StructType, mode: Mode, options: WriteOptions) -
         check_may_remove(snapshot, place.root)
     limit = options.records_per_file_max
     layout = layout_of(snapshot.metadata, options.compression, limit)
-    metadata_id = snapshot.metadata.id
-    return Plan(place, mode, layout, int(snapshot.version), metadata_id, now_ms)
+    metadata_id, is_derived = snapshot.metadata.id, asked is not None
+    version = int(snapshot.version)
+    return Plan(place, mode, layout, version, metadata_id, now_ms, is_derived=is_derived)
 
 
 def commit(client: Client, written: Plan, adds: Sequence[Add], saying: Saying) -> Outcome | None:
@@ -288,6 +294,7 @@ def _draft_change(
     batch: draft.StreamBatch | None,
 ) -> Proposal:
     if written.mode == "append":
-        return draft.append(target, stamp, adds, batch)
+        reads = draft.WHOLE_TABLE if written.is_derived else draft.NOTHING
+        return draft.append(target, stamp, adds, batch, reads)
     live = rows_to_adds(open_snapshot(store, written.read_version).files)
     return draft.overwrite(target, stamp, adds, live, batch)

@@ -163,6 +163,23 @@ def test_an_overwrite_leaves_only_its_own_rows(line: Line) -> None:
     assert line.rows() == []
 
 
+def test_rows_made_from_the_table_say_which_version_of_it_they_are_made_from(line: Line) -> None:
+    line.write(rows(1))
+    line.write(rows(2))
+    line.write(rows(3), readversion="0")
+    sent = line.last()
+    assert sent.read_version == 0
+    assert sent.reads is not None
+    assert sent.reads.whole_table
+    # What was not read is not replaced: whether it is in the way is for the committer to say.
+    line.write(rows(9), "overwrite", readversion="0")
+    sent = line.last()
+    assert sent.read_version == 0
+    assert [row["k"] for row in line.rows()] == [2, 3, 9]
+    with pytest.raises(InvalidRequest, match="17"):
+        line.write(rows(9), readversion="17")
+
+
 def test_an_append_without_rows_proposes_nothing(line: Line) -> None:
     line.write(rows(1))
     assert line.write(rows()) is None

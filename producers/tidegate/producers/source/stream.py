@@ -32,6 +32,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "a stream's txnVersion is its batch id: leave the option txnVersion out",
                 error_class="DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS",
             )
+        if options.read_version is not None:
+            raise InvalidRequest(
+                "a stream's batches are not all made from one version of the table: leave the "
+                "option readVersion out",
+                error_class="DELTA_ILLEGAL_OPTION",
+            )
         self._options = options
         self._plan = plan(client_for(options.kafka), frame, mode, options)
 

@@ -1,0 +1,19 @@
+"""What a stream can't be told."""
+
+import pytest
+
+from tidegate.delta.errors import InvalidRequest
+from tidegate.delta.schema.types import LONG, StructField, StructType
+from tidegate.producers.options import for_writing
+from tidegate.producers.source.stream import StreamWriter
+
+SCHEMA = StructType((StructField("k", LONG),))
+
+
+@pytest.mark.parametrize(
+    "given", [{"txnAppId": "a", "txnVersion": "1"}, {"readVersion": "3"}], ids=str
+)
+def test_what_holds_for_one_write_is_no_option_of_a_stream(given: dict[str, str]) -> None:
+    options = for_writing({"path": "memory://t", **given})
+    with pytest.raises(InvalidRequest, match=list(given)[-1]):
+        StreamWriter(options, SCHEMA, "append")
