@@ -303,6 +303,19 @@ def test_a_delete_rewrites_only_files_with_matching_rows_and_reads_only_candidat
     assert [row["k"] for row in line.rows()] == [3, 5, 6, 10, 20]
 
 
+def test_a_delete_keeps_strings_that_are_longer_than_they_should_be(line: Line) -> None:
+    line.write(rows(1, 2, p="long"))
+    log = line.root / "_delta_log" / f"{0:020d}.json"
+    text = log.read_text()
+    plain = '\\"name\\":\\"p\\",\\"type\\":\\"string\\",\\"nullable\\":true,\\"metadata\\":{'
+    assert plain in text
+    log.write_text(text.replace(plain, plain + '\\"__CHAR_VARCHAR_TYPE_STRING\\":\\"varchar(3)\\"'))
+    with pytest.raises(InvalidRequest, match=r"'p' is a varchar\(3\)"):
+        line.write(rows(3, p="long"))
+    assert line.delete("k = 1") is not None
+    assert line.rows() == [{"k": 2, "p": "long"}]
+
+
 def test_a_delete_proposes_rows_where_the_table_takes_vectors(line: Line) -> None:
     options = line.options()
     made = creation(line.client, FRAME, (), options, {"delta.enableDeletionVectors": "true"})

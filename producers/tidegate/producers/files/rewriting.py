@@ -5,7 +5,7 @@ then all. Where a deletion vector will do, nothing is written.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import orjson
@@ -17,6 +17,8 @@ from tidegate.delta.files import bitmap, z85
 from tidegate.delta.files.bitmap import Bitmap
 from tidegate.delta.files.predicate import Predicate, columns_of, evaluate
 from tidegate.delta.schema import partitions
+from tidegate.delta.schema.lengths import limited
+from tidegate.delta.schema.types import StructType
 from tidegate.delta.snapshot import Snapshot
 from tidegate.producers.files.parquet import Layout, layout_of
 from tidegate.producers.files.writer import FileWriter, actions_of
@@ -61,7 +63,7 @@ class Rewriter:
     ) -> None:
         self._store = store
         self._metadata = metadata
-        self._layout = layout_of(metadata)
+        self._layout = _as_it_is(layout_of(metadata))
         self._predicate = predicate
         self._clock = clock
         self._task = task
@@ -118,6 +120,12 @@ def whole_files(snapshot: Snapshot, predicate: Predicate, layout: Layout) -> pa.
     }
     rows = pa.table(columns) if columns else pa.table({"path": files["path"]})
     return files.filter(pc.fill_null(evaluate(predicate, rows), False))
+
+
+def _as_it_is(layout: Layout) -> Layout:
+    """Return a layout that asks no length of strings: rows that are there keep what they hold."""
+    fields = tuple(limited(one, {}) for one in layout.schema.fields)
+    return replace(layout, schema=StructType(fields))
 
 
 def _count(mask: pa.ChunkedArray) -> int:

@@ -1,7 +1,7 @@
 """Rows in the table's shape: columns in order, cast, missing ones null, NOT NULL kept.
 
 The shape was checked before any row came (`producers.columns`); what a row can still break is
-NOT NULL, and that is checked here.
+NOT NULL and the length of a CHAR or VARCHAR, and that is checked here.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 
 from tidegate.delta.errors import InvalidRequest
 from tidegate.delta.schema.arrow import arrow_type, to_arrow
+from tidegate.delta.schema.columns import KEY, Path, dotted
+from tidegate.delta.schema.lengths import Limit, limits
 from tidegate.delta.schema.types import ArrayType, DataType, MapType, StructField, StructType
 
 
@@ -30,6 +32,8 @@ def _column(batch: pa.RecordBatch | pa.Table, index: int | None, one: StructFiel
     else:
         values = _cast(_one_chunk(batch.column(index)), one.kind, one.name)
     _check_nulls(values, one, one.name)
+    for path, limit in limits(one).items():
+        _check_length(_inside(values, one.kind, path), limit, dotted((one.name, *path)))
     return values
 
 
@@ -115,14 +119,46 @@ def _check_inside(values: pa.Array, kind: DataType, where: str) -> None:
             _check_nulls(pc.list_flatten(values), element, f"{where}.element")
         case MapType():
             item = StructField("value", kind.value, kind.value_contains_null)
-            _check_nulls(_items(values), item, f"{where}.value")
+            _check_nulls(_entries(values, 1), item, f"{where}.value")
         case _:
             return
 
 
-def _items(values: pa.Array) -> pa.Array:
+def _check_length(values: pa.Array | None, limit: Limit, where: str) -> None:
+    if values is None or not pa.types.is_string(values.type):
+        return  # a limit from before the column had another type
+    longest = pc.max(pc.utf8_length(values)).as_py() or 0
+    if longest > limit.length:
+        raise InvalidRequest(
+            f"column {where!r} is a {limit}, and a row holds {longest} characters there: cut them "
+            "first; nothing was proposed",
+            error_class="DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
+        )
+
+
+def _inside(values: pa.Array, kind: DataType, path: Path) -> pa.Array | None:
+    """Return what lies at a path inside a column, however many of it a row holds, or None."""
+    if not path:
+        return values
+    head, rest = path[0], path[1:]
+    match kind:
+        case StructType() if head in kind.names:
+            at = kind.names.index(head)
+            return _inside(pc.struct_field(values, indices=at), kind.fields[at].kind, rest)
+        case ArrayType():
+            return _inside(pc.list_flatten(values), kind.element, rest)
+        case MapType() if head == KEY:
+            return _inside(_entries(values, 0), kind.key, rest)
+        case MapType():
+            return _inside(_entries(values, 1), kind.value, rest)
+        case _:
+            return None
+
+
+def _entries(values: pa.Array, index: int) -> pa.Array:
+    """Return the keys (0) or the values (1) of all maps."""
     entries = pa.field("entries", pa.struct([values.type.key_field, values.type.item_field]))
-    return pc.struct_field(pc.list_flatten(values.cast(pa.list_(entries))), indices=1)
+    return pc.struct_field(pc.list_flatten(values.cast(pa.list_(entries))), indices=index)
 
 
 def _is_list(kind: pa.DataType) -> bool:

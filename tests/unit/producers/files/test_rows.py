@@ -117,3 +117,46 @@ def test_timestamps_are_utc_microseconds() -> None:
     values = pa.array([0], pa.timestamp("us", "Europe/Berlin"))
     shaped = conform(pa.table({"t": values}), schema(StructField("t", TIMESTAMP)))
     assert shaped.schema.field("t").type == pa.timestamp("us", "UTC")
+
+
+SHORT: dict[str, tuple[DataType, str, pa.Array, str]] = {
+    "itself": (STRING, "char(3)", pa.array(["abc", None, "a\U0001f600c"]), "c"),
+    "element": (ArrayType(STRING), "array<varchar(3)>", pa.array([["abc"], None]), "c.element"),
+    "key": (
+        MapType(STRING, LONG),
+        "map<varchar(3),bigint>",
+        pa.array([[("abc", 1)]], pa.map_(pa.string(), pa.int64())),
+        "c.key",
+    ),
+    "field": (
+        ArrayType(StructType((StructField("q", STRING),))),
+        "array<struct<q:varchar(3)>>",
+        pa.array([[{"q": "abc"}, None]]),
+        "c.element.q",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_strings_are_held_to_the_length_of_their_column(name: str) -> None:
+    kind, text, values, where = SHORT[name]
+    rows = pa.table({"c": values})
+    for limit, is_right in (("(3)", True), ("(2)", False)):
+        spelled = text.replace("(3)", limit)
+        field = StructField("c", kind, metadata={"__CHAR_VARCHAR_TYPE_STRING": spelled})
+        if is_right:
+            assert conform(rows, schema(field)).num_rows == len(values)
+            continue
+        with pytest.raises(InvalidRequest, match=f"'{where}' is a .*3 characters") as refused:
+            conform(rows, schema(field))
+        assert refused.value.error_class == "DELTA_EXCEED_CHAR_VARCHAR_LIMIT"
+
+
+def test_a_length_that_is_no_longer_of_the_columns_type_asks_nothing() -> None:
+    for kind, values, text in (
+        (LONG, [1], "varchar(1)"),
+        (LONG, [1], "array<varchar(1)>"),
+        (StructType((StructField("q", STRING),)), [{"q": "abc"}], "struct<r:varchar(1)>"),
+    ):
+        field = StructField("c", kind, metadata={"__CHAR_VARCHAR_TYPE_STRING": text})
+        assert conform(pa.table({"c": values}), schema(field)).num_rows == 1
