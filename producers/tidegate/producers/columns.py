@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from tidegate.delta.errors import InvalidRequest
+from tidegate.delta.features.defaults import CURRENT, EXISTS
 from tidegate.delta.schema.types import (
     ArrayType,
     DataType,
@@ -114,7 +115,8 @@ def check_partitioning(
 def as_nullable(schema: StructType) -> StructType:
     """Return the schema with every column and element nullable, as a first write creates it.
 
-    What the columns were to another table (`delta.*` in their metadata) stays with that table.
+    What the columns were to another table (`delta.*` and defaults in their metadata) stays with
+    that table.
     """
     return StructType(tuple(_nullable_field(one) for one in schema.fields))
 
@@ -190,7 +192,11 @@ def _names(schema: StructType, prefix: str) -> str:
 
 
 def _nullable_field(one: StructField) -> StructField:
-    own = {key: value for key, value in one.metadata.items() if not key.startswith("delta.")}
+    own = {
+        key: value
+        for key, value in one.metadata.items()
+        if not key.startswith("delta.") and key not in (CURRENT, EXISTS)
+    }
     return replace(one, kind=_nullable(one.kind), nullable=True, metadata=own)
 
 

@@ -165,6 +165,8 @@ def test_a_first_write_creates_nullable_columns_at_every_depth() -> None:
     )
     generated = StructField("g", LONG, metadata={"delta.generationExpression": "1", "why": "x"})
     assert as_nullable(StructType((generated,))).fields[0].metadata == {"why": "x"}
+    filled = StructField("d", LONG, metadata={"CURRENT_DEFAULT": "1", "EXISTS_DEFAULT": "1"})
+    assert as_nullable(StructType((filled,))).fields[0].metadata == {}
     loose = as_nullable(strict)
     assert all(one.nullable for one in loose)
     assert loose.fields[0].kind == ArrayType(LONG, True)
