@@ -67,6 +67,7 @@ from tests.conformance.oracle_file_changes import (
 from tests.conformance.oracle_pool import Case, Pool
 from tests.conformance.oracle_table_changes import (
     all_features,
+    asks_of_rows,
     configured,
     drops_feature,
     level_of,
@@ -114,7 +115,7 @@ CHANGES: Final[Sequence[Change]] = (
     other_reads, more_winners, fewer_winners, other_level, other_operation,
     other_winning_operation, blindness, no_commit_info, identity_tag, data_change,
     whole_table, files_by_path, app_ids, with_txn, with_domain, predicate, predicate,
-    partition_values, own_partition_values, dynamic, all_features, configured,
+    partition_values, own_partition_values, dynamic, all_features, configured, asks_of_rows,
     with_metadata, with_metadata, with_protocol, with_protocol, drops_feature, drops_feature,
     configured, timed, tracked, unpartitioned, without_action,
     action_of_other, own_as_winner, statistics,

@@ -193,6 +193,28 @@ def tracked(pool: Pool, random: Random, case: Case) -> None:
             rows.append({"domainMetadata": told})
 
 
+def asks_of_rows(pool: Pool, random: Random, case: Case) -> None:
+    """The table asks something of new rows, or has a change feed."""
+    kind = random.choice(("feed", "check", "invariant", "required"))
+    features = {"feed": "changeDataFeed", "check": "checkConstraints"}
+    list_features(case, {features.get(kind, "invariants")})
+    for metadata in everywhere(case, "metaData"):
+        own = metadata.setdefault("configuration", {})
+        if kind == "feed":
+            own["delta.enableChangeDataFeed"] = "true"
+        elif kind == "check":
+            own["delta.constraints.positive"] = "x > 0"
+        else:
+            schema = json.loads(metadata["schemaString"])
+            field = schema["fields"][0]
+            if kind == "required":
+                field["nullable"] = False
+            else:
+                told = {"expression": {"expression": f"`{field['name']}` > 0"}}
+                field["metadata"]["delta.invariants"] = json.dumps(told)
+            metadata["schemaString"] = json.dumps(schema)
+
+
 def unpartitioned(pool: Pool, random: Random, case: Case) -> None:
     for metadata in everywhere(case, "metaData"):
         metadata["partitionColumns"] = []

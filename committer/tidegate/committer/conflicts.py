@@ -120,7 +120,7 @@ def _in_partitions_read(standing: Standing, winner: Entry, added: Added) -> Foun
                 )
             except ValueError as error:
                 path = winner.added[winner.footprint.added[key][0]][0]
-                return Found(f"added {path!r}: {error}", path, "CAST_INVALID_INPUT")
+                return Found(f"added {path!r}: {error}", path, *NO_VALUE)
             if matches and first is None:
                 first = partitions.get(key)
         if first is not None:
@@ -258,6 +258,9 @@ DELTA_NAMES: Final[Mapping[str, tuple[str | None, str]]] = {
     "duplicate_actions": ("DELTA_DUPLICATE_ACTIONS_FOUND", "DeltaRuntimeException"),
 }
 """Rule -> delta-spark's error class, where it has one, and exception."""
+
+NO_VALUE: Final = ("CAST_INVALID_INPUT", "SparkRuntimeException")
+"""What delta-spark calls a partition value that is none of its column's type: no conflict."""
 
 CONCURRENT: Final = frozenset(
     {

@@ -9,7 +9,15 @@ from pydantic import JsonValue
 from tests import builders
 from tests.builders import Row, add, commit, delete, info, metadata, proposal, protocol, remove
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.conflicts import DELTA_NAMES, RULES, Basis, Conflict, Standing, check
+from tidegate.committer.conflicts import (
+    CONCURRENT,
+    DELTA_NAMES,
+    RULES,
+    Basis,
+    Conflict,
+    Standing,
+    check,
+)
 from tidegate.committer.entries import Entry, entry_of
 from tidegate.committer.intake import read_record
 from tidegate.committer.policy import Level, Policy
@@ -166,11 +174,12 @@ def test_the_first_winner_with_a_conflict_decides() -> None:
     assert conflict.rejection.exception == "ConcurrentAppendException"
 
 
-def test_a_partition_value_that_is_none_counts_as_a_conflict() -> None:
+def test_a_partition_value_that_is_none_is_told_as_such() -> None:
     one = proposal(remove("p=1/a"), reads=ReadSet(predicates=(P1,), files=("p=1/a",)))
     conflict = found(one, winner(1, add("p=x/a")))
     assert conflict is not None
     assert conflict.rejection.error_class == "CAST_INVALID_INPUT"
+    assert conflict.rejection.exception not in CONCURRENT
 
 
 def test_a_partition_value_that_is_none_is_told_before_one_that_matches() -> None:
