@@ -99,9 +99,8 @@ def _is_open(state: TableState, candidate: Candidate) -> bool:
     """Return whether a candidate will be compared with the versions since it read."""
     return (
         candidate.flaw is None
-        and state.version >= 0
         and candidate.id not in state.settled
-        and state.window_start - 1 <= candidate.read_version <= state.version
+        and state.remembers(candidate.read_version)
     )
 
 

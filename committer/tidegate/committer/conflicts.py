@@ -186,12 +186,14 @@ def concurrent_row_delete(standing: Standing, winner: Entry) -> Found | None:
 
 
 def duplicate_actions(standing: Standing, winner: Entry) -> Found | None:
-    """The proposal takes the ids off a file of the winner that it removes, too."""
-    content = standing.candidate.content
-    if not content.removes or not standing.takes_ids_off(winner):
+    """The proposal takes the ids off a file of the winner that it removes, or rows of it, too."""
+    content, intended = standing.candidate.content, standing.candidate.intended
+    if not (content.removes or intended) or not standing.takes_ids_off(winner):
         return None
     for add in with_ids(winner):
         path = canonical(add.path)
+        if path in intended:
+            return Found(f"added {path!r}, which the proposal adds without ids, less rows", path)
         if path in content.removed and winner.vectors.get(path) == content.removed_vectors.get(
             path
         ):

@@ -15,7 +15,7 @@ from tidegate.pipeline.outcome import Rejection
 
 def minds_row_ids(candidate: Candidate, state: TableState) -> bool:
     """Return whether a proposal depends on which files carry row ids."""
-    if not (candidate.speaks_of_table and _is_at_hand(candidate, state)):
+    if not (candidate.speaks_of_table and state.remembers(candidate.read_version)):
         return False
     return drops_row_ids(candidate, state) or _turns_on(candidate, state)
 
@@ -25,15 +25,10 @@ def drops_row_ids(candidate: Candidate, state: TableState) -> bool:
     protocol = candidate.content.protocol
     if candidate.operation != DROP_FEATURE or protocol is None or row_tracking.supports(protocol):
         return False
-    if not _is_at_hand(candidate, state):
+    if not state.remembers(candidate.read_version):
         return False
     read = state.basis_at(candidate.read_version)
     return row_tracking.FEATURE in read.features and row_tracking.is_suspended(read.metadata)
-
-
-def _is_at_hand(candidate: Candidate, state: TableState) -> bool:
-    """Return whether there is a table at the version that was read, and it is remembered."""
-    return max(state.window_start - 1, 0) <= candidate.read_version <= state.version
 
 
 def _turns_on(candidate: Candidate, state: TableState) -> bool:

@@ -44,7 +44,7 @@ def wrong_at_head(
     if wrong is not None:
         return wrong
     after = basis.after(content.metadata, content.protocol)
-    if content.has_row_ids or has_moved:
+    if content.has_row_ids or has_moved or candidate.is_unbackfill:
         wrong = feature_admission.uncounted_rows(candidate, after)
     if wrong is None and after.tracks_rows:
         mark = row_tracking.high_water_mark(state.domains)

@@ -151,7 +151,7 @@ def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> 
         versions = {one.read_version for one in batch if minds_row_ids(one, state)}
         looked = {version: _row_ids(store, version) for version in sorted(versions)}
         state = replace(state, row_ids=looked)
-    if FEATURE not in state.basis.features:
+    if not _may_number_rows(state, batch):
         return state
     for version in _unread(state, batch):
         read = read_commit(store, version)
@@ -169,7 +169,7 @@ def lacks(state: TableState, candidate: Candidate) -> bool:
         return False
     if _unlooked(state, [candidate]):
         return True
-    if FEATURE not in state.basis.features:
+    if not _may_number_rows(state, [candidate]):
         return False
     unknown = state.mark_before is None and candidate.content.has_row_ids
     return unknown or bool(_unread(state, [candidate]))
@@ -240,6 +240,13 @@ def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -
         assert protocol is not None, "version 0 holds a protocol"
         bases = (*bases, (entry.version, Basis(metadata, protocol)))
     return (*bases, *state.bases[1:])
+
+
+def _may_number_rows(state: TableState, batch: Sequence[Candidate]) -> bool:
+    """Return whether the table tracks rows, or a proposal makes it do so or thinks that it does."""
+    if FEATURE in state.basis.features:
+        return True
+    return any(one.speaks_of_table or one.is_unbackfill for one in batch)
 
 
 def _unread(state: TableState, batch: Sequence[Candidate]) -> list[int]:

@@ -94,6 +94,13 @@ class TableState:
         for at in range(version + 1, self.version + 1):
             yield self.entries[at]
 
+    def remembers(self, version: int) -> bool:
+        """Return whether there was a table at a version, and all that came since is at hand.
+
+        Who would create a table that is there has read none, version -1.
+        """
+        return max(self.window_start - 1, 0) <= version <= self.version
+
     def row_mark_at(self, version: int) -> int | None:
         """Return the high-water mark of row ids in a version, or None where it is not known.
 

@@ -7,12 +7,13 @@ from uuid import UUID
 import pytest
 
 from tests import builders
-from tests.builders import Gate, Row, add, metadata, proposal, protocol, remove
+from tests.builders import Gate, Row, add, metadata, proposal, protocol, remove, rows_of
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.commit import sha256
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.codec import encode
-from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate.pipeline.read_set import ReadSet
 
 BAD_PATHS = (
     "../outside",
@@ -523,3 +524,63 @@ def test_a_torn_log_halts_its_table_only(gate: Gate) -> None:
 
 def test_there_are_enough_hostile_proposals() -> None:
     assert 2 * len(BAD_PATHS) + len(MALFORMED_ACTIONS) + len(PAIRS) + len(FIELDS) >= 100
+
+
+def test_who_would_create_a_table_that_is_there_may_have_read_it_or_delete_rows(gate: Gate) -> None:
+    reads = ReadSet(predicates=({"op": "true"},))
+    again = [
+        proposal(protocol(), metadata(), read_version=-1, reads=reads),
+        proposal(read_version=-1, dv_intents=(rows_of("a", [1]),), reads=reads),
+    ]
+    for one in again:
+        [outcome] = gate.ask(one)
+        assert outcome.rejection is not None
+        assert outcome.rejection.rule == "table_exists"
+
+
+TAKES = Operation(name="ROW TRACKING UNBACKFILL")
+TRACKS = ["appendOnly", "deletionVectors", "domainMetadata", "invariants", "rowTracking"]
+VECTORS = {"enableDeletionVectors": "true"}
+
+
+def tracking() -> Gate:
+    """Return a gate with a table that tracks rows and has a file."""
+    gate = Gate()
+    listed = protocol(3, 7, readerFeatures=["deletionVectors"], writerFeatures=TRACKS)
+    begun = gate.ask(
+        proposal(listed, metadata(**VECTORS), read_version=-1), proposal(add("a"), read_version=0)
+    )
+    assert [one.status for one in begun] == ["committed", "committed"]
+    return gate
+
+
+def test_row_ids_are_taken_off_no_file_that_must_have_some_and_has_no_count() -> None:
+    gate = tracking()
+    uncounted = add("b", stats=None, baseRowId=0, defaultRowCommitVersion=1)
+    [told] = gate.ask(proposal(uncounted, read_version=1))
+    assert told.status == "committed"
+    [refused] = gate.ask(proposal(read_version=1, operation=TAKES))
+    assert refused.rejection is not None
+    assert refused.rejection.rule == "row_ids_without_statistics"
+
+
+def test_row_ids_are_taken_off_no_file_that_loses_rows_by_the_same_proposal() -> None:
+    """It would stand in the entry twice: without its ids, and with its new vector."""
+    gate = tracking()
+    both = {"dv_intents": (rows_of("a", [1]),), "reads": ReadSet(files=("a",))}
+    [refused] = gate.ask(proposal(read_version=0, operation=TAKES, **both))
+    assert refused.rejection is not None
+    assert refused.rejection.rule == "duplicate_actions"
+
+
+def test_row_ids_are_taken_off_what_came_before_the_table_tracked_rows(gate: Gate) -> None:
+    [told] = gate.ask(proposal(add("b")))
+    assert told.status == "committed"
+    on = {
+        "enableRowTracking": "true",
+        "rowTracking.materializedRowIdColumnName": "_ids",
+        "rowTracking.materializedRowCommitVersionColumnName": "_versions",
+    }
+    [refused] = gate.ask(proposal(metadata(**on), read_version=0, operation=TAKES))
+    assert refused.rejection is not None
+    assert refused.rejection.rule == "rows_without_ids"
