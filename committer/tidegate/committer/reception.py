@@ -195,24 +195,13 @@ class Reception:
         self.answer(requests.granted(candidate, desk.record), desk.record)
 
     def _register(self, candidate: Candidate) -> None:
-        if self._is_refused_at_once(candidate):
+        if self._is_answered_at_once(candidate):
             return
         known = self.open()
-        proposal = candidate.proposal
-        assert proposal is not None, "a request to register is a proposal"
-        if self._is_under_way(proposal.table_root):
+        if candidate.proposal and self._is_under_way(candidate.proposal.table_root):
             self.answer(registration.under_way(candidate), _nobody(candidate))
             return
-        there = known.under(proposal.table_root)
-        if there is not None and there.status == "dropped":
-            self.answer(registration.dropped(candidate, there), there)
-            return
-        if there is not None and there.status != "staged":
-            if there.table in self.desks:
-                # Whoever asks again may have lost the registry, and this is all that is left of it.
-                self.telling.registered(there)
-            version = max(there.published_through, 0)
-            self.answer(Verdict(candidate, "committed", version=version, repeat=True), there)
+        if self._is_known(candidate, known):
             return
         record = registration.new_record(candidate, known, self.at.topic, self.at.partition)
         wrong = registration.objection(candidate, known)
@@ -226,6 +215,19 @@ class Reception:
             if desk is None:
                 self.desks.pop(record.table, None)
             self.answer(wrong, record)
+
+    def _is_known(self, candidate: Candidate, known: Known) -> bool:
+        """Answer who asks for a table that is registered, or was dropped."""
+        there = known.under(candidate.proposal.table_root) if candidate.proposal else None
+        if there is None or there.status == "staged":
+            return False
+        there = self.dropped.get(there.table, there)
+        if there.table in self.desks:
+            # Whoever asks again may have lost the registry, and this is all that is left of it.
+            there = self.desks[there.table].record
+            self.telling.registered(there)
+        self.answer(registration.is_there(candidate, there), there)
+        return True
 
     def _take_over(self, candidate: Candidate, record: TableRecord) -> Verdict | None:
         """Register a table as its log stands; return why that can't be, or None."""
@@ -257,7 +259,7 @@ class Reception:
         return None
 
     def _create(self, candidate: Candidate) -> None:
-        if self._is_refused_at_once(candidate):
+        if self._is_answered_at_once(candidate):
             return
         known = self.open()
         if candidate.table in self.desks:
@@ -281,17 +283,18 @@ class Reception:
         desk.is_registered = False
         desk.line.join(candidate, self.doors.clock.boot_s())
 
-    def _is_refused_at_once(self, candidate: Candidate) -> bool:
-        """Answer who may not have a table by what was read of the registry a moment ago.
+    def _is_answered_at_once(self, candidate: Candidate) -> bool:
+        """Answer who may not have a table, or has it, by what was read of the registry just now.
 
         To read it takes the brokers tens of milliseconds, for which everybody waits: a flood of
         such requests would let nobody else have his turn. Only who may have one is looked up anew.
         """
         assert candidate.proposal is not None, "who asks for a table proposes"
         root = candidate.proposal.table_root
-        is_repeat = candidate.proposal.kind == "register" and self.known.under(root) is not None
-        if is_repeat or self._is_stale() or self._is_under_way(root):
+        if self._is_stale() or self._is_under_way(root):
             return False
+        if candidate.proposal.kind == "register" and self._is_known(candidate, self.known):
+            return True
         wrong = registration.objection(candidate, self.known)
         if wrong is None:
             return False

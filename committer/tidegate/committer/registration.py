@@ -149,6 +149,14 @@ def dropped(candidate: Candidate, record: TableRecord) -> Verdict:
     return denied(candidate, "table_dropped", reason)
 
 
+def is_there(candidate: Candidate, record: TableRecord) -> Verdict:
+    """Return the answer to who would register a table that is registered, or was dropped."""
+    if record.status == "dropped":
+        return dropped(candidate, record)
+    version = max(record.published_through, 0)
+    return Verdict(candidate, "committed", version=version, repeat=True)
+
+
 def _exists(candidate: Candidate, other: TableRecord) -> Verdict:
     rejection = Rejection(
         rule="table_exists",
