@@ -27,6 +27,7 @@ from tidegate.committer.in_flight import (
     InFlight,
     contended,
     following,
+    sent,
     turn_behind,
 )
 from tidegate.committer.line import Line
@@ -96,17 +97,18 @@ class Desk:
         Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable.
         """
         self.shelf.forget_files()
+        began_s = self.doors.clock.boot_s()
         table, through = self.record.table, self.record.published_through
         state = recovery.load(self.store, table, self.doors.policy.window)
         if state.version < 0 and not self.is_registered:
-            self.state, self.viewed_s = state, self.doors.clock.boot_s()
+            self.state, self.viewed_s = state, began_s
             return
         if not self.is_registered:
             through = max(-1, state.version - (RETOLD_MAX if is_ours(state) else 0))
         state = recovery.reach_back(self.store, state, through - 1)
         recovery.check_told(self.store, state, self.record)
         self.news = recovery.untold(self.store, state, through)
-        self.state, self.viewed_s = state, self.doors.clock.boot_s()
+        self.state, self.viewed_s = state, began_s
         reach("after_load")
 
     def settle(self) -> tuple[Verdict, ...]:
@@ -151,15 +153,12 @@ class Desk:
         raise contended(self.store.root, flying.encoded.entry.version)
 
     def look(self) -> None:
-        """REBASE, and the look at an idle table: learn what others wrote.
-
-        Raises: as `load`.
-        """
-        assert self.state is not None, "a table is looked at once it is loaded"
-        self.state, news = recovery.refresh(self.store, self.state)
+        """REBASE, and the look at an idle table: learn what others wrote. Raises: as `load`."""
+        state, began_s = self._young(), self.doors.clock.boot_s()
+        self.state, news = recovery.refresh(self.store, state)
         self.shelf.overtaken(news)
         self.news += news
-        self.viewed_s = self.doors.clock.boot_s()
+        self.viewed_s = began_s
 
     def forget(self) -> None:
         """Drop what is remembered: the log is asked anew before anything is decided."""
@@ -311,8 +310,8 @@ class Desk:
             return
         put = EntryPut(self.store, self.label, encoded)
         turn = turn_behind(flying.flight, ahead.since_s, clock)
-        flight = put.start(self.doors, self.viewed_s, turn, flying.flight)
-        flying.follower = InFlight(ahead.planning.plan(), encoded, flight)
+        plan = ahead.planning.plan()
+        flying.follower = sent(plan, put, self.doors, self.viewed_s, turn, flying.flight)
         metrics.decided(self.label, clock.boot_s() - self.line[served].since_s, 0.0)
 
     def _lingers(self, planning: Planning) -> bool:
@@ -325,7 +324,7 @@ class Desk:
         assert self.state is not None, "what is written was decided on a state"
         encoded = verbatim.encoded_of(plan) or self.scribe.spell(self.state, plan)
         put = EntryPut(self.store, self.label, encoded)
-        self.flying = InFlight(plan, encoded, put.start(self.doors, self.viewed_s))
+        self.flying = sent(plan, put, self.doors, self.viewed_s)
 
     def _landed(self, flying: InFlight, landing: Landing) -> None:
         assert self.state is not None, "what was decided on is remembered"
@@ -337,7 +336,7 @@ class Desk:
         self.news.append(entry)
         if len(group.members) == 1:
             self.traces[entry.version] = group.members[0].trace
-        self.viewed_s = self.doors.clock.boot_s()
+        self.viewed_s = flying.since_s
         waiting = len(self.line) - len(flying.plan.verdicts)
         self.pace.landed(landing.took_s, len(group.members), waiting)
         self.rest_s, self.races = PAUSE_S, 0

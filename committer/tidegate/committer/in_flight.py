@@ -7,6 +7,8 @@ from typing import Final
 from tidegate.committer import intake, machine, recovery
 from tidegate.committer.asking import wanted
 from tidegate.committer.candidate import Candidate
+from tidegate.committer.doors import Doors
+from tidegate.committer.entry_put import EntryPut
 from tidegate.committer.known import NOTHING, Known
 from tidegate.committer.late import follows_untimed
 from tidegate.committer.line import Line
@@ -18,7 +20,7 @@ from tidegate.committer.scribe import Scribe
 from tidegate.committer.state import TableState
 from tidegate.delta.errors import Contended, TidegateError
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.log_store import Put, Turn
+from tidegate.runtime.log_store import Put, Turn, at_once
 
 THOUGHT_S: Final = 1.0
 """How old a decision may be that is written without being taken anew."""
@@ -75,11 +77,14 @@ class InFlight:
     """An entry on its way, and what is decided on top of it.
 
     `follower` is the next entry, once its PUT was started: it leaves when this one has won.
+    `since_s` is when its PUT was started: whoever sleeps after that knows no more of the log.
+    Units: `since_s` by `Clock.boot_s`.
     """
 
     plan: Plan
     encoded: Encoded
     flight: Flight
+    since_s: float
     ahead: Draft | None = None
     follower: "InFlight | None" = None
 
@@ -96,6 +101,19 @@ class InFlight:
             for one in self.plan.verdicts
         )
         return replace(self.plan, verdicts=tuple(verdicts))
+
+
+def sent(
+    plan: Plan,
+    put: EntryPut,
+    doors: Doors,
+    viewed_s: float,
+    turn: Turn = at_once,
+    behind: Flight | None = None,
+) -> InFlight:
+    """Start the PUT of a plan's entry, or have it made ready for its turn behind another."""
+    since_s = doors.clock.boot_s()
+    return InFlight(plan, put.encoded, put.start(doors, viewed_s, turn, behind), since_s)
 
 
 def turn_behind(flight: Flight, since_s: float, clock: Clock) -> Turn:

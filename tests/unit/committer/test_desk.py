@@ -1,5 +1,7 @@
 """A desk while a PUT flies: it decides ahead, and forgets what did not come true."""
 
+from collections.abc import Callable
+from typing import Any
 from unittest import mock
 from uuid import UUID
 
@@ -24,6 +26,7 @@ from tests.builders import (
 )
 from tests.unit.committer.floods import version_beside_a_flood
 from tests.unit.committer.held_puts import HeldPuts
+from tidegate.committer import recovery
 from tidegate.committer.in_flight import THOUGHT_S
 from tidegate.committer.puts import AtOnce, Landing
 from tidegate.committer.settings import CommitterSection
@@ -372,16 +375,23 @@ def test_row_deletes_decided_ahead_are_decided_anew_after_a_lost_race(puts: Held
 A_MONTH_S = 30 * 24 * 60 * 60.0
 
 
-def sleep_and_clean_up(gate: Gate) -> None:
+def sleep_and_clean_up(gate: Gate, head: int = 0) -> None:
     """Let a month pass, in which another engine writes versions and cleans the log up."""
     store = gate.stores[ROOT]
     assert isinstance(store, MemoryStore)
     gate.clock.boot += A_MONTH_S
-    for version in (1, 2, 3):
+    last = Version(head + 3)
+    for version in range(head + 1, last + 1):
         store.put(in_log(commit_name(version)), to_bytes([info(), add(f"x{version}")]))
-    move_hint_forward(store, write_classic(store, open_snapshot(store, Version(3)), NOW_MS))
-    for version in (0, 1, 2):
+    move_hint_forward(store, write_classic(store, open_snapshot(store, last), NOW_MS))
+    for version in range(last):
         store.delete(in_log(commit_name(version)))
+
+
+def log_of(gate: Gate) -> list[str]:
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    return sorted(path.rpartition("/")[2] for path in store.files if path.endswith(".json"))
 
 
 @pytest.mark.parametrize("point", ["after_decide", "before_put"])
@@ -400,3 +410,76 @@ def test_a_plan_made_before_a_long_sleep_is_not_put(gate: Gate, puts: HeldPuts, 
     assert slept == [point]
     assert gate.stores[ROOT].read(in_log(commit_name(1))) is None, "what was cleaned up stays so"
     assert gate.outcomes()[1].status == "expired"
+
+
+class SleepsOnce:
+    """A month passes, once, after the call that it stands for."""
+
+    def __init__(self, gate: Gate, call: Callable[..., Any], head: int, when: str = "") -> None:
+        self.gate = gate
+        self.call = call
+        self.head = head
+        self.when = when
+        self.has_slept = False
+
+    def __call__(self, *given: Any) -> Any:
+        """Make the call, and sleep."""
+        answer = self.call(*given)
+        if not self.has_slept and self.when in (str(one) for one in ("", *given)):
+            self.has_slept = True
+            sleep_and_clean_up(self.gate, self.head)
+        return answer
+
+
+def test_whoever_slept_before_he_heard_that_he_lost_does_not_write_what_was_cleaned_up(
+    gate: Gate, puts: HeldPuts
+) -> None:
+    gate.send(proposal(add("a")))
+    gate.settle()
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("x1")]))
+    puts.release()
+    sleep_and_clean_up(gate, head=1)
+    gate.settle(20)
+    assert log_of(gate) == [commit_name(4)], "what was cleaned up stays so"
+    assert gate.outcomes()[1].status == "expired"
+
+
+def test_whoever_slept_before_he_heard_that_he_won_does_not_write_what_was_cleaned_up(
+    gate: Gate, puts: HeldPuts
+) -> None:
+    gate.send(proposal(add("a")))
+    gate.settle()
+    puts.release()
+    sleep_and_clean_up(gate, head=1)
+    gate.send(proposal(add("b"), read_version=4))
+    gate.settle(20)
+    assert log_of(gate) == [commit_name(4), commit_name(5)], "what was cleaned up stays so"
+    assert [one.version for one in gate.outcomes()[1:]] == [1, 5]
+
+
+def test_whoever_slept_while_he_looked_does_not_write_what_was_cleaned_up(
+    gate: Gate, puts: HeldPuts
+) -> None:
+    store = gate.stores[ROOT]
+    gate.send(proposal(add("a")))
+    gate.settle()
+    store.put(in_log(commit_name(1)), to_bytes([info(), add("x1")]))
+    puts.release()
+    read = SleepsOnce(gate, store.read, 1, in_log(commit_name(2)))
+    with mock.patch.object(store, "read", read):
+        gate.settle(20)
+    assert read.has_slept
+    assert log_of(gate) == [commit_name(4)], "what was cleaned up stays so"
+
+
+def test_whoever_slept_while_he_loaded_does_not_write_what_was_cleaned_up(
+    gate: Gate, puts: HeldPuts
+) -> None:
+    puts.is_holding = False
+    gate.desk().forget()
+    load = SleepsOnce(gate, recovery.load, 0)
+    with mock.patch.object(recovery, "load", load):
+        gate.send(proposal(add("a")))
+        gate.settle(20)
+    assert load.has_slept
+    assert log_of(gate) == [commit_name(3)], "what was cleaned up stays so"
