@@ -309,6 +309,26 @@ def test_a_reader_reads_from_anywhere_and_waits_for_more(bus: KafkaBus, topic: s
     reader.close()
 
 
+def test_many_partitions_are_read_in_the_time_of_one(kafka: KafkaSettings) -> None:
+    wide = kafka.model_copy(update={"partitions": 40, "topic_prefix": f"w{secrets.token_hex(4)}."})
+    create_topics(wide, wide.topics.declared())
+    bus, topic = KafkaBus(wide, "test"), wide.topics.table_state
+    everywhere = [TopicPartition(topic, number) for number in range(40)]
+    for at in everywhere:
+        publish(bus, at, 2)
+    reader, starts = bus.reader(), dict.fromkeys(everywhere, Offset(1))
+    read: list[Record] = []
+    began = time.monotonic()
+    while len(read) < len(everywhere) and time.monotonic() < began + PATIENCE_S:
+        found = reader.read_several(starts, 1.0)
+        starts |= {record.at: Offset(record.offset + 1) for record in found}
+        read += found
+    # One after the other each waits for the fetch of the one before: a tenth of a second.
+    assert time.monotonic() - began < 2.0
+    assert sorted((record.at, record.value) for record in read) == [(at, b"1") for at in everywhere]
+    reader.close()
+
+
 def test_a_start_beyond_the_end_brings_nothing_older(bus: KafkaBus, topic: str) -> None:
     at = TopicPartition(topic, 0)
     publish(bus, at, 2)

@@ -5,6 +5,7 @@ until its answer is known; only then is the table registered, durably, before an
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -35,8 +36,6 @@ BROKEN: Final = (BrokenLog, UnsupportedFeature, InvalidRequest, Misconfigured)
 STALE_S: Final = 1.0
 """How old the registry may be that says that a table is unknown, or may not be."""
 
-NOBODY_KNOWN: Final = Known({}, ())
-
 
 @dataclass
 class Reception:
@@ -56,12 +55,15 @@ class Reception:
     dropped: dict[UUID, TableRecord] = field(default_factory=dict)
     asked: dict[UUID, deque[Candidate]] = field(default_factory=dict)
     opened_s: float = 0.0
-    known: Known = NOBODY_KNOWN
+    known: Known = field(default_factory=lambda: Known({}, ()))
 
     def open(self) -> Known:
-        """Read the registry: each table of this topic partition gets a desk."""
-        here = (self.at.topic, self.at.partition)
-        tables = read_registry(self.doors.bus, self.doors.topics)
+        """Read the registry, and seat its tables."""
+        return self.seat_all(read_registry(self.doors.bus, self.doors.topics))
+
+    def seat_all(self, registry: Mapping[UUID, TableRecord]) -> Known:
+        """Give each table of this topic partition a desk, by the registry as it was just read."""
+        here, tables = (self.at.topic, self.at.partition), dict(registry)
         self.opened_s = self.doors.clock.boot_s()
         for record in tables.values():
             at = (record.proposals_topic, record.topic_partition)

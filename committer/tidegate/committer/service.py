@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 from tidegate.committer import gauges
 from tidegate.committer.doors import Doors, reach
@@ -18,9 +19,11 @@ from tidegate.committer.reception import Reception
 from tidegate.committer.telling import Telling
 from tidegate.committer.trials import SUSPECTS_MAX, Note, note_text, take_over
 from tidegate.delta.errors import Fenced
+from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.bus import Consumer, Notes, Offset, Polled, Producer, TopicPartition
 from tidegate.runtime.logs import log_event
 from tidegate.runtime.metrics import PROPOSAL_PICKUP
+from tidegate.runtime.registry import read_registry
 from tidegate.runtime.service import Running
 
 RECORDS_MAX: Final = 1_000
@@ -156,8 +159,10 @@ class CommitterLoop:
             self.lanes.pop(at, None)
             self.paused.discard(at)
             log_event(_log, "revoked", partition=at.partition)
+        # Asked once for all of them: for each it would take as long as there are others.
+        registry = read_registry(self.doors.bus, self.doors.topics) if polled.assigned else {}
         for at in polled.assigned:
-            lane = self.lanes[at] = self._lane(at)
+            lane = self.lanes[at] = self._lane(at, registry)
             log_event(_log, "assigned", partition=at.partition, tables=len(lane.reception.desks))
             if not self._begin(at, lane.trials.note):
                 return
@@ -187,7 +192,7 @@ class CommitterLoop:
         lane.judge(record)
         return True
 
-    def _lane(self, at: TopicPartition) -> Lane:
+    def _lane(self, at: TopicPartition, registry: Mapping[UUID, TableRecord]) -> Lane:
         identity = self.doors.bus.identity([at.topic])
         topic_id = identity.topic_ids[at.topic]
         origin = Origin(
@@ -198,7 +203,7 @@ class CommitterLoop:
         )
         telling = Telling(self.producer, self.doors.topics, at.partition, self.doors.clock)
         reception = Reception(at, self.doors, telling, origin)
-        reception.open()
+        reception.seat_all(registry)
         trials = take_over(self.doors.bus, self.consumer, at, self.process)
         return Lane(self.doors, reception, trials)
 

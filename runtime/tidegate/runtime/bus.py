@@ -29,6 +29,9 @@ Notes = Mapping[TopicPartition, str]
 
 NO_NOTES: Final[Notes] = {}
 
+Starts = Mapping[TopicPartition, Offset]
+"""From where on each of several partitions is read."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -119,13 +122,19 @@ class Producer(Protocol):
 
 
 class Reader(Protocol):
-    """Reads a partition from an offset, outside any group: for outcomes and for the registry."""
+    """Reads partitions from an offset on, outside any group: for outcomes and for the registry.
+
+    Who goes on where a reading ended waits for nothing; who reads others waits for the last fetch.
+    """
 
     def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
         """Return the first offset and the end offset. Raises: Unavailable."""
 
     def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
         """Return records from `start` on, in order; empty when none came within the timeout."""
+
+    def read_several(self, starts: Starts, timeout_s: float) -> Sequence[Record]:
+        """Return records of some partitions, in the order of each; as `read`, but at once."""
 
     def close(self) -> None:
         """Let go."""

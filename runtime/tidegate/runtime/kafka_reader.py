@@ -4,10 +4,10 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaException, Message
 
-from tidegate.delta.errors import Unavailable
-from tidegate.runtime.bus import ANSWER_S, Offset, Record, TopicPartition
+from tidegate.delta.errors import TidegateError, Unavailable
+from tidegate.runtime.bus import ANSWER_S, Offset, Record, Starts, TopicPartition
 from tidegate.runtime.kafka_errors import may_mend, translated
 from tidegate.runtime.kafka_records import records, theirs
 
@@ -16,12 +16,11 @@ _READ_AT_ONCE: Final = 1_000
 
 
 class KafkaReader:
-    """Reads one partition after another, outside any group."""
+    """Reads partitions outside any group; one that was not read on costs a fetch of the others."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
-        self._at: TopicPartition | None = None
-        self._next = Offset(-1)
+        self._next: dict[TopicPartition, Offset] = {}
 
     def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
         """Return the first offset and the end offset: brokers that are away are waited for.
@@ -48,18 +47,24 @@ class KafkaReader:
 
         Raises: Unavailable; Misconfigured for a missing topic.
         """
-        if (at, start) != (self._at, self._next):
-            self._consumer.assign([theirs(at, start)])
-            self._at, self._next = at, start
+        return self.read_several({at: start}, timeout_s)
+
+    def read_several(self, starts: Starts, timeout_s: float) -> Sequence[Record]:
+        """Return records of some partitions, in the order of each; as `read`, but at once.
+
+        Raises: as `read`; nothing was read then: the same starts bring the same records.
+        """
+        if starts != self._next:
+            self._next = {}
+            self._consumer.assign([theirs(at, start) for at, start in starts.items()])
+            self._next = dict(starts)
         ends = time.monotonic() + timeout_s
         while True:
             left = max(0.0, ends - time.monotonic())
             first = self._consumer.poll(left)
             if first is not None:
-                messages = [first, *self._consumer.consume(_READ_AT_ONCE, 0)]
-                found = [r for r in records(messages, f"read {at}") if r.offset >= start]
+                found = self._found([first, *self._consumer.consume(_READ_AT_ONCE, 0)])
                 if found:
-                    self._next = Offset(found[-1].offset + 1)
                     return found
             if left == 0.0:
                 return []
@@ -67,6 +72,19 @@ class KafkaReader:
     def close(self) -> None:
         """Let go."""
         self._consumer.close()
+
+    def _found(self, messages: Sequence[Message]) -> Sequence[Record]:
+        starts = self._next
+        try:
+            came = records(messages, f"read {', '.join(sorted({at.topic for at in starts}))}")
+        except TidegateError:
+            # What came in one breath with the failure is past the library's position.
+            self._next = {}
+            raise
+        found = [record for record in came if record.offset >= starts[record.at]]
+        for record in found:
+            self._next[record.at] = Offset(record.offset + 1)
+        return found
 
     def _look_for(self, at: TopicPartition, doing: str, timeout_s: float) -> None:
         """Raise for a topic that is not there: the library says only that nobody leads it."""

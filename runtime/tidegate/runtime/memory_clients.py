@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tidegate.delta.errors import InvalidRequest
-from tidegate.runtime.bus import ANSWER_S, Headers, Offset, Record, TopicPartition
+from tidegate.runtime.bus import ANSWER_S, Headers, Offset, Record, Starts, TopicPartition
 
 
 class Cluster(Protocol):
@@ -75,6 +75,12 @@ class MemoryReader:
     def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
         """Return all records from `start` on."""
         return tuple(self._bus.log(at)[start:])
+
+    def read_several(self, starts: Starts, timeout_s: float) -> Sequence[Record]:
+        """Return all records of some partitions from their starts on."""
+        return [
+            record for at, start in starts.items() for record in self.read(at, start, timeout_s)
+        ]
 
     def close(self) -> None:
         """Let go."""

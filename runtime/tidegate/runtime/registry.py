@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -31,10 +31,10 @@ def read_registry(
     until_s = time.monotonic() + timeout_s
     reader = bus.reader()
     try:
-        for number in range(bus.partitions(topics.table_state, timeout_s)):
-            at = TopicPartition(topics.table_state, number)
-            for record in _to_the_end(reader, at, until_s):
-                _fold(tables, record)
+        numbers = range(bus.partitions(topics.table_state, timeout_s))
+        everywhere = [TopicPartition(topics.table_state, number) for number in numbers]
+        for record in _to_the_ends(reader, everywhere, until_s):
+            _fold(tables, record)
     finally:
         reader.close()
     return tables
@@ -71,17 +71,22 @@ def _as_id(text: str) -> UUID | None:
         return None
 
 
-def _to_the_end(reader: Reader, at: TopicPartition, until_s: float) -> Iterator[Record]:
-    position, end = reader.bounds(at, _left_s(until_s))
-    while position < end:
-        records = reader.read(at, position, min(_READ_S, _left_s(until_s)))
+def _to_the_ends(
+    reader: Reader, everywhere: Sequence[TopicPartition], until_s: float
+) -> Iterator[Record]:
+    """Yield the records of some partitions, read together: one after the other takes seconds."""
+    bounds = {at: reader.bounds(at, _left_s(until_s)) for at in everywhere}
+    ends = {at: end for at, (first, end) in bounds.items() if first < end}
+    starts = {at: bounds[at][0] for at in ends}
+    while behind := [at for at, end in ends.items() if starts[at] < end]:
+        records = reader.read_several(starts, min(_READ_S, _left_s(until_s)))
         yield from records
-        if records:
-            position = Offset(records[-1].offset + 1)
-        elif time.monotonic() > until_s:
+        starts |= {record.at: Offset(record.offset + 1) for record in records}
+        if time.monotonic() > until_s and not any(record.at in behind for record in records):
+            at = behind[0]
             raise Unavailable(
-                f"{at.topic}/{at.partition} gave nothing from {position} to {end} in time; look at "
-                "the brokers"
+                f"{at.topic}/{at.partition} gave nothing from {starts[at]} to {ends[at]} in time; "
+                "look at the brokers"
             )
 
 

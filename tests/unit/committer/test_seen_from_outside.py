@@ -137,7 +137,7 @@ def test_a_rule_that_somebody_else_wrote_into_the_log_is_no_label(gate: Gate) ->
     gate.loop.lanes.clear()
     gate.loop.finish()
     registry = {table.table: table}
-    with mock.patch("tidegate.committer.reception.read_registry", return_value=registry):
+    with mock.patch("tidegate.committer.service.read_registry", return_value=registry):
         gate.restart()
         [told] = gate.ask(one)[-1:]
     assert told.rejection is not None

@@ -28,9 +28,11 @@ from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.log_store import FileStat, LogStore, Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.registry import read_registry
 
 AT = TopicPartition("tidegate.proposals", 0)
 
@@ -464,3 +466,12 @@ def test_the_slowest_reader_is_answered_from_the_store() -> None:
         gate.ask(proposal(add(f"f{number}"), read_version=number))
     assert gate.ask(one)[0].version == 1
     assert rule_of(gate.ask(proposal(add("first"), read_version=0))[0]) == "added_file_live"
+
+
+def test_the_registry_is_read_once_for_all_topic_partitions_of_an_assignment() -> None:
+    with mock.patch("tidegate.committer.service.read_registry", wraps=read_registry) as asked:
+        gate = Gate(topics=Topics(partitions=7))
+        while not gate.loop.lanes:
+            gate.loop.step()
+    assert len(gate.loop.lanes) == 7
+    assert asked.call_count == 1

@@ -1,5 +1,6 @@
 """The registry is what table-state says, read to its end."""
 
+from unittest import mock
 from uuid import UUID
 
 import pytest
@@ -117,6 +118,38 @@ class Mute(MemoryBus):
 class MuteReader(MemoryReader):
     def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> tuple[Record, ...]:
         return ()
+
+
+class HalfMuteReader(MemoryReader):
+    """One partition says something whenever it is asked, another one never does."""
+
+    def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
+        return Offset(0), Offset(1)
+
+    def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> tuple[Record, ...]:
+        said = encode(table(at.partition))
+        return () if at.partition == 1 else (Record(at, start, b"k", said),)
+
+
+def test_who_goes_on_talking_does_not_hide_who_is_mute() -> None:
+    bus = MemoryBus(TOPICS.declared())
+    with (
+        mock.patch.object(bus, "reader", return_value=HalfMuteReader(bus)),
+        pytest.raises(Unavailable, match="/1 gave nothing from 0 to 1"),
+    ):
+        read_registry(bus, TOPICS, 0.01)
+
+
+def test_all_topic_partitions_are_read_at_once() -> None:
+    bus = MemoryBus(TOPICS.declared())
+    tell(bus, table(1), table(2), table(3))
+    reader = MemoryReader(bus)
+    with (
+        mock.patch.object(bus, "reader", return_value=reader),
+        mock.patch.object(reader, "read_several", wraps=reader.read_several) as asked,
+    ):
+        assert len(read_registry(bus, TOPICS)) == 3
+    assert asked.call_count == 1
 
 
 def test_records_that_do_not_come_in_time_are_unavailable() -> None:
