@@ -8,8 +8,10 @@ are the same each time. The store below must replace a file whole. No other writ
 """
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator
-from threading import RLock
+from contextlib import suppress
+from threading import Lock, RLock
 from typing import BinaryIO, Final
 from uuid import UUID
 
@@ -26,6 +28,9 @@ from tidegate.runtime.logs import log_event
 
 _READ_S: Final = 1.0
 _PATIENCE_S: Final = 15.0
+_STALE_S: Final = 10.0
+"""How long after a look at the partition it is taken for the same one: twice what tables that are
+idle take to look again."""
 _CLOCK: Final = SystemClock()
 _log = logging.getLogger(__name__)
 
@@ -33,6 +38,7 @@ _log = logging.getLogger(__name__)
 class RatifyLog:
     """The partition that decides, read to its end whenever that matters. One for all tables.
 
+    Threads share it: none waits for another's store, all for the brokers.
     Raises: Unavailable, whatever is asked.
     """
 
@@ -43,30 +49,39 @@ class RatifyLog:
         self._reader = bus.reader()
         self._producer = bus.producer()
         self._next: Offset | None = None
-        self.tables: dict[str, Ratified] = {}
-        self.turn = RLock()
+        self._topic_id = ""
+        self._looked_s = -math.inf
+        self._tables: dict[str, Ratified] = {}
+        self._reading, self._sending = Lock(), Lock()
 
     def append(self, record: Ratification, timeout_s: float) -> None:
         """Append a record; where that fails it may have arrived all the same, or still will."""
         key = record.table_root.encode()
-        try:
-            self._producer.publish(self._at, key, encode(record), headers(record))
-            self._producer.flush(timeout_s)
-        except Unavailable:
-            # An idempotent producer may be dead for good: the next record gets another one.
-            self._producer = self._bus.producer()
-            raise
+        with self._sending:
+            try:
+                self._producer.publish(self._at, key, encode(record), headers(record))
+                self._producer.flush(timeout_s)
+            except Unavailable:
+                # An idempotent producer may be dead for good: the next record gets another one.
+                self._producer = self._bus.producer()
+                raise
 
-    def catch_up(self) -> None:
+    def decided(self, root: str) -> Ratified | None:
+        """Return what is decided of a table by now."""
+        with self._reading:
+            self._catch_up()
+            return self._tables.get(root)
+
+    def _catch_up(self) -> None:
         """Read and fold what there is by now; all of it anew where the topic was recreated."""
+        now_s = self._clock.boot_s()
         first, end = self._reader.bounds(self._at)
-        if self._next is not None and end < self._next:
-            where = f"{self._at.topic}/{self._at.partition}@{end}"
-            log_event(_log, "recreated", level=logging.ERROR, record=where, read=self._next)
-            self._next = None
-            self.tables.clear()
+        is_shorter = self._next is not None and end < self._next
+        if is_shorter or now_s - self._looked_s > _STALE_S:
+            self._meet(is_shorter)
+        self._looked_s = now_s
         position = first if self._next is None else self._next
-        until_s = self._clock.boot_s() + _PATIENCE_S
+        until_s = now_s + _PATIENCE_S
         while position < end:
             records = self._reader.read(self._at, position, _READ_S)
             if not records and self._clock.boot_s() > until_s:
@@ -77,6 +92,17 @@ class RatifyLog:
                 self._fold(record.value, record.offset)
                 position = self._next = Offset(record.offset + 1)
 
+    def _meet(self, is_shorter: bool) -> None:
+        """Forget what was read, if this is another topic; it may have grown as long as that."""
+        topic = self._at.topic
+        topic_id = self._bus.identity([topic]).topic_ids[topic]
+        if self._next is not None and (is_shorter or topic_id != self._topic_id):
+            where = f"{topic}/{self._at.partition}"
+            log_event(_log, "recreated", level=logging.ERROR, record=where, read=self._next)
+            self._next = None
+            self._tables.clear()
+        self._topic_id = topic_id
+
     def _fold(self, value: bytes | None, offset: Offset) -> None:
         try:
             record = decode(Ratification, value)
@@ -85,9 +111,9 @@ class RatifyLog:
             where = f"{self._at.topic}/{self._at.partition}@{offset}"
             log_event(_log, "malformed", level=logging.ERROR, record=where, why=error)
             return
-        ratified = fold(self.tables.get(record.table_root), record)
+        ratified = fold(self._tables.get(record.table_root), record)
         if ratified is not None:
-            self.tables[record.table_root] = ratified
+            self._tables[record.table_root] = ratified
 
 
 class RatifiedStore:
@@ -105,6 +131,7 @@ class RatifiedStore:
         self._new_id = new_id
         self._clock = clock
         self._published: Ratified | None = None
+        self._turn = RLock()
 
     @property
     def root(self) -> str:
@@ -150,7 +177,7 @@ class RatifiedStore:
         version = _version_of(path)
         if version is None:
             return self._look_and_put(path, content)
-        with self._log.turn:
+        with self._turn:
             ratified = self._follow() or self._begin(ends_s)
             if version <= ratified.head:
                 return self._compare(path, content)
@@ -178,11 +205,9 @@ class RatifiedStore:
         left_s = ends_s - self._clock.boot_s()
         if left_s <= 0:
             return Put.UNKNOWN
-        try:
+        # In doubt it may have arrived: if the partition does not know of it, nobody does yet.
+        with suppress(Unavailable):
             self._log.append(claim, left_s)
-        except Unavailable:
-            # It may have arrived: the partition is asked, and if it does not know, nobody does yet.
-            self._log.catch_up()
         ratified = self._follow()
         if ratified is None or ratified.head < version:
             return Put.UNKNOWN
@@ -211,9 +236,8 @@ class RatifiedStore:
 
     def _follow(self) -> Ratified | None:
         """Let the store say what the partition has decided; None where nothing was begun."""
-        with self._log.turn:
-            self._log.catch_up()
-            ratified = self._log.tables.get(self.root)
+        with self._turn:
+            ratified = self._log.decided(self.root)
             if ratified is not None and ratified != self._published:
                 if ratified.claim is not None:
                     self._publish(ratified.claim)

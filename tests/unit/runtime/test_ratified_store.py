@@ -1,12 +1,15 @@
 """The store that a partition decides for: the laws of every store, and what is its own."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from unittest import mock
 from uuid import uuid4
 
 import pytest
 
+from tests.builders import StillClock
 from tests.store_laws import DEADLINE_S, LAWS, assert_one_winner_each, contest
 from tidegate.delta.errors import BrokenLog, Unavailable
 from tidegate.pipeline.topics import Topics
@@ -189,6 +192,51 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
     assert store.put_if_absent(name(3), b"mine", DEADLINE_S) is Put.LOST
 
 
+def test_a_topic_that_was_made_anew_and_has_grown_as_long_is_read_from_its_beginning(
+    below: Unconditional, bus: MemoryBus
+) -> None:
+    clock = StillClock()
+    store = RatifiedStore(below, RatifyLog(bus, TOPICS, clock), uuid4, clock)
+    assert store.put_if_absent(name(0), b"first", DEADLINE_S) is Put.WON
+    bus.create_topic(TOPICS.ratify, 1)
+    rival = opened(below, bus)
+    for version in range(1, 6):
+        assert rival.put_if_absent(name(version), b"theirs", DEADLINE_S) is Put.WON
+    clock.boot += 60.0
+    assert store.read(name(5)) == b"theirs"
+    assert store.put_if_absent(name(6), b"mine", DEADLINE_S) is Put.WON
+    assert rival.put_if_absent(name(6), b"theirs", DEADLINE_S) is Put.LOST
+
+
+class Hanging(Unconditional):
+    """Writes nothing until it is let go."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.is_asked, self.goes_on = Event(), Event()
+
+    def put(self, path: str, content: bytes) -> None:
+        self.is_asked.set()
+        assert self.goes_on.wait(60.0)
+        super().put(path, content)
+
+
+def test_a_store_that_hangs_keeps_no_other_table_waiting(
+    below: Unconditional, bus: MemoryBus
+) -> None:
+    log, slow = RatifyLog(bus, TOPICS), Hanging("s3://elsewhere/t")
+    with ThreadPoolExecutor() as pool:
+        hung = pool.submit(RatifiedStore(slow, log, uuid4).put_if_absent, name(0), b"a", DEADLINE_S)
+        try:
+            assert slow.is_asked.wait(10.0)
+            other = RatifiedStore(below, log, uuid4)
+            put = pool.submit(other.put_if_absent, name(0), b"b", DEADLINE_S)
+            assert put.result(10.0) is Put.WON
+        finally:
+            slow.goes_on.set()
+        assert hung.result(10.0) is Put.WON
+
+
 def test_a_version_that_is_decided_and_not_shown_is_neither_won_nor_lost(
     below: Unconditional, bus: MemoryBus
 ) -> None:
@@ -249,7 +297,7 @@ def test_what_is_read_again_and_again_does_not_ask_the_partition(
     store = opened(below, bus)
     assert store.put_if_absent(name(0), b"mine", DEADLINE_S) is Put.WON
     asked: list[object] = []
-    monkeypatch.setattr(store._log, "catch_up", lambda: asked.append(None))
+    monkeypatch.setattr(store._log, "decided", asked.append)
     assert store.read(name(0)) == b"mine"
     assert asked == []
     assert store.read(name(1)) is None
