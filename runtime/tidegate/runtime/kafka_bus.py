@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from tidegate.delta.errors import Unavailable
 from tidegate.runtime.bus import ANSWER_S, ClusterIdentity
 from tidegate.runtime.kafka_consumer import KafkaConsumer
-from tidegate.runtime.kafka_errors import may_mend, translated
+from tidegate.runtime.kafka_errors import made, may_mend, translated
 from tidegate.runtime.kafka_logs import LIBRARY
 from tidegate.runtime.kafka_producer import KafkaProducer
 from tidegate.runtime.kafka_reader import KafkaReader
@@ -76,13 +76,13 @@ class KafkaBus:
                 "delivery.report.only.error": True,
             },
         )
-        return KafkaProducer(Producer(config))
+        return KafkaProducer(made(Producer, config))
 
     def reader(self) -> KafkaReader:
         """Return a reader without a group."""
         # librdkafka wants a group's name of every consumer; this one never joins it.
         config = self._config(tunable={}, fixed={**_READING, "group.id": f"{self._client_id}.none"})
-        return KafkaReader(Consumer(config))
+        return KafkaReader(made(Consumer, config))
 
     def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
         """Return how many partitions a topic has: brokers that are away are waited for.
@@ -127,7 +127,7 @@ class KafkaBus:
 
     def _administration(self) -> AdminClient:
         if self._admin is None:
-            self._admin = AdminClient(self._config(tunable={}, fixed={}))
+            self._admin = made(AdminClient, self._config(tunable={}, fixed={}))
         return self._admin
 
     def _config(self, tunable: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition as RdPartition
 
 from tidegate.delta.errors import TidegateError
 from tidegate.runtime.bus import NO_NOTES, Notes, Offset, Polled, TopicPartition
-from tidegate.runtime.kafka_errors import translated
+from tidegate.runtime.kafka_errors import made, translated
 from tidegate.runtime.kafka_records import ours, records, theirs
 
 _ANSWER_S: Final = 15.0
@@ -22,7 +22,7 @@ class KafkaConsumer:
     """A member of a group. What a rebalance does is collected, and told by the poll."""
 
     def __init__(self, config: Mapping[str, Any], group: str, topics: Sequence[str]) -> None:
-        self._consumer = Consumer({**config, "on_commit": self._on_commit})
+        self._consumer = made(Consumer, {**config, "on_commit": self._on_commit})
         self._group = group
         self._topics = list(topics)
         self._subscribed = False

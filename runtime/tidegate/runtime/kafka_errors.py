@@ -1,6 +1,7 @@
 """From librdkafka's errors to ours: what the reader of the error should do next."""
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -75,6 +76,21 @@ _PASSING: Final = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
+
+
+C = TypeVar("C")
+
+
+def made(kind: Callable[[dict[str, Any]], C], config: Mapping[str, Any]) -> C:
+    """Return a client of the library. Raises: Misconfigured, for settings that it does not take."""
+    try:
+        return kind(dict(config))
+    except KafkaException as error:
+        said = _bare(error).str()
+        raise Misconfigured(
+            f"Kafka's client library does not take its settings: {said}; correct `kafka.client`, "
+            "or the files and the mechanism in `kafka.security`"
+        ) from error
 
 
 def passes(error: KafkaError) -> bool:

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 
 from tidegate.delta.errors import Unavailable
 from tidegate.pipeline.topics import Topic
-from tidegate.runtime.kafka_errors import translated
+from tidegate.runtime.kafka_errors import made, translated
 from tidegate.runtime.kafka_logs import LIBRARY
 from tidegate.runtime.kafka_settings import KafkaSettings, for_librdkafka
 
@@ -133,7 +133,7 @@ def _partitions(admin: AdminClient) -> dict[str, int]:
 
 def _admin(settings: KafkaSettings) -> AdminClient:
     config: dict[str, Any] = {"logger": LIBRARY, **for_librdkafka(settings)}
-    return AdminClient(config)
+    return made(AdminClient, config)
 
 
 def _silent(settings: KafkaSettings) -> Unavailable:

@@ -1,9 +1,14 @@
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from tidegate.delta.errors import Misconfigured
+from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.kafka_security import KafkaSecurity
 from tidegate.runtime.kafka_settings import KafkaSettings, for_librdkafka
+from tidegate.runtime.topic_admin import missing_topics
 
 
 def test_the_defaults_reach_a_broker_on_this_machine() -> None:
@@ -43,3 +48,23 @@ def test_wrong_settings_are_refused_and_not_shown(wrong: dict[str, Any]) -> None
     with pytest.raises(ValidationError) as raised:
         KafkaSettings(**wrong)
     assert "hush" not in str(raised.value)
+
+
+MAKERS: list[Callable[[KafkaSettings], object]] = [
+    lambda settings: KafkaBus(settings, "x").producer(),
+    lambda settings: KafkaBus(settings, "x").reader(),
+    lambda settings: KafkaBus(settings, "x").consumer("g", ["t"]),
+    lambda settings: KafkaBus(settings, "x").partitions("t", 0.1),
+    lambda settings: missing_topics(settings, ()),
+]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_what_the_library_does_not_take_is_a_mistake_in_the_settings(
+    make: Callable[[KafkaSettings], object],
+) -> None:
+    with pytest.raises(Misconfigured, match=r"made\.up.*kafka\.client"):
+        make(KafkaSettings(client={"made.up": "1"}))
+    secure = KafkaSecurity(protocol="SSL", ca_location="/no/such/authorities.pem")
+    with pytest.raises(Misconfigured, match=r"kafka\.security"):
+        make(KafkaSettings(security=secure))
