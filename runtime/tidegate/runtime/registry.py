@@ -96,8 +96,10 @@ def _left_s(until_s: float) -> float:
 
 def _fold(tables: dict[UUID, TableRecord], record: Record) -> None:
     if record.value is None:
-        if record.key is not None:
-            tables.pop(UUID(record.key.decode()), None)
+        # Whoever takes a record out by hand may get its key wrong: that takes out nothing.
+        gone = _as_id((record.key or b"").decode(errors="replace"))
+        if gone is not None:
+            tables.pop(gone, None)
         return
     try:
         table = decode(TableRecord, record.value)

@@ -64,6 +64,13 @@ def test_a_tombstone_takes_a_table_out(bus: MemoryBus) -> None:
     assert list(read_registry(bus, TOPICS)) == [UUID(int=2)]
 
 
+@pytest.mark.parametrize("key", [b"sales", b"\xff", b"", None])
+def test_a_tombstone_under_no_tables_id_takes_out_none(bus: MemoryBus, key: bytes | None) -> None:
+    tell(bus, table(1))
+    bus.append(TopicPartition(TOPICS.table_state, 1), key, None)
+    assert list(read_registry(bus, TOPICS)) == [UUID(int=1)]
+
+
 def test_a_record_that_cannot_be_read_hides_no_other(bus: MemoryBus) -> None:
     producer = bus.producer()
     producer.publish(TopicPartition(TOPICS.table_state, 0), b"k", b"{")
