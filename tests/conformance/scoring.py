@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -166,6 +167,7 @@ def _prepared(judges: ModuleType, corpus: Path, case: Case) -> Iterator[str]:
         yield place
 
 
+@cache
 def _module(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"corpus_{path.stem}", path)
     assert spec is not None, f"{path} is no Python file"
