@@ -24,6 +24,9 @@ from tidegate.pipeline.outcome import Rejection
 LEASE_VALUES_MAX: Final = 10**12
 """How many values one lease may hold: a column has 2^63, and what is given out is gone."""
 
+BRING_BACK: Final = frozenset({"RESTORE"})
+"""Operations that add files which were there before."""
+
 Columns = Mapping[str, IdentityColumn]
 
 
@@ -152,14 +155,15 @@ def _granted(candidate: Candidate, found: Numbers, book: Book) -> Numbers | Reje
 def _untold(candidate: Candidate, book: Book) -> Rejection | None:
     """Return which column has new values of which nothing is said, or None.
 
-    Values that the table alone may give must be told of. Rewritten rows have theirs from before,
-    so there only values beyond the mark are new.
+    Values that the table alone may give must be told of. Rows that are rewritten, or come back, have
+    theirs from before, so there only values beyond the mark are new.
     """
     proposal, content = candidate.proposal, candidate.content
     if not any(not one.allows_explicit for one in book.columns.values()):
         return None
     files = [(add, orjson.loads(add.stats or "{}")) for add in new_files(candidate)]
-    is_append = not (content.removes or candidate.intents)
+    brings_back = candidate.operation in BRING_BACK
+    is_append = not (content.removes or candidate.intents or brings_back)
     for name, column in book.columns.items():
         if column.allows_explicit or not files or _moves_it_itself(name, book):
             continue

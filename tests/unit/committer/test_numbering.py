@@ -161,6 +161,14 @@ def test_new_values_are_told_of(one: Proposal, expected: str | None) -> None:
         assert rule(state, one) == expected
 
 
+def test_what_comes_back_has_the_values_it_had() -> None:
+    state = of([info(), ids("z", 1, 10)], mark=10)
+    restore = Operation(name="RESTORE")
+    assert rule(state, proposal(ids("a", 1, 5), operation=restore, read_version=1)) is None
+    beyond = proposal(ids("a", 1, 11), operation=restore, read_version=1)
+    assert rule(state, beyond) == "identity_values_not_told"
+
+
 def test_who_may_bring_values_of_his_own_need_not_tell() -> None:
     state = of(mark=10, explicit=True)
     assert rule(state, proposal(ids("a", 500, 900))) is None
