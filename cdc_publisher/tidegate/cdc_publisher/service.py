@@ -22,7 +22,6 @@ from tidegate.delta.errors import (
     Fenced,
     InvalidRequest,
     Misconfigured,
-    OutcomeUnknown,
     Unavailable,
     UnsupportedFeature,
 )
@@ -64,6 +63,7 @@ class CdcPublisher:
         self._owners: dict[str, UUID] = {}
         self._streams: dict[UUID, TableStream] = {}
         self._aside: set[UUID] = set()
+        self._lost: set[UUID] = set()
         self._seen: Mapping[UUID, Position] | None = None
         self._behind: dict[UUID, tuple[TableRecord, int]] = {}
         self._looked_s = -inf
@@ -96,8 +96,9 @@ class CdcPublisher:
         """Tell what is untold of the tables that are ours, and of those that nobody tells.
 
         At the first look all of them are; later a table is nobody's whose position stood still
-        since the look before, although there was something to tell. Between two such looks those
-        go on that have more to tell than one turn takes.
+        since the look before, although there was something to tell, or that was ours until then,
+        when its store or the brokers were away. Between two such looks those go on that have more
+        to tell than one turn takes.
         """
         now_s = self._running.clock.boot_s()
         if self._behind and now_s - self._looked_s < self._settings.cdc.look_s:
@@ -105,6 +106,7 @@ class CdcPublisher:
                 self._catch_up(*behind)
             return
         self._looked_s = now_s
+        lost, self._lost = self._lost, set()
         self._behind.clear()
         self._aside.clear()
         self._tables = self._registered()
@@ -116,8 +118,13 @@ class CdcPublisher:
         followed = [self._tables[table] for table in heads]
         others = [one for one in followed if one.table not in self._streams]
         positions = self._positions("settled") if others else {}
-        stuck = [one for one in others if self._stands_still(one, heads, positions)]
-        self._open(stuck)
+        self._open(
+            [
+                one
+                for one in others
+                if one.table in lost or self._stands_still(one, heads, positions)
+            ]
+        )
         self._seen = positions
         for table in followed:
             self._catch_up(table, heads[table.table])
@@ -203,11 +210,9 @@ class CdcPublisher:
         """Let a table's trouble be its own: its stream ends, what nothing can repair waits."""
         try:
             yield
-        except OutcomeUnknown:
-            # The brokers are away, and for all tables: it is not for one of them to wait it out.
-            raise
         except (UnsupportedFeature, BrokenLog, InvalidRequest, Misconfigured, Unavailable) as error:
-            self._drop(table)
+            if self._drop(table) and isinstance(error, Unavailable):
+                self._lost.add(table.table)
             self._aside.add(table.table)
             metrics.CDC_LAG_VERSIONS.labels(table.name).set(inf)
             log_event(
@@ -222,11 +227,13 @@ class CdcPublisher:
             self._drop(table)
             log_event(_log, "fenced", level=logging.WARNING, table=table.name, why=error)
 
-    def _drop(self, table: TableRecord) -> None:
+    def _drop(self, table: TableRecord) -> bool:
+        """Let go of a table; return whether it was ours."""
         stream = self._streams.pop(table.table, None)
         if stream is not None:
             stream.close()
             metrics.CDC_ABORTS.labels(table.name).inc()
+        return stream is not None
 
     def _registered(self) -> dict[UUID, TableRecord]:
         """Return the registry; of two names that make one topic, the older table's has it."""

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 
 from tidegate.cdc_publisher.envelope import ChangeRecord
 from tidegate.cdc_publisher.position import FORMAT, Position, positions_of
-from tidegate.delta.errors import OutcomeUnknown, Unavailable
+from tidegate.delta.errors import Unavailable
 from tidegate.pipeline import codec
 from tidegate.runtime.failpoints import reach
 from tidegate.runtime.kafka_errors import translated
@@ -70,7 +70,7 @@ class ChangeWriter:
     def take_over(self) -> None:
         """Fence the table's former owner, and give up what it left open.
 
-        Raises: OutcomeUnknown; Misconfigured.
+        Raises: Unavailable; Misconfigured.
         """
         prefix = self._settings.topic_prefix
         with _translated(f"take over the changes of table {self._table}"):
@@ -95,7 +95,7 @@ class ChangeWriter:
     def publish(self, topic: str, records: Sequence[ChangeRecord], position: Position) -> None:
         """Make some changes and the position after them visible, all at once.
 
-        Raises: OutcomeUnknown, when it is not known whether they are; Fenced; Misconfigured;
+        Raises: Unavailable, when it is not known whether they are; Fenced; Misconfigured;
         InvalidRequest (`RecordTooLarge`).
         """
         producer = self._producer
@@ -215,9 +215,6 @@ def _translated(doing: str) -> Iterator[None]:
     try:
         yield
     except BufferError as error:
-        raise OutcomeUnknown(
-            f"cannot {doing}: the brokers take no records; look at them"
-        ) from error
+        raise Unavailable(f"cannot {doing}: the brokers take no records; look at them") from error
     except KafkaException as error:
-        plain = translated(error, doing)
-        raise (OutcomeUnknown(str(plain)) if type(plain) is Unavailable else plain) from error
+        raise translated(error, doing) from error

@@ -172,6 +172,31 @@ def test_a_table_whose_store_is_away_stops_alone_and_goes_on_when_it_is_back(
     assert told(topics[away.id]) == [4, 5]
 
 
+def test_a_topic_that_takes_nothing_stops_its_table_alone(
+    bus: MemoryBus,
+    tables: tuple[WrittenTable, WrittenTable],
+    topics: dict[UUID, Writer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stuck, other = tables
+    one, publish = publisher(bus), Writer.publish
+    one.look()
+
+    def answered(self: Writer, *told: Any) -> None:
+        if self is topics[stuck.id]:
+            raise Unavailable("NOT_ENOUGH_REPLICAS")
+        publish(self, *told)
+
+    for table in tables:
+        table.append(rows(4))
+    with monkeypatch.context() as patched:
+        patched.setattr(Writer, "publish", answered)
+        one.look()
+        assert (told(topics[stuck.id]), told(topics[other.id])) == ([], [4])
+    one.look()
+    assert told(topics[stuck.id]) == [4], "who had a table does not wait for another to take it"
+
+
 def test_a_name_too_long_for_a_topic_stops_its_table_alone(
     bus: MemoryBus, tables: tuple[WrittenTable, WrittenTable], topics: dict[UUID, Writer]
 ) -> None:
