@@ -102,15 +102,18 @@ class Topics:
         dated = {"message.timestamp.type": "LogAppendTime"}
         # The broker unpacks what writers packed, and measures that: a bomb bursts there.
         unpacked = {"compression.type": "uncompressed"}
+        # Each version leaves a record, and the topic is read to its end at every look: what is in
+        # the newest segment is not compacted, and a gibibyte of it takes a minute to read.
+        short = {"segment.bytes": str(16 * 1024 * 1024)}
         return (
             Topic(
                 self.proposals, "table", n, "delete", 14 * _DAY_MS, {**large, **dated, **unpacked}
             ),
             Topic(self.outcomes, "proposal_id", n, "compact,delete", 7 * _DAY_MS, dated),
             Topic(self.commits, "table", n, "delete", 30 * _DAY_MS, dated),
-            Topic(self.table_state, "table", n, "compact", -1),
+            Topic(self.table_state, "table", n, "compact", -1, short),
             Topic(self.dead_letters, "", 1, "delete", 30 * _DAY_MS, large),
-            Topic(self.cdc_positions, "table", 1, "compact", -1),
+            Topic(self.cdc_positions, "table", 1, "compact", -1, short),
             # One partition for ever: a table that moved to another would be decided twice.
             Topic(self.ratify, "table_root", 1, "delete", -1, dated),
         )

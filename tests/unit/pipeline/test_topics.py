@@ -29,6 +29,14 @@ def test_proposals_and_commits_are_never_compacted() -> None:
     assert cleanup[topics.table_state] == "compact"
 
 
+def test_what_is_read_to_its_end_at_each_look_is_compacted_soon() -> None:
+    topics = Topics()
+    declared = {topic.name: topic.properties for topic in topics.declared()}
+    for name in (topics.table_state, topics.cdc_positions):
+        assert declared[name]["cleanup.policy"] == "compact"
+        assert int(declared[name]["segment.bytes"]) <= 16 * 1024 * 1024
+
+
 def test_every_name_is_under_the_prefix_and_declared_once() -> None:
     names = [topic.name for topic in Topics("shop.").declared()]
     assert all(name.startswith("shop.") for name in names)
