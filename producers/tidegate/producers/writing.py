@@ -17,7 +17,7 @@ from tidegate.delta.features.settling import define_new
 from tidegate.delta.features.table import check_writable
 from tidegate.delta.files.columns import rows_to_adds
 from tidegate.delta.schema.types import StructType, format_schema, parse_schema
-from tidegate.delta.snapshot import Snapshot
+from tidegate.delta.snapshot import LiveKeys, Snapshot
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import AppTxn, Isolation, Proposal
 from tidegate.pipeline.published import TableRecord
@@ -35,10 +35,13 @@ from tidegate.producers.files.parquet import Layout, layout_of
 from tidegate.producers.options import Place, WriteOptions
 from tidegate.producers.vouching import NOTHING, Vouched, vouched_for
 from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.open_table import head_version, open_snapshot
+from tidegate.runtime.open_table import head_version, open_keys, open_snapshot
 from tidegate.runtime.release import ENGINE
 
 Mode = Literal["append", "overwrite"]
+
+Seen = Snapshot | LiveKeys
+"""A table as a writer saw it."""
 
 NO_PROPERTIES: Final[Mapping[str, str]] = {}
 GRACE_MS: Final = 10 * 60 * 1000
@@ -113,19 +116,20 @@ def plan(client: Client, frame: StructType, mode: Mode, options: WriteOptions) -
     asked = options.read_version
     if asked is None and head_version(store) is None:
         return _plan_creation(client, frame, mode, options)
-    snapshot = open_snapshot(store, asked)
-    schema = check_open_to(snapshot, place.root)
+    # Of files a plan asks nothing, and a stream makes two of them a batch.
+    seen = open_keys(store, asked)
+    schema = check_open_to(seen, place.root)
     enforced = options.constraints_enforced
-    own_rows.check_new_rows(snapshot.protocol, snapshot.metadata, place.root, enforced)
+    own_rows.check_new_rows(seen.protocol, seen.metadata, place.root, enforced)
     check_frame(frame, schema, place.root)
-    columns = snapshot.metadata.partition_columns
+    columns = seen.metadata.partition_columns
     check_partitioning(options.partition_columns, schema, columns, place.root)
     if mode == "overwrite":
-        check_may_remove(snapshot, place.root)
+        check_may_remove(seen, place.root)
     limit = options.records_per_file_max
-    layout = layout_of(snapshot.metadata, options.compression, limit)
-    metadata_id, is_derived = snapshot.metadata.id, asked is not None
-    version = int(snapshot.version)
+    layout = layout_of(seen.metadata, options.compression, limit)
+    metadata_id, is_derived = seen.metadata.id, asked is not None
+    version = int(seen.version)
     return Plan(place, mode, layout, version, metadata_id, now_ms, is_derived=is_derived)
 
 
@@ -187,19 +191,19 @@ def target_of(record: TableRecord, written: Plan) -> draft.Target:
     return draft.Target(record.table, record.table_root, written.read_version, written.table_id)
 
 
-def check_open_to(snapshot: Snapshot, root: str) -> StructType:
+def check_open_to(seen: Seen, root: str) -> StructType:
     """Return the schema of a table that we can write.
 
     Raises: UnsupportedFeature.
     """
-    check_writable(snapshot.protocol, snapshot.metadata, root)
-    own_rows.check_rows(snapshot.protocol, snapshot.metadata, root)
-    return parse_schema(snapshot.metadata.schema_string)
+    check_writable(seen.protocol, seen.metadata, root)
+    own_rows.check_rows(seen.protocol, seen.metadata, root)
+    return parse_schema(seen.metadata.schema_string)
 
 
-def check_may_remove(snapshot: Snapshot, root: str) -> None:
+def check_may_remove(seen: Seen, root: str) -> None:
     """Check that rows may leave the table. Raises: InvalidRequest."""
-    if append_only(snapshot.metadata):
+    if append_only(seen.metadata):
         raise InvalidRequest(
             f"{root} is append-only (delta.appendOnly=true): rows can be added and none removed; "
             "nothing was proposed",
@@ -249,7 +253,7 @@ def _is_in(store: LogStore, txn: AppTxn, rejected: Rejected) -> bool:
         return True
     if rejected.rule != TABLE_EXISTS:
         return False
-    seen = open_snapshot(store).app_transactions.get(txn.app_id)
+    seen = open_keys(store).app_transactions.get(txn.app_id)
     return seen is not None and seen.version >= txn.version
 
 
@@ -259,7 +263,7 @@ def _check_repeated(store: LogStore, batch: draft.StreamBatch, txn: AppTxn) -> N
     A stream repeats its last batch and none before. Where the application bears a name that the
     user gave it, it may have gone on under another checkpoint.
     """
-    seen = open_snapshot(store).app_transactions.get(txn.app_id)
+    seen = open_keys(store).app_transactions.get(txn.app_id)
     if seen is not None and seen.version > txn.version:
         raise InvalidRequest(
             f"batch {txn.version} of stream {batch.query_id} comes when the table has application "
