@@ -90,7 +90,7 @@ def _cast_map(values: pa.Array, kind: MapType, where: str) -> pa.Array:
 
 def _unsliced(values: pa.Array) -> pa.Array:
     """Return the same values from offset 0: Arrow builds no list over a slice with nulls."""
-    return values.take(pa.array(range(len(values)))) if values.offset else values
+    return values.take(pa.array(range(len(values)), pa.int64())) if values.offset else values
 
 
 def _mask(values: pa.Array) -> pa.Array | None:

@@ -160,3 +160,9 @@ def test_a_length_that_is_no_longer_of_the_columns_type_asks_nothing() -> None:
     ):
         field = StructField("c", kind, metadata={"__CHAR_VARCHAR_TYPE_STRING": text})
         assert conform(pa.table({"c": values}), schema(field)).num_rows == 1
+
+
+def test_a_slice_of_nothing_is_cast_too() -> None:
+    maps = pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32())).slice(1)
+    shaped = conform(pa.table({"m": maps}), schema(StructField("m", MapType(STRING, LONG))))
+    assert shaped.to_pylist() == []
