@@ -18,6 +18,7 @@ from tidegate.delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate.delta.files.grammar import Predicate
 from tidegate.delta.files.named import COLLATIONS
 from tidegate.delta.schema import partitions
+from tidegate.delta.schema.lengths import limits
 from tidegate.delta.schema.types import (
     DATE,
     FLOAT,
@@ -126,7 +127,7 @@ def _in(node: exp.Expr, scope: _Scope) -> Predicate:
         raise _unsupported(node)
     path, one = _column(node.this, scope)
     values = [_value(item, one, node, scope.zone) for item in node.expressions]
-    return {"op": "in", "column": path, "values": values, "type": _type(one, node)}
+    return {"op": "in", "column": path, "values": values, "type": _type(path, one, node, scope)}
 
 
 def _between(node: exp.Expr, scope: _Scope) -> Predicate:
@@ -134,7 +135,7 @@ def _between(node: exp.Expr, scope: _Scope) -> Predicate:
         raise _unsupported(node)
     path, one = _column(node.this, scope)
     low, high = (_value(node.args[name], one, node, scope.zone) for name in ("low", "high"))
-    kind = _type(one, node)
+    kind = _type(path, one, node, scope)
     return {
         "op": "and",
         "args": [
@@ -164,7 +165,7 @@ def _comparison(node: exp.Expr, scope: _Scope) -> Predicate:
         raise _unsupported(node)
     path, one = _column(left, scope)
     value = _value(right, one, node, scope.zone)
-    return {"op": op, "column": path, "value": value, "type": _type(one, node)}
+    return {"op": op, "column": path, "value": value, "type": _type(path, one, node, scope)}
 
 
 def _is_column(node: exp.Expr) -> bool:
@@ -195,8 +196,13 @@ def _column(node: exp.Expr, scope: _Scope) -> tuple[list[str], StructField]:
     return path, one
 
 
-def _type(one: StructField, node: exp.Expr) -> str:
+def _type(path: list[str], one: StructField, node: exp.Expr, scope: _Scope) -> str:
     if not isinstance(one.kind, PrimitiveType | DecimalType) or COLLATIONS in one.metadata:
+        raise _unsupported(node)
+    top = scope.schema.get(path[0])
+    limit = limits(top).get(tuple(path[1:])) if top is not None else None
+    if limit is not None and limit.is_char:
+        # Spark fills both sides up with blanks; what lies in files is filled up or not.
         raise _unsupported(node)
     return "double" if one.kind == FLOAT else str(one.kind)
 

@@ -35,6 +35,8 @@ SCHEMA = StructType(
         StructField("b", BOOLEAN),
         StructField("st", StructType((StructField("y", LONG),))),
         StructField("l", ArrayType(INTEGER)),
+        StructField("h", STRING, metadata={"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}),
+        StructField("v", STRING, metadata={"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}),
         StructField("c", STRING, metadata={"__COLLATIONS": {"c": "spark.UTF8_LCASE"}}),
     )
 )
@@ -68,6 +70,8 @@ def leaf(op: str, column: str, value: object, kind: str) -> dict[str, Any]:
         ("x > 1e3", leaf(">", "x", 1000.0, "double")),
         ("f = 0.1", leaf("=", "f", 0.1, "double")),
         ("b", leaf("=", "b", True, "boolean")),
+        ("v = 'a'", leaf("=", "v", "a", "string")),
+        ("h IS NULL", {"op": "is_null", "column": ["h"]}),
         ("b IS TRUE", leaf("<=>", "b", True, "boolean")),
         ("s IS NULL", {"op": "is_null", "column": ["s"]}),
         ("s IS NOT NULL", {"op": "is_not_null", "column": ["s"]}),
@@ -123,6 +127,7 @@ def test_a_condition_becomes_a_tree(sql: str, tree: dict[str, Any]) -> None:
         "st = NULL",
         "c = 'a'",
         "c IN ('a')",
+        "h = 'a'",
         "s = DATE'2013-01-01'",
         "t = DATE'2013-01-01 10:00:00'",
         "t = CAST('2013-01-01 10:00:00' AS DATE)",
