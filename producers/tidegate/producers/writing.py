@@ -153,6 +153,8 @@ def commit(client: Client, written: Plan, adds: Sequence[Add], saying: Saying) -
     try:
         return propose(client, store, proposal, saying.timeout_s)
     except Rejected as rejected:
+        if rejected.rule == TABLE_EXISTS and head_version(store) is None:
+            raise _log_is_gone(written.place.root, rejected) from rejected
         if saying.app_txn is None or not _is_in(store, saying.app_txn, rejected):
             raise
         if saying.batch is not None and saying.batch.query_id != saying.app_txn.app_id:
@@ -255,6 +257,15 @@ def _is_in(store: LogStore, txn: AppTxn, rejected: Rejected) -> bool:
         return False
     seen = open_keys(store).app_transactions.get(txn.app_id)
     return seen is not None and seen.version >= txn.version
+
+
+def _log_is_gone(root: str, rejected: Rejected) -> InvalidRequest:
+    return InvalidRequest(
+        f"the gate has a table at {root}, and there is none: its folder was removed, or is not "
+        "where this job looks (the options storage.*, a mount); bring it back, or write to another "
+        f"path, for the gate gives out a root once ({rejected})",
+        error_class=rejected.error_class,
+    )
 
 
 def _check_repeated(store: LogStore, batch: draft.StreamBatch, txn: AppTxn) -> None:

@@ -237,6 +237,15 @@ def test_a_create_that_finds_the_batch_already_there_has_succeeded(line: Line) -
         commit(line.client, late, [], Saying.of_batch(options, StreamBatch("query", 1)))
 
 
+def test_a_table_whose_folder_is_gone_is_told_from_one_that_is_there(line: Line) -> None:
+    there = Rejection(rule="table_exists", reason="registered", error_class="DELTA_X")
+    line.gate.answers = lambda sent, digest: [rejected(sent, digest, there)]
+    for batch in (None, StreamBatch("query", 0)):
+        with pytest.raises(InvalidRequest, match="its folder was removed") as refused:
+            line.write(rows(1), batch=batch)
+        assert refused.value.error_class == "DELTA_X"
+
+
 def test_what_does_not_fit_is_refused_before_a_file_is_written(line: Line) -> None:
     line.write(rows(1))
     before = sorted(line.root.rglob("*"))
