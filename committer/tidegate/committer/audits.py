@@ -1,8 +1,9 @@
 """Audits: recent versions are read again, on a schedule, and compared with what was read before.
 
-An engine without put-if-absent overwrites a version without a word. Here it is found though nobody
-writes, and the table is halted: what was committed there was promised. The newest versions are
-looked at first, for they are the ones that are raced for.
+An engine without put-if-absent overwrites a version without a word, and a rule of a bucket's may
+take one away. Here it is found though nobody writes, and the table is halted: what was committed
+there was promised. The newest versions are looked at first, for they are the ones that are raced
+for.
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from tidegate.delta.commit import sha256
 from tidegate.delta.errors import BrokenLog, Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.published import CommittedFile
+from tidegate.runtime.log_files import find_segment
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.metrics import AUDITS
 
@@ -27,13 +29,15 @@ GONE: Final = ""
 class Audit:
     """The audits of one table. `through` is the last head that one began with.
 
-    `walked` is the version at which the walk through the older ones goes on.
+    `walked` is the version at which the walk through the older ones goes on, `cleaned` the newest
+    that is gone and that readers do not need.
     Units: `due_s` by `Clock.boot_s`.
     """
 
     due_s: float
     through: int = -1
     walked: int = -1
+    cleaned: int = -1
     answer: Future[Mapping[int, str]] | None = None
 
     def wants_calm(self, now_s: float) -> bool:
@@ -44,12 +48,12 @@ class Audit:
         """Ask the store for some versions of a table."""
         versions = self._chosen(state, most)
         self.through = state.version
-        self.answer = ask(lambda: hashes(store, versions))
+        self.answer = ask(lambda: hashes(store, versions, self.cleaned))
 
     def end(self, state: TableState, root: str, label: str) -> CommittedFile | None:
         """Return a version that is not as it was, once the store has answered; or None.
 
-        Raises: BrokenLog, where the head is gone.
+        Raises: BrokenLog, where the head is gone, or a version without which no reader gets there.
         """
         if self.answer is None or not self.answer.done():
             return None
@@ -69,6 +73,7 @@ class Audit:
                 )
             if known is not None and digest not in (GONE, known.sha256):
                 return CommittedFile(version=version, sha256=known.sha256)
+        self.cleaned = max(self.cleaned, *_gone(found), -1)
         return None
 
     def _chosen(self, state: TableState, most: int) -> list[int]:
@@ -88,10 +93,21 @@ class Audit:
         return list(chosen)
 
 
-def hashes(store: LogStore, versions: list[int]) -> Mapping[int, str]:
-    """Return the SHA-256 of some versions' files. Raises: Unavailable."""
+def hashes(store: LogStore, versions: list[int], cleaned: int = -1) -> Mapping[int, str]:
+    """Return the SHA-256 of some versions' files.
+
+    Where one after `cleaned` is gone, though the newest is there, the log is listed.
+    Raises: BrokenLog (`LogGap`) where no checkpoint stands for it; Unavailable.
+    """
     found: dict[int, str] = {}
     for version in versions:
         content = store.read(in_log(commit_name(version)))
         found[version] = GONE if content is None else sha256(content)
+    gone = _gone(found)
+    if max(gone, default=-1) > cleaned and max(versions) not in gone:
+        find_segment(store)
     return found
+
+
+def _gone(found: Mapping[int, str]) -> list[int]:
+    return [version for version, digest in found.items() if digest == GONE]

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, Final
 
 from tidegate.delta.errors import Misconfigured, Unavailable
+from tidegate.delta.names import LOG_FOLDER, Kind, commit_name, parse
 from tidegate.runtime.clock import Clock, SystemClock
 from tidegate.runtime.log_store import FileStat, Put, Turn, at_once
 from tidegate.runtime.store_paths import canonical_root, checked, checked_folder, joined
@@ -110,17 +111,23 @@ class LocalStore:
         """Write a file whole and durably if no file is there; never overwrite.
 
         The file has its bytes when its turn comes, and lacks its name. Past the deadline nothing is
-        linked. Raises: Unavailable for what no retry cures.
+        linked. A version follows one that is there: where the table was moved away, or its file
+        system is not mounted, a folder made in its place would hold what nobody reads.
+        Raises: Unavailable for what no retry cures.
         """
         ends = self._clock.boot_s() + deadline_s
         target = self._file(path)
-        hidden = _hidden_name(target)
+        hidden, before = _hidden_name(target), _version_before(target)
         try:
+            if before is not None and not os.path.isdir(os.path.dirname(target)):
+                raise self._not_there(path, before)
             self._write_hidden(hidden, content)
             if not turn():
                 return Put.WITHHELD
             if self._clock.boot_s() >= ends:
                 return Put.UNKNOWN
+            if before is not None and not os.path.isfile(before):
+                raise self._not_there(path, before)
             return self._name(hidden, target, content)
         except OSError as error:
             raise self._unavailable("write", path, error) from error
@@ -247,6 +254,12 @@ class LocalStore:
                 if entry.stat().st_mtime < before_s:
                     _unlink(entry.path)
 
+    def _not_there(self, path: str, before: str) -> Unavailable:
+        return Unavailable(
+            f"cannot write {path!r} of the table at {self._root}; {os.path.basename(before)}, which "
+            "it follows, is not there: mount the file system, or bring the table's folder back"
+        )
+
     def _unavailable(self, verb: str, path: str, error: OSError) -> Unavailable:
         remedy = _REMEDIES.get(error.errno or 0, f"{error.strerror}: look at the device")
         return Unavailable(f"cannot {verb} {path!r} of the table at {self._root}; {remedy}")
@@ -259,6 +272,15 @@ def _compare(target: str, content: bytes) -> Put:
     except FileNotFoundError:
         return Put.UNKNOWN
     return Put.WON if there == content else Put.LOST
+
+
+def _version_before(target: str) -> str | None:
+    """Return the place of the version that a commit follows; None for a first one, or no commit."""
+    folder, name = os.path.split(target)
+    file = parse(name) if os.path.basename(folder) == LOG_FOLDER else None
+    if file is None or file.kind is not Kind.COMMIT or file.version == 0:
+        return None
+    return os.path.join(folder, commit_name(file.version - 1))
 
 
 def _hidden_name(target: str) -> str:

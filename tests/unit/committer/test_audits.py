@@ -23,7 +23,7 @@ from tidegate.committer.aside import at_once
 from tidegate.committer.audits import Audit
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Unavailable
-from tidegate.delta.names import commit_name, in_log
+from tidegate.delta.names import checkpoint_name, commit_name, in_log
 from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.memory import MemoryStore
@@ -137,8 +137,31 @@ def test_a_last_version_that_is_gone_halts_its_table(gate: Gate) -> None:
 
 
 def test_a_version_that_was_cleaned_up_is_no_damage(gate: Gate) -> None:
-    gate.stores[ROOT].delete(path_of(0))
-    wait(gate, 200.0)
+    store = gate.stores[ROOT]
+    store.put(in_log(checkpoint_name(3)), b"stands for what was before")
+    for version in range(3):
+        store.delete(path_of(version))
+    with mock.patch.object(store, "list_from", wraps=store.list_from) as listed:
+        for _ in range(8):
+            wait(gate, 60.0)
+    assert gate.tables()[TABLE].status == "open"
+    assert 1 <= listed.call_count <= 4, "no more than once for each that is gone"
+
+
+@pytest.mark.parametrize("version", [0, 2, 4])
+def test_a_version_without_which_nobody_can_read_the_table_halts_it(
+    gate: Gate, version: int
+) -> None:
+    content = gate.stores[ROOT].read(path_of(version))
+    assert content is not None
+    gate.stores[ROOT].delete(path_of(version))
+    for _ in range(4):
+        wait(gate, 60.0)
+    record = gate.tables()[TABLE]
+    assert record.status == "halted"
+    assert f"{commit_name(version)}" in (record.reason or "")
+    gate.stores[ROOT].put(path_of(version), content)
+    wait(gate, 60.0)
     assert gate.tables()[TABLE].status == "open"
 
 
@@ -187,3 +210,21 @@ def test_an_answer_that_takes_its_time_keeps_nobody_waiting(gate: Gate) -> None:
     found = audit.end(state, ROOT, "t")
     assert found is not None
     assert found.version == 5
+
+
+def test_a_table_that_was_moved_away_takes_no_commits_until_it_is_back(tmp_path: Path) -> None:
+    home, away = tmp_path / "t", tmp_path / "away"
+    root = home.as_uri()
+    gate = Gate(SECTION.model_copy(update={"audit_s": 1e6}), {root: LocalStore(root)})
+    gate.ask(create(table_root=root))
+    gate.ask(proposal(add("a"), table_root=root))
+    home.rename(away)
+    gate.send(proposal(add("b"), read_version=1, table_root=root))
+    wait(gate, 60.0)
+    assert not home.exists()
+    assert gate.tables()[TABLE].status == "halted"
+    assert [one.status for one in gate.outcomes()] == ["committed", "committed", "denied"]
+    away.rename(home)
+    wait(gate, 60.0)
+    [told] = gate.ask(proposal(add("b"), read_version=1, table_root=root))
+    assert (told.status, told.version) == ("committed", 2)

@@ -3,6 +3,7 @@ import multiprocessing
 import os
 import re
 import resource
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -362,3 +363,19 @@ def test_modification_times_are_the_file_systems(tmp_path: Path) -> None:
 def test_only_a_place_on_a_file_system_is_taken() -> None:
     with pytest.raises(Misconfigured, match="file system"):
         LocalStore("s3://bucket/table")
+
+
+@pytest.mark.parametrize("left", ["_delta_log/_staged_commits", ""])
+def test_no_version_is_written_where_the_one_before_is_not(tmp_path: Path, left: str) -> None:
+    store = LocalStore(str(tmp_path / "t"))
+    first, second, third = (f"_delta_log/{version:020d}.json" for version in range(3))
+    assert store.put_if_absent(first, b"x", 30.0) is Put.WON
+    assert store.put_if_absent(second, b"y", 30.0) is Put.WON
+    (tmp_path / "t").rename(tmp_path / "away")
+    (tmp_path / "t" / left).mkdir(parents=True)
+    with pytest.raises(Unavailable, match=r"0001\.json.* is not there: mount the file system"):
+        store.put_if_absent(third, b"z", 30.0)
+    assert [place for place in (tmp_path / "t").rglob("*") if place.is_file()] == []
+    shutil.rmtree(tmp_path / "t")
+    (tmp_path / "away").rename(tmp_path / "t")
+    assert store.put_if_absent(third, b"z", 30.0) is Put.WON
