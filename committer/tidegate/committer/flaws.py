@@ -9,6 +9,7 @@ TOO_LARGE: Final = "too_large"
 BAD_PATH: Final = "bad_path"
 DUPLICATE: Final = "duplicate_action"
 NOT_SUPPORTED: Final = "not_supported"
+UNKNOWN_KIND: Final = "unknown_kind"
 PARTITION_VALUES: Final = "partition_values"
 BAD_METADATA: Final = "bad_metadata"
 

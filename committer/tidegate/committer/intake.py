@@ -13,7 +13,14 @@ from pydantic import ValidationError
 
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import EMPTY, overfull, read_content
-from tidegate.committer.flaws import MALFORMED, TOO_LARGE, Flawed, flaw
+from tidegate.committer.flaws import (
+    MALFORMED,
+    NOT_SUPPORTED,
+    TOO_LARGE,
+    UNKNOWN_KIND,
+    Flawed,
+    flaw,
+)
 from tidegate.committer.frozen import made
 from tidegate.committer.intents import Intent, check_apart, read_intents
 from tidegate.committer.moves import NO_MOVES, Moves, read_moves
@@ -23,10 +30,11 @@ from tidegate.delta import names
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import MalformedRecord
 from tidegate.delta.names import in_log, staged_version
-from tidegate.pipeline.codec import Headers, parse_json, producer_of
+from tidegate.pipeline.codec import FORMATS, Headers, other_format, parse_json, producer_of
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import ClaimCheck, Kind, Proposal
 from tidegate.pipeline.quick_read import read_proposal
+from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.row_intent import ROW_INTENT, RowIntent
 from tidegate.pipeline.trace import passed_on
 
@@ -65,10 +73,14 @@ def read_record(
     if size > UNREAD * policy.record_bytes_max:
         allowed = f"{size} bytes, {policy.record_bytes_max} are allowed"
         return Letter(TOO_LARGE, f"(record): it is not read, for it has {allowed}", digest)
+    other = other_format(headers, Proposal)
+    if other is not None:
+        remedy = f"say {FORMATS[Proposal]}, or upgrade the gate"
+        return _unknown(f"(header) format: {other!r} is not known; {remedy}", value, digest)
     try:
         proposal = read_proposal(value)
     except MalformedRecord as error:
-        unreadable = flaw(MALFORMED, "(record)", str(error), "write it as its schema says")
+        unreadable = flaw(MALFORMED, error.field, error.what, "write it as its schema says")
         return read_identity(value, offset, unreadable, headers)
     wrong, content = _wrong(proposal, size, policy), EMPTY
     intents: tuple[Intent, ...] = ()
@@ -114,6 +126,14 @@ def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
     if proposal.kind == "verbatim" and not policy.verbatim:
         what = "the operator takes no ready bytes"
         return flaw("verbatim_not_allowed", "kind", what, "propose actions")
+    if proposal.reads is not None and proposal.reads.model_extra:
+        # What it read is more than it is known to have read, and nobody can hold it to that.
+        return flaw(
+            NOT_SUPPORTED,
+            f"reads.{min(proposal.reads.model_extra)[:64]}",
+            f"is not known: a read set has {', '.join(ReadSet.model_fields)}",
+            "correct the name, say `whole_table`, or upgrade the gate",
+        )
     if proposal.claim_check is not None:
         return _wrong_claim(proposal, proposal.claim_check, policy)
     return None
@@ -223,7 +243,8 @@ def read_identity(
     identity = (_uuid(body, "proposal_id"), _uuid(body, "table"))
     kind, read_version = body.get("kind", "commit"), body.get("read_version")
     if not isinstance(kind, str) or kind not in KINDS:
-        return Letter("unknown_kind", f"kind: {str(kind)[:64]!r} is not known", digest, *identity)
+        remedy = f"say {', '.join(get_args(Kind))}, or upgrade the gate"
+        return _unknown(f"kind: {str(kind)[:64]!r} is not known; {remedy}", value, digest)
     readable = type(read_version) is int and -1 <= read_version <= INTEGER_MAX
     if kind != "commit" or None in identity or not readable:
         return Letter(wrong.rule, wrong.reason, digest, *identity)
@@ -238,6 +259,15 @@ def read_identity(
         producer=producer_of(headers),
         trace=passed_on(headers),
     )
+
+
+def _unknown(reason: str, value: bytes | None, digest: str) -> Letter:
+    """Set aside a record of a kind that nobody here knows, and tell its writer if he is named."""
+    try:
+        body = parse_json(value)
+    except MalformedRecord:
+        body = {}
+    return Letter(UNKNOWN_KIND, reason, digest, _uuid(body, "proposal_id"), _uuid(body, "table"))
 
 
 def _uuid(body: Mapping[str, Any], name: str) -> UUID | None:

@@ -76,4 +76,4 @@ def denied(candidate: Candidate, rule: str, reason: str, advice: Advice = "fix")
 def field_of(reason: str) -> str | None:
     """Return the field of a proposal with which a reason begins, as ours do; else None."""
     field = reason.partition(":")[0]
-    return field if field in Proposal.model_fields else None
+    return field if field.partition(".")[0] in Proposal.model_fields else None

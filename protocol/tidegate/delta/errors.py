@@ -31,9 +31,20 @@ class OutcomeUnknown(Unavailable):
 
 
 class MalformedRecord(TidegateError):
-    """A record that can't be read: set it aside in the dead letters and go on."""
+    """A record that can't be read: set it aside in the dead letters and go on.
+
+    `what` is said of the field `field`.
+    """
 
     advice: ClassVar[Advice] = "set_aside"
+
+    def __init__(
+        self, what: str, *, error_class: str | None = None, field: str = "(record)"
+    ) -> None:
+        told = what if field == "(record)" else f"field {field!r}: {what}"
+        super().__init__(told, error_class=error_class)
+        self.field = field
+        self.what = what
 
 
 class Fenced(TidegateError):

@@ -19,6 +19,11 @@ from tidegate.pipeline.ratification import Ratification
 M = TypeVar("M", bound=Message)
 Headers = tuple[tuple[str, bytes], ...]
 
+FORMAT: Final = "format"
+"""The header that says which message a record is, and of which major version."""
+
+FORMAT_BYTES_MAX: Final = 64
+
 PRODUCER: Final = "producer"
 """The header in which a writer names itself: it need not wait behind another one's flood."""
 
@@ -44,13 +49,24 @@ def encode(message: Message) -> bytes:
 
 def headers(message: Message, extra: Iterable[tuple[str, bytes]] = ()) -> Headers:
     """Return the headers: `format`, `table`, `proposal_id` where there is one, and more."""
-    named = [("format", FORMATS[type(message)])]
+    named = [(FORMAT, FORMATS[type(message)])]
     named += [
         (name, str(value))
         for name in ("proposal_id", "table")
         if (value := getattr(message, name, None)) is not None
     ]
     return (*((name, value.encode()) for name, value in named), *extra)
+
+
+def other_format(headers: Headers, kind: type[Message]) -> str | None:
+    """Return what a record says to be, where that is no message of this kind and major version.
+
+    A record that says nothing is taken for what its topic is for.
+    """
+    for name, value in headers:
+        if name == FORMAT and value and value != FORMATS[kind].encode():
+            return value[:FORMAT_BYTES_MAX].decode("utf-8", "replace")
+    return None
 
 
 def producer_of(headers: Headers) -> str:
@@ -78,9 +94,10 @@ def validated(kind: type[M], body: dict[str, Any]) -> M:
         return kind.model_validate(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(record)"
+        where = ".".join(str(part) for part in first["loc"])
+        told = first["msg"].removeprefix("Value error, ")
         raise MalformedRecord(
-            f"{FORMATS[kind]}: field {where!r}: {first['msg']}", error_class="malformed"
+            f"{told} ({FORMATS[kind]})", error_class="malformed", field=where or "(record)"
         ) from error
 
 

@@ -8,6 +8,7 @@ from tidegate.committer.intake import Letter, needs_claim, read_record, with_cla
 from tidegate.committer.policy import Policy
 from tidegate.delta.commit import sha256
 from tidegate.delta.files.bitmap import of_rows
+from tidegate.pipeline.codec import Headers
 from tidegate.pipeline.proposal import ClaimCheck
 
 
@@ -39,6 +40,53 @@ def test_fields_of_a_newer_release_do_no_harm() -> None:
     candidate = read_record(json.dumps(body).encode(), 0, Policy())
     assert isinstance(candidate, Candidate)
     assert candidate.flaw is None
+
+
+def test_a_read_set_that_says_more_than_we_know_is_no_blind_append() -> None:
+    body = json.loads(value_of(proposal(add("a"))))
+    body["reads"] = {"predicate": [{"op": "true"}]}
+    candidate = read_record(json.dumps(body).encode(), 0, Policy())
+    assert isinstance(candidate, Candidate)
+    assert candidate.flaw is not None
+    assert (candidate.flaw.rule, candidate.flaw.field) == ("not_supported", "reads.predicate")
+    assert "whole_table, predicates, files, app_ids, domains" in candidate.flaw.reason
+
+
+@pytest.mark.parametrize("format_", [b"proposal/2", b"outcome/1", b"\xff"])
+def test_a_record_that_says_to_be_something_else_is_not_read_as_a_proposal(format_: bytes) -> None:
+    one = proposal(add("a"))
+    letter = read_record(value_of(one), 0, Policy(), (("format", format_),))
+    assert isinstance(letter, Letter)
+    assert (letter.rule, letter.proposal_id, letter.table) == (
+        "unknown_kind",
+        one.proposal_id,
+        one.table,
+    )
+    assert letter.reason.endswith("say proposal/1, or upgrade the gate")
+
+
+@pytest.mark.parametrize("headers", [(), (("format", b"proposal/1"),), (("format", b""),)])
+def test_a_record_that_says_to_be_a_proposal_or_nothing_is_one(headers: Headers) -> None:
+    assert isinstance(read_record(value_of(proposal(add("a"))), 0, Policy(), headers), Candidate)
+
+
+@pytest.mark.parametrize(
+    ("update", "field", "told"),
+    [
+        ({"isolation": "strict"}, "isolation", "isolation: Input should be 'default', "),
+        ({"reads": {"predicates": ["x"]}}, "reads.predicates.0", "reads.predicates.0: "),
+        ({"exact_version": 0}, "(record)", "(record): `exact_version` comes after "),
+    ],
+)
+def test_a_record_that_is_not_as_its_schema_says_is_refused_for_the_field(
+    update: dict[str, object], field: str, told: str
+) -> None:
+    body = {**json.loads(value_of(proposal(add("a")))), **update}
+    candidate = read_record(json.dumps(body).encode(), 0, Policy())
+    assert isinstance(candidate, Candidate)
+    assert candidate.flaw is not None
+    assert (candidate.flaw.rule, candidate.flaw.field) == ("malformed", field)
+    assert candidate.flaw.reason.startswith(told)
 
 
 def claimed(*rows: Row) -> Candidate:
