@@ -6,7 +6,7 @@ the same instant. What it says of itself in a version is how we know that it wri
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, get_args
 
 from tidegate.committer.entries import Entry
 from tidegate.committer.policy import UnsafeWriters
@@ -16,6 +16,7 @@ from tidegate.pipeline.published import TableRecord
 PROPERTY: Final = "tidegate.unsafeWriters"
 """The table's own word, `warn` or `halt`: it stands above the operator's."""
 
+_WORDS: Final = get_args(UnsafeWriters)
 _STORE: Final = "s3://"
 
 
@@ -26,10 +27,16 @@ def is_unsafe(entry: Entry, record: TableRecord) -> bool:
     )
 
 
+def wrong_word(configuration: Mapping[str, str]) -> str | None:
+    """Return what a table says that is neither of the words, or None."""
+    said = configuration.get(PROPERTY)
+    return None if said is None or said.lower() in _WORDS else said
+
+
 def halts(configuration: Mapping[str, str], default: UnsafeWriters) -> bool:
     """Return whether a table with these properties is halted for such a version."""
     said = configuration.get(PROPERTY, "").lower()
-    return (said if said in ("warn", "halt") else default) == "halt"
+    return (said if said in _WORDS else default) == "halt"
 
 
 def unsafe(entry: Entry, record: TableRecord) -> BrokenLog:

@@ -14,6 +14,8 @@ from tidegate.committer.flaws import (
     flaw,
 )
 from tidegate.committer.group_limits import wrong_limit
+from tidegate.committer.outsiders import PROPERTY as UNSAFE_WRITERS
+from tidegate.committer.outsiders import wrong_word
 from tidegate.committer.policy import Policy
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import BrokenLog, InvalidRequest, TidegateError, UnsupportedFeature
@@ -133,6 +135,14 @@ def _wrong_metadata(metadata: Metadata, basis: Basis | None, policy: Policy) -> 
             f"{_METADATA}.configuration",
             f"{limit} is {said!r}, which limits nothing",
             "say a whole number from 1 on, or leave it out",
+        )
+    word = wrong_word(_set_anew(metadata, basis))
+    if word is not None:
+        return flaw(
+            BAD_METADATA,
+            f"{_METADATA}.configuration",
+            f"{UNSAFE_WRITERS} is {word[:64]!r}",
+            "say `warn` or `halt`, or leave it out",
         )
     try:
         schema = parse_schema(metadata.schema_string)

@@ -53,6 +53,16 @@ def warned(gate: Gate) -> float:
     return REGISTRY.get_sample_value("tidegate_unsafe_versions_total", labels) or 0.0
 
 
+@pytest.mark.parametrize("word", ["stop", "", "true"])
+def test_a_word_that_means_nothing_is_refused_by_name(word: str) -> None:
+    gate = served(BUCKET, said=word)
+    [told] = gate.outcomes()
+    assert told.rejection is not None
+    assert (told.status, told.rejection.rule) == ("denied", "bad_metadata")
+    assert "tidegate.unsafeWriters" in told.rejection.reason
+    assert "say `warn` or `halt`" in told.rejection.reason
+
+
 def test_delta_spark_on_s3_is_warned_of_and_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
