@@ -94,8 +94,9 @@ def _go_on(state: StackState, where: Path, *, as_json: bool) -> None:
     gone = {one.name for one in state.processes} - {one.name for one in state.running()}
     if gone:
         raise Misconfigured(
-            f"of what was started in {where}, {', '.join(sorted(gone))} ended: `tidegate down` "
-            "ends the rest, then start again"
+            f"of what was started in {where}, {', '.join(sorted(gone))} ended, its log in "
+            f"{where / 'services'} says why: `tidegate down --folder {where}` ends the rest, then "
+            "start again"
         )
     _show(state, where, as_json=as_json)
 
@@ -110,7 +111,12 @@ def _show(state: StackState, where: Path, *, as_json: bool) -> None:
     for one in state.processes:
         table.add_row(one.name, str(one.pid), one.address or state.bootstrap_servers, one.log)
     _OUT.print(table)
-    _OUT.print(f"tables may lie under {', '.join(state.roots)}; `tidegate down` ends it")
+    down_with = "" if where == state_folder() else f" --folder {where}"
+    _OUT.print(f"tables may lie under {', '.join(state.roots)}; `tidegate down{down_with}` ends it")
+    if state.bootstrap_servers != ServiceSettings().kafka.bootstrap_servers:
+        _OUT.print(
+            f"other verbs find it by: export KAFKA_BOOTSTRAP_SERVERS={state.bootstrap_servers}"
+        )
 
 
 def _spelled(root: str) -> str:

@@ -112,6 +112,18 @@ class LocalStack:
             self._start()
             on_failure.pop_all()
 
+    def kill_and_start(self, module: str) -> None:
+        """Kill a service as the machine would, and start it again; `down` finds the new process.
+
+        Raises: Unavailable.
+        """
+        service = self.services[module]
+        service.child.kill()
+        service.start()
+        self._remember()
+        service.wait_ready()
+        self._remember()
+
     def stop(self) -> None:
         """End the services, then the broker; data, logs and tables stay."""
         for service in reversed(self.services.values()):

@@ -256,8 +256,8 @@ class LocalStore:
 
     def _not_there(self, path: str, before: str) -> Unavailable:
         return Unavailable(
-            f"cannot write {path!r} of the table at {self._root}; {os.path.basename(before)}, which "
-            "it follows, is not there: mount the file system, or bring the table's folder back"
+            f"cannot write {path!r} of the table at {self._root}; {os.path.basename(before)}, "
+            "which it follows, is not there: mount the file system, or bring the folder back"
         )
 
     def _unavailable(self, verb: str, path: str, error: OSError) -> Unavailable:

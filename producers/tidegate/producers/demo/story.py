@@ -100,12 +100,9 @@ class Story:
         self.screen.say(f"the stream was killed after {self._batches()} micro-batches")
 
     def _kill_the_committer(self, stream: Child) -> None:
-        committer = self.stack.services["committer"]
         with self.screen.step("The stream is back; kill -9 of the committer, and its new start"):
             self._until_batches(self._batches() + 1, stream)
-            committer.child.kill()
-            committer.start()
-            committer.wait_ready()
+            self.stack.kill_and_start("committer")
 
     def _until_batches(self, count: int, stream: Child) -> None:
         self._until(
