@@ -73,7 +73,12 @@ def apply(config: Config = None, set_: Set = None, as_json: Json = False) -> Non
     settings = loaded(ServiceSettings, config, set_).kafka
     with errors_told():
         created = create_topics(settings, settings.topics.declared())
+        differing = differing_topics(settings, settings.topics.declared())
     if as_json:
-        _OUT.print_json(data={"created": created})
-    else:
-        _OUT.print("\n".join(f"created {name}" for name in created) or "nothing to create")
+        _OUT.print_json(data={"created": created, "differing": [vars(d) for d in differing]})
+        return
+    _OUT.print("\n".join(f"created {name}" for name in created) or "nothing to create")
+    for one in differing:
+        _OUT.print(
+            f"left as it is: {one.topic} has {one.setting} {one.found}, declared is {one.declared}"
+        )

@@ -104,6 +104,11 @@ def translated(error: KafkaError | KafkaException, doing: str) -> TidegateError:
     code, said = bare.code(), f"cannot {doing}: {bare.str()} ({bare.name()})"
     if code in _FENCED:
         return Fenced(f"{said}; another instance holds the role, this one leaves")
+    if code == KafkaError._UNKNOWN_PARTITION:
+        return Misconfigured(
+            f"{said}; the topic is not there (`tidegate topics apply` creates it), or has fewer "
+            "partitions than its kin: `tidegate topics plan` shows which, give it as many"
+        )
     if code in _NO_TOPIC:
         return Misconfigured(f"{said}; create the topics: run `tidegate topics apply`")
     if code in _TOO_LARGE:

@@ -8,13 +8,22 @@ import pytest
 
 from tidegate.delta.errors import Misconfigured
 from tidegate.delta.features.page import features_page
-from tidegate.runtime import cli, cli_found, cli_local, cli_service, cli_settings, cli_store
+from tidegate.runtime import (
+    cli,
+    cli_found,
+    cli_kafka,
+    cli_local,
+    cli_service,
+    cli_settings,
+    cli_store,
+)
 from tidegate.runtime.cli import command_for
 from tidegate.runtime.cli_service import overrides, service_app
 from tidegate.runtime.log_store import Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.service import EXIT_STOP, Running
 from tidegate.runtime.settings import HttpSettings, Section, ServiceSettings
+from tidegate.runtime.topic_admin import Difference
 
 
 class Echo(Section):
@@ -204,3 +213,17 @@ def test_a_setting_without_a_value_is_named() -> None:
 
 def test_the_settings_of_a_service_are_known_once_its_command_is_loaded() -> None:
     assert cli_service.KINDS["echo"] is EchoSettings
+
+
+def test_topics_that_are_left_as_they_are_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = [Difference("tidegate.proposals", "partitions", "3", "1")]
+    monkeypatch.setattr(cli_kafka, "create_topics", lambda *_: [])
+    monkeypatch.setattr(cli_kafka, "differing_topics", lambda *_: there)
+    assert call("topics", "apply", "--set", "kafka.partitions=3") == 0
+    told = capsys.readouterr().out
+    assert "nothing to create" in told
+    assert "left as it is: tidegate.proposals has partitions 1, declared is 3" in told
+    assert call("topics", "apply", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["differing"] == [vars(there[0])]

@@ -42,6 +42,12 @@ def test_a_missing_topic_names_the_remedy() -> None:
     assert "tidegate topics apply" in str(missing)
 
 
+def test_a_partition_that_is_missing_is_not_made_by_creating_topics() -> None:
+    missing = translated(KafkaError(KafkaError._UNKNOWN_PARTITION), "send")
+    assert type(missing) is Misconfigured
+    assert "fewer partitions than its kin: `tidegate topics plan` shows which" in str(missing)
+
+
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
