@@ -155,8 +155,8 @@ def _granted(candidate: Candidate, found: Numbers, book: Book) -> Numbers | Reje
 def _untold(candidate: Candidate, book: Book) -> Rejection | None:
     """Return which column has new values of which nothing is said, or None.
 
-    Values that the table alone may give must be told of. Rows that are rewritten, or come back, have
-    theirs from before, so there only values beyond the mark are new.
+    Values that the table alone may give must be told of. Rows that are rewritten, or come back,
+    have theirs from before, so there only values beyond the mark are new.
     """
     proposal, content = candidate.proposal, candidate.content
     if not any(not one.allows_explicit for one in book.columns.values()):

@@ -111,8 +111,9 @@ class LocalStore:
         """Write a file whole and durably if no file is there; never overwrite.
 
         The file has its bytes when its turn comes, and lacks its name. Past the deadline nothing is
-        linked. A version follows one that is there: where the table was moved away, or its file
-        system is not mounted, a folder made in its place would hold what nobody reads.
+        linked. A version follows one that is there, or summed up in a checkpoint: where the table
+        was moved away, or its file system is not mounted, a folder made in its place would hold
+        what nobody reads.
         Raises: Unavailable for what no retry cures.
         """
         ends = self._clock.boot_s() + deadline_s
@@ -126,7 +127,7 @@ class LocalStore:
                 return Put.WITHHELD
             if self._clock.boot_s() >= ends:
                 return Put.UNKNOWN
-            if before is not None and not os.path.isfile(before):
+            if before is not None and not _is_known(before):
                 raise self._not_there(path, before)
             return self._name(hidden, target, content)
         except OSError as error:
@@ -281,6 +282,17 @@ def _version_before(target: str) -> str | None:
     if file is None or file.kind is not Kind.COMMIT or file.version == 0:
         return None
     return os.path.join(folder, commit_name(file.version - 1))
+
+
+def _is_known(commit: str) -> bool:
+    """Return whether a version is there, or has been cleaned up behind its checkpoint."""
+    if os.path.isfile(commit):
+        return True
+    folder, name = os.path.split(commit)
+    there = (parse(one) for one in os.listdir(folder))
+    return any(
+        one is not None and one.is_checkpoint and one.name[:20] == name[:20] for one in there
+    )
 
 
 def _hidden_name(target: str) -> str:

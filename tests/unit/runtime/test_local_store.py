@@ -379,3 +379,13 @@ def test_no_version_is_written_where_the_one_before_is_not(tmp_path: Path, left:
     shutil.rmtree(tmp_path / "t")
     (tmp_path / "away").rename(tmp_path / "t")
     assert store.put_if_absent(third, b"z", 30.0) is Put.WON
+
+
+def test_a_version_whose_forerunner_is_cleaned_up_behind_its_checkpoint_is_written(
+    tmp_path: Path,
+) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put(f"_delta_log/{7:020d}.checkpoint.parquet", b"x")
+    with pytest.raises(Unavailable):
+        store.put_if_absent(f"_delta_log/{7 + 2:020d}.json", b"y", 30.0)
+    assert store.put_if_absent(f"_delta_log/{7 + 1:020d}.json", b"y", 30.0) is Put.WON
