@@ -122,13 +122,14 @@ def _decimal(column: pa.Array, _name: str) -> pa.Array:
 def _timestamp(column: pa.Array, _name: str) -> pa.Array:
     zone = "UTC" if column.type.tz else None
     unit = "ns" if column.type.unit == "ns" else "us"
-    counted = column.cast(pa.timestamp(unit, zone))
-    if unit == "us" and _reaches_past(counted, pa.int64(), _DAY_US):
-        ending = "Z" if zone else ""
-        counts = counted.cast(pa.int64()).to_pylist()
-        return _in_quotes(pa.array([_moment_or_none(one, ending) for one in counts], TEXT))
-    text = pc.cast(counted, TEXT)
-    return _in_quotes(pc.replace_substring(text, " ", "T", max_replacements=1))
+    counts = column.cast(pa.timestamp(unit, zone)).cast(pa.int64())
+    ending = 'Z"' if zone else '"'
+    if unit == "us" and _reaches_past(counts, pa.int64(), _DAY_US):
+        far = pa.array([_moment_or_none(one) for one in counts.to_pylist()], TEXT)
+        return join(['"', far, ending])
+    # Without a zone, for which Arrow takes eight times as long.
+    text = pc.cast(counts.cast(pa.timestamp(unit)), TEXT)
+    return join(['"', pc.replace_substring(text, " ", "T", max_replacements=1), ending])
 
 
 def _date(column: pa.Array, _name: str) -> pa.Array:
@@ -147,13 +148,13 @@ def _reaches_past(column: pa.Array, counted: pa.DataType, of_a_day: int) -> bool
     return bool(first < _FIRST_DAY * of_a_day or last >= (_LAST_DAY + 1) * of_a_day)
 
 
-def _moment_or_none(count: int | None, ending: str) -> str | None:
+def _moment_or_none(count: int | None) -> str | None:
     if count is None:
         return None
     days, past = divmod(count, _DAY_US)
     whole, micros = divmod(past, 1_000_000)
     time = f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}.{micros:06}"
-    return f"{_day(days)}T{time}{ending}"
+    return f"{_day(days)}T{time}"
 
 
 def _day(count: int) -> str:
