@@ -172,6 +172,25 @@ def test_a_table_whose_store_is_away_stops_alone_and_goes_on_when_it_is_back(
     assert told(topics[away.id]) == [4, 5]
 
 
+def test_nothing_is_asked_of_kafka_for_a_table_without_key_columns(
+    bus: MemoryBus,
+    tables: tuple[WrittenTable, WrittenTable],
+    topics: dict[UUID, Writer],
+) -> None:
+    table, other = tables
+    table.set_metadata(**{"tidegate.cdc.keyColumns": ""})
+    one = publisher(bus)
+    for _ in range(3):
+        one.look()
+        one.notice(table.doorbell())
+    assert set(topics) == {other.id}
+    table.set_metadata(**{"tidegate.cdc.keyColumns": "id"})
+    one.look()
+    table.append(rows(9))
+    one.notice(table.doorbell())
+    assert told(topics[table.id]) == [9]
+
+
 def test_a_topic_that_takes_nothing_stops_its_table_alone(
     bus: MemoryBus,
     tables: tuple[WrittenTable, WrittenTable],
