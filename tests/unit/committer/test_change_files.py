@@ -142,8 +142,8 @@ def test_every_partition_that_changes_has_a_change_file() -> None:
 def test_a_null_partition_is_one_however_it_is_spelt() -> None:
     state = fed("p=1/a", of=PARTITIONED)
     empty, null = {"partitionValues": {"p": ""}}, {"partitionValues": {"p": None}}
-    rows = (add("n", **null), cdc("x", **empty))
-    assert rule(state, *rows) is None
+    assert rule(state, remove("p=1/a", **empty), cdc("x", **null)) is None
+    assert rule(state, remove("p=1/a"), cdc("x", **null)) == "change_files_missing"
 
 
 @pytest.mark.parametrize(
