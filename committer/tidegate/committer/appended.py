@@ -25,6 +25,10 @@ VERSIONS_MAX: Final = 64
 """Versions after the one that was read whose statistics are looked at; of later ones none are, so
 that a writer from long ago costs no more reads than this, and is told the same each time."""
 
+LOOKS_MAX: Final = 1 << 16
+"""Questions about the files of one version that are asked for one proposal: everybody waits for the
+answers. Where it takes more of them the files count, as what nothing is known of does."""
+
 Added = tuple[tuple[str, PartitionValues], ...]
 
 
@@ -36,6 +40,14 @@ def needs_statistics(candidate: Candidate, winner: Entry) -> bool:
         and bool(winner.added)
         and winner.version - candidate.read_version <= VERSIONS_MAX
     )
+
+
+def asks_too_much(candidate: Candidate, files: int) -> bool:
+    """Return whether a proposal asks more about some new files than everybody waits for."""
+    reads = candidate.reads
+    if candidate.is_blind_append or reads.whole_table:
+        return False
+    return candidate.weight * files > LOOKS_MAX
 
 
 def may_have_been_read(
@@ -72,6 +84,8 @@ def file_test_of(predicates: Sequence[Predicate], tests: FileTests) -> FileTest:
 
 def _stated(candidate: Candidate, winner: Entry, known: Known) -> Mapping[str, Add] | None:
     adds: Sequence[Add] | None = None
+    if asks_too_much(candidate, len(winner.added)):
+        return None
     if winner.proposal_id is not None:
         adds = winner.adds
     elif needs_statistics(candidate, winner):

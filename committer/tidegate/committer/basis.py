@@ -19,7 +19,7 @@ from tidegate.delta.features.definition import Definition
 from tidegate.delta.features.identity import IdentityColumn
 from tidegate.delta.features.properties import variant_shredding_enabled
 from tidegate.delta.files.file_tests import FileTests
-from tidegate.delta.files.grammar import COMPARISONS
+from tidegate.delta.files.grammar import COMPARISONS, size_of
 from tidegate.delta.files.predicate import Predicate, about_partitions, partition_test
 from tidegate.delta.schema.columns import Path
 from tidegate.delta.schema.mapping import mode_of, physical_partition_columns, to_physical
@@ -40,12 +40,14 @@ TESTS_MAX: Final = 256
 class PartitionTest(dict[PartitionKey, bool]):
     """Partition values -> whether files with them may hold a row that a predicate matches.
 
+    `weight` is how many nodes and listed values it has that are about partitions.
     Raises: ValueError for a value that is not of its column's type.
     """
 
-    def __init__(self, asked: Callable[[PartitionKey], bool]) -> None:
+    def __init__(self, asked: Callable[[PartitionKey], bool], weight: int) -> None:
         super().__init__()
         self._asked = asked
+        self.weight = weight
 
     def __missing__(self, key: PartitionKey) -> bool:
         if len(self) >= TESTS_MAX:
@@ -214,7 +216,8 @@ class Basis:
             if len(self._tests) >= TESTS_MAX:
                 self._tests.clear()
             asked = partition_test(predicate, self.schema, columns)
-            found = PartitionTest(lambda key: asked(self.by_column(dict(key))))
+            weight = sum(map(size_of, about_partitions(predicate, columns)))
+            found = PartitionTest(lambda key: asked(self.by_column(dict(key))), weight)
             self._tests[spelled] = found
         return found
 

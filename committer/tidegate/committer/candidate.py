@@ -12,6 +12,7 @@ from tidegate.committer.once import Once
 from tidegate.committer.policy import Level
 from tidegate.delta.actions import Metadata, Protocol, Txn
 from tidegate.delta.features.row_tracking import DOMAIN as ROW_TRACKING
+from tidegate.delta.files.grammar import weight_of
 from tidegate.pipeline.codec import Headers
 from tidegate.pipeline.metadata_patch import MetadataPatch
 from tidegate.pipeline.outcome import Rejection
@@ -124,6 +125,11 @@ class Candidate:
     def reads(self) -> ReadSet:
         """What its writer looked at; unsaid means the whole table."""
         return (self.proposal and self.proposal.reads) or _WHOLE_TABLE
+
+    @Once
+    def weight(self) -> int:
+        """How many questions its predicates are to a file that somebody added."""
+        return sum(map(weight_of, self.reads.predicates))
 
     @Once
     def files_read(self) -> frozenset[str]:

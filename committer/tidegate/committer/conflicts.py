@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from tidegate.committer.adoption import adopt, with_ids
-from tidegate.committer.appended import Added, may_have_been_read
+from tidegate.committer.appended import LOOKS_MAX, Added, may_have_been_read
 from tidegate.committer.basis import Basis
 from tidegate.committer.content import PartitionKey, canonical
 from tidegate.committer.entries import Entry
@@ -33,7 +33,6 @@ from tidegate.committer.table_rules import (
     unbackfill_meets_backfill,
     unclear_table,
 )
-from tidegate.delta.files.predicate import may_match_partition
 from tidegate.pipeline.outcome import Rejection
 
 __all__ = [
@@ -106,18 +105,20 @@ def _in_partitions_read(standing: Standing, winner: Entry, added: Added) -> Foun
     For delta-spark casts the values of all files before it looks at one: also of those that are not
     among `added`, for statistics prove that none of their rows was read.
     """
-    read, partitions = standing.read, dict[PartitionKey, str]()
+    partitions = dict[PartitionKey, str]()
     for path, values in added:
         partitions.setdefault(frozenset(values.items()), path)
     ruled_out = [key for key in winner.footprint.added if key not in partitions and _is_told(key)]
-    columns = read.metadata.partition_columns
-    for predicate in standing.meant:
+    if standing.partitions_weight * (len(partitions) + len(ruled_out)) > LOOKS_MAX:
+        if not added:
+            return None
+        path = added[0][0]
+        return Found(f"added {path!r}, and too much was read by predicates to be compared", path)
+    for scan in standing.scans:
         first: str | None = None
         for key in (*partitions, *ruled_out):
             try:
-                matches = may_match_partition(
-                    predicate, read.by_column(dict(key)), read.schema, columns
-                )
+                matches = scan.partitions[key]
             except ValueError as error:
                 path = winner.added[winner.footprint.added[key][0]][0]
                 return Found(f"added {path!r}: {error}", path, *NO_VALUE)

@@ -6,7 +6,7 @@ members of a group at once. What can't be told so quickly is left to the rules.
 
 from collections.abc import Sequence, Set
 
-from tidegate.committer.appended import VERSIONS_MAX
+from tidegate.committer.appended import LOOKS_MAX, VERSIONS_MAX, asks_too_much
 from tidegate.committer.candidate import REPLACES_TABLE
 from tidegate.committer.footprint import Footprint
 from tidegate.committer.standing import Scan, Standing
@@ -58,7 +58,10 @@ def _adds_unread(standing: Standing, winner: Footprint, adds: Sequence[Add] | No
         return False
     if not reads.predicates:
         return True
+    if standing.partitions_weight * len(winner.added) > LOOKS_MAX:
+        return False
     is_near = winner.version - candidate.read_version <= VERSIONS_MAX
+    is_near = is_near and not asks_too_much(candidate, winner.count)
     known = adds if is_near and adds is not None and len(adds) == winner.count else None
     try:
         return _holds_none(standing.scans, winner, known)

@@ -67,6 +67,11 @@ class Standing:
         return [Scan(self.read, one) for one in self.meant]
 
     @Once
+    def partitions_weight(self) -> int:
+        """How much is to be looked at to know of one partition whether it was read."""
+        return sum(scan.partitions.weight for scan in self.scans)
+
+    @Once
     def file_test(self) -> FileTest:
         """Tests whether a new file may hold a row that was read, as the table was then."""
         return file_test_of(self.meant, self.read.file_tests)

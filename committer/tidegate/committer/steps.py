@@ -17,6 +17,7 @@ from tidegate.committer import (
     row_admission,
 )
 from tidegate.committer.adoption import with_own_ids_only
+from tidegate.committer.appended import asks_too_much
 from tidegate.committer.asking import burden, vectors_for
 from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
@@ -205,12 +206,13 @@ def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
         return None
     if candidate.is_indifferent and state.bases[-1][0] <= candidate.read_version:
         return None
-    read = state.basis_at(candidate.read_version)
+    read, group = state.basis_at(candidate.read_version), view.group
     level = admission.level_of(candidate, read)
     standing = begin(with_own_ids_only(candidate, state), read, level, view.known)
     met = follow(standing, state.since(candidate.read_version))
-    group = view.group
     if not (isinstance(met, Conflict) or passes_by(met, group.footprint, group.adds)):
+        if asks_too_much(met.candidate, group.footprint.count):
+            return another_entry(candidate)
         met = follow(met, group.rivals(met.candidate, view.known))
     if isinstance(met, Conflict):
         return _negative(view, command, met.rejection, is_log_fact=True)
@@ -239,9 +241,8 @@ def patched(view: View, command: Consider) -> Verdict | Consider | None:
 
 def unlike_the_group(view: View, command: Consider) -> Verdict | None:
     """It may not share an entry with the members; among them are, perhaps, files that it names."""
-    if fits(view.group, command.candidate, view.policy):
-        return None
-    return another_entry(command.candidate)
+    candidate = command.candidate
+    return None if fits(view.group, candidate, view.policy) else another_entry(candidate)
 
 
 def wrong_at_head(view: View, command: Consider) -> Verdict | None:

@@ -227,3 +227,39 @@ def test_a_file_that_is_gone_bears_the_name_of_the_append_that_delta_spark_finds
         assert outcome.rejection.rule == "concurrent_delete_read"
         assert outcome.rejection.error_class == "DELTA_CONCURRENT_APPEND"
         assert outcome.rejection.exception == "ConcurrentAppendException"
+
+
+def test_no_more_is_asked_of_files_than_everybody_waits_for(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past that files count, be it those of a version or of the members of the group."""
+    heavy: dict[str, Any] = {"op": "and", "args": [is_("<", at) for at in range(6)]}
+    listed: dict[str, Any] = {"op": "or", "args": [is_("=", at) for at in range(6)]}
+    monkeypatch.setattr(appended, "LOOKS_MAX", 6)
+    gate.ask(proposal(add("one", **between(6, 9)), read_version=1))
+    assert rule(gate, delete(heavy)) == "committed"
+    gate.ask(proposal(add("old"), read_version=3))
+    gate.ask(proposal(add("more", **between(6, 9)), add("most", **between(6, 9)), read_version=4))
+    assert rule(gate, delete(heavy, read_version=4)) == "concurrent_append"
+    assert rule(gate, delete(listed, read_version=4)) == "committed", "a list is one question"
+
+
+def test_who_asks_much_of_a_group_waits_for_the_next(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appended, "LOOKS_MAX", 6)
+    gate.ask(proposal(add("other"), add("another"), read_version=1))
+    heavy: dict[str, Any] = {"op": "and", "args": [is_("<", at) for at in range(6)]}
+    images = [
+        proposal(
+            *(remove(path), add(f"image of {path}".replace(" ", "-"), **between(6, 9))),
+            read_version=2,
+            reads=ReadSet(files=(path,)),
+        )
+        for path in ("other", "another")
+    ]
+    told = gate.ask(*images, delete(heavy, read_version=2))
+    assert [one.version for one in told[:2]] == [3, 3]
+    last = told[2]
+    assert last.rejection is not None
+    assert (last.rejection.rule, last.rejection.winner_version) == ("concurrent_append", 3)

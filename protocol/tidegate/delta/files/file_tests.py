@@ -4,8 +4,9 @@
 file, and what the statistics of a file say of a column is worked out once, whoever asks for it.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cmp_to_key, lru_cache
 from typing import Any, Final, NamedTuple
 
 from tidegate.delta.actions import Add, Metadata
@@ -14,13 +15,18 @@ from tidegate.delta.files.bounds import Bounds
 from tidegate.delta.files.grammar import (
     LEAVES,
     Predicate,
+    family,
+    in_lists,
+    kind_of,
+    literal,
+    order,
     path_of,
     paths_of,
 )
 from tidegate.delta.files.named import NamedColumn, resolved
 from tidegate.delta.files.pruning import JudgedFiles, marks_of, operator
 from tidegate.delta.schema.mapping import mode_of
-from tidegate.delta.schema.types import DecimalType, parse_schema
+from tidegate.delta.schema.types import DOUBLE, FLOAT, DecimalType, parse_schema
 
 FEW: Final = 2_048
 """Files of which is kept what is known of a column."""
@@ -33,6 +39,9 @@ _PLAIN: Final[Mapping[frozenset[str], type]] = {
     frozenset({"string"}): str,
 }
 """Types that are compared with one another -> what their values are in Python, and in JSON."""
+
+_KEY: Final = cmp_to_key(order)
+"""Puts values of one family in order."""
 
 FileTest = Callable[[Add], bool]
 """Returns whether a row of a file may match."""
@@ -99,7 +108,8 @@ class FileTests:
         if op in LEAVES:
             return self._leaf(node, exact, negated=negated)
         if op in ("and", "or"):
-            tests = [self._test(arg, exact, negated=negated) for arg in node["args"]]
+            args = in_lists(node["args"]) if op == "or" else node["args"]
+            tests = [self._test(arg, exact, negated=negated) for arg in args]
             return _every(tests) if (op == "and") != negated else _some(tests)
         if op == "not":
             return self._test(node["arg"], exact, negated=not negated)
@@ -110,7 +120,10 @@ class FileTests:
         column = self._column(path, exact)
         if column is None:
             return _always
-        judge = _plain(node, column, negated=negated)
+        if node["op"] == "in":
+            judge: Judge | None = _listed(node, column, negated=negated)
+        else:
+            judge = _plain(node, column, negated=negated)
         if judge is None:
             judge = _general(node, path, column, negated=negated)
         known, name = column.known, column.partition
@@ -206,6 +219,50 @@ def _plain(node: Predicate, column: _Column, *, negated: bool) -> Judge | None:
     if op not in _JUDGES or type(value) is not column.plain or node["type"] not in column.kinds:
         return None
     return _JUDGES[operator(op, negated=negated)](value)
+
+
+def _listed(node: Predicate, column: _Column, *, negated: bool) -> Judge:
+    """Return what is said of a list of values: it is put in order once, however long it is."""
+    kind, values = kind_of(node), node["values"]
+    present = [literal(value, kind) for value in values if value is not None]
+    if len(present) < len(values) and (negated or not present):
+        return _is_not
+    if not present:
+        return _is if negated else _is_not
+    if family(column.kind) != family(kind):
+        return _is
+    if column.kind in (FLOAT, DOUBLE) and (negated or any(one != one for one in present)):
+        return lambda known: known.may_hold_value
+    wanted = sorted(map(_KEY, present))
+    return _in_none(wanted) if negated else _in_some(wanted)
+
+
+def _in_some(wanted: Sequence[Any]) -> Judge:
+    def judge(known: Known) -> bool:
+        low, high, _, is_there = known
+        at = 0 if low is None else bisect_left(wanted, _KEY(low))
+        return is_there and at < len(wanted) and (high is None or wanted[at] <= _KEY(high))
+
+    return judge
+
+
+def _in_none(wanted: Sequence[Any]) -> Judge:
+    def judge(known: Known) -> bool:
+        low, high, _, is_there = known
+        if not is_there or low is None or high is None or order(low, high) != 0:
+            return is_there
+        at = bisect_left(wanted, _KEY(low))
+        return at == len(wanted) or wanted[at] != _KEY(low)
+
+    return judge
+
+
+def _is(known: Known) -> bool:
+    return True
+
+
+def _is_not(known: Known) -> bool:
+    return False
 
 
 def _equal(value: Any) -> Judge:

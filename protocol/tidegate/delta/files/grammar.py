@@ -74,6 +74,47 @@ def holds_opaque(predicate: Predicate) -> bool:
     return predicate["op"] == "opaque" or any(holds_opaque(arg) for arg in children(predicate))
 
 
+def size_of(predicate: Predicate) -> int:
+    """Return how many nodes and listed values a predicate has.
+
+    Spec: "Per-file Statistics"
+    """
+    below = sum(size_of(arg) for arg in children(predicate))
+    return 1 + below + (len(predicate["values"]) if predicate["op"] == "in" else 0)
+
+
+def weight_of(predicate: Predicate) -> int:
+    """Return how many questions a predicate is to a file: a list of values is one.
+
+    Spec: "Per-file Statistics"
+    """
+    if predicate["op"] == "or":
+        return sum(map(weight_of, in_lists(predicate["args"])))
+    return sum(map(weight_of, children(predicate))) or 1
+
+
+def in_lists(args: Sequence[Predicate]) -> Sequence[Predicate]:
+    """Return the parts of an OR, where equalities of one column are one list of its values.
+
+    Law: or(in_lists(args)) is true of the same rows as or(args)
+    Spec: "Per-file Statistics"
+    """
+    lists: dict[tuple[tuple[str, ...], str], list[Any]] = {}
+    others: list[Predicate] = []
+    for one in args:
+        if one["op"] == "=":
+            lists.setdefault((path_of(one), one["type"]), []).append(one["value"])
+        else:
+            others.append(one)
+    if len(lists) + len(others) == len(args):
+        return args
+    listed = (
+        {"op": "in", "column": path, "values": values, "type": kind}
+        for (path, kind), values in lists.items()
+    )
+    return [*others, *listed]
+
+
 def children(predicate: Predicate) -> Sequence[Predicate]:
     """Return the nodes directly below a node.
 
