@@ -31,6 +31,7 @@ FILES_OF_ANOTHER_STATE: Final = frozenset(
 )
 OWN_FLAWS: Final = FILES_OF_ANOTHER_STATE | {
     "DELTA_DOMAIN_METADATA_NOT_SUPPORTED",
+    "DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH",
     "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL",
     "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE",
     "DELTA_INVALID_PROTOCOL_DOWNGRADE",
@@ -137,6 +138,14 @@ def _scales_otherwise(case: Case) -> bool:
     )
 
 
+def _timed_otherwise(case: Case) -> bool:
+    """Return whether a new file has a time without a zone as partition value, with a T in it."""
+    fields = json.loads(case["table"]["metaData"]["schemaString"])["fields"]
+    names = {field["name"] for field in fields if field["type"] == "timestamp_ntz"}
+    values = (add.get("partitionValues", {}) for add in _own(case, "add"))
+    return any("T" in (one.get(name) or "") for one in values for name in names)
+
+
 def _tracks_rows_namelessly(metadata: Mapping[str, Any]) -> bool:
     configuration = metadata.get("configuration", {})
     is_on = configuration.get("delta.enableRowTracking") == "true"
@@ -219,6 +228,11 @@ STRICTER: Final[Sequence[tuple[str, Callable[[Case], bool], str]]] = (
         "DELTA_CONCURRENT_APPEND",
         lambda case: _names_an_empty_text(row["add"] for row in _winning(case) if "add" in row),
         "a winner's empty text is null to every reader but delta-spark",
+    ),
+    (
+        "DELTA_INVALID_PARTITIONING_SCHEMA",
+        lambda case: _timed_otherwise(case),
+        "a time without a zone is spelt with a blank",
     ),
     (
         "DELTA_MATERIALIZED_ROW_TRACKING_COLUMN_NAME_MISSING",

@@ -171,8 +171,11 @@ def row_ids_without_statistics(standing: Standing, winner: Entry) -> Found | Non
         return None
     if not standing.candidate.content.adds or not standing.after(winner).tracks_rows:
         return None
+    # Ids that were brought before the table tracked rows belong to none: they are given anew.
+    begins = not standing.now.tracks_rows
     for add in standing.candidate.content.adds:
-        if add.base_row_id is None and row_tracking.physical_records(add.stats) is None:
+        is_given = begins or add.base_row_id is None
+        if is_given and row_tracking.physical_records(add.stats) is None:
             detail = f"leaves a table that tracks rows, and {add.path!r} has no numRecords"
             return Found(detail, add.path)
     return None

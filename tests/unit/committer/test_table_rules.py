@@ -207,6 +207,10 @@ def test_files_need_counts_once_a_winner_tracks_rows() -> None:
         "row_ids_without_statistics"
     )
     assert rule(standing(proposal(add("a")), *table), winner(1, listed(*TRACKED))) is None
+    guessed = proposal(add("a", stats=None, baseRowId=39))
+    assert rule(standing(guessed, *table), winner(1, listed(*TRACKED))) == (
+        "row_ids_without_statistics"
+    )
     suspended = (listed("domainMetadata"), metadata(rowTrackingSuspended="true"))
     assert rule(standing(uncounted, *suspended), winner(1, listed(*TRACKED))) is None
 
