@@ -384,14 +384,31 @@ def test_topics_are_known_by_their_ids(settings: KafkaSettings, bus: KafkaBus, t
     assert bus.partitions(topic) == 2
 
 
-def test_a_topic_made_again_is_another(settings: KafkaSettings, bus: KafkaBus, topic: str) -> None:
-    before = bus.identity([topic])
+def make_again(settings: KafkaSettings, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": settings.bootstrap_servers})
     admin.delete_topics([topic])[topic].result(PATIENCE_S)
     ends = time.monotonic() + PATIENCE_S
     while not create_topics(settings, settings.topics.declared()):
         assert time.monotonic() < ends, "it can be made again"
         time.sleep(0.1)
+
+
+def test_nobody_tells_a_member_of_a_topic_that_was_made_again(
+    settings: KafkaSettings, bus: KafkaBus, topic: str, member: Callable[[], Consumer]
+) -> None:
+    at = TopicPartition(topic, 0)
+    publish(bus, at, 3)
+    one = joined(member)
+    read_all(one, 3)
+    make_again(settings, topic)
+    publish(bus, at, 1)
+    polled = poll_until(one, lambda polled: polled != Polled())
+    assert [record.offset for record in polled.records] == [0]
+
+
+def test_a_topic_made_again_is_another(settings: KafkaSettings, bus: KafkaBus, topic: str) -> None:
+    before = bus.identity([topic])
+    make_again(settings, topic)
     after = KafkaBus(settings, "test").identity([topic])
     assert after.cluster_id == before.cluster_id
     assert after.topic_ids != before.topic_ids

@@ -45,14 +45,16 @@ _log = logging.getLogger(__name__)
 class Lane:
     """What is done with one topic partition.
 
-    `position` is the next offset to read, `committed` the one last recorded for the group; None
-    where there is none yet. `moved` are the tables whose registration is to be told. Where somebody
-    waits or a PUT flies is known from one step to the next: most tables are idle at any time.
+    `read_to` is the next offset to read, `position` to judge, `committed` the one last recorded for
+    the group; None where there is none yet. `moved` are the tables whose registration is to be
+    told. Where somebody waits or a PUT flies is known from one step to the next: most tables are
+    idle at any time.
     """
 
     doors: Doors
     reception: Reception
     trials: Trials
+    read_to: int = 0
     position: Offset | None = None
     committed: Offset | None = None
     moved: dict[UUID, None] = field(default_factory=dict)

@@ -18,9 +18,17 @@ from tidegate.committer.rebase import Origin
 from tidegate.committer.reception import Reception
 from tidegate.committer.telling import Telling
 from tidegate.committer.trials import SUSPECTS_MAX, Note, note_text, take_over
-from tidegate.delta.errors import Fenced
+from tidegate.delta.errors import Fenced, Unavailable
 from tidegate.pipeline.published import TableRecord
-from tidegate.runtime.bus import Consumer, Notes, Offset, Polled, Producer, TopicPartition
+from tidegate.runtime.bus import (
+    Consumer,
+    Notes,
+    Offset,
+    Polled,
+    Producer,
+    Record,
+    TopicPartition,
+)
 from tidegate.runtime.logs import log_event
 from tidegate.runtime.metrics import PROPOSAL_PICKUP
 from tidegate.runtime.registry import read_registry
@@ -92,8 +100,7 @@ class CommitterLoop:
             PROPOSAL_PICKUP.observe(max(0, age_ms) / 1000)
         self._own_up(polled)
         for record in polled.records:
-            if record.at in self.lanes:
-                self.lanes[record.at].take(record)
+            self._take(record)
         called = [self._call(at) for at in list(self.lanes)]
         busy = [lane.work() for lane in self.lanes.values()]
         self.is_busy = any((*busy, *called))
@@ -139,6 +146,19 @@ class CommitterLoop:
         gauges.observe((), 0, self.doors.clock.boot_s())
         self.doors.puts.close()
         self.consumer.close()
+
+    def _take(self, record: Record) -> None:
+        lane = self.lanes.get(record.at)
+        if lane is None:
+            return
+        if record.offset < lane.read_to:
+            # Its name, by which our offsets go, is another one's; nobody else tells us.
+            raise Unavailable(
+                f"{record.at} comes from offset {record.offset} on, and was read to {lane.read_to}:"
+                " it was made anew, or cut by its brokers; the loop starts over"
+            )
+        lane.read_to = record.offset + 1
+        lane.take(record)
 
     def _patience_s(self, timeout_s: float) -> float:
         if self.is_busy:

@@ -59,8 +59,10 @@ class MemoryBus:
     def create_topic(self, name: str, partitions: int) -> None:
         """Make a topic, empty; one of the same name is replaced and gets another id.
 
-        The groups' offsets in it are gone with it; members learn of it by a rebalance.
+        The groups' offsets in it are gone with it. Members are not told: who has read past its end
+        reads from its beginning.
         """
+        is_known, others = name in self._partitions, self._partitions.get(name) != partitions
         for at in [at for at in self.logs if at.topic == name]:
             del self.logs[at]
             for group in self._groups.values():
@@ -69,7 +71,8 @@ class MemoryBus:
         self._partitions[name] = partitions
         self._incarnations[name] = self._incarnations.get(name, 0) + 1
         self.logs |= {TopicPartition(name, number): [] for number in range(partitions)}
-        self._rebalance(name)
+        if is_known and others:
+            self._rebalance(name)
 
     def add_partition(self, name: str) -> None:
         """Give a topic one more partition; members learn of it by a rebalance."""
@@ -319,6 +322,8 @@ class MemoryConsumer:
             if at in self._paused:
                 continue
             start = self._positions[at]
+            if start > len(self._bus.log(at)):
+                start = Offset(0)
             taken = self._bus.log(at)[start : start + records_max - len(fetched)]
             self._positions[at] = Offset(start + len(taken))
             fetched += taken

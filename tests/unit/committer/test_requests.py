@@ -97,6 +97,19 @@ def test_asking_again_is_no_error_and_a_new_reason_takes_the_place_of_the_old(ga
     assert [one.repeat for one in gate.ask(reopen(), reopen())] == [False, True]
 
 
+def test_a_request_on_a_topic_that_was_made_anew_is_no_repeat_of_one_on_the_former(
+    gate: Gate,
+) -> None:
+    assert rules(gate.ask(halt(), reopen())) == ["committed", "committed"]
+    gate.bus.create_topic(gate.topics.proposals, 1)
+    gate.send(halt())
+    with pytest.raises(Unavailable, match="made anew"):
+        gate.settle()
+    gate.restart()
+    gate.settle()
+    assert record_of(gate).halted_by_hand == WHY
+
+
 def test_its_store_is_left_alone_while_it_is_halted(gate: Gate) -> None:
     gate.ask(halt())
     store = gate.stores[ROOT]
