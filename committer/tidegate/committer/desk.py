@@ -12,7 +12,6 @@ else may join it; if it has not landed, that is forgotten, and nothing was sent.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
 
 from tidegate.committer import intake, machine, recovery, verbatim
 from tidegate.committer.bucket import Bucket
@@ -37,16 +36,13 @@ from tidegate.committer.rebase import Origin
 from tidegate.committer.right_of_way import RightOfWay
 from tidegate.committer.scribe import Scribe
 from tidegate.committer.shelf import Shelf
-from tidegate.committer.state import TableState, is_ours
+from tidegate.committer.state import TableState
 from tidegate.committer.telling import NOBODY
 from tidegate.committer.verdicts import Verdict
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime import metrics
 from tidegate.runtime.bus import Headers
 from tidegate.runtime.log_store import LogStore, Put
-
-RETOLD_MAX: Final = 10_000
-"""Versions that are told again, at most, of a table whose registration was lost."""
 
 
 @dataclass
@@ -103,12 +99,16 @@ class Desk:
         if state.version < 0 and not self.is_registered:
             self.state, self.viewed_s = state, began_s
             return
+        # What was listed may be of long ago by now, and a listing may know less than a name.
+        asked_s = self.doors.clock.boot_s()
+        state, _ = recovery.refresh(self.store, state)
         if not self.is_registered:
-            through = max(-1, state.version - (RETOLD_MAX if is_ours(state) else 0))
+            through = recovery.taken_for_told(state)
         state = recovery.reach_back(self.store, state, through - 1)
         recovery.check_told(self.store, state, self.record)
         self.news = recovery.untold(self.store, state, through)
-        self.state, self.viewed_s = state, began_s
+        is_young = asked_s - began_s <= self.doors.settings.view_age_max_s
+        self.state, self.viewed_s = state, asked_s if is_young else began_s
         reach("after_load")
 
     def settle(self) -> tuple[Verdict, ...]:
@@ -336,6 +336,7 @@ class Desk:
         self.news.append(entry)
         if len(group.members) == 1:
             self.traces[entry.version] = group.members[0].trace
+        # When it landed nobody knows; that nothing came after it is known of when it was sent.
         self.viewed_s = flying.since_s
         waiting = len(self.line) - len(flying.plan.verdicts)
         self.pace.landed(landing.took_s, len(group.members), waiting)

@@ -27,6 +27,7 @@ from tidegate.committer.state import (
     TableState,
     bounded,
     in_full,
+    is_ours,
     leased_by,
     settled_by,
 )
@@ -49,6 +50,9 @@ from tidegate.runtime.open_table import (
 from tidegate.runtime.overwriting import check_restored
 from tidegate.runtime.row_ids import files_with_row_ids, files_without_row_ids
 from tidegate.runtime.vector_files import live_rows
+
+RETOLD_MAX: Final = 10_000
+"""Versions that are told again, at most, of a table whose registration was lost."""
 
 FILES_MAX: Final = 1_024
 """Files whose vectors are Python objects at once."""
@@ -210,6 +214,11 @@ def entries(store: LogStore, versions: range) -> list[Entry]:
     read = (read_entry(store, version) for version in reversed(versions))
     found = [entry for entry in takewhile(lambda entry: entry is not None, read) if entry]
     return found[::-1]
+
+
+def taken_for_told(state: TableState) -> int:
+    """Return the last version that counts as told of a table that has no registration."""
+    return max(-1, state.version - (RETOLD_MAX if is_ours(state) else 0))
 
 
 def untold(store: LogStore, state: TableState, through: int) -> list[Entry]:

@@ -483,3 +483,78 @@ def test_whoever_slept_while_he_loaded_does_not_write_what_was_cleaned_up(
         gate.settle(20)
     assert load.has_slept
     assert log_of(gate) == [commit_name(3)], "what was cleaned up stays so"
+
+
+def sleep_and_clean_up_after(gate: Gate, head: int) -> None:
+    """Let a month pass, in which another engine goes on from a version and cleans the log up."""
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    gate.clock.boot += A_MONTH_S
+    for version in range(head + 1, head + 4):
+        store.files[in_log(commit_name(version))] = to_bytes([info(), add(f"x{version}")])
+    kept = Version(head + 3)
+    move_hint_forward(store, write_classic(store, open_snapshot(store, kept), NOW_MS))
+    for version in range(kept):
+        store.delete(in_log(commit_name(version)))
+
+
+def after_the_answer(gate: Gate, method: str, path: str, then: Callable[[], None]) -> None:
+    """Have something happen between the first answer about a path and its being heard."""
+    store, happened = gate.stores[ROOT], list[str]()
+    ask = getattr(store, method)
+
+    def asked(named: str, *told: Any) -> Any:
+        answer = ask(named, *told)
+        if named == path and not happened:
+            happened.append(named)
+            then()
+        return answer
+
+    setattr(store, method, asked)
+
+
+def test_a_look_is_as_old_as_its_question(gate: Gate, puts: HeldPuts) -> None:
+    puts.is_holding = False
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("theirs")]))
+    path = in_log(commit_name(2))
+    after_the_answer(gate, "read", path, lambda: sleep_and_clean_up_after(gate, 1))
+    gate.send(proposal(add("a")))
+    gate.settle(20)
+    assert gate.stores[ROOT].read(path) is None, "what was cleaned up stays so"
+
+
+def test_a_look_by_listing_is_as_old_as_its_question(gate: Gate, puts: HeldPuts) -> None:
+    puts.is_holding = False
+    gate.restart()
+    after_the_answer(
+        gate, "read", in_log(commit_name(0)), lambda: sleep_and_clean_up_after(gate, 0)
+    )
+    gate.send(proposal(add("a")))
+    gate.settle(20)
+    assert gate.stores[ROOT].read(in_log(commit_name(1))) is None, "what was cleaned up stays so"
+
+
+def test_a_put_that_landed_says_no_more_than_when_it_left(gate: Gate, puts: HeldPuts) -> None:
+    puts.is_holding = False
+    path = in_log(commit_name(1))
+    after_the_answer(gate, "put_if_absent", path, lambda: sleep_and_clean_up_after(gate, 1))
+    gate.send(proposal(add("a")))
+    gate.settle(20)
+    gate.send(proposal(add("b"), read_version=1))
+    gate.settle(20)
+    assert gate.stores[ROOT].read(in_log(commit_name(2))) is None, "what was cleaned up stays so"
+
+
+def test_a_put_that_landed_long_ago_says_no_more_than_when_it_left(
+    gate: Gate, puts: HeldPuts
+) -> None:
+    puts.is_holding = True
+    gate.send(proposal(add("a")))
+    gate.loop.step()
+    gate.loop.step()
+    puts.land()
+    sleep_and_clean_up_after(gate, 1)
+    puts.is_holding = False
+    gate.send(proposal(add("b"), read_version=1))
+    gate.settle(20)
+    assert gate.stores[ROOT].read(in_log(commit_name(2))) is None, "what was cleaned up stays so"
