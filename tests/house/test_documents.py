@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.house import rules, tree
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.test_mutants import MUTANTS
 from tests.unit.committer.bombs import BOMBS
 from tests.unit.committer.hostile_paths import PATHS
 from tidegate.committer import conflicts, flaws

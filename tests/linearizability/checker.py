@@ -14,7 +14,7 @@ from itertools import chain, takewhile
 from tests.linearizability.account import FILES, Account, Key, Rows, Sent, Table, Told, paths
 from tests.linearizability.justice import injustice
 
-REQUESTS = ("register", "halt", "reopen")
+REQUESTS = ("register", "halt", "reopen", "drop")
 """What asks for nothing of the log: to ask again may be answered with another version."""
 
 

@@ -2,6 +2,7 @@
 
 import json
 from typing import Any, Final
+from urllib.parse import unquote
 
 from tests import builders
 from tests.simulation.faults import LIFE_S
@@ -15,6 +16,20 @@ from tidegate.runtime.open_table import open_snapshot
 
 RETENTION_S: Final = 2 * (VIEW_AGE_S + PUT_DEADLINE_S + LIFE_S)
 """How long a version stays before it may be cleaned up: no view and no PUT may be half as old."""
+
+HALF_WRITTEN: Final = (
+    "{version:020d}.json.{id}.tmp",
+    ".{version:020d}.json.{id}.tmp",
+    "_commit_{id}.json.tmp",
+    "{version:020d}.checkpoint.parquet.{id}.tmp",
+    "{version:020d}.checkpoint.parquet",
+    "{version:020d}.checkpoint.{id}.parquet",
+    "{version:020d}.checkpoint.0000000001.0000000002.parquet",
+    "{version:020d}.crc",
+    ".{version:020d}.json.crc",
+    "_last_checkpoint",
+)
+"""What is found of engines that died, or are about to rename: of what only helps, its own name."""
 
 VACUUM_S: Final = 7 * 24 * 60 * 60.0
 """How old a file must be that vacuum deletes."""
@@ -74,13 +89,32 @@ def vacuum(stage: Stage) -> None:
     table = stage.dice.choice(TABLES)
     log, before_s = stage.log(table), stage.clock.boot - VACUUM_S
     young = [v for v, at in enumerate(log.appeared_s) if at >= before_s]
-    recent = {path for version in young for path in paths_of(log.entries[version], "remove")}
+    left = (path for version in young for path in paths_of(log.entries[version], "remove"))
+    needed = {unquote(path) for path in (*left, *log.live)}
     for root, path in list(stage.born_s):
         if root != table.root or stage.born_s[root, path] >= before_s:
             continue
-        if path not in log.live and path not in recent:
+        if path not in needed:
             stage.stores[root].delete(path)
             del stage.born_s[root, path]
+
+
+def litter(stage: Stage) -> None:
+    """Another engine dies as it writes, or is at it: half a file lies in the log."""
+    stage.look()
+    table = stage.dice.choice(TABLES)
+    log, store = stage.log(table), stage.stores[table.root]
+    if log.head < 0:
+        return
+    version = stage.dice.randint(log.floor, log.head + 1)
+    whole = store.files[commit_path(min(version, log.head))]
+    half = whole[: stage.dice.randrange(len(whole))]
+    name = stage.dice.choice(HALF_WRITTEN).format(version=version, id=stage.new_id())
+    if version > log.head and not name.endswith(".tmp"):
+        return
+    path = f"_delta_log/{name}"
+    if path not in store.files:
+        store.put(path, half)
 
 
 def _clean_up(stage: Stage, table: Table) -> None:

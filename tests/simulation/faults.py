@@ -47,6 +47,8 @@ class Character:
     suspension: float
     disk_full: float
     broker_loss: float
+    slow_answer: float
+    stale_listing: float
 
     @classmethod
     def rolled(cls, dice: random.Random) -> "Character":
@@ -66,6 +68,8 @@ class Character:
             suspension=chance(0.01),
             disk_full=chance(0.1),
             broker_loss=chance(0.03),
+            slow_answer=chance(0.03),
+            stale_listing=chance(0.1),
         )
 
 
@@ -78,6 +82,9 @@ was signed too long ago."""
 WORST_TO_SLEEP: Final = ("after_decide", "before_put", "before_resolve")
 """Points between a look at the log and what is done about it."""
 
+POLLED_MAX: Final = 6
+"""Records that one poll brings at most: so groups differ."""
+
 SPELL_S: Final = 2.0
 """How long a disk stays full, or a broker away."""
 
@@ -87,7 +94,7 @@ class Weather:
     """What rolls the faults. `pause` lets the rest of the world go on in the midst of a call.
 
     `sleep` lets it go on for long; `travelling` are PUTs that were sent and have not arrived, each
-    with the time until which it may.
+    with the time until which it may; `orphans` those whose loop has left and whose threads go on.
     """
 
     dice: random.Random
@@ -96,6 +103,7 @@ class Weather:
     pause: Callable[[], None] = lambda: None
     sleep: Callable[[], None] = lambda: None
     travelling: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+    orphans: list["Unhurried"] = field(default_factory=list)
     struck: Counter[str] = field(default_factory=Counter)
     """How often each fault was rolled."""
     spells: dict[str, float] = field(default_factory=dict)
@@ -128,6 +136,16 @@ class Weather:
         if self.happens("suspension", 8 if point in WORST_TO_SLEEP else 1):
             self.sleep()
 
+    def delay(self, *, worst: bool = False) -> None:
+        """What may befall an answer on its way: what it says may be long past when it is heard.
+
+        That is `worst` where the answer says how the log ends.
+        """
+        if self.happens("slow_answer"):
+            self.pause()
+        if self.happens("suspension", 2 if worst else 1 / 4):
+            self.sleep()
+
     def outage(self, what: str) -> None:
         """Raise Unavailable now and then."""
         if self.happens("outage"):
@@ -138,8 +156,12 @@ class Weather:
         self.travelling.append((self.clock.boot_s() + LIFE_S, arrive))
 
     def land(self) -> None:
-        """Let one of the travelling PUTs arrive, in any order."""
-        if self.travelling:
+        """Let one of the travelling PUTs arrive, in any order, or go on that has no loop."""
+        if self.orphans and (not self.travelling or self.dice.random() < 1 / 2):
+            orphan = self.orphans.pop(self.dice.randrange(len(self.orphans)))
+            self.struck["orphan"] += 1
+            orphan.go_on()
+        elif self.travelling:
             place = self.dice.randrange(len(self.travelling))
             until_s, arrive = self.travelling.pop(place)
             if self.clock.boot_s() <= until_s:
@@ -149,16 +171,21 @@ class Weather:
         """Let the faults stop, and what travels arrive."""
         self.character = CALM
         self.spells.clear()
-        while self.travelling:
+        while self.travelling or self.orphans:
             self.land()
 
 
 @dataclass
 class StormyStore:
-    """A store whose answers may be lost, late or doubtful; what it holds is sound."""
+    """A store whose answers may be lost, late or doubtful; what it holds is sound.
+
+    A listing may miss what was written last, but nothing that this caller was shown: `shown` is the
+    last such name of the log.
+    """
 
     inner: MemoryStore
     weather: Weather
+    shown: str = ""
 
     @property
     def root(self) -> str:
@@ -166,22 +193,33 @@ class StormyStore:
         return self.inner.root
 
     def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
-        """Yield the files, or fail."""
+        """Return the files that there were, or most of them, or fail."""
         self.weather.strike()
         self.weather.outage("the store")
-        return self.inner.list_from(folder, start)
+        found = list(self.inner.list_from(folder, start))
+        if self.weather.happens("stale_listing"):
+            found = self._without_the_newest(found, self.weather.dice.randint(1, 2))
+        self._show(*(one.path for one in found))
+        self.weather.delay()
+        return iter(found)
 
     def read(self, path: str) -> bytes | None:
-        """Return a file, or fail."""
+        """Return a file as it was, or fail."""
         self.weather.strike()
         self.weather.outage("the store")
-        return self.inner.read(path)
+        content = self.inner.read(path)
+        if content is not None:
+            self._show(path)
+        self.weather.delay(worst=content is None)
+        return content
 
     def open(self, path: str) -> BinaryIO:
         """Return a reader, or fail."""
         self.weather.strike()
         self.weather.outage("the store")
-        return self.inner.open(path)
+        reader = self.inner.open(path)
+        self.weather.delay()
+        return reader
 
     def put_if_absent(
         self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
@@ -205,7 +243,9 @@ class StormyStore:
         if weather.happens("dropped"):
             return Put.UNKNOWN
         answer = self.inner.put_if_absent(path, content, deadline_s)
+        self._show(path)
         weather.strike()
+        weather.delay(worst=True)
         return Put.UNKNOWN if weather.happens("lost_answer") else answer
 
     def put(self, path: str, content: bytes) -> None:
@@ -215,6 +255,14 @@ class StormyStore:
     def delete(self, path: str) -> None:
         """Remove a file."""
         self.inner.delete(path)
+
+    def _show(self, *paths: str) -> None:
+        self.shown = max([self.shown, *(path for path in paths if path.endswith(".json"))])
+
+    def _without_the_newest(self, found: list[FileStat], count: int) -> list[FileStat]:
+        """Return a listing that does not know the last versions yet."""
+        news = [one for one in found if one.path.endswith(".json") and one.path > self.shown]
+        return [one for one in found if one not in news[-count:]]
 
 
 @dataclass
@@ -229,36 +277,43 @@ class Unhurried:
     others: list["Unhurried"]
     landing: Landing | None = None
     error: TidegateError | None = None
+    is_under_way: bool = False
 
     def done(self) -> bool:
         """Return whether it has ended; now and then it does so just now, and others with it."""
-        if not self._is_over and not self.weather.happens("slow"):
-            self._land()
+        if not self.is_over and not self.weather.happens("slow"):
+            self.go_on()
             for other in self.others:
-                if not other._is_over and not self.weather.happens("slow"):
-                    other._land()
-        return self._is_over
+                if not other.is_over and not self.weather.happens("slow"):
+                    other.go_on()
+        return self.is_over
 
     def result(self, timeout: float | None = None, /) -> Landing:
         """Return how it ended, or raise what it raised."""
-        self._land()
+        self.go_on()
         if self.error is not None:
             raise self.error
-        assert self.landing is not None, "a PUT ends with an answer or an error"
+        if self.landing is None:
+            raise TimeoutError("who asks is there in the midst of it")
         return self.landing
 
     @property
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
+        """Whether it has ended."""
         return self.landing is not None or self.error is not None
 
-    def _land(self) -> None:
-        if self._is_over:
+    def go_on(self) -> None:
+        """Do what there is to do, if nobody is at it."""
+        if self.is_over or self.is_under_way:
             return
+        self.is_under_way = True
         try:
             self.landing = self.work()
         except TidegateError as error:
             self.error = error
             return
+        finally:
+            self.is_under_way = False
         self.weather.struck["withheld"] += self.landing.put is Put.WITHHELD
 
 
@@ -271,31 +326,44 @@ class StormyPuts:
 
     def start(self, work: Work, behind: Flight | None = None) -> Unhurried:
         """Send one."""
-        self.flights = [one for one in self.flights if not one._is_over]
+        self.flights = [one for one in self.flights if not one.is_over]
         flight = Unhurried(work, self.weather, self.flights)
         self.flights.append(flight)
         return flight
 
     def wait(self, timeout_s: float) -> None:
-        """Return: time is the world's."""
+        """Let time pass, and now and then more of it than was asked for."""
+        self.weather.clock.sleep(timeout_s * self.weather.dice.choice((1, 1, 100)))
 
     def close(self) -> None:
-        """Do nothing."""
+        """Start no more; what was sent goes on by itself."""
+        self.weather.orphans += [one for one in self.flights if not one.is_over]
 
 
 @dataclass
 class StormyConsumer:
-    """A member whose positions may not get through."""
+    """A member whose positions may not get through.
+
+    `paused` are the partitions that are not read on; `eased` those that were taken away meanwhile.
+    """
 
     inner: MemoryConsumer
     weather: Weather
+    paused: set[TopicPartition] = field(default_factory=set)
+    eased: set[TopicPartition] = field(default_factory=set)
 
     def poll(self, records_max: int, timeout_s: float) -> Polled:
         """Return what there is: a few records at a time, so that groups differ."""
         self.weather.strike()
         if self.weather.lasts("broker_loss"):
             return Polled()
-        return self.inner.poll(self.weather.dice.randint(1, 6), timeout_s)
+        polled = self.inner.poll(self.weather.dice.randint(1, POLLED_MAX), timeout_s)
+        taken = {*polled.revoked, *polled.lost}
+        self.weather.struck["taken while pressed"] += len(taken & self.paused)
+        self.weather.struck["back after pressure"] += len({*polled.assigned} & self.eased)
+        self.eased |= taken & self.paused
+        self.paused -= taken
+        return polled
 
     def committed(self, at: TopicPartition) -> Offset | None:
         """Return the group's offset."""
@@ -311,10 +379,14 @@ class StormyConsumer:
 
     def pause(self, at: TopicPartition) -> None:
         """Fetch nothing."""
+        self.weather.struck["pressed"] += 1
+        self.paused.add(at)
         self.inner.pause(at)
 
     def resume(self, at: TopicPartition) -> None:
         """Fetch again."""
+        self.weather.struck["eased"] += 1
+        self.paused.discard(at)
         self.inner.resume(at)
 
     def commit(
@@ -323,6 +395,8 @@ class StormyConsumer:
         """Record offsets, lose the request, or lose the answer."""
         self.weather.strike()
         if self.weather.happens("outage"):
+            # The group says so of a member that it has put out, and tells it so at the next poll.
+            self.inner.expire()
             raise Fenced("the group has moved on")
         if self.weather.lasts("broker_loss"):
             raise Unavailable("no broker answers")

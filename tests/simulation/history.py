@@ -140,6 +140,8 @@ class History:
     sent: dict[str, Sent] = field(default_factory=dict)
     answered: set[str] = field(default_factory=set)
     registry: dict[str, dict[str, Any]] = field(default_factory=dict)
+    registry_life: str = ""
+    longest: int = 0
     seen: dict[Spot, int] = field(default_factory=dict)
 
     def look(self, now_s: float) -> bool:
@@ -233,6 +235,7 @@ class History:
 
     def _answered(self, spot: Spot, record: Record) -> None:
         told = Told(json.loads(record.value or b""), self.moment)
+        self.longest = max(self.longest, len(record.value or b""))
         self.told.append(told)
         self.answered.add(told.key)
 
@@ -241,7 +244,17 @@ class History:
 
     def _registered(self, spot: Spot, record: Record) -> None:
         body = json.loads(record.value or b"")
-        self.registry[body["table_root"]] = body
+        if spot[0] != self.registry_life:
+            self.registry_life = spot[0]
+            self.registry.clear()
+        known = self.registry.get(body["table_root"])
+        # What an operator has said since outlives a copy of before.
+        if known is None or _rulings(body) >= _rulings(known):
+            self.registry[body["table_root"]] = body
+
+
+def _rulings(registered: dict[str, Any]) -> int:
+    return int((registered.get("ruling") or {}).get("number", 0))
 
 
 def rule_of(outcome: dict[str, Any]) -> str:

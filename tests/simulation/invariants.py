@@ -7,7 +7,8 @@ the committer. A predicate returns a sentence when it is broken, None when it ho
 import hashlib
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+from urllib.parse import unquote
 
 from tests.linearizability.checker import Unexplained, explain
 from tests.simulation.history import History, Log, Rows, Sent, Told, commit_path, info_of, paths_of
@@ -26,10 +27,11 @@ def exactly_once(history: History) -> str | None:
         joined: dict[str, int] = {}
         for version, rows in enumerate(log.entries):
             gone = paths_of(rows, "remove")
-            for path in paths_of(rows, "add"):
+            for spelt in paths_of(rows, "add"):
                 # A file with another vector leaves and comes back: that is no second joining.
-                if path in gone:
+                if spelt in gone:
                     continue
+                path = unquote(spelt)
                 if path in joined:
                     return f"{path} joined {root} in {joined[path]} and in {version}"
                 joined[path] = version
@@ -58,15 +60,16 @@ def no_gap(history: History) -> str | None:
 
 
 def consistent_read(history: History) -> str | None:
-    """I4: every removal takes a live file away, every file joins once; so versions add up."""
+    """I4: every removal takes a live file away, letter by letter and with the vector that it has,
+    and every file joins once; so versions add up."""
     for root, log in history.logs.items():
-        live: set[str] = set()
+        live: dict[str, Any] = {}
         for version, rows in enumerate(log.entries):
-            gone = paths_of(rows, "remove")
-            if not set(gone) <= live:
-                return f"version {version} of {root} removes {sorted(set(gone) - live)}, not live"
-            live.difference_update(gone)
-            live.update(paths_of(rows, "add"))
+            for row in rows:
+                gone = row.get("remove")
+                if gone is not None and live.pop(gone["path"], _NOT_LIVE) != _vector(gone):
+                    return f"version {version} of {root} removes {gone['path']}, not live so"
+            live |= {row["add"]["path"]: _vector(row["add"]) for row in rows if "add" in row}
     return None
 
 
@@ -78,7 +81,7 @@ def outcome_agreement(history: History) -> str | None:
         sent = history.sent.get(told.key)
         if sent is None:
             return f"{told.key} has an outcome and was not sent"
-        if sent.kind in ("register", "halt", "reopen"):
+        if sent.kind in ("register", "halt", "reopen", "drop"):
             continue
         version = held.get(told.key)
         if sent.kind == "verbatim":
@@ -151,7 +154,7 @@ def referential(history: History) -> str | None:
     """I11: every file that a live add names exists, whatever vacuum has done."""
     for root, log in history.logs.items():
         for path in log.live:
-            if path not in log.store.files:
+            if unquote(path) not in log.store.files:
                 return f"{path} is live in {root} and does not exist"
     return None
 
@@ -219,6 +222,15 @@ def told_in_its_place(history: History) -> str | None:
     return None
 
 
+def logs_not_missed(history: History) -> str | None:
+    """Nobody is told that versions are gone which are there."""
+    for told in history.told:
+        reason = str((told.body.get("rejection") or {}).get("reason", ""))
+        if any(f"log of {root} ends at version" in reason for root in history.logs):
+            return f"{told.key} was told: {reason}"
+    return None
+
+
 Predicate = Callable[[History], str | None]
 
 ALWAYS: tuple[Predicate, ...] = (
@@ -239,6 +251,7 @@ ALWAYS: tuple[Predicate, ...] = (
     exact_versions,
     values_apart,
     changes_are_told,
+    logs_not_missed,
 )
 """What holds at every moment."""
 
@@ -253,6 +266,8 @@ def progress(history: History) -> str | None:
         if deliveries and offsets.get(at) != len(deliveries):
             return f"the offset of {at.partition} stays at {offsets.get(at)}"
     for record in history.registry.values():
+        if record["status"] == "dropped":
+            continue
         head, through = history.logs[record["table_root"]].head, record["published_through"]
         if through != head:
             return f"{record['table_root']} was told up to {through}, not {head}"
@@ -272,6 +287,13 @@ def linearizable(history: History) -> str | None:
 
 AT_REST: tuple[Predicate, ...] = (progress, linearizable)
 """What holds after the faults have stopped and everything had its time."""
+
+
+_NOT_LIVE: Final = ""
+
+
+def _vector(file: dict[str, Any]) -> Any:
+    return file.get("deletionVector")
 
 
 def _version_of_bytes(history: History, sent: Sent) -> int | None:
@@ -301,7 +323,8 @@ def _changes_what_was_read(log: Log, rows: Rows, body: dict[str, Any]) -> bool:
     reads: dict[str, Any] = body.get("reads", {})
     gone = set(paths_of(rows, "remove"))
     if reads.get("delete_insensitive") or body.get("row_mapping"):
-        gone -= _only_lost_rows(log, rows) | _moved(rows)
+        moved = _moved(rows)
+        gone -= _only_lost_rows(log, rows) | {path for path in gone if unquote(path) in moved}
     came = [row["add"]["partitionValues"] for row in rows if "add" in row]
     if gone & set(reads.get("files", ())):
         return True
@@ -312,10 +335,10 @@ def _changes_what_was_read(log: Log, rows: Rows, body: dict[str, Any]) -> bool:
 
 
 def _moved(rows: Rows) -> set[str]:
-    """Return the files whose rows are where the version says."""
+    """Return the keys of the files whose rows are where the version says."""
     members = (info_of(rows).get("tidegate") or {}).get("accepted", ())
     told = [one for member in members for one in member.get("row_mapping", ())]
-    return {source["path"] for one in told for source in one["sources"]}
+    return {unquote(source["path"]) for one in told for source in one["sources"]}
 
 
 def _only_lost_rows(log: Log, rows: Rows) -> set[str]:

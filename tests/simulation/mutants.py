@@ -172,7 +172,8 @@ def without_rebase() -> AbstractContextManager[object]:
         news: list[Entry] = []
         while (entry := recovery.read_entry(store, state.version + 1)) is not None:
             news.append(entry)
-            state = machine.evolve(state, Landed(Entry(entry.version, timestamp=entry.timestamp)))
+            bare = Entry(entry.version, sha256=entry.sha256, timestamp=entry.timestamp)
+            state = machine.evolve(state, Landed(bare))
         return state, tuple(news)
 
     return mock.patch.object(recovery, "refresh", forge_ahead)

@@ -71,7 +71,7 @@ def _from_lease(stage: Stage, lease: UUID, block: Mapping[str, int]) -> Row:
 
 
 def _given(stage: Stage) -> Iterator[tuple[UUID, Mapping[str, int]]]:
-    """Yield the last leases that were told of."""
-    for told in stage.history.told[-40:]:
+    """Yield the leases that were told of lately."""
+    for told in stage.history.told[-200:]:
         for block in (told.body.get("assigned") or {}).get("identity", ()):
             yield UUID(told.body["proposal_id"]), block

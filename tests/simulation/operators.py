@@ -8,13 +8,26 @@ from tests.simulation.tables import TABLES, Table
 
 def halt(stage: Stage) -> None:
     """A table is halted, for a reason that is new or not."""
-    reason = stage.dice.choice(("a restore", "a restore", f"incident {stage.next()}"))
+    reason = stage.dice.choice(("a restore", "a restore", f"incident {stage.next()} " * 50))[:999]
     _ask(stage, stage.dice.choice(TABLES), kind="halt", reason=reason)
 
 
 def reopen(stage: Stage) -> None:
     """A table is reopened, be it halted or not."""
     _ask(stage, stage.dice.choice(TABLES), kind="reopen")
+
+
+def drop(stage: Stage) -> None:
+    """A table is dropped: its root is not given out again."""
+    _ask(stage, stage.dice.choice(TABLES), kind="drop")
+
+
+def make_again(stage: Stage) -> None:
+    """Somebody makes a table where there is one, or was one, under an id of its own or the same."""
+    table = stage.dice.choice(TABLES)
+    opening = table.opening(stage.new_id())
+    told = {} if stage.dice.random() < 0.5 else {"table": stage.new_id()}
+    stage.produce(table, builders.value_of(opening.model_copy(update=told)))
 
 
 def reopen_all(stage: Stage) -> None:
@@ -33,7 +46,8 @@ def _ask(stage: Stage, table: Table, **told: str) -> None:
 
 
 def halted_by_hand(history: History) -> str | None:
-    """Once a halt is answered, nothing that came behind it is committed before a reopening came."""
+    """Once a halt is answered, nothing that came behind it is committed before a reopening came;
+    once a drop is, nothing is any more."""
     answered: dict[str, int] = {}
     for told in history.told:
         if told.body["status"] == "committed":
@@ -41,7 +55,7 @@ def halted_by_hand(history: History) -> str | None:
     for deliveries in history.spots().values():
         keys = [None if one is None else one.key for one in deliveries]
         for place, one in enumerate(deliveries):
-            if one is None or one.kind != "halt" or one.key not in answered:
+            if one is None or one.kind not in ("halt", "drop") or one.key not in answered:
                 continue
             behind = {key for key in keys[place + 1 :] if key} - {
                 key for key in keys[:place] if key
@@ -57,7 +71,9 @@ def _committed(history: History, halt: Sent, since: int, behind: set[str]) -> st
     later = [
         one.moment
         for one in history.sent.values()
-        if one.kind == "reopen" and one.body["table_root"] == root and one.moment >= halt.moment
+        if (halt.kind, one.kind) == ("halt", "reopen")
+        and one.body["table_root"] == root
+        and one.moment >= halt.moment
     ]
     until = min(later, default=history.moment + 1)
     log = history.logs[root]
@@ -66,5 +82,5 @@ def _committed(history: History, halt: Sent, since: int, behind: set[str]) -> st
             continue
         for one in log.provenance(version).get("accepted", ()):
             if f"{one['id']}/{one['sha256']}" in behind:
-                return f"{one['id']} in {version} of {root} came behind a halt, {halt.id}"
+                return f"{one['id']} in {version} of {root} came behind a {halt.kind}, {halt.id}"
     return None

@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 from tests import builders
-from tests.simulation.row_writers import added, intent, live_file, removal, with_rows
-from tests.simulation.stage import Stage
+from tests.simulation.row_writers import added, exchange, intent, live_file, removal, with_rows
+from tests.simulation.stage import Stage, respelt
 from tests.simulation.tables import TABLES, Table
 from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import ReadSet
@@ -214,6 +214,27 @@ def cancel(sight: Sight) -> Proposal:
     )
 
 
+def replace_vector(sight: Sight) -> Proposal | None:
+    """Rows are deleted, or come back, by a vector that the writer made himself."""
+    rows = exchange(sight.dice, sight.stage.stores[sight.table.root], sight.live)
+    if not rows:
+        return None
+    reads = ReadSet(files=(rows[0]["remove"]["path"],))
+    rows = [*rows, *_changes(sight)]
+    return sight.propose(*rows, reads=reads, operation=Operation(name="DELETE"))
+
+
+def misspell(sight: Sight) -> Proposal | None:
+    """A file that was read is removed, or added again, under another spelling than the log's."""
+    if not sight.live:
+        return None
+    path = sight.dice.choice(list(sight.live))
+    row = removal(sight.live, path) if sight.dice.random() < 0.7 else builders.add(path)
+    [body] = row.values()
+    body["path"] = respelt(path)
+    return sight.propose(row, *_changes(sight), reads=ReadSet(files=(path,)))
+
+
 def ghost(sight: Sight) -> Proposal:
     """A file is removed that is not there, by a writer that does not say that it read it."""
     return sight.propose(builders.remove(f"ghost{sight.stage.next()}"))
@@ -231,6 +252,8 @@ KINDS: dict[Proposer, int] = {
     crossing: 2,
     overwrite: 1,
     rewrite_partition: 2,
+    replace_vector: 2,
+    misspell: 1,
     compact: 3,
     batch: 2,
     comment: 1,
@@ -259,6 +282,16 @@ def write(stage: Stage) -> None:
             stage.drafts.append((to, one))
         else:
             stage.send(to, one)
+
+
+def flood(stage: Stage) -> None:
+    """Writers come at once, more than a committer takes in hand."""
+    table = stage.dice.choice(TABLES)
+    log = stage.log(table)
+    for _ in range(stage.dice.randint(6, 14)):
+        sight = Sight(stage, table, log.head, log.live, stage.past)
+        kind = stage.dice.choice((append, append, change_rows, bad))
+        stage.send(table, kind(sight) or append(sight))
 
 
 def write_late(stage: Stage) -> None:

@@ -116,5 +116,6 @@ def exchange(dice: Random, store: MemoryStore, live: Mapping[str, Row]) -> list[
     vector = {"deletionVector": told} if gone.blocks else {}
     if vector.get("deletionVector") == file.vector:
         return []
-    stats = json.dumps({"numRecords": file.rows})
+    # Bounds are not exact any more, and who goes through the gate has to say so.
+    stats = json.dumps({"numRecords": file.rows, "tightBounds": not vector})
     return [removal(live, path), builders.add(path, stats=stats, **vector)]

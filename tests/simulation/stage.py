@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
+from urllib.parse import unquote
 from uuid import UUID
 
 from tests import builders
@@ -22,15 +23,18 @@ from tests.simulation.faults import (
 from tests.simulation.history import History, Log, commit_path
 from tests.simulation.tables import TABLES, Table
 from tidegate.committer.doors import Doors
-from tidegate.committer.service import CommitterLoop
+from tidegate.committer.service import CommitterLoop, serve
 from tidegate.committer.settings import CommitterSection
-from tidegate.delta.errors import Fenced, Unavailable
+from tidegate.committer.trials import read_note
+from tidegate.delta.errors import TidegateError
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.health import Health
 from tidegate.runtime.log_store import LogStore, Put
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer
+from tidegate.runtime.service import Running
 
 COMMITTERS = 2
 VIEW_AGE_S = 60.0
@@ -80,6 +84,11 @@ class Process:
     is_running: bool = False
     lives: int = 0
 
+    def end(self) -> None:
+        """Be no more; who is started next is another process."""
+        self.loop = None
+        self.lives += 1
+
 
 @dataclass
 class Stage:
@@ -87,7 +96,7 @@ class Stage:
 
     `is_ungrouped` says that an entry of theirs holds one proposal. `verbatim` are the rows of ready
     bytes, by the SHA-256 of these; `deadly` are the ids of the proposals that kill whoever reads
-    them.
+    them; `flaws` is what was found wrong at the moment it happened.
     """
 
     dice: random.Random
@@ -102,6 +111,7 @@ class Stage:
     verbatim: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     deadly: set[str] = field(default_factory=set)
     is_ungrouped: bool = False
+    flaws: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.bus = MemoryBus(self.topics.declared(), self.clock.now_ms)
@@ -135,17 +145,51 @@ class Stage:
                 process.loop = CommitterLoop(self._doors(process))
             process.loop.step()
         except Crash:
-            process.loop = None
-            process.lives += 1
-        except (Unavailable, Fenced):
-            # A failure starts the loop over, as the ladder does; a bug of ours ends the seed.
-            process.loop = None
+            process.end()
+        except TidegateError as error:
+            self._fail(process, error)
         finally:
             process.is_running = False
 
+    def stop(self, process: Process) -> None:
+        """Tell a process to stop, if it is not in the midst of a step: it hands over what it has.
+
+        Who goes of his own will leaves no name behind, and has killed nobody.
+        """
+        loop = process.loop
+        if process.is_running or loop is None:
+            return
+        process.is_running = True
+        running = Running(self.clock, Health(self.clock))
+        running.stopping.set()
+        try:
+            serve(loop, running)
+        except (Crash, TidegateError):
+            # Whatever came over it, it goes.
+            self.weather.struck["stopped badly"] += 1
+        else:
+            self.weather.struck["stopped"] += 1
+            owners = [read_note(loop.consumer.noted(at)[1]).owner for at in loop.lanes]
+            self.flaws += [f"{owner} stopped and left its name" for owner in owners if owner]
+        finally:
+            process.is_running = False
+            process.end()
+
+    def _fail(self, process: Process, error: TidegateError) -> None:
+        """Do as the ladder does: leave the group, and start over or go. A bug ends the seed."""
+        try:
+            if process.loop is not None:
+                process.loop.leave()
+        finally:
+            process.loop = None
+        if error.advice != "retry":
+            process.end()
+
     def let_one_work(self) -> None:
-        """One of the processes does a step."""
-        self.work(self.dice.choice(self.processes))
+        """One of the processes does a step, of those that are not in the midst of one."""
+        free = [one for one in self.processes if not one.is_running]
+        if free:
+            self.work(self.dice.choice(free))
 
     def pause(self) -> None:
         """The process in the midst of a call stops; the rest of the world goes on."""
@@ -158,8 +202,11 @@ class Stage:
         self.depth -= 1
 
     def land(self) -> None:
-        """One of the travelling PUTs arrives."""
-        self.weather.land()
+        """One of the travelling PUTs arrives, or goes on whose loop is no more."""
+        try:
+            self.weather.land()
+        except Crash:
+            self.weather.struck["crash of what was left"] += 1
 
     def reach(self, point: str, about: object = "") -> None:
         """A committer passes one of its points of failure."""
@@ -174,6 +221,13 @@ class Stage:
         """The broker drops a member that it has not heard of: dead, or a zombie from now on."""
         if self.members:
             self.expel(self.dice.choice(self.members))
+
+    def miss(self) -> None:
+        """The broker drops the members that are in the midst of a step: for too long."""
+        for process in self.processes:
+            consumer = process.loop.consumer if process.loop and process.is_running else None
+            if isinstance(consumer, StormyConsumer):
+                self.bus.expire(consumer.inner)
 
     def bury(self) -> None:
         """The broker drops the members that are dead."""
@@ -209,11 +263,14 @@ class Stage:
         assert won is Put.WON, "the other engine takes the version after the head"
 
     def data_file(self, table: Table, name: str) -> str:
-        """Write a file of rows, in a partition where the table has partitions; return its path."""
+        """Write a file of rows, in a partition where the table has partitions; return its path.
+
+        Now and then the log will spell it as few would.
+        """
         folders = [f"{column}={self.dice.randint(1, 2)}" for column in table.partition_columns]
         path = "/".join([*folders, name])
         self.write_file(table, path)
-        return path
+        return respelt(path) if self.dice.random() < 0.1 else path
 
     def write_file(self, table: Table, path: str) -> None:
         """Write a file of rows; `born_s` remembers when."""
@@ -251,6 +308,12 @@ class Stage:
 
     def _store(self, root: str) -> LogStore:
         return StormyStore(self.stores[root], self.weather)
+
+
+def respelt(path: str) -> str:
+    """Return another spelling of a path of the log: its last letter escaped, or so no more."""
+    key = unquote(path)
+    return key if key != path else f"{path[:-1]}%{ord(path[-1]):02X}"
 
 
 Event = Callable[[Stage], None]

@@ -9,9 +9,10 @@ from tests.simulation import mutants
 from tests.simulation.invariants import ALWAYS, AT_REST
 from tests.simulation.mutants import Patch
 from tests.simulation.row_mutants import ROW_MUTANTS
+from tests.simulation.stop_mutants import STOP_MUTANTS
 from tests.simulation.world import Broken, World
 
-MUTANTS = {**mutants.MUTANTS, **ROW_MUTANTS}
+MUTANTS = {**mutants.MUTANTS, **ROW_MUTANTS, **STOP_MUTANTS}
 SEEDS_MAX = 400
 LIKELY = (1, 8, 15, 18, 25, 26, 27, 2, 4, 68, 136, 147, 151, 204, 252, 265, 280)
 """Seeds that noticed much: asked first, before all others in their order."""

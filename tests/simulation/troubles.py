@@ -16,7 +16,12 @@ def kill(stage: Stage) -> None:
     """A process dies between two steps."""
     process = stage.dice.choice(stage.processes)
     if not process.is_running:
-        process.loop = None
+        process.end()
+
+
+def stop(stage: Stage) -> None:
+    """A process is told to stop, with whatever is under way."""
+    stage.stop(stage.dice.choice(stage.processes))
 
 
 def drop_offsets(stage: Stage) -> None:
@@ -51,6 +56,11 @@ def lose_registry(stage: Stage) -> None:
 def lose_outcomes(stage: Stage) -> None:
     """The outcomes are lost; writers who miss theirs will ask again."""
     _make_again(stage, stage.topics.outcomes)
+
+
+def lose_commits(stage: Stage) -> None:
+    """What was told of versions is lost; who follows reads the logs."""
+    _make_again(stage, stage.topics.commits)
 
 
 def recreate_proposals(stage: Stage) -> None:

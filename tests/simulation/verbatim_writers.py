@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests import builders
+from tests.simulation.row_writers import exchange, removal
 from tests.simulation.stage import Stage
 from tests.simulation.tables import TABLES, Table
 from tidegate.pipeline.proposal import Proposal
@@ -34,16 +35,25 @@ def _begin(stage: Stage) -> None:
         return
     rows = [builders.add(stage.data_file(table, f"v{stage.next()}"))]
     if log.live and stage.dice.random() < 0.3:
-        rows.append(builders.remove(stage.dice.choice(list(log.live))))
+        rows.append(removal(log.live, stage.dice.choice(list(log.live))))
+    elif stage.dice.random() < 0.4:
+        rows += exchange(stage.dice, stage.stores[table.root], log.live)
     told: Row = {"read_version": log.head, "files_since_ms": stage.clock.now_ms()}
     _propose(stage, table, rows, {**told, "txn_id": f"w{stage.next()}"})
 
 
 def _try_again(stage: Stage, table: Table, one: Proposal) -> None:
-    """It has read the winners; one whose file is gone gives up."""
-    rows = stage.verbatim[one.claim.sha256]
-    removed = [row["remove"]["path"] for row in rows if "remove" in row]
-    if any(path not in stage.log(table).live for path in removed):
+    """It has read the winners; one whose file is gone, or is another one now, gives up.
+
+    Careless ones look for the names of the files alone.
+    """
+    rows, live = stage.verbatim[one.claim.sha256], stage.log(table).live
+    removed = [row["remove"] for row in rows if "remove" in row]
+    if any(file["path"] not in live for file in removed):
+        return
+    vectors = [live[file["path"]].get("deletionVector") for file in removed]
+    is_careless = stage.dice.random() < 0.3
+    if not is_careless and vectors != [file.get("deletionVector") for file in removed]:
         return
     kept = {"read_version", "files_since_ms", "txn_id"}
     _propose(stage, table, rows, one.model_dump(include=kept))

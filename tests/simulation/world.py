@@ -5,7 +5,8 @@ of dice. A step is one event anywhere: a committer's step, a proposal, a crash, 
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from unittest import mock
@@ -18,11 +19,13 @@ from tests.simulation import (
     troubles,
     verbatim_writers,
 )
+from tests.simulation.faults import POLLED_MAX
 from tests.simulation.history import History
 from tests.simulation.invariants import ALWAYS, AT_REST
 from tests.simulation.patch_invariants import patches_say_all
 from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
 from tests.simulation.stage import Event, Stage
+from tidegate.committer import fitting, service
 from tidegate.runtime import failpoints
 
 HEALING_STEPS: Final = 240
@@ -37,12 +40,13 @@ USUAL: Final[dict[Event, int]] = {
     proposers.write_again: 8,
     proposers.write_late: 2,
     verbatim_writers.write: 5,
-    number_writers.write: 5,
+    number_writers.write: 8,
     engines.append: 4,
     engines.delete: 2,
     engines.delete_rows: 2,
     Stage.land: 6,
-    troubles.kill: 3,
+    troubles.kill: 2,
+    troubles.stop: 2,
     Stage.expire: 3,
     troubles.clock_steps: 2,
     troubles.long_wait: 2,
@@ -62,11 +66,13 @@ SOMETIMES: Final[dict[Event, int]] = {
     engines.set_property: 2,
     engines.clean_up: 6,
     engines.vacuum: 4,
+    engines.litter: 3,
     troubles.drop_offsets: 2,
     troubles.rewind_offsets: 2,
     troubles.rewind_registry: 2,
     troubles.lose_registry: 1,
     troubles.lose_outcomes: 1,
+    troubles.lose_commits: 1,
     troubles.recreate_proposals: 1,
     troubles.add_partition: 1,
     proposers.write_poison: 1,
@@ -74,8 +80,25 @@ SOMETIMES: Final[dict[Event, int]] = {
 """What happens in about one world in three: seeds differ in character."""
 
 
-WITH_OPERATORS: Final[dict[Event, int]] = {operators.halt: 4, operators.reopen: 4}
+WITH_OPERATORS: Final[dict[Event, int]] = {
+    operators.halt: 4,
+    operators.reopen: 4,
+    operators.drop: 1,
+    operators.make_again: 2,
+}
 """What happens in two worlds of seven, told by their seeds: so no dice fall otherwise elsewhere."""
+
+PRESSED: Final[dict[Event, int]] = {proposers.flood: 2}
+"""What happens besides in one world of three, where a committer has few records in hand."""
+
+ROOM_BYTES: Final = 150
+OUTCOME_BYTES_MAX: Final = 540
+TEXT_CHARS_MAX: Final = 40
+"""What an outcome and a text in it may take in one world of five, and, with room for what Kafka
+lays around it, a record of its topic: so some outcomes are too large as they are."""
+
+IN_HAND_MAX: Final = 5
+"""How many, past which a topic partition is not read on there."""
 
 REGISTRY_LOST: Final = frozenset({troubles.rewind_registry, troubles.lose_registry})
 """What makes a committer forget a halt: the registry is all that holds it."""
@@ -86,12 +109,28 @@ WHILE_ASLEEP: Final[tuple[Event, ...]] = (
     *(Stage.let_one_work,) * 10,
     *(proposers.write,) * 2,
     engines.append,
-    Stage.expire,
 )
 """What goes on while a machine sleeps."""
 
+SESSION_S: Final = 6.0
+"""How long a member may be silent."""
+
 ASLEEP_STEPS: Final = 24
 """Enough for another committer to take over, to commit and to tell."""
+
+
+def hands_not_full(stage: Stage) -> str | None:
+    """Nobody reads on who has more records in hand than he may."""
+    for process in stage.processes:
+        for at, lane in process.loop.lanes.items() if process.loop else ():
+            if lane.unsettled > service.UNSETTLED_MAX + POLLED_MAX:
+                return f"{lane.unsettled} records of {at.partition} are in hand"
+    return None
+
+
+def signed_off(stage: Stage) -> str | None:
+    """Who was told to stop, and could, left no name that a death would be put down to."""
+    return next(iter(stage.flaws), None)
 
 
 class Broken(AssertionError):
@@ -114,8 +153,14 @@ class World:
         crowded = CROWDED if self.stage.is_ungrouped else {}
         rare = {event: often for event, often in SOMETIMES.items() if dice.random() < 0.35}
         by_hand = WITH_OPERATORS if self.seed % 7 in (2, 5) else {}
-        self.events = {**USUAL, **crowded, **rare, **by_hand}
+        pressed = PRESSED if self.is_pressed else {}
+        self.events = {**USUAL, **crowded, **rare, **by_hand, **pressed}
         self.stage.weather.sleep = self._sleep
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether a committer has few records in hand here, and writers come in floods."""
+        return self.seed % 3 == 1
 
     @property
     def history(self) -> History:
@@ -127,12 +172,27 @@ class World:
 
         Raises: Broken, naming the seed, the invariant and the step.
         """
-        with mock.patch.object(failpoints, "reach", self.stage.reach):
+        in_hand = IN_HAND_MAX if self.is_pressed else service.UNSETTLED_MAX
+        with (
+            mock.patch.object(failpoints, "reach", self.stage.reach),
+            mock.patch.object(service, "UNSETTLED_MAX", in_hand),
+            self._narrow() if self.seed % 5 == 4 else nullcontext(),
+        ):
             for _ in range(self.steps):
                 self._happen()
                 self._check()
             self._heal()
         return self.history.digest()
+
+    @contextmanager
+    def _narrow(self) -> Iterator[None]:
+        """Let outcomes be as small as they may be here."""
+        self.stage.bus.limit(self.stage.topics.outcomes, OUTCOME_BYTES_MAX + ROOM_BYTES)
+        with (
+            mock.patch.object(fitting, "VALUE_BYTES_MAX", OUTCOME_BYTES_MAX),
+            mock.patch.object(fitting, "TEXT_CHARS_MAX", TEXT_CHARS_MAX),
+        ):
+            yield
 
     def _happen(self) -> None:
         dice = self.stage.dice
@@ -147,6 +207,8 @@ class World:
             return
         stage.depth += 1
         seconds = stage.dice.choice((5.0, 70.0, 1_000.0))
+        if seconds > SESSION_S:
+            stage.miss()
         for _ in range(ASLEEP_STEPS):
             stage.clock.boot += seconds / ASLEEP_STEPS
             stage.dice.choice(WHILE_ASLEEP)(stage)
@@ -162,6 +224,8 @@ class World:
                     self._hold(rule, step)
             for invariant in (*ALWAYS, patches_say_all):
                 self._hold(invariant, self.history)
+            self._hold(signed_off, self.stage)
+            self._hold(hands_not_full, self.stage)
             if not self.events.keys() & REGISTRY_LOST:
                 self._hold(operators.halted_by_hand, self.history)
         return is_new
@@ -187,10 +251,10 @@ class World:
             self._hold(invariant, self.history)
 
     def _rest(self) -> None:
-        """Let everybody work until nothing happens any more."""
+        """Let everybody work until nothing happens any more, for as long as what rests may rest."""
         quiet = 0
         for _ in range(HEALING_STEPS):
-            self.stage.clock.boot += 31.0
+            self.stage.clock.boot += 31.0 if quiet else 0.3
             lives = [process.lives for process in self.stage.processes]
             for process in self.stage.processes:
                 self.stage.work(process)

@@ -142,6 +142,10 @@ class MemoryBus:
         """Return how large a record of a topic may be."""
         return self._bytes_max.get(topic, BYTES_MAX)
 
+    def limit(self, topic: str, bytes_max: int) -> None:
+        """Let a topic take smaller records, or larger ones."""
+        self._bytes_max[topic] = bytes_max
+
     def _rebalance(self, topic: str) -> None:
         for group in self._groups.values():
             if any(topic in member.topics for member in group.members):

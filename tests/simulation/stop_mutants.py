@@ -1,0 +1,176 @@
+"""The rules of stopping, of not reading on, and of answers that are late: each taken away."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final
+from unittest import mock
+
+from tests.simulation.mutants import AT_ONCE, Mutant, mutant
+from tidegate.committer import head_checks, recovery, requests, telling
+from tidegate.committer.desk import Desk
+from tidegate.committer.entries import Entry
+from tidegate.committer.service import CommitterLoop
+from tidegate.committer.state import TableState
+from tidegate.committer.trials import Note
+from tidegate.pipeline.codec import encode
+from tidegate.pipeline.published import Ruling, TableRecord
+from tidegate.runtime.bus import Polled, TopicPartition
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.memory_bus import MemoryConsumer
+
+
+def without_signing_off() -> AbstractContextManager[object]:
+    return mock.patch.object(CommitterLoop, "_sign_off")
+
+
+def with_a_stop_that_passes_what_waits() -> AbstractContextManager[object]:
+    def pass_on(loop: CommitterLoop) -> None:
+        for lane in loop.lanes.values():
+            lane.trials.note = Note()
+            lane.trials.recorded = lane.position or lane.trials.recorded
+        if loop.lanes:
+            loop._record({at: lane.trials.recorded for at, lane in loop.lanes.items()})
+
+    return mock.patch.object(CommitterLoop, "_sign_off", pass_on)
+
+
+def with_what_was_paused_staying_paused() -> AbstractContextManager[object]:
+    def drop(member: MemoryConsumer) -> tuple[TopicPartition, ...]:
+        paused = set(member._paused)
+        held = dropped(member)
+        member._paused |= paused
+        return held
+
+    dropped = MemoryConsumer._drop
+    return mock.patch.object(MemoryConsumer, "_drop", drop)
+
+
+def without_reading_on_again() -> AbstractContextManager[object]:
+    def press(loop: CommitterLoop) -> None:
+        with mock.patch.object(loop.consumer, "resume"):
+            pressed(loop)
+
+    pressed = CommitterLoop._press_back
+    return mock.patch.object(CommitterLoop, "_press_back", press)
+
+
+def without_pressing_back() -> AbstractContextManager[object]:
+    return mock.patch.object(CommitterLoop, "_press_back")
+
+
+def with_a_pressure_that_is_remembered() -> AbstractContextManager[object]:
+    def rebalance(loop: CommitterLoop, polled: Polled) -> None:
+        paused = set(loop.paused)
+        kept(loop, polled)
+        loop.paused |= paused
+
+    kept = CommitterLoop._rebalance
+    return mock.patch.object(CommitterLoop, "_rebalance", rebalance)
+
+
+@contextmanager
+def with_views_as_young_as_their_answers() -> Iterator[None]:
+    def just_now(kept: Callable[..., Any]) -> Callable[..., Any]:
+        def taken(desk: Desk, *told: Any) -> None:
+            kept(desk, *told)
+            desk.viewed_s = desk.doors.clock.boot_s()
+
+        return taken
+
+    with (
+        mock.patch.object(Desk, "load", just_now(Desk.load)),
+        mock.patch.object(Desk, "look", just_now(Desk.look)),
+        mock.patch.object(Desk, "_landed", just_now(Desk._landed)),
+    ):
+        yield
+
+
+def with_listings_taken_for_the_log() -> AbstractContextManager[object]:
+    def load(desk: Desk) -> None:
+        with mock.patch.object(recovery, "refresh", unmoved):
+            loaded(desk)
+
+    def unmoved(store: LogStore, state: TableState) -> tuple[TableState, tuple[Entry, ...]]:
+        return state, ()
+
+    loaded = Desk.load
+    return mock.patch.object(Desk, "load", load)
+
+
+def without_comparing_letters() -> AbstractContextManager[object]:
+    return mock.patch.object(head_checks, "misspelt", return_value=None)
+
+
+def without_asking_for_the_vector() -> AbstractContextManager[object]:
+    return mock.patch.object(head_checks, "dead_file", return_value=None)
+
+
+def without_cutting_outcomes() -> AbstractContextManager[object]:
+    return mock.patch.object(telling, "outcome_value", encode)
+
+
+def without_remembering_a_drop() -> AbstractContextManager[object]:
+    def as_it_was(record: TableRecord, ruling: Ruling) -> TableRecord:
+        return record
+
+    return mock.patch.object(requests, "dropped", as_it_was)
+
+
+STOP_MUTANTS: Final[dict[str, Mutant]] = {
+    "without_signing_off": mutant(
+        "who stops of his own will has killed nobody", without_signing_off, "signed_off"
+    ),
+    "with_a_stop_that_passes_what_waits": mutant(
+        "F14: a stop records what was answered, and not what waits",
+        with_a_stop_that_passes_what_waits,
+        *("offset_safe", "progress"),
+    ),
+    "with_what_was_paused_staying_paused": mutant(
+        "I7: a partition that comes back is read, whatever pressed it back before",
+        with_what_was_paused_staying_paused,
+        "progress",
+    ),
+    "without_reading_on_again": mutant(
+        "I7: what was pressed back is read on once there is room",
+        without_reading_on_again,
+        "progress",
+    ),
+    "without_pressing_back": mutant(
+        "no more is read than a committer may have in hand",
+        without_pressing_back,
+        "hands_not_full",
+    ),
+    "with_a_pressure_that_is_remembered": mutant(
+        "who loses a partition forgets that it was pressed back",
+        with_a_pressure_that_is_remembered,
+        "hands_not_full",
+    ),
+    "with_views_as_young_as_their_answers": mutant(
+        "F11: a view is as old as the question, not as its answer",
+        with_views_as_young_as_their_answers,
+        *("no_overwrite", "no_gap", "dense_events", *AT_ONCE),
+    ),
+    "with_listings_taken_for_the_log": mutant(
+        "a log ends where no next name is, not where a listing does",
+        with_listings_taken_for_the_log,
+        "logs_not_missed",
+    ),
+    "without_comparing_letters": mutant(
+        "I4: a file is removed as it is spelt, letter by letter",
+        without_comparing_letters,
+        *("consistent_read", "exactly_once", "linearizable"),
+    ),
+    "without_asking_for_the_vector": mutant(
+        "I4: a file is removed with the vector that it has",
+        without_asking_for_the_vector,
+        *("consistent_read", "exactly_once", "linearizable", "vectors_are_unions"),
+    ),
+    "without_cutting_outcomes": mutant(
+        "I7: what is told fits into its topic", without_cutting_outcomes, "progress"
+    ),
+    "without_remembering_a_drop": mutant(
+        "a table that was dropped is served no more",
+        without_remembering_a_drop,
+        *("halted_by_hand", "progress"),
+    ),
+}
