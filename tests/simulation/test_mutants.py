@@ -14,7 +14,7 @@ from tests.simulation.world import Broken, World
 
 MUTANTS = {**mutants.MUTANTS, **ROW_MUTANTS, **STOP_MUTANTS}
 SEEDS_MAX = 400
-LIKELY = (1, 8, 15, 18, 25, 26, 27, 2, 4, 68, 136, 147, 151, 204, 252, 265, 280)
+LIKELY = (0, 1, 4, 5, 3, 6, 9, 19, 20, 22, 36, 2, 7, 17, 32, 62, 140)
 """Seeds that noticed much: asked first, before all others in their order."""
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "proof.md"
