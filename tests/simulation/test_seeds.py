@@ -31,9 +31,9 @@ SOMETIMES = (
 """What must happen in every part, or the seeds prove little."""
 
 KNOWN = {
-    0: "6038e58b57f0dfecc569c576470398c756b47f87a3ef308c26d561c162ba8df9",
+    0: "c82b6ce4a60b67a6b9bbfe1f230bf44f717431130ac0fa75446ce57fa9b56486",
     1: "9302761cf3a9eeb149a24fa8a73a8cfea43ce93d5a5e673352d7392b98d24e03",
-    2: "4e1cd8b30af537519c07caeea43219dce2713a4cebe8921905e828f642724054",
+    2: "b192578774f105722982f062b8319590c1f852c3dc7ea9efb6b84789f8c9a8d7",
 }
 """The histories of some seeds, on every machine. A change of the committer or of the world changes
 them; so does nothing else."""

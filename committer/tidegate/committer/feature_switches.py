@@ -69,7 +69,7 @@ def rows_without_ids(candidate: Candidate, state: TableState) -> Rejection | Non
 
 def _added_without_ids(candidate: Candidate, state: TableState) -> str:
     """Return which version since the one that was read added files without row ids, in words."""
-    for version in range(candidate.read_version + 1, state.version + 1):
-        if state.entries[version].added and not state.basis_at(version).tracks_rows:
-            return f"version {version} added files without row ids"
+    for entry in state.since(candidate.read_version):
+        if entry.added and not state.basis_at(entry.version).tracks_rows:
+            return f"version {entry.version} added files without row ids"
     return ""

@@ -184,9 +184,8 @@ class Reception:
         try:
             desk.load()
         except Unavailable as error:
-            self.answer(
-                denied(candidate, error.error_class, f"table: {error}", "retry"), desk.record
-            )
+            away = denied(candidate, error.error_class, f"table: {error}", "retry")
+            self.answer(away, desk.record)
             return
         except BROKEN as error:
             self.answer(requests.still_closed(candidate, str(error)), desk.record)
@@ -254,8 +253,7 @@ class Reception:
             head = desk.state.entries.get(version)
             through, sha256 = version, head.sha256 if head else None
             desk.news.clear()
-        update = {"published_through": through, "sha256": sha256}
-        desk.record = record.model_copy(update=update)
+        desk.record = record.model_copy(update={"published_through": through, "sha256": sha256})
         self._registered(desk)
         self.answer(Verdict(candidate, "committed", version=version), desk.record)
         return None
