@@ -393,7 +393,7 @@ MUTANTS: dict[str, Mutant] = {
     "without_conflicts": mutant(
         "what was read is not changed before the proposal's turn",
         lambda: without_step(steps.conflicting),
-        *("no_conflict", "consistent_read", *OF_ROWS),
+        *("no_conflict", "consistent_read", "exactly_once", *OF_ROWS),
     ),
     "without_checking_against_the_group": mutant(
         "F13: members are checked against one another",

@@ -123,7 +123,7 @@ ROW_MUTANTS: Final[dict[str, Mutant]] = {
     "without_the_table_at_the_head": mutant(
         "a patch is applied to the table as it is when it is committed",
         without_the_table_at_the_head,
-        "patches_say_all",
+        *("patches_say_all", "values_apart"),
     ),
     "without_writing_the_vectors": mutant(
         "a vector is there before the entry that names it",

@@ -91,7 +91,7 @@ WITH_OPERATORS: Final[dict[Event, int]] = {
 PRESSED: Final[dict[Event, int]] = {proposers.flood: 2}
 """What happens besides in one world of three, where a committer has few records in hand."""
 
-ROOM_BYTES: Final = 150
+ROOM_BYTES: Final = 160
 OUTCOME_BYTES_MAX: Final = 540
 TEXT_CHARS_MAX: Final = 40
 """What an outcome and a text in it may take in one world of five, and, with room for what Kafka
