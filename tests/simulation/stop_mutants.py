@@ -1,11 +1,10 @@
 """The rules of stopping, of not reading on, and of answers that are late: each taken away."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final
+from contextlib import AbstractContextManager
+from typing import Final
 from unittest import mock
 
-from tests.simulation.mutants import AT_ONCE, Mutant, mutant
+from tests.simulation.mutants import Mutant, mutant
 from tidegate.committer import head_checks, recovery, requests, telling
 from tidegate.committer.desk import Desk
 from tidegate.committer.entries import Entry
@@ -14,7 +13,7 @@ from tidegate.committer.state import TableState
 from tidegate.committer.trials import Note
 from tidegate.pipeline.codec import encode
 from tidegate.pipeline.published import Ruling, TableRecord
-from tidegate.runtime.bus import Polled, TopicPartition
+from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.memory_bus import MemoryConsumer
 
@@ -56,33 +55,6 @@ def without_reading_on_again() -> AbstractContextManager[object]:
 
 def without_pressing_back() -> AbstractContextManager[object]:
     return mock.patch.object(CommitterLoop, "_press_back")
-
-
-def with_a_pressure_that_is_remembered() -> AbstractContextManager[object]:
-    def rebalance(loop: CommitterLoop, polled: Polled) -> None:
-        paused = set(loop.paused)
-        kept(loop, polled)
-        loop.paused |= paused
-
-    kept = CommitterLoop._rebalance
-    return mock.patch.object(CommitterLoop, "_rebalance", rebalance)
-
-
-@contextmanager
-def with_views_as_young_as_their_answers() -> Iterator[None]:
-    def just_now(kept: Callable[..., Any]) -> Callable[..., Any]:
-        def taken(desk: Desk, *told: Any) -> None:
-            kept(desk, *told)
-            desk.viewed_s = desk.doors.clock.boot_s()
-
-        return taken
-
-    with (
-        mock.patch.object(Desk, "load", just_now(Desk.load)),
-        mock.patch.object(Desk, "look", just_now(Desk.look)),
-        mock.patch.object(Desk, "_landed", just_now(Desk._landed)),
-    ):
-        yield
 
 
 def with_listings_taken_for_the_log() -> AbstractContextManager[object]:
@@ -139,16 +111,6 @@ STOP_MUTANTS: Final[dict[str, Mutant]] = {
         "no more is read than a committer may have in hand",
         without_pressing_back,
         "hands_not_full",
-    ),
-    "with_a_pressure_that_is_remembered": mutant(
-        "who loses a partition forgets that it was pressed back",
-        with_a_pressure_that_is_remembered,
-        "hands_not_full",
-    ),
-    "with_views_as_young_as_their_answers": mutant(
-        "F11: a view is as old as the question, not as its answer",
-        with_views_as_young_as_their_answers,
-        *("no_overwrite", "no_gap", "dense_events", *AT_ONCE),
     ),
     "with_listings_taken_for_the_log": mutant(
         "a log ends where no next name is, not where a listing does",
