@@ -30,7 +30,7 @@ from tidegate.cdc_publisher.position import FORMAT, Position, positions_of
 from tidegate.delta.errors import Unavailable
 from tidegate.pipeline import codec
 from tidegate.runtime.failpoints import reach
-from tidegate.runtime.kafka_errors import translated
+from tidegate.runtime.kafka_errors import made, translated
 from tidegate.runtime.kafka_logs import LIBRARY
 from tidegate.runtime.kafka_settings import KafkaSettings, for_librdkafka
 
@@ -74,7 +74,8 @@ class ChangeWriter:
         """
         prefix = self._settings.topic_prefix
         with _translated(f"take over the changes of table {self._table}"):
-            self._producer = Producer(
+            self._producer = made(
+                Producer,
                 {
                     "linger.ms": 5,
                     "batch.size": 1_000_000,
@@ -88,7 +89,7 @@ class ChangeWriter:
                     **_client(self._settings),
                     "transactional.id": f"{prefix}cdc.{self._table}",
                     "transaction.timeout.ms": self._timeout_ms,
-                }
+                },
             )
             self._producer.init_transactions(_WAIT_S)
 
@@ -129,22 +130,23 @@ def read_positions(
     To the `end` is to what the brokers hold, settled or not: behind the open transaction of another
     table there may be a position of ours, so that transaction is waited for. To what is `settled`
     is a glimpse, which may be of the past.
-    Raises: Unavailable, when it is not reached in time.
+    Raises: Unavailable, when it is not reached in time; Misconfigured.
     """
     topic = settings.topics.cdc_positions
     shared = _client(settings)
     with _translated(f"read the positions on {topic}"):
-        consumer = Consumer(
+        consumer = made(
+            Consumer,
             {
                 **shared,
                 "group.id": f"{settings.topic_prefix}cdc-positions-reader",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
-            }
+            },
         )
         try:
-            ends = _ends(AdminClient(shared), topic, _LEVEL[until])
+            ends = _ends(made(AdminClient, shared), topic, _LEVEL[until])
             consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in ends])
             return _read_to(consumer, ends, time.monotonic() + timeout_s)
         finally:

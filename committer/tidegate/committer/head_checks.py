@@ -78,7 +78,7 @@ def _traces(candidate: Candidate, state: TableState, after: Basis) -> Rejection 
     trace = in_use(dropped, after, left_in(state)) if dropped else None
     if trace is None and drops_row_ids(candidate, state):
         looked = state.row_ids.get(candidate.read_version)
-        trace = looked.carried or None if looked else None
+        trace = (looked.carried if looked else "") or None
     if trace is None:
         return None
     return flaw(

@@ -76,7 +76,7 @@ def read_record(
     other = other_format(headers, Proposal)
     if other is not None:
         remedy = f"say {FORMATS[Proposal]}, or upgrade the gate"
-        return _unknown(f"(header) format: {other!r} is not known; {remedy}", value, digest)
+        return _unknown_format(f"(header) format: {other!r} is not known; {remedy}", value, digest)
     try:
         proposal = read_proposal(value)
     except MalformedRecord as error:
@@ -244,7 +244,8 @@ def read_identity(
     kind, read_version = body.get("kind", "commit"), body.get("read_version")
     if not isinstance(kind, str) or kind not in KINDS:
         remedy = f"say {', '.join(get_args(Kind))}, or upgrade the gate"
-        return _unknown(f"kind: {str(kind)[:64]!r} is not known; {remedy}", value, digest)
+        reason = f"kind: {str(kind)[:64]!r} is not known; {remedy}"
+        return Letter(UNKNOWN_KIND, reason, digest, *identity)
     readable = type(read_version) is int and -1 <= read_version <= INTEGER_MAX
     if kind != "commit" or None in identity or not readable:
         return Letter(wrong.rule, wrong.reason, digest, *identity)
@@ -261,8 +262,8 @@ def read_identity(
     )
 
 
-def _unknown(reason: str, value: bytes | None, digest: str) -> Letter:
-    """Set aside a record of a kind that nobody here knows, and tell its writer if he is named."""
+def _unknown_format(reason: str, value: bytes | None, digest: str) -> Letter:
+    """Set aside a record of a format that nobody here knows; tell its writer if he is named."""
     try:
         body = parse_json(value)
     except MalformedRecord:

@@ -14,7 +14,7 @@ from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.faust_security import for_faust
 from tidegate.runtime.kafka_settings import KafkaSettings
 
-COMMIT_INTERVAL_S: Final = 0.5
+_COMMIT_INTERVAL_S: Final = 0.5
 _ANSWER_S: Final = 10.0
 
 
@@ -31,7 +31,10 @@ class LooseThread(WorkerThread):
 
 
 def app_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any]:
-    """Return the settings of the app; each that is not a name has a measured reason."""
+    """Return the settings of the app; each that is not a name has a measured reason.
+
+    Raises: Misconfigured, for a file of `kafka.security` that can't be used.
+    """
     session_s = kafka.session_timeout_ms / 1000
     try:
         credentials = for_faust(kafka)
@@ -51,7 +54,7 @@ def app_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any
         "broker_rebalance_timeout": max(session_s, 10.0),
         # A full buffer is no sign of death: `/healthz` judges by progress.
         "broker_max_poll_interval": 3600.0,
-        "broker_commit_interval": COMMIT_INTERVAL_S,
+        "broker_commit_interval": _COMMIT_INTERVAL_S,
         "processing_guarantee": "at_least_once",
         "topic_disable_leader": True,
         "topic_allow_declare": False,
@@ -66,12 +69,12 @@ def app_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any
 
 async def unread(app: faust.App) -> int:
     """Return how many records of the partitions assigned to us have not been fetched."""
-    unread = 0
+    waiting = 0
     for at in app.consumer.assignment():
         end = app.consumer.highwater(at)
         position = await app.consumer.position(at)
-        unread += max(0, (end or 0) - (position or 0))
-    return unread
+        waiting += max(0, (end or 0) - (position or 0))
+    return waiting
 
 
 async def ends(app: faust.App) -> dict[TopicPartition, int]:
