@@ -6,7 +6,7 @@ the caller was told that it failed, throttles, and answers 500 to what was done.
 
 import asyncio
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -58,14 +58,10 @@ _HOPS: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "cont
 
 @dataclass
 class RoughRoad:
-    """Forwards to `upstream`, in the manner that chance picks. `met` counts what befell writes.
-
-    `serial` keeps two writes of one name from going through at once: moto looks and then writes.
-    """
+    """Forwards to `upstream`, in the manner that chance picks. `met` counts what befell writes."""
 
     upstream: int
     seed: int = 0
-    serial: bool = False
     throttled: tuple[int, Mapping[str, str], bytes] = (503, {}, b"")
     writes: Mapping[Fault, int] = field(default_factory=lambda: WRITES)
     met: Counter[Fault] = field(default_factory=Counter)
@@ -73,7 +69,6 @@ class RoughRoad:
     def __post_init__(self) -> None:
         self._dice = random.Random(self.seed)
         self._server = LoopServer(self._answer)
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._late: set[asyncio.Task[object]] = set()
 
     def __enter__(self) -> Self:
@@ -136,12 +131,6 @@ class RoughRoad:
         await self._forward(request, body)
 
     async def _forward(self, request: web.BaseRequest, body: bytes) -> web.Response:
-        if not self.serial or request.method == "GET":
-            return await self._ask(request, body)
-        async with self._turns[request.raw_path]:
-            return await self._ask(request, body)
-
-    async def _ask(self, request: web.BaseRequest, body: bytes) -> web.Response:
         headers = {
             name: value for name, value in request.headers.items() if name.lower() not in _HOPS
         }

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from tests.integration.azure_server import AzureServer
 from tests.integration.gcs_server import GcsServer
+from tests.integration.moto_server import moto_server
 from tidegate.runtime.object_store import ObjectStore
 
 Throttled = tuple[int, Mapping[str, str], bytes]
@@ -68,16 +68,6 @@ class Kind:
                     "azure_endpoint_url": f"{endpoint}/{ACCOUNT}",
                     "azure_account_key": KEY,
                 }
-
-
-@contextmanager
-def _moto() -> Iterator[int]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    port = server.get_host_and_port()[1]
-    _asked(port, "PUT", "/bucket")
-    yield port
-    server.stop()
 
 
 @contextmanager
@@ -168,7 +158,7 @@ _S3_BUSY: Final[Throttled] = (
 _GCS_BUSY: Final[Throttled] = (429, {}, b'{"error": {"code": 429, "message": "rateLimitExceeded"}}')
 _AZURE_BUSY: Final[Throttled] = (503, {"x-ms-error-code": "ServerBusy"}, b"")
 
-MOTO: Final = Kind("moto", "s3", _moto, _S3_BUSY)
+MOTO: Final = Kind("moto", "s3", moto_server, _S3_BUSY)
 GCS: Final = Kind("gcs, scripted", "gs", _gcs, _GCS_BUSY)
 AZURE: Final = Kind("azure, scripted", "abfss", _azure, _AZURE_BUSY)
 FAKE_GCS: Final = Kind("fake-gcs-server", "gs", _fake_gcs, _GCS_BUSY)

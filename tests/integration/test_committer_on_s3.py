@@ -4,15 +4,14 @@ import secrets
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection
 from typing import Any
 
 import orjson
 import pyarrow as pa
 import pytest
-from moto.server import ThreadedMotoServer
 
 from tests.integration.conftest import Line
+from tests.integration.moto_server import moto_server
 from tests.integration.proposers import CLOCK, SCHEMA
 from tests.integration.s3_relay import Relay, Step
 from tests.integration.test_committer_processes import WAIT_S, until
@@ -35,15 +34,8 @@ VERSION_0 = "_delta_log/00000000000000000000.json"
 
 @pytest.fixture
 def relay() -> Iterator[Relay]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    port = server.get_host_and_port()[1]
-    connection = HTTPConnection("127.0.0.1", port)
-    connection.request("PUT", "/bucket")
-    assert connection.getresponse().status == 200
-    with Relay(port) as relay:
+    with moto_server() as port, Relay(port) as relay:
         yield relay
-    server.stop()
 
 
 def options(port: int) -> dict[str, str]:

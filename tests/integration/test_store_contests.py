@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from tests.integration.rough_road import WRITES, RoughRoad
-from tests.integration.store_servers import KINDS, MOTO, Kind
+from tests.integration.store_servers import KINDS, Kind
 from tests.store_laws import DEADLINE_S
 from tidegate.delta.errors import Unavailable
 from tidegate.runtime.log_store import LogStore, Put
@@ -82,7 +82,7 @@ def test_every_contest_has_one_winner_and_every_doubt_is_resolved(
         for number in range(count)
     ]
     with (
-        RoughRoad(upstream, count, kind is MOTO, kind.throttled) as road,
+        RoughRoad(upstream, count, kind.throttled) as road,
         ThreadPoolExecutor(max_workers=AT_ONCE * WRITERS) as pool,
     ):
         stores = [kind.opened(road.front, root) for _ in range(WRITERS)]
