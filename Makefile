@@ -10,8 +10,11 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Unit and property tests are short and many: one process a core, four at most.
 MANY := -n auto --maxprocesses 4 -q
-# Tests of processes wait more than they work: two files at a time, each with a broker of its own.
+# One has a Spark at work, the other all else.
 PAIRS := -n 2 --dist loadfile -v
+# Tests of processes wait more than they work: three files at a time, each worker with a broker of
+# its own, in the order that their conftest.py says.
+THREES := -n 3 --dist loadfile --no-loadscope-reorder -v
 SEEDS ?= 500
 NIGHTLY_SEEDS ?= 5000
 NIGHTLY_BLOWS ?= 600
@@ -71,11 +74,11 @@ fuzz: env ## TARGET="sidecar" SECONDS=600 foreign bytes to our parsers, for long
 
 conformance: env ## foreign tables in our reader, our tables in foreign readers
 	$(call heading,conformance: tables that others wrote; tables of ours that others read)
-	@$(PYTEST) tests/conformance -v
+	@$(PYTEST) tests/conformance $(PAIRS)
 
 integration: env ## real Kafka, real Spark, kill -9
 	$(call heading,integration: a real broker and real processes that are killed)
-	@$(PYTEST) tests/integration $(PAIRS) --durations=20
+	@$(PYTEST) tests/integration $(THREES) --durations=20
 
 emulators: env ## fake-gcs-server and Azurite from their registries, for `make contests`
 	@sh .ci/emulators

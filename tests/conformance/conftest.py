@@ -1,9 +1,29 @@
-"""The score at the end of a test run."""
+"""The score at the end of a test run, whichever of its processes judged what."""
+
+from typing import Any
 
 import pytest
 
-from tests.conformance.scoring import SCORE, Verdict, summary
+from tests.conformance.scoring import SCORE, Result, Verdict, summary
 from tests.corpora import ABSENT, whole_corpus
+
+_SENT = "score"
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send what this process judged to the one that tells the score, where there are several."""
+    sent: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if sent is not None:
+        results = session.config.stash.get(SCORE, [])
+        sent[_SENT] = [(one.name, one.kind, one.verdict.value) for one in results]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take in what another process of the run has judged."""
+    told = getattr(node, "workeroutput", {}).get(_SENT, [])
+    results = [Result(name, kind, Verdict(verdict)) for name, kind, verdict in told]
+    node.config.stash.setdefault(SCORE, []).extend(results)
 
 
 def pytest_terminal_summary(
