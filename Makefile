@@ -10,11 +10,8 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Unit and property tests are short and many: one process a core, four at most.
 MANY := -n auto --maxprocesses 4 -q
-# One has a Spark at work, the other all else.
+# Tests of processes wait more than they work: two files at a time, each with a broker of its own.
 PAIRS := -n 2 --dist loadfile -v
-# Tests of processes wait more than they work: three files at a time, each worker with a broker of
-# its own, in the order that their conftest.py says.
-THREES := -n 3 --dist loadfile --no-loadscope-reorder -v
 SEEDS ?= 500
 NIGHTLY_SEEDS ?= 5000
 NIGHTLY_BLOWS ?= 600
@@ -78,7 +75,7 @@ conformance: env ## foreign tables in our reader, our tables in foreign readers
 
 integration: env ## real Kafka, real Spark, kill -9
 	$(call heading,integration: a real broker and real processes that are killed)
-	@$(PYTEST) tests/integration $(THREES) --durations=20
+	@$(PYTEST) tests/integration $(PAIRS) --no-loadscope-reorder --durations=20
 
 emulators: env ## fake-gcs-server and Azurite from their registries, for `make contests`
 	@sh .ci/emulators

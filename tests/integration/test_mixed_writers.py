@@ -41,7 +41,7 @@ PROPOSERS = 16
 DELTA_RS = ("rs0", "rs1", "rs2", "rs3")
 DELTA_SPARK = "spark"
 ROWS_MAX = 10_000_000
-VERSIONS_A_S = 12
+VERSIONS_A_S = 6
 """Patience, not a measure."""
 LISTING_S = 1e-5
 """What a version more may cost each that comes after it: foreign writers list the whole log."""
