@@ -200,9 +200,9 @@ class Desk:
             if place is None:
                 return None
             self.line.bring_forward(place)
-        if self.line[0].candidate.is_verbatim:
+        state = None if self.line[0].candidate.is_verbatim else self._ready()
+        if state is None or self.line[0].candidate.is_verbatim:  # It may be another one's turn now.
             return self._decide_verbatim(self.line[0].candidate)
-        state = self._ready()
         now_s = self.doors.clock.boot_s()
         draft = self.draft = self.draft or Draft(Planning(state, self.doors.policy), now_s)
         planning = draft.planning

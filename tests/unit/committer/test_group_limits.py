@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.builders import Gate, add, create, metadata, proposal, protocol
+from tests.builders import Gate, add, create, info, metadata, proposal, protocol
+from tests.ready_bytes import verbatim
 from tests.unit.committer.floods import version_beside_a_flood
 from tidegate.committer.group_limits import PROPERTIES, within, wrong_limit
 from tidegate.committer.policy import Policy
@@ -58,6 +59,16 @@ def test_at_a_table_that_wants_them_apart_a_flood_starves_nobody() -> None:
     gate = Gate()
     gate.ask(table_with(groupMembersMax="1"))
     assert version_beside_a_flood(gate) in (2, 3)
+
+
+def test_ready_bytes_whose_turn_comes_before_those_ahead_of_them_are_decided_on() -> None:
+    gate = Gate()
+    gate.ask(table_with(groupMembersMax="1"))
+    gate.send(*[proposal(add(name)) for name in "abc"], headers=(("producer", b"many"),))
+    gate.send(verbatim(gate, 2, info(txnId="w"), add("d")), headers=(("producer", b"one"),))
+    gate.settle()
+    assert [one.version for one in gate.outcomes()[1:]] == [1, 2, 3, 4]
+    assert gate.commits()[2].author == "external"
 
 
 def test_other_tables_share_entries_beside_it() -> None:
