@@ -287,8 +287,9 @@ KINDS: dict[str, type[Action]] = {
 def from_row(row: Mapping[str, Any]) -> Action:
     """Return the action that a row of the log spells.
 
-    Raises: BrokenLog (`CorruptCommit`) for a known action with missing or mistyped fields, of which
-    it names the first.
+    What commitInfo says is its writer's own affair: a field that is not as we know it is left out.
+    Raises: BrokenLog (`CorruptCommit`) for another known action with missing or mistyped fields, of
+    which it names the first.
     Spec: "Actions"
     """
     named = [(name, body) for name, body in row.items() if body is not None]
@@ -302,12 +303,17 @@ def from_row(row: Mapping[str, Any]) -> Action:
         )
     name, body = named[0]
     kind = KINDS.get(name)
-    if kind is None:
+    if kind is None or (kind is CommitInfo and not isinstance(body, dict)):
         return Unknown(name=name, body=body)
     try:
         return kind.model_validate(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        errors = error.errors(include_url=False, include_context=False, include_input=False)
+        if kind is CommitInfo:
+            wrong = {one["loc"][0] for one in errors}
+            told = {key: body[key] for key in body if wrong.isdisjoint((key, to_camel(key)))}
+            return CommitInfo.model_validate(told)
+        first = errors[0]
         where = ".".join(map(str, first["loc"])) or "all of it"
         raise BrokenLog(
             f"action {name!r} is malformed: {where}: {first['msg']}", error_class="CorruptCommit"

@@ -28,14 +28,17 @@ Bodies = dict[str, list[Mapping[str, Any]]]
 def read_bodies(name: str, content: bytes) -> Bodies:
     """Return what each row says, by the name of its action; what we don't know is left out.
 
+    A commitInfo may be any JSON: one that is no object says nothing to us.
     Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object.
     Spec: "Delta Log Entries"
     """
     rows = _objects(name, _rows(name, content))
     found: Bodies = {kind: [] for kind in _BODIES}
     for kind in _BODIES & set().union(*rows):
-        bodies = [row[kind] for row in rows if kind in row]
-        found[kind] = _objects(name, [body for body in bodies if body is not None])
+        bodies = [row[kind] for row in rows if row.get(kind) is not None]
+        if kind == "commitInfo":
+            bodies = [body for body in bodies if isinstance(body, dict)]
+        found[kind] = _objects(name, bodies)
     return found
 
 

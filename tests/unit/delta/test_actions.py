@@ -84,3 +84,21 @@ def test_a_malformed_action_is_refused(row: dict[str, Any]) -> None:
 
 def test_what_a_later_protocol_puts_beside_an_action_is_ignored() -> None:
     assert from_row({"add": ADD, "from_the_future": {"x": 1}}) == from_row({"add": ADD})
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"operationParameters": ["by", "hand"], "operation_parameters": [1]},
+        {"timestamp": "2024-01-01T00:00:00Z", "isBlindAppend": "maybe"},
+        {"engineInfo": {"name": "another"}, "readVersion": 10**30},
+        {"operationMetrics": [1], "tags": "x", "tidegate": 1, "userMetadata": {"a": 1}},
+    ],
+)
+def test_commit_info_may_say_anything_and_is_left_what_is_as_we_know_it(odd: Any) -> None:
+    info = from_row({"commitInfo": {**odd, "operation": "WRITE", "inCommitTimestamp": 7}})
+    assert info == CommitInfo(operation="WRITE", in_commit_timestamp=7)
+
+
+def test_commit_info_need_not_be_an_object() -> None:
+    assert from_row({"commitInfo": "by hand"}) == Unknown(name="commitInfo", body="by hand")

@@ -170,3 +170,8 @@ def test_a_torn_part_is_refused(content: bytes) -> None:
 def test_lines_may_be_empty_and_end_as_they_like() -> None:
     said = read_part("here", b'\r\n {"txn":{"appId":"a","version":1}} \r\n\n\t\n{"x":1}\r\n')
     assert [txn.app_id for txn in said.txns] == ["a"]
+
+
+@pytest.mark.parametrize("info", ["by hand", [], {"operationParameters": []}, {"timestamp": "now"}])
+def test_what_a_commit_says_of_itself_keeps_nobody_from_its_files(info: Any) -> None:
+    assert paths(part({"commitInfo": info}, *HEAD, add("a")).files) == ["a"]
