@@ -38,7 +38,8 @@ def sources_of(
 ) -> Mapping[str, str | None]:
     """Return what a file calls each column of the table, None for one that it lacks.
 
-    Raises: WrongType for a file without field ids, where the table's columns are found by them.
+    Raises: WrongType for a file without field ids, where the table's columns are found by them; as
+    `find_field`.
     """
     there = list(physical)
     has_ids = any(_id_of(one) is not None for one in there)
@@ -52,13 +53,16 @@ def find_field(there: Sequence[pa.Field], wanted: StructField, mode: Mode) -> in
     """Return which of a file's fields holds a field of the table, or None where none does.
 
     A field without an id, such as the kind of a change, is found by its name in every mode.
+    Raises: WrongType where several do: which of them holds the values, nobody knows.
     """
     number = field_id(wanted)
     if mode is Mode.ID and number is not None:
         return next((at for at, one in enumerate(there) if _id_of(one) == number), None)
-    names = [one.name for one in there]
-    name = find_name(names, physical_name(wanted, mode))
-    return None if name is None else names.index(name)
+    names, name = [one.name for one in there], physical_name(wanted, mode)
+    alike = [name] * names.count(name) or [one for one in names if one.lower() == name.lower()]
+    if len(alike) > 1:
+        raise WrongType(f"column {wanted.name!r} is in the file {len(alike)} times, as {alike}")
+    return names.index(alike[0]) if alike else None
 
 
 def conform(array: pa.Array, kind: DataType, mode: Mode = Mode.NONE) -> pa.Array:

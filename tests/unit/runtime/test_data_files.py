@@ -123,6 +123,15 @@ def test_names_that_differ_in_case_alone_are_one_column() -> None:
     assert read(both, metadata(id="long")).to_pylist() == [{"id": 2}]
 
 
+@pytest.mark.parametrize("names", [["id", "id"], ["ID", "Id"]])
+def test_a_column_that_a_file_has_twice_is_not_guessed(names: list[str]) -> None:
+    twice = pa.table([[1], [2], [3]], names=[*names, "v"])
+    with pytest.raises(BrokenLog, match="'id' is in the file 2 times") as caught:
+        read(twice, metadata(id="long"))
+    assert caught.value.error_class == "CorruptDataFile"
+    assert read(twice, metadata(v="long")).to_pylist() == [{"v": 3}]
+
+
 def test_timestamps_of_every_spelling_are_microseconds() -> None:
     at = datetime(1582, 1, 1, 12, 0, 0, 123456, UTC)
     rows = pa.table({"t": pa.array([at], pa.timestamp("us", "UTC"))})
