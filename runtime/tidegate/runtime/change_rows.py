@@ -13,10 +13,15 @@ from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
 from tidegate.delta.features.properties import change_feed_enabled
 from tidegate.delta.features.table import check_readable
 from tidegate.delta.schema.arrow import to_arrow
-from tidegate.delta.schema.mapping import Mode, mode_of
+from tidegate.delta.schema.mapping import Mode, mode_of, physical_name
 from tidegate.delta.schema.types import LONG, STRING, TIMESTAMP, StructField, StructType
 from tidegate.delta.snapshot import LiveKeys
-from tidegate.runtime.data_files import partition_values_of, read_rows, schema_of
+from tidegate.runtime.data_files import (
+    PartitionValues,
+    partition_values_of,
+    read_rows,
+    schema_of,
+)
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.open_table import open_keys, read_commit
 from tidegate.runtime.time_travel import commit_timestamps
@@ -48,7 +53,7 @@ def read_change_file(
     shape = change_schema(metadata)
     # By place: a table that records no changes of its own may have columns of these names.
     instant = shape.types[-1]
-    values = partition_values_of(metadata, file.partition_values)
+    values = _partition_values(metadata, file)
     fields = schema_of(metadata).fields
     if file.change == "cdc":
         fields = (*fields, StructField(CHANGE_TYPE, STRING))
@@ -110,6 +115,19 @@ def stream_changes(
         for batch in read_change_file(store, one, file, teller.metadata)
     )
     return change_schema(teller.metadata), batches
+
+
+def _partition_values(metadata: Metadata, file: ChangeFile) -> PartitionValues:
+    """Return the partition values that the log states of a file.
+
+    The table may have been partitioned otherwise when the file was written: what is a partition
+    column now may stand in the file, and what is none any more may stand in the log alone.
+    """
+    mode, stated = mode_of(metadata), file.partition_values
+    named = {one.name: physical_name(one, mode) for one in schema_of(metadata).fields}
+    found = partition_values_of(metadata, stated)
+    there = {name: text for name, text in found.items() if text is not None}
+    return {**there, **{name: stated[key] for name, key in named.items() if key in stated}}
 
 
 def _teller(store: LogStore, first: LiveKeys, end: int, head: LiveKeys) -> LiveKeys:

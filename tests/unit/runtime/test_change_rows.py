@@ -179,6 +179,31 @@ def test_a_schema_that_cannot_be_told_in_the_newest_is_refused(table: Table) -> 
     assert read_changes(table.store, 4).num_rows == 0
 
 
+@pytest.mark.parametrize("before", [[], ["p"]])
+def test_files_from_before_a_new_partitioning_keep_their_values(before: list[str]) -> None:
+    table = Table()
+
+    def file(path: str, *partition_columns: str) -> dict[str, Any]:
+        own = {"p": "x"} if partition_columns else {}
+        body = table.add(path, v=[1], **({} if own else {"p": ["x"]}))["add"]
+        return {**body, "partitionValues": own}
+
+    def partitioned(*columns: str) -> dict[str, Any]:
+        return {"metaData": {**metadata()["metaData"], "partitionColumns": columns}}
+
+    after = [] if before else ["p"]
+    old, new = file("a", *before), file("b", *after)
+    gone = {**remove("a")["remove"], "partitionValues": old["partitionValues"]}
+    table.commit(PROTOCOL, partitioned(*before), {"add": old})
+    table.commit(partitioned(*after), {"remove": gone}, {"add": new})
+    told = read_changes(table.store, 0).select(["p", "_change_type"]).to_pylist()
+    assert [tuple(row.values()) for row in told] == [
+        ("x", "insert"),
+        ("x", "delete"),
+        ("x", "insert"),
+    ]
+
+
 def test_a_commit_that_is_gone_is_a_gap(table: Table) -> None:
     forgetful = Forgetful()
     forgetful.files = table.store.files
