@@ -19,6 +19,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from tidegate.delta.errors import BrokenLog
+from tidegate.delta.lines import without_unset
 
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 Long = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -288,8 +289,7 @@ def from_row(row: Mapping[str, Any]) -> Action:
     """Return the action that a row of the log spells.
 
     What commitInfo says is its writer's own affair: a field that is not as we know it is left out.
-    Raises: BrokenLog (`CorruptCommit`) for another known action with missing or mistyped fields, of
-    which it names the first.
+    Raises: BrokenLog (`CorruptCommit`), which names the first field of another action that is not.
     Spec: "Actions"
     """
     named = [(name, body) for name, body in row.items() if body is not None]
@@ -306,7 +306,7 @@ def from_row(row: Mapping[str, Any]) -> Action:
     if kind is None or (kind is CommitInfo and not isinstance(body, dict)):
         return Unknown(name=name, body=body)
     try:
-        return kind.model_validate(body)
+        return kind.model_validate(without_unset(body) if kind is Metadata else body)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False, include_input=False)
         if kind is CommitInfo:

@@ -42,6 +42,18 @@ def read_bodies(name: str, content: bytes) -> Bodies:
     return found
 
 
+def without_unset(metadata: Any) -> Any:
+    """Return what a metaData says without the properties that are null: they are not set.
+
+    Spec: "Change Metadata"
+    """
+    found = metadata.get("configuration") if isinstance(metadata, dict) else None
+    if not isinstance(found, dict) or None not in found.values():
+        return metadata
+    told = {key: value for key, value in found.items() if value is not None}
+    return {**metadata, "configuration": told}
+
+
 def _rows(name: str, content: bytes) -> list[Any]:
     """Return what the lines hold, decoded all at once where each is one JSON value."""
     content = content.strip(_SPACE)

@@ -283,8 +283,10 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in row.items():
         if isinstance(value, dict):
             plain[name] = _plain(value)
+        elif name in _MAPS and isinstance(value, list):
+            plain[name] = {key: told for key, told in value if told is not None}
         elif value is not None:
-            plain[name] = dict(value) if name in _MAPS and isinstance(value, list) else value
+            plain[name] = value
     return plain
 
 

@@ -57,6 +57,13 @@ def test_metadata_has_a_format_when_none_is_given() -> None:
     assert Metadata(id="t", schema_string="{}").format.provider == "parquet"
 
 
+def test_a_property_that_is_null_is_not_set() -> None:
+    body = {"id": "t", "schemaString": "{}", "configuration": {"a": None, "b": "c"}}
+    found = from_row({"metaData": body})
+    assert isinstance(found, Metadata)
+    assert found.configuration == {"b": "c"}
+
+
 def test_a_vector_is_part_of_a_file_key() -> None:
     vector = DeletionVector(
         storage_type="u", path_or_inline_dv="ab", offset=1, size_in_bytes=4, cardinality=2

@@ -26,7 +26,7 @@ METADATA = {
     "format": {"provider": "parquet"},
     "schemaString": "{}",
     "partitionColumns": ["p"],
-    "configuration": [("delta.appendOnly", "true")],
+    "configuration": [("delta.appendOnly", "true"), ("delta.isNotSet", None)],
 }
 STRINGS = pa.map_(pa.string(), pa.string())
 METADATA_TYPE = pa.struct(
