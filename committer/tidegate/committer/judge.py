@@ -3,7 +3,8 @@
 It runs the rules, the admission and the encoding that the service runs, over a log given as lists.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,19 +13,24 @@ import orjson
 from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import CONCURRENT
-from tidegate.committer.content import Content
+from tidegate.committer.enforcement import new_files
 from tidegate.committer.entries import entry_of
 from tidegate.committer.flaws import NOT_SUPPORTED
 from tidegate.committer.intake import read_record
+from tidegate.committer.leases import Leased
 from tidegate.committer.machine import Landed, Terms, evolve, plan
+from tidegate.committer.numbering import ends
 from tidegate.committer.policy import Policy
 from tidegate.committer.rebase import Attempt, Origin, encode
+from tidegate.committer.settled_table import settled
 from tidegate.committer.state import TableState, in_full
 from tidegate.committer.verdicts import Verdict
 from tidegate.delta.commit import Commit, sha256
 from tidegate.delta.errors import TidegateError, UnsupportedFeature
+from tidegate.delta.features.identity import IdentityColumn
 from tidegate.delta.features.table import check_writable
 from tidegate.pipeline.codec import encode as to_value
+from tidegate.pipeline.identity_values import IdentityBlock, IdentityUsage
 from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import ReadSet
 
@@ -46,6 +52,7 @@ def judge(case: Mapping[str, Any]) -> dict[str, Any]:
         state = _after(state, actions, written[place] if place < len(written) else None)
     since = range(candidate.read_version + 1, state.version + 1)
     state = in_full(state, (_commit(at, case["winners"][at - since.start]) for at in since))
+    state = replace(state, leases=state.leases.changed(_leases(candidate)))
     decided = plan(state, [candidate], _POLICY, Terms(_now_ms(state), refusals_max=1))
     [verdict] = decided.verdicts
     if verdict.status != "committed":
@@ -105,24 +112,53 @@ def _candidate(case: Mapping[str, Any], basis: Basis) -> Candidate:
         ),
     )
     candidate = _read(proposal)
-    return candidate if candidate.flaw else _read(_vouched_for(proposal, candidate.content, basis))
+    return candidate if candidate.flaw else _read(_vouched_for(proposal, candidate, basis))
 
 
-def _vouched_for(proposal: Proposal, content: Content, basis: Basis) -> Proposal:
+def _vouched_for(proposal: Proposal, candidate: Candidate, basis: Basis) -> Proposal:
     """Return a proposal that says what a transaction of delta-spark need not say.
 
-    Its writer holds new rows to what the table asks, and where it writes no change files the others
-    tell which rows changed.
+    Its writer holds new rows to what the table asks, where it writes no change files the others
+    tell which rows changed, and the values of identity columns are those that it was given.
     """
-    after = basis.after(content.metadata, content.protocol)
+    content = candidate.content
+    after = _left_by(candidate, basis)
     try:
         vouched: dict[str, Any] = {"constraints_enforced": tuple(sorted(after.expressions))}
         if after.feeds_changes and not content.changes:
             vouched["cdc_mode"] = "implicit"
+        vouched["identity_usage"] = tuple(_used(candidate, after.numbered.values()))
     except (TidegateError, ValueError):
         # Admission has a word for a schema that can't be read.
         return proposal
     return proposal.model_copy(update=vouched)
+
+
+def _left_by(candidate: Candidate, basis: Basis) -> Basis:
+    """Return the table that a proposal leaves, with the features that its metadata asks for."""
+    found = settled(candidate, basis)
+    content = found.content if isinstance(found, Candidate) else candidate.content
+    return basis.after(content.metadata, content.protocol)
+
+
+def _used(candidate: Candidate, columns: Iterable[IdentityColumn]) -> Iterator[IdentityUsage]:
+    """Yield what new files hold of identity columns: as far as statistics tell, or one value."""
+    files = [orjson.loads(add.stats or "{}") for add in new_files(candidate)]
+    for column in columns:
+        values = [value for one in files for value in ends(one, column.physical)]
+        if files and not column.allows_explicit:
+            low, high = min(values, default=column.start), max(values, default=column.start)
+            yield IdentityUsage(column=column.physical, low=low, high=high, lease=_ID)
+
+
+def _leases(candidate: Candidate) -> Mapping[UUID, Leased]:
+    """Return the lease that the values of identity columns are from, where any are told of."""
+    used = candidate.proposal.identity_usage if candidate.proposal else ()
+    blocks = [
+        IdentityBlock(column=one.column, first=one.low, step=1, count=one.high - one.low + 1)
+        for one in used
+    ]
+    return {_ID: Leased(tuple(blocks))} if blocks else {}
 
 
 def _read(proposal: Proposal) -> Candidate:

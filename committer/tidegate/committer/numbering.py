@@ -172,7 +172,7 @@ def _untold(candidate: Candidate, book: Book) -> Rejection | None:
             return _not_told(name, "has new values, of which nothing is said", None)
         hull = (min(one.low for one in told), max(one.high for one in told)) if told else None
         for add, stated in files:
-            for value in _ends(stated, name):
+            for value in ends(stated, name):
                 is_new = is_append or column.mark is None or column.is_beyond(value, column.mark)
                 if is_new and not (hull and hull[0] <= value <= hull[1]):
                     what = f"has the value {value} in {add.path[:128]!r}, of which nothing is said"
@@ -210,7 +210,8 @@ def _no_column(field: str, name: str) -> Rejection:
     return flaw("no_identity_column", field, what, "name one, or leave it out")
 
 
-def _ends(stated: Any, name: str) -> Iterator[int]:
+def ends(stated: Any, name: str) -> Iterator[int]:
+    """Yield the least and the greatest value of a column, as far as statistics tell."""
     for bound in ("minValues", "maxValues"):
         values = stated.get(bound)
         value = values.get(name) if isinstance(values, dict) else None

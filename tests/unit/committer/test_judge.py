@@ -73,3 +73,38 @@ def test_a_changed_verdict_raises_the_version_of_the_rules(cases: list[Case]) ->
     said = [(case["name"], verdict_on(case)) for case in cases]
     digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()
     assert DIGESTS[RULES_VERSION] == digest[:16], "raise RULES_VERSION and note the new digest"
+
+
+def test_who_adds_a_constraint_to_a_table_of_before_the_features_is_vouched_for(
+    cases: list[Case],
+) -> None:
+    [case] = [one for one in cases if one["name"] == "metadata/only-loser-vs-delete"]
+    case = copy.deepcopy(case)
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+    metadata = copy.deepcopy(case["table"]["metaData"])
+    metadata["configuration"]["delta.constraints.positive"] = "x > 0"
+    case["table"]["protocol"] = protocol
+    for row in case["table"]["base"][0]:
+        if "protocol" in row:
+            row["protocol"] = protocol
+    case.update(actions=[{"metaData": metadata}], winners=[])
+    case["operation"] = {"name": "ADD CONSTRAINT", "parameters": {}}
+    case["reads"].update(whole_table=True, predicates=[], files=[])
+    answer = judge(case)
+    assert answer["verdict"] == "committed"
+    [written] = [row["protocol"] for row in answer["committed"] if "protocol" in row]
+    assert written == {"minReaderVersion": 1, "minWriterVersion": 3}
+
+
+def test_who_appends_to_an_identity_column_is_vouched_for(cases: list[Case]) -> None:
+    """A transaction of delta-spark need not say which values its rows have."""
+    [case] = [one for one in cases if one["name"] == "metadata/identity-tagged"]
+    [appending] = [one for one in cases if one["name"] == "metadata/only-loser-vs-delete"]
+    case = copy.deepcopy(case)
+    [body] = [row["add"] for row in appending["table"]["base"][0] if "add" in row][:1]
+    case["actions"] = [{"add": {**body, "path": "p=1/part-q.parquet"}}]
+    case["operation"] = {"name": "WRITE", "parameters": {"mode": "Append"}}
+    case["reads"].update(predicates=[], files=[])
+    answer = judge(case)
+    assert (answer["verdict"], answer["error_class"]) == ("committed", None)
+    assert not any("metaData" in row for row in answer["committed"])
