@@ -8,6 +8,8 @@ import re
 from typing import Any, Final
 from urllib.parse import unquote
 
+from tidegate.delta.paths import is_absolute
+
 PATH_CHARS_MAX: Final = 1_024
 SEGMENT_BYTES_MAX: Final = 255
 CHANGE_FOLDER: Final = "_change_data"
@@ -59,6 +61,19 @@ def wrong_with(path: str, *, is_change_file: bool = False) -> str | None:
     if "%" in key and _leaves(unquote(key, errors="replace")):
         return "leads out of the table where it is decoded twice"
     return _wrong_with_segments(key.split("/"), is_change_file=is_change_file)
+
+
+def wrong_with_old(path: str) -> str | None:
+    """Return what is wrong with the path of a file that is in the table already, or None.
+
+    Such a file may lie anywhere, as those of a shallow clone do. Law: the log spells it like that,
+    letter by letter; whoever asks has to look.
+    """
+    if not is_absolute(path):
+        return wrong_with(path)
+    if len(path) > PATH_CHARS_MAX:
+        return f"is longer than {PATH_CHARS_MAX} characters"
+    return "holds a control character" if _CONTROL.search(unquote(path)) else None
 
 
 def wrong_with_new(path: str, *, is_change_file: bool = False) -> str | None:

@@ -12,7 +12,7 @@ from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content
 from tidegate.committer.feature_drops import in_use, left_in
 from tidegate.committer.feature_switches import drops_row_ids, rows_without_ids
-from tidegate.committer.flaws import FEATURE_IN_USE, flaw
+from tidegate.committer.flaws import BAD_PATH, FEATURE_IN_USE, flaw
 from tidegate.committer.known import Known
 from tidegate.committer.live_files import GONE
 from tidegate.committer.policy import Policy
@@ -20,6 +20,7 @@ from tidegate.committer.spelling import misspelt
 from tidegate.committer.state import TableState
 from tidegate.committer.table_changes import wrong_table
 from tidegate.delta.features import row_tracking
+from tidegate.delta.paths import is_absolute
 from tidegate.pipeline.outcome import Rejection
 
 
@@ -124,6 +125,10 @@ def _live_file(content: Content, live: Mapping[str, str | None]) -> Rejection | 
                 "write new rows under a new name, or remove the file with the vector that it has",
                 path=path,
             )
+        if path not in live and is_absolute(path):
+            what = f"{path[:128]!r} is absolute, and so leads out of the table"
+            remedy = "write new files below the table root"
+            return flaw(BAD_PATH, "actions.add.path", what, remedy, path=path)
         if not (add.data_change or content.removes or path in live):
             return flaw(
                 "rows_from_nowhere",

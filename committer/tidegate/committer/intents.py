@@ -76,7 +76,7 @@ def check_apart(intents: Sequence[Intent], content: Content) -> None:
 
 
 def _read(stated: RowIntent, where: str) -> Intent:
-    wrong = file_paths.wrong_with(stated.path)
+    wrong = file_paths.wrong_with_old(stated.path)
     if wrong:
         remedy = "name a file below the table root, percent-encoded once"
         what = f"{stated.path[:128]!r} {wrong}"

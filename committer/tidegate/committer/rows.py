@@ -37,6 +37,7 @@ from tidegate.delta.files.deletion_vectors import (
     is_inline,
     path_of,
 )
+from tidegate.delta.paths import is_absolute
 
 OUR_APPS: Final = "tidegate/"
 DELTA_DOMAINS: Final = "delta."
@@ -171,7 +172,7 @@ def read_action(kind: type[Action], body: Mapping[str, Any], where: str) -> Acti
 
 def _check_file(action: FileAction, where: str, policy: Policy) -> None:
     if isinstance(action, Add):
-        check_place(action, where)
+        _check_place_of(action, where)
         check_numbers(action, where)
         _check_partition_values(action.partition_values, where, policy)
         _check_few(action.tags, f"{where}.tags")
@@ -179,6 +180,18 @@ def _check_file(action: FileAction, where: str, policy: Policy) -> None:
             _check_stats(action.stats, where, policy)
     elif isinstance(action, Remove):
         _check_remove(action, where, policy)
+
+
+def _check_place_of(add: Add, where: str) -> None:
+    """Refuse a file that may lie nowhere; one that stays may lie anywhere: at the head it has to be
+    in the table.
+    """
+    if not is_absolute(add.path) or (add.data_change and add.deletion_vector is None):
+        check_place(add, where)
+        return
+    _check_path(add.path, file_paths.wrong_with_old(add.path), where)
+    if add.deletion_vector is not None:
+        _check_vector(add.deletion_vector, f"{where}.deletionVector")
 
 
 def check_place(action: Add | Cdc, where: str) -> None:
@@ -223,7 +236,7 @@ def _check_vector(vector: DeletionVector, where: str) -> None:
 
 
 def _check_remove(action: Remove, where: str, policy: Policy) -> None:
-    _check_path(action.path, file_paths.wrong_with(action.path), where)
+    _check_path(action.path, file_paths.wrong_with_old(action.path), where)
     if action.size is not None:
         _check_number(action.size, where, "size")
     if action.partition_values is not None:

@@ -7,13 +7,32 @@ from urllib.parse import unquote
 import pytest
 
 from tests import builders
-from tests.builders import Gate, Row, add, proposal, remove, rows_of
+from tests.builders import (
+    Gate,
+    Row,
+    add,
+    info,
+    metadata,
+    proposal,
+    protocol,
+    remove,
+    rows_of,
+)
 from tests.unit.committer.hostile_paths import CONTROLS, PATHS, SLASHES, STAYS, UPS
 from tidegate.committer.file_paths import wrong_with
 from tidegate.committer.settings import CommitterSection
-from tidegate.pipeline.proposal import Proposal
+from tidegate.delta.files.bitmap import of_rows
+from tidegate.delta.files.deletion_vectors import inline
+from tidegate.delta.paths import is_absolute
+from tidegate.pipeline.proposal import Operation, Proposal
 
 AT_ONCE = 200
+NAMES = ["deletionVectors"]
+TABLE = (
+    protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES),
+    metadata(enableDeletionVectors="true"),
+)
+WIDE = '{"numRecords":10,"tightBounds":false}'
 WALKS = 20_000
 PIECES = (*UPS, *SLASHES, *STAYS, "a", "p=1", "%25", "%32%65", "é", "x.parquet", " ", ":", "file:")
 
@@ -36,6 +55,18 @@ def vectors(path: str) -> Proposal:
     return proposal(dv_intents=[intent])
 
 
+def vector(which: list[int]) -> Row:
+    return inline(of_rows(which)).model_dump(by_alias=True, exclude_none=True)
+
+
+def refused_as(propose: object, path: str) -> list[tuple[str, str]]:
+    """What is elsewhere may leave a table, if it is in it: those of the corpus are not."""
+    rules = ["bad_path"]
+    if propose is not adds and is_absolute(path):
+        rules += ["removed_file_not_live", "file_not_live"]
+    return [("rejected", rule) for rule in rules]
+
+
 def test_the_corpus_is_large() -> None:
     assert len(PATHS) >= 300
     assert len(CONTROLS) == 33
@@ -46,7 +77,10 @@ def test_no_path_of_the_corpus_is_taken_wherever_it_stands(propose: object) -> N
     assert callable(propose)
     section = CommitterSection(roots=("memory://tables",), refusals_burst=10_000)
     gate = Gate(section)
-    gate.ask(builders.create(), proposal(add("old")))
+    gate.ask(
+        proposal(*TABLE, read_version=-1, operation=Operation(name="CREATE TABLE")),
+        proposal(add("old")),
+    )
     for start in range(0, len(PATHS), AT_ONCE):
         paths = PATHS[start : start + AT_ONCE]
         sent = [propose(path) for path in paths]
@@ -54,10 +88,40 @@ def test_no_path_of_the_corpus_is_taken_wherever_it_stands(propose: object) -> N
         for one, path in zip(sent, paths, strict=True):
             outcome = told[one.proposal_id]
             assert outcome.rejection is not None, path
-            assert (outcome.status, outcome.rejection.rule) == ("rejected", "bad_path"), path
+            assert (outcome.status, outcome.rejection.rule) in refused_as(propose, path), path
     rows = [row for entry in gate.entries()[2:] for row in entry]
     assert rows
     assert not any({"add", "remove"} & row.keys() for row in rows)
+
+
+CLONE = "s3://other/table/a.parquet"
+
+
+def of_a_clone(*proposals: Proposal) -> list[str]:
+    """What is answered on a table that has a file elsewhere, and takes vectors."""
+    gate = Gate()
+    gate.stores[builders.ROOT] = builders.table_in_memory([info("CLONE"), *TABLE, add(CLONE)])
+    gate.ask(proposal(kind="register", read_version=-1))
+    told = [gate.ask(one)[-1] for one in proposals]
+    return [one.rejection.rule if one.rejection else one.status for one in told]
+
+
+def test_a_file_that_lies_elsewhere_already_may_leave_and_lose_rows() -> None:
+    lesser = builders.row_delete(rows_of(CLONE, [1]), read_version=0)
+    bare = proposal(remove(CLONE), add(CLONE, deletionVector=vector([1]), stats=WIDE))
+    again = proposal(add(CLONE, dataChange=False))
+    for one in (builders.delete(CLONE), lesser, bare, again):
+        assert of_a_clone(one) == ["committed"], one
+
+
+def test_no_file_joins_elsewhere() -> None:
+    other = "s3://other/table/b.parquet"
+    moved = proposal(remove(CLONE, dataChange=False), add(other, dataChange=False))
+    fresh = proposal(add(other, deletionVector=vector([1]), stats=WIDE))
+    again = proposal(add(other, dataChange=False))
+    assert of_a_clone(moved, fresh, again, adds(other)) == ["bad_path"] * 4
+    assert of_a_clone(builders.delete(other)) == ["removed_file_not_live"]
+    assert of_a_clone(removes(f"{CLONE}?")) == ["removed_file_not_live"]
 
 
 def test_change_files_lie_nowhere_else_either() -> None:
