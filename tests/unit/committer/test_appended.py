@@ -18,7 +18,7 @@ from tests.builders import (
     remove,
     to_bytes,
 )
-from tidegate.committer import appended
+from tidegate.committer import appended, conflicts, passing
 from tidegate.delta.actions import Metadata
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.proposal import Operation, Proposal
@@ -263,3 +263,27 @@ def test_who_asks_much_of_a_group_waits_for_the_next(
     last = told[2]
     assert last.rejection is not None
     assert (last.rejection.rule, last.rejection.winner_version) == ("concurrent_append", 3)
+
+
+def test_no_more_is_asked_of_partitions_than_everybody_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Past that files count as read of which statistics tell nothing. Each value of a list is a
+    question here."""
+    gate = Gate()
+    gate.ask(create(["p"]), proposal(add("p=9/old")))
+    monkeypatch.setattr(appended, "LOOKS_MAX", 1)
+    monkeypatch.setattr(conflicts, "LOOKS_MAX", 6)
+    monkeypatch.setattr(passing, "LOOKS_MAX", 6)
+    one_of = [{"op": "=", "column": "p", "value": at, "type": "integer"} for at in range(5)]
+    listed: dict[str, Any] = {"op": "or", "args": one_of}
+    gone = {"reads": ReadSet(files=("p=9/old",), predicates=(listed,))}
+
+    def asked(read_version: int) -> str:
+        return rule(gate, proposal(remove("p=9/old"), read_version=read_version, **gone))
+
+    gate.ask(proposal(add("p=7/a"), add("p=7/b"), read_version=1))
+    assert asked(1) == "committed", "two files of one partition are asked about once"
+    gate.ask(proposal(add("p=9/old"), read_version=3))
+    gate.ask(proposal(add("p=7/c"), add("p=8/d"), read_version=4))
+    assert asked(4) == "concurrent_append"

@@ -32,6 +32,7 @@ from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.log_store import FileStat, LogStore, Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.memory_bus import MemoryConsumer
 from tidegate.runtime.registry import read_registry
 
 AT = TopicPartition("tidegate.proposals", 0)
@@ -403,6 +404,26 @@ def test_reading_stops_while_too_much_waits(monkeypatch: pytest.MonkeyPatch, gat
     gate.settle(60)
     assert gate.loop.unsettled == 0
     assert len(gate.outcomes()) == 21
+
+
+def test_who_loses_what_he_had_paused_counts_it_as_paused_no_more(
+    monkeypatch: pytest.MonkeyPatch, gate: Gate
+) -> None:
+    """Its new owner reads it, or pauses it himself; our gauge tells of what is ours."""
+    monkeypatch.setattr("tidegate.committer.service.UNSETTLED_MAX", 3)
+    desk = gate.desk()
+    desk.rest_s = 5.0
+    desk.rest(gate.clock.boot)
+    gate.send(*(proposal(add(f"f{number}")) for number in range(10)))
+    for _ in range(2):
+        gate.loop.step()
+    assert gate.loop.paused == {AT}
+    consumer = gate.loop.consumer
+    assert isinstance(consumer, MemoryConsumer)
+    gate.start().step()
+    gate.bus.expire(consumer)
+    gate.loop.step()
+    assert (gate.loop.lanes, gate.loop.paused) == ({}, set())
 
 
 def test_idle_tables_are_loaded_one_a_step(gate: Gate) -> None:
