@@ -272,7 +272,6 @@ def test_no_more_is_asked_of_partitions_than_everybody_waits_for(
     question here."""
     gate = Gate()
     gate.ask(create(["p"]), proposal(add("p=9/old")))
-    monkeypatch.setattr(appended, "LOOKS_MAX", 1)
     monkeypatch.setattr(conflicts, "LOOKS_MAX", 6)
     monkeypatch.setattr(passing, "LOOKS_MAX", 6)
     one_of = [{"op": "=", "column": "p", "value": at, "type": "integer"} for at in range(5)]
@@ -282,8 +281,12 @@ def test_no_more_is_asked_of_partitions_than_everybody_waits_for(
     def asked(read_version: int) -> str:
         return rule(gate, proposal(remove("p=9/old"), read_version=read_version, **gone))
 
-    gate.ask(proposal(add("p=7/a"), add("p=7/b"), read_version=1))
-    assert asked(1) == "committed", "two files of one partition are asked about once"
-    gate.ask(proposal(add("p=9/old"), read_version=3))
-    gate.ask(proposal(add("p=7/c"), add("p=8/d"), read_version=4))
-    assert asked(4) == "concurrent_append"
+    gate.ask(proposal(add("p=7/a"), add("p=8/b"), read_version=1))
+    assert asked(1) == "committed", "statistics have ruled them out"
+    monkeypatch.setattr(appended, "LOOKS_MAX", 1)
+    gate.ask(proposal(add("p=9/old"), add("p=7/c"), add("p=7/d"), read_version=3))
+    gate.ask(proposal(add("p=7/e"), add("p=7/f"), read_version=4))
+    assert asked(4) == "committed", "two files of one partition are asked about once"
+    gate.ask(proposal(add("p=9/old"), read_version=6))
+    gate.ask(proposal(add("p=7/g"), add("p=8/h"), read_version=7))
+    assert asked(7) == "concurrent_append"
