@@ -74,6 +74,16 @@ def test_guessed_ids_and_versions_are_given_anew() -> None:
     assert ids(rows) == [("b", 10, 2)]
 
 
+def test_an_id_that_is_brought_without_a_commit_version_stands_in_the_log_once() -> None:
+    state, _ = written(table([info(), *ROWS]), proposal(add("a")))
+    moved = add("b", dataChange=False, baseRowId=0)
+    one = proposal(remove("a", dataChange=False), moved, read_version=1)
+    decided = planned(state, one, terms=TERMS)
+    content = encode(state, decided.group, ORIGIN, Attempt(ORIGIN.epoch, NOW_MS)).content
+    assert content.count(b'"baseRowId":0') == 1
+    assert content.count(b'"defaultRowCommitVersion":2') == 1
+
+
 def test_a_commit_version_that_is_brought_without_an_id_stays() -> None:
     state, _ = written(table([info(), *ROWS]), proposal(add("a")))
     moved = add("b", dataChange=False, defaultRowCommitVersion=1)
@@ -223,6 +233,14 @@ def test_what_was_not_preserved_is_told_by_a_tag() -> None:
     state = table([info(), *ROWS], [info("SET TBLPROPERTIES"), metadata(enableRowTracking="true")])
     _, rows = written(state, proposal(add("a")), proposal(add("b"), read_version=1))
     assert bodies(rows, "commitInfo")[0]["tags"] == {"delta.rowTracking.preserved": "false"}
+
+
+def test_nothing_is_told_of_preserving_where_a_winner_changed_something_else() -> None:
+    shared = metadata()
+    shared["metaData"]["configuration"] = {"io.unitycatalog.tableId": "u"}
+    state = table([info(), *ROWS], [info("SET TBLPROPERTIES"), shared])
+    _, rows = written(state, proposal(add("a")))
+    assert "tags" not in bodies(rows, "commitInfo")[0]
 
 
 def test_a_plain_table_gets_nothing_of_all_this() -> None:

@@ -146,6 +146,16 @@ def test_a_tally_counts_each_row_once() -> None:
     assert tally.rows == of_rows([3, 4, 5, 70_000, 140_000])
 
 
+def test_rows_far_apart_in_one_file_are_apart() -> None:
+    wide = {"num_records": 200_000}
+    there = Known(files={"a": file("a", 200_000)})
+    merges = Merges()
+    merges.take(considered(builders.rows_of("a", [1], **wide)), there)
+    for rows, apart in (([2], True), ([70_000], True), ([1, 70_000], False)):
+        other = considered(builders.rows_of("a", rows, **wide))
+        assert merges.are_apart_from(other, there) == apart
+
+
 @pytest.mark.parametrize(
     "stats",
     [

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from tests import builders
@@ -41,6 +43,24 @@ def test_every_other_field_counts(field: str) -> None:
     row = metadata()
     row["metaData"][field] = {"createdTime": 5, "partitionColumns": ["x"]}.get(field, "other")
     assert conflict_free(made(metadata()), made(row), frozenset())
+
+
+@pytest.mark.parametrize(("said", "what"), [("so", None), ("otherwise", "the schema")])
+def test_columns_may_be_mapped_by_name_where_nothing_else_is_said_of_them(
+    said: str, what: str | None
+) -> None:
+    def of(comment: str, **mapping: str | int) -> Row:
+        about = {
+            "comment": comment,
+            **{f"delta.columnMapping.{key}": mapping[key] for key in mapping},
+        }
+        field = {"name": "x", "type": "long", "nullable": True, "metadata": about}
+        row = metadata(**({"columnMapping.mode": "name"} if mapping else {}))
+        row["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": [field]})
+        return row
+
+    before, after = made(of("so")), made(of(said, id=1, physicalName="x"))
+    assert conflict_free(before, after, frozenset({"columnMapping"})) == what
 
 
 def test_the_schema_is_compared_as_text() -> None:

@@ -61,6 +61,15 @@ def test_a_delete_finds_its_rows_where_a_compaction_moved_them(gate: Gate) -> No
     assert (removed["path"], removed["dataChange"]) == ("g", True)
 
 
+def test_a_delete_finds_rows_that_moved_beside_others_that_stayed(gate: Gate) -> None:
+    told = gate.ask(
+        compact({"a": 10}, "g", read_version=1),
+        row_delete(rows_of("a", [1]), rows_of("b", [2]), read_version=1),
+    )
+    assert statuses(told) == ["committed", "committed"]
+    assert (gone(gate, "g"), gone(gate, "b")) == ([1], [2])
+
+
 def test_an_update_loses_to_a_delete_of_the_same_group_wherever_their_rows_moved(
     gate: Gate,
 ) -> None:

@@ -218,6 +218,16 @@ def test_deletes_that_bring_files_or_changes_do_not_say_twice_what_became_of_a_r
     assert statuses(gate.ask(one)) == ["concurrent_row_delete"]
 
 
+def test_who_minds_no_lost_rows_minds_none_of_the_whole_table(gate: Gate) -> None:
+    everything = {"reads": ReadSet(whole_table=True, delete_insensitive=True)}
+    write(gate, 2, remove("a"), add("a", deletionVector=vector(1)))
+    assert asked(gate, rows_of("b", [1]), **everything) == "committed"
+    assert asked(gate, rows_of("b", [2]), **everything) == "committed"
+    assert asked(gate, rows_of("a", [3]), **everything) == "committed"
+    gate.ask(proposal(remove("wide"), read_version=1, **NOTHING_READ))
+    assert asked(gate, rows_of("b", [3]), **everything) == "concurrent_delete_read"
+
+
 def test_rows_of_a_file_that_is_gone_are_not_deleted(gate: Gate) -> None:
     assert statuses(gate.ask(proposal(remove("a"), read_version=1, **NOTHING_READ))) == [
         "committed"

@@ -138,7 +138,17 @@ def test_numbering_rows_is_followed_and_adopted() -> None:
 
 def test_a_tag_that_lies_is_not_believed() -> None:
     table = (listed("identityColumns"), numbered(5))
-    for lie in (numbered(9, name="other"), numbered(9, configuration={"a": "1"})):
+    lies = (
+        numbered(9, id="other"),
+        numbered(9, name="other"),
+        numbered(9, description="other"),
+        numbered(9, format={"provider": "orc", "options": {}}),
+        numbered(9, partitionColumns=["x"]),
+        numbered(9, configuration={"a": "1"}),
+        # Without its mark a column would give values twice.
+        numbered(None),
+    )
+    for lie in lies:
         assert rule(standing(proposal(add("a")), *table), winner(1, TAGGED, lie)) == (
             "metadata_changed"
         )
