@@ -139,6 +139,13 @@ def test_every_partition_that_changes_has_a_change_file() -> None:
     assert rule(state, *rewrite, cdc("p=1/x"), **merge) is None
 
 
+def test_a_removal_that_says_nothing_of_partitions_asks_for_no_change_file_of_one() -> None:
+    state = fed("p=1/a", of=PARTITIONED)
+    bare = remove("p=1/a", partitionValues=None, extendedFileMetadata=None, size=None)
+    assert rule(state, bare, add("p=1/c"), cdc("p=1/x")) is None
+    assert rule(state, bare, add("p=2/c"), cdc("p=1/x")) == "change_files_missing"
+
+
 def test_a_null_partition_is_one_however_it_is_spelt() -> None:
     state = fed("p=1/a", of=PARTITIONED)
     empty, null = {"partitionValues": {"p": ""}}, {"partitionValues": {"p": None}}

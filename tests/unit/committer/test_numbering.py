@@ -6,7 +6,19 @@ from uuid import UUID
 
 import pytest
 
-from tests.builders import ROOT, TABLE, Gate, Row, add, an_id, info, metadata, proposal, remove
+from tests.builders import (
+    ROOT,
+    TABLE,
+    Gate,
+    Row,
+    add,
+    an_id,
+    info,
+    metadata,
+    proposal,
+    remove,
+    rows_of,
+)
 from tests.unit.committer.test_late import bodies, written
 from tests.unit.committer.test_machine import landed, planned, rules, table
 from tests.unit.committer.test_table_rules import TAGGED, listed
@@ -131,6 +143,7 @@ def test_values_are_those_of_the_column() -> None:
         (proposal(ids("a", 11, 12), identity_usage=[used(11, 11)]), "identity_values_not_told"),
         (proposal(ids("a", 10, 12), identity_usage=[used(11, 12)]), "identity_values_not_told"),
         (proposal(add("a"), identity_usage=[used(11, 12)]), None),
+        (proposal(add("a", stats=None), identity_usage=[used(11, 12)]), None),
         (proposal(remove("z"), ids("a", 3, 9), read_version=1), None),
         (proposal(remove("z"), ids("a", 3, 11), read_version=1), "identity_values_not_told"),
         (
@@ -159,6 +172,22 @@ def test_new_values_are_told_of(one: Proposal, expected: str | None) -> None:
         assert rule(state, one) is None
     else:
         assert rule(state, one) == expected
+
+
+def test_images_of_updated_rows_have_the_values_they_had() -> None:
+    features = listed("identityColumns", "appendOnly", reader=("deletionVectors",))
+    meta = numbered()
+    meta["metaData"]["configuration"] = {"delta.enableDeletionVectors": "true"}
+    gate = Gate()
+    gate.ask(
+        proposal(features, meta, read_version=-1, operation=Operation(name="CREATE TABLE")),
+        claim("z", 1, 10),
+    )
+    update: dict[str, Any] = {"dv_intents": (rows_of("z", [1], op="update"),), "read_version": 1}
+    told = gate.ask(proposal(ids("a", 3, 11), **update), proposal(ids("b", 3, 9), **update))
+    assert [one.rejection.rule if one.rejection else one.status for one in told] == [
+        *("identity_values_not_told", "committed")
+    ]
 
 
 def test_what_comes_back_has_the_values_it_had() -> None:

@@ -22,6 +22,7 @@ from tests.unit.committer.test_machine import considered
 from tidegate.committer import recovery
 from tidegate.committer.state import TableState
 from tidegate.delta.errors import BrokenLog, UnsupportedFeature
+from tidegate.delta.features.row_tracking import NO_MARK
 from tidegate.delta.names import Version, commit_name, in_log
 from tidegate.pipeline.proposal import Operation
 from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
@@ -115,6 +116,12 @@ def test_entries_are_read_down_to_the_first_that_is_gone() -> None:
     assert [entry.version for entry in found] == [2]
 
 
+def test_what_others_wrote_before_we_knew_the_table_counts_as_told() -> None:
+    store = table_in_memory(creation(), [info(), add("a")])
+    state = recovery.load(store, TABLE, 10)
+    assert recovery.taken_for_told(state) == state.version == 1
+
+
 def test_refreshing_reads_what_others_wrote() -> None:
     store = log()
     state = recovery.load(store, TABLE, 10)
@@ -160,6 +167,7 @@ def test_the_mark_of_a_version_is_the_last_that_was_set() -> None:
     )
     loaded = recovery.reach_back(store, recovery.load(store, TABLE, 10), 0)
     assert [loaded.row_mark_at(version) for version in range(4)] == [None, 9, 9, 19]
+    assert recovery.reach_back(store, loaded, -1).mark_before == NO_MARK
     whole, _ = recovery.refresh(store, TableState(TABLE, store.root, 10))
     assert [whole.row_mark_at(version) for version in range(4)] == [-1, 9, 9, 19]
 
