@@ -38,6 +38,15 @@ def state_of(desk: Desk, now_s: float) -> State:
     return "unread" if desk.state is None else "idle"
 
 
+def stranded(lanes: Iterable[Lane], now_s: float) -> int:
+    """Return how many proposals wait for a store that failed, or for others who keep winning.
+
+    To start the committer anew helps none of them, and takes the other tables away from it.
+    """
+    desks = (desk for lane in lanes for desk in lane.busy)
+    return sum(len(desk.line) for desk in desks if desk.rests_until_s > now_s)
+
+
 def observe(lanes: Iterable[Lane], paused: int, now_s: float) -> None:
     """Set the gauges to what there is."""
     lanes = list(lanes)

@@ -60,7 +60,7 @@ class Lane:
     moved: dict[UUID, None] = field(default_factory=dict)
     audits: dict[UUID, Audit] = field(default_factory=dict)
     glances: dict[UUID, Glance] = field(default_factory=dict)
-    _busy: list[Desk] = field(default_factory=list)
+    busy: list[Desk] = field(default_factory=list)
 
     def take(self, record: Record) -> None:
         """Bring a record to the desk of its table; who is under suspicion waits to be called."""
@@ -132,7 +132,7 @@ class Lane:
                 has_loaded = True
             busy = self._attend(desk) or busy
         desks = self.reception.desks.values()
-        self._busy = [desk for desk in desks if desk.line.waiting or desk.flying is not None]
+        self.busy = [desk for desk in desks if desk.line.waiting or desk.flying is not None]
         return busy
 
     def _due(self, now_s: float) -> list[Desk]:
@@ -192,18 +192,18 @@ class Lane:
     @property
     def waits_until_s(self) -> float | None:
         """Until when the desks with work linger or rest, or None. By `Clock.boot_s`."""
-        waits = (desk.waits_until_s for desk in self._busy)
+        waits = (desk.waits_until_s for desk in self.busy)
         return min((until_s for until_s in waits if until_s is not None), default=None)
 
     @property
     def flies(self) -> bool:
         """Whether a PUT is on its way."""
-        return any(desk.flying is not None for desk in self._busy)
+        return any(desk.flying is not None for desk in self.busy)
 
     @property
     def put_s(self) -> float:
         """How long the shortest PUT of a table takes just now, of those whose PUT is on its way."""
-        flying = (desk for desk in self._busy if desk.flying is not None)
+        flying = (desk for desk in self.busy if desk.flying is not None)
         return min((desk.pace.put_s for desk in flying), default=0.0)
 
     def land(self) -> None:

@@ -128,6 +128,12 @@ class CommitterLoop:
         """How many deliveries were read and have no answer yet."""
         return sum(lane.unsettled for lane in self.lanes.values())
 
+    @property
+    def movable(self) -> int:
+        """How many of these are ours to move: none of a table that rests."""
+        stranded = gauges.stranded(self.lanes.values(), self.doors.clock.boot_s())
+        return self.unsettled - stranded
+
     def finish(self) -> None:
         """Let land what flies, make durable what was told, record offsets. Raises: as `step`."""
         ends_s = self.doors.clock.boot_s() + LANDING_S
@@ -307,7 +313,7 @@ def serve(loop: CommitterLoop, running: Running) -> None:
             before = loop.unsettled
             loop.step()
             running.health.progress("loop")
-            running.health.work("proposals", loop.unsettled)
+            running.health.work("proposals", loop.movable)
             if loop.unsettled != before:
                 running.health.progress("proposals")
             running.health.ready(*loop.readiness)

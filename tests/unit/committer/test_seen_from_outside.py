@@ -11,12 +11,16 @@ import prometheus_client
 import pytest
 
 from tests.builders import NOW_MS, ROOT, Gate, Row, add, create, delete, info, proposal, to_bytes
+from tests.unit.committer.held_puts import HeldPuts
 from tidegate.committer.gauges import STATES
+from tidegate.committer.service import serve
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.trace import TRACEPARENT, compose
+from tidegate.runtime.health import Health
 from tidegate.runtime.logs import JsonFormatter
 from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.service import Running
 
 
 @pytest.fixture
@@ -94,6 +98,43 @@ def test_tables_are_counted_by_what_goes_on_at_them(gate: Gate) -> None:
     assert tables(gate) == {"halted": 1}
     gate.loop.leave()
     assert value("tidegate_tables", state="halted") == 0
+
+
+def watched(gate: Gate, steps: int) -> list[bool]:
+    """Serve for so many steps of a second, and return at each whether /healthz would say yes."""
+    running = Running(gate.clock, Health(gate.clock, stalled_s=60.0))
+    well: list[bool] = []
+    step = gate.loop.step
+
+    def a_second(timeout_s: float = 0.0) -> bool:
+        gate.clock.boot += 1
+        well.append(not running.health.stalled())
+        if len(well) == steps:
+            running.stopping.set()
+        return step(timeout_s)
+
+    with mock.patch.multiple(gate.loop, step=a_second, finish=mock.DEFAULT):
+        serve(gate.loop, running)
+    return well
+
+
+def test_a_store_that_is_away_makes_no_watchman_restart_the_committer(gate: Gate) -> None:
+    gate.send(proposal(add("a")))
+    down = mock.patch.object(gate.stores[ROOT], "put_if_absent", side_effect=Unavailable("down"))
+    with down:
+        well = watched(gate, 300)
+    assert all(well), f"unwell after {well.index(False)} s"
+    assert gate.loop.unsettled == 1, "it waits for the store"
+
+
+def test_a_put_that_never_ends_is_no_progress() -> None:
+    puts = HeldPuts()
+    gate = Gate(puts=puts)
+    gate.ask(create(name="shop"))
+    puts.is_holding = True
+    gate.send(proposal(add("a")))
+    well = watched(gate, 100)
+    assert well.index(False) in range(60, 65)
 
 
 def test_groups_are_measured_and_lost_races_counted(gate: Gate) -> None:
