@@ -1,5 +1,6 @@
 """Refusals as values: each names the field, the rule and the remedy."""
 
+import re
 from typing import Final, NoReturn
 
 from tidegate.pipeline.outcome import Advice, Rejection
@@ -50,6 +51,12 @@ _DELTA: Final = {
 }
 """Rules for which delta-spark has a name, and the name."""
 
+_FOR_A_TABLE: Final = re.compile(
+    r"(?:[:;]|, or) (?:restore (?:it|the table) to|use a release that does|read it with)\b.*",
+    re.DOTALL,
+)
+"""What errors advise to whoever has such a table already."""
+
 
 def flaw(
     rule: str,
@@ -69,6 +76,11 @@ def flaw(
         field=field,
         path=path,
     )
+
+
+def fault_in(error: Exception) -> str:
+    """Return what is wrong with a proposed table, without advice about one that is there."""
+    return _FOR_A_TABLE.sub("", str(error))
 
 
 class Flawed(ValueError):

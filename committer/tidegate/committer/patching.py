@@ -6,7 +6,7 @@ from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.enforcement import not_validated
 from tidegate.committer.feature_admission import CLUSTERING
-from tidegate.committer.flaws import BAD_METADATA, flaw
+from tidegate.committer.flaws import BAD_METADATA, fault_in, flaw
 from tidegate.committer.patches import applied
 from tidegate.committer.policy import Policy
 from tidegate.committer.state import TableState
@@ -67,6 +67,6 @@ def _clustered_by(state: TableState) -> list[tuple[str, ...]]:
 
 
 def _refusal(error: Exception) -> Rejection:
-    made = flaw(BAD_METADATA, _FIELD, str(error), "correct what it names")
+    made = flaw(BAD_METADATA, _FIELD, fault_in(error), "correct what it names")
     error_class = error.error_class if isinstance(error, TidegateError) else None
     return made.model_copy(update={"error_class": error_class})

@@ -11,6 +11,7 @@ from tidegate.committer.flaws import (
     FEATURE_NOT_LISTED,
     NOT_SUPPORTED,
     UNKNOWN_FEATURE,
+    fault_in,
     flaw,
 )
 from tidegate.committer.group_limits import wrong_limit
@@ -73,9 +74,9 @@ def wrong_table(
     except UnsupportedFeature as error:
         known = error.feature in FEATURES
         rule = NOT_SUPPORTED if known else UNKNOWN_FEATURE
-        return flaw(rule, _PROTOCOL, str(error), "leave the feature out")
+        return flaw(rule, _PROTOCOL, fault_in(error), "leave the feature out")
     except BrokenLog as error:
-        return flaw(BAD_METADATA, _METADATA, str(error), "write it as PROTOCOL.md spells it")
+        return flaw(BAD_METADATA, _METADATA, fault_in(error), "write it as PROTOCOL.md spells it")
     if content.metadata is not None:
         wrong = _wrong_columns(content.metadata, protocol, basis)
         if wrong is not None:
@@ -148,10 +149,15 @@ def _wrong_metadata(metadata: Metadata, basis: Basis | None, policy: Policy) -> 
         schema = parse_schema(metadata.schema_string)
         properties.validate(_set_anew(metadata, basis))
     except InvalidRequest as error:
-        return flaw(BAD_METADATA, f"{_METADATA}.configuration", str(error), "correct the property")
+        return flaw(
+            BAD_METADATA, f"{_METADATA}.configuration", fault_in(error), "correct the property"
+        )
     except (TidegateError, ValueError, RecursionError) as error:
         return flaw(
-            BAD_METADATA, f"{_METADATA}.schemaString", str(error), "write a schema of known types"
+            BAD_METADATA,
+            f"{_METADATA}.schemaString",
+            fault_in(error),
+            "write a schema of known types",
         )
     return _wrong_schema(schema, metadata.partition_columns, policy)
 
@@ -176,7 +182,7 @@ def _wrong_columns(metadata: Metadata, protocol: Protocol, basis: Basis | None) 
             check_identities(schema, metadata.partition_columns)
     except InvalidRequest as error:
         remedy = "define the column anew"
-        return flaw(BAD_METADATA, f"{_METADATA}.schemaString", str(error), remedy)
+        return flaw(BAD_METADATA, f"{_METADATA}.schemaString", fault_in(error), remedy)
     return None
 
 

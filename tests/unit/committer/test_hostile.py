@@ -299,6 +299,14 @@ def told(gate: Gate, one: Proposal | bytes) -> tuple[str, str]:
     return outcome.status, outcome.rejection.rule
 
 
+@pytest.mark.parametrize("row", [row for rule, row in MALFORMED_ACTIONS if rule == "bad_metadata"])
+def test_who_proposes_wrong_metadata_is_not_told_to_restore_a_table(gate: Gate, row: Row) -> None:
+    [outcome] = gate.ask(proposal(row))
+    assert outcome.rejection is not None
+    reason = outcome.rejection.reason
+    assert not any(word in reason for word in ("restore", "another reader")), reason
+
+
 @pytest.mark.parametrize("path", BAD_PATHS)
 def test_a_path_out_of_the_table_is_refused(gate: Gate, path: str) -> None:
     assert told(gate, proposal(changed("add", path=path))) == ("rejected", "bad_path")

@@ -219,7 +219,7 @@ def _wrong_changes(one: Definition, compat: _Compat) -> Iterator[Flaw]:
                 "iceberg_type_change",
                 "metaData.schemaString",
                 said,
-                "restore the table to a version before it",
+                "record it as PROTOCOL.md spells it",
                 "UNSUPPORTED_TYPE_WIDENING",
             )
         for change in recorded:
