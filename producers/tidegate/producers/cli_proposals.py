@@ -107,6 +107,7 @@ def explain_proposal(
 
     It asks the topics, then the table's log; with --table the log alone is enough, for a proposal
     that the topics no longer hold; where --table is a root, for brokers that do not answer, too.
+
     Exit status: 0 it is in the table; 2 something has to be done, which is said; 3 a person has to
     look at the table; 4 wait, or try again.
     """

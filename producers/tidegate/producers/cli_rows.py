@@ -12,7 +12,7 @@ from tidegate.producers.cli_shown import OUT, plain, show
 from tidegate.producers.connection import store_for
 from tidegate.producers.options import Place, time_ms
 from tidegate.runtime.change_rows import stream_changes
-from tidegate.runtime.cli_service import Json, Set, errors_told, loaded
+from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded
 from tidegate.runtime.data_files import scan, schema_of
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.open_table import open_keys, open_snapshot
@@ -29,7 +29,7 @@ Limit = Annotated[int, typer.Option("--limit", help="So many rows.", min=1)]
 _MOMENT: Final = "A version, or a time: 2024-02-29, 2024-02-29 12:00:00 (UTC unless it says)."
 
 
-def show_rows(
+def show_rows(  # noqa: PLR0913 - each is an option of the command
     uri: Uri,
     at: Annotated[str | None, typer.Option("--at", help=_MOMENT)] = None,
     columns: Annotated[
@@ -40,12 +40,13 @@ def show_rows(
         ),
     ] = None,
     limit: Limit = 20,
+    config: Config = None,
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
     """Show rows of a table, as it is or as it was."""
     with errors_told():
-        store = _store(uri, set_)
+        store = _store(uri, config, set_)
         version, at_ms = _moment(at, "--at")
         snapshot = open_snapshot(store, version, at_ms)
         names = list(schema_of(snapshot.metadata).names)
@@ -54,11 +55,12 @@ def show_rows(
         _print(names, first_rows(scan(store, snapshot, names), limit), as_json=as_json)
 
 
-def show_changes(
+def show_changes(  # noqa: PLR0913 - each is an option of the command
     uri: Uri,
     since: Annotated[str, typer.Option("--from", help=_MOMENT)],
     until: Annotated[str | None, typer.Option("--to", help=_MOMENT)] = None,
     limit: Limit = 20,
+    config: Config = None,
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
@@ -67,7 +69,7 @@ def show_changes(
     Both ends are included, and of one kind: versions, or times.
     """
     with errors_told():
-        store = _store(uri, set_)
+        store = _store(uri, config, set_)
         (start, start_ms), (end, end_ms) = _moment(since, "--from"), _moment(until, "--to")
         if until is not None and (start is None) != (end is None):
             raise InvalidRequest(
@@ -80,8 +82,8 @@ def show_changes(
         _print(shape.names, first_rows(batches, limit), as_json=as_json)
 
 
-def _store(uri: str, set_: list[str] | None) -> LogStore:
-    return store_for(Place(root_of(uri), loaded(ServiceSettings, None, set_).storage))
+def _store(uri: str, config: Path | None, set_: list[str] | None) -> LogStore:
+    return store_for(Place(root_of(uri), loaded(ServiceSettings, config, set_).storage))
 
 
 def root_of(uri: str) -> str:

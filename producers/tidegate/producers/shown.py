@@ -1,21 +1,17 @@
 """How times and sizes are shown to people."""
 
-from datetime import UTC, datetime
-
 from tidegate.delta.snapshot import Snapshot
+from tidegate.runtime import clock
 
 
 def instant(at_ms: int | None) -> str:
     """Return a time in UTC, to the millisecond; empty for None."""
-    if at_ms is None:
-        return ""
-    at = datetime.fromtimestamp(at_ms / 1000, UTC).replace(tzinfo=None)
-    return at.isoformat(sep=" ", timespec="milliseconds")
+    return "" if at_ms is None else clock.instant(at_ms)
 
 
 def moment(at_ms: int | None) -> str | None:
     """Return a time as programs read it: with its zone."""
-    return None if at_ms is None else f"{instant(at_ms)}Z"
+    return None if at_ms is None or clock.utc(at_ms) is None else f"{instant(at_ms)}Z"
 
 
 def total_size(snapshot: Snapshot) -> int:

@@ -4,6 +4,7 @@ A service's command is found by its entry point in the group `tidegate.commands`
 libraries are not installed is not shown (`tidegate version --verbose` names it).
 """
 
+import inspect
 import platform
 import sys
 from collections.abc import Sequence
@@ -80,4 +81,13 @@ def command_for(arguments: Sequence[str]) -> TyperGroup:
                 command = typer.main.get_command(found)
                 command.name = name
                 group.add_command(command, name)
+    _flow(group)
     return group
+
+
+def _flow(command: Any) -> None:
+    """Let paragraphs of help be as wide as the terminal: they break where their source does."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
+    for below in getattr(command, "commands", {}).values():
+        _flow(below)

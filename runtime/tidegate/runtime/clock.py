@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 from uuid import UUID
 
@@ -41,3 +42,22 @@ def new_id(clock: Clock) -> UUID:
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
     return UUID(int=value)
+
+
+def utc(at_ms: int) -> datetime | None:
+    """Return a point in time; None for one past the year 9999, or before the first.
+
+    Units: `at_ms` in ms since the Unix epoch. Logs hold what their writers took for that.
+    """
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def instant(at_ms: int) -> str:
+    """Return a point in time in UTC, to the millisecond, as people read it."""
+    at = utc(at_ms)
+    if at is None:
+        return f"{at_ms} ms after 1970"
+    return at.replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")

@@ -17,6 +17,7 @@ from tidegate.delta.names import Kind, LogFile, commit_name
 from tidegate.delta.replay import read_part
 from tidegate.delta.segment import complete_checkpoints
 from tidegate.delta.snapshot import LiveKeys, Snapshot
+from tidegate.runtime.clock import instant
 from tidegate.runtime.log_files import list_log, of_table, read_content
 from tidegate.runtime.log_store import LogStore
 
@@ -48,16 +49,17 @@ def find_version(store: LogStore, head: Opened, timestamp_ms: int) -> int:
         versions = range(first, head.version + 1)
         found = bisect_right(versions, timestamp_ms, key=lambda v: own_timestamp(store, v)) - 1
         at = own_timestamp(store, versions[found]) if found >= 0 else None
+    asked = f"{instant(timestamp_ms)} UTC"
     if at is None:
         raise InvalidRequest(
-            f"table {store.root} has no version as old as {timestamp_ms} ms: the oldest that can "
-            f"be read is {'gone' if oldest is None else oldest}; ask for a later time",
+            f"table {store.root} has no version as old as {asked}: the oldest that can be read is "
+            f"{'gone' if oldest is None else f'version {oldest}'}; ask for a later time",
             error_class="TimestampBeforeEarliest",
         )
     if versions[found] == head.version and at < timestamp_ms:
         raise InvalidRequest(
-            f"the newest version of table {store.root}, {head.version}, is of {at} ms, before the "
-            f"{timestamp_ms} ms asked for: leave the timestamp out to read the newest version",
+            f"the newest version of table {store.root}, {head.version}, is of {instant(at)} UTC, "
+            f"before the {asked} asked for: leave the timestamp out to read the newest version",
             error_class="TimestampAfterLatest",
         )
     return versions[found]
@@ -75,11 +77,13 @@ def versions_between(
     was made in between); BrokenLog; Unavailable.
     """
     start = _first_from(store, head, start_ms)
-    end = None if end_ms is None else find_version(store, head, end_ms)
-    if end is not None and end < start:
+    if end_ms is None:
+        return start, None
+    end = find_version(store, head, end_ms)
+    if end < start:
         raise InvalidRequest(
-            f"no version of table {store.root} was made between {start_ms} ms and {end_ms} ms: ask "
-            "for a longer time",
+            f"no version of table {store.root} was made between {instant(start_ms)} and "
+            f"{instant(end_ms)} UTC: ask for a longer time",
             error_class="InvalidVersionRange",
         )
     return start, end
@@ -154,8 +158,8 @@ def _first_from(store: LogStore, head: Opened, timestamp_ms: int) -> int:
     if found < len(own):
         return own[found]
     raise InvalidRequest(
-        f"table {store.root} has no version of {timestamp_ms} ms or later: its newest is "
-        f"{head.version}; ask for an earlier time",
+        f"table {store.root} has no version of {instant(timestamp_ms)} UTC or later: its newest "
+        f"is {head.version}; ask for an earlier time",
         error_class="TimestampAfterLatest",
     )
 

@@ -68,6 +68,9 @@ def test_changes_are_told_between_versions_and_between_times(table: WrittenTable
         (("rows", "--columns", "_metadata.row_id"), "row tracking"),
         (("changes", "--from", "1", "--to", "2023-11-14 22:13:23"), "of one kind"),
         (("changes", "--from", "0"), "CdfNotEnabled"),
+        (("rows", "--at", "2001-01-01"), "as old as 2001-01-01 00:00:00.000 UTC"),
+        (("rows", "--at", "2101-01-01"), "before the 2101-01-01 00:00:00.000 UTC asked for"),
+        (("changes", "--from", "2101-01-01"), "of 2101-01-01 00:00:00.000 UTC or later"),
     ],
 )
 def test_what_can_not_be_told_is_said(
@@ -85,3 +88,28 @@ def test_a_name_where_a_root_is_asked_for_is_told_from_a_path(verb: str) -> None
     assert result.exit_code == 2
     assert "tidegate table list" in result.output
     assert "tidegate table list" not in run(verb, "./readings").output
+
+
+@pytest.mark.parametrize("arguments", [("rows",), ("changes", "--from", "1"), ("history",)])
+def test_every_verb_that_looks_at_a_table_takes_a_file_of_settings(
+    table: WrittenTable, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    verb, *options = arguments
+    config = tmp_path / "settings.yaml"
+    config.write_text("storage: {region: eu-central-1}\n", encoding="utf-8")
+    assert run(verb, table.root, *options, "--config", config).exit_code == 0
+    config.write_text("storge: {}\n", encoding="utf-8")
+    refused = run(verb, table.root, *options, "--config", config)
+    assert refused.exit_code == 2
+    assert "did you mean 'storage'" in refused.output
+
+
+def test_a_time_that_a_foreign_writer_gave_in_microseconds_hides_no_history(
+    table: WrittenTable,
+) -> None:
+    log = Path(table.root.removeprefix("file://")) / "_delta_log"
+    entry = {"commitInfo": {"timestamp": 1_700_000_000_000_000, "operation": "WRITE"}}
+    (log / f"{table.version + 1:020d}.json").write_text(json.dumps(entry), encoding="utf-8")
+    shown = run("history", table.root)
+    assert shown.exit_code == 0, shown.output
+    assert "1700000000000000 ms after 1970" in shown.stdout

@@ -2,6 +2,7 @@
 
 import json
 from importlib.metadata import EntryPoint
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,20 @@ def test_a_port_that_is_none_is_refused_in_a_line(
 ) -> None:
     assert call(verb, "--port", "70000", "--folder", str(tmp_path)) == 2
     assert "--port" in capsys.readouterr().err
+
+
+def test_help_breaks_its_lines_where_the_terminal_ends(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert call("store", "probe", "--help") == 0
+    told = capsys.readouterr().out
+    start = told.index("Two writers contest")
+    lines = told[start : told.index("╭")].strip().splitlines()
+    assert lines
+    for line, following in pairwise(lines):
+        first = following.split()[0]
+        assert len(line.strip()) + len(first) >= 76, f"{line!r} ends before {first!r}"
 
 
 def test_a_local_store_passes_the_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -206,7 +206,7 @@ def test_a_log_that_begins_with_a_checkpoint_is_travelled_from_there() -> None:
     write_classic(store, snapshot, 0)
     del store.files[in_log(commit_name(0))]
     assert [found(store, at_ms) for at_ms in (20, 30, 40)] == [1, 2, 3]
-    with pytest.raises(InvalidRequest, match="oldest that can be read is 1") as refused:
+    with pytest.raises(InvalidRequest, match="oldest that can be read is version 1") as refused:
         found(store, 19)
     assert refused.value.error_class == "TimestampBeforeEarliest"
 

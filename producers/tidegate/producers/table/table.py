@@ -1,7 +1,6 @@
 """A Delta table behind the gate, as a Spark program holds it."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final, Self
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +17,7 @@ from tidegate.producers.source.trail import tell
 from tidegate.producers.table.deletion import delete
 from tidegate.producers.table.rewriting import SparkRunner
 from tidegate.producers.writing import Saying, commit, creating, creation
+from tidegate.runtime.clock import utc
 from tidegate.runtime.open_table import head_version
 
 NO_OPTIONS: Final[Mapping[str, str]] = {}
@@ -163,7 +163,7 @@ def _row(entry: Entry) -> tuple[object, ...]:
     at = entry.timestamp_ms
     return (
         entry.version,
-        None if at is None else datetime.fromtimestamp(at / 1000, UTC),
+        None if at is None else utc(at),
         entry.operation,
         dict(entry.parameters),
         entry.read_version,
