@@ -243,8 +243,11 @@ def _settle(annotation: Any, parts: tuple[str, ...], value: object) -> tuple[tup
     if item is not None:
         if _model(item) is None:
             return (".".join(parts),), _read_text(item, value)
-        path, settled = _settle(item, tuple(rest), value)
-        return (head, *path), settled
+        # Names have dots of their own: `cdc.tables.catalog.schema.table.key_columns`.
+        is_whole = not rest or (isinstance(value, str) and value.startswith("{"))
+        name, below = (parts, ()) if is_whole else (parts[:-1], parts[-1:])
+        path, settled = _settle(item, below, value)
+        return (".".join(name), *path), settled
     raise LookupError(f"unknown; there is nothing below this setting called {head!r}")
 
 

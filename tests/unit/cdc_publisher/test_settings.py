@@ -14,6 +14,22 @@ def test_a_tables_key_columns_can_be_given_on_the_command_line() -> None:
     assert settings.cdc.tables["flights"].key_columns == ("carrier", "flight")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cdc.tables.main.air.flights.key_columns", "carrier"),
+        ("cdc.tables.main.air.flights", '{"key_columns": ["carrier"]}'),
+    ],
+)
+def test_a_table_may_have_a_name_of_three_parts(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"main.air.flights": TableChanges(key_columns=("carrier",))}
+    assert load(CdcSettings, None, {name: value}).cdc.tables == told
+    monkeypatch.setenv(f"TIDEGATE__{name.upper().replace('.', '__')}", value)
+    assert load(CdcSettings, None, {}).cdc.tables == told
+
+
 def test_a_table_can_be_declared_to_have_no_key() -> None:
     settings = load(CdcSettings, None, {"cdc.tables.logs.key": "none"})
     assert settings.cdc.tables["logs"] == TableChanges(key="none")
