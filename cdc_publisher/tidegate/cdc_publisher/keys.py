@@ -45,6 +45,11 @@ def key_columns(
     return tuple(names[name.lower()] for name in wanted)
 
 
+def is_asked_for(metadata: Metadata, declared: Sequence[str]) -> bool:
+    """Return whether somebody has named key columns: without, nobody asked for the changes."""
+    return bool(declared or metadata.configuration.get(PROPERTY))
+
+
 def order_of(keys: KeyColumns) -> str:
     """Return the name of the order of a version's changes: pairs depend on the key."""
     return f"{RULES}:" + ("-" if keys is None else ",".join(keys))

@@ -12,7 +12,7 @@ from math import inf
 from typing import Final, Literal
 from uuid import UUID
 
-from tidegate.cdc_publisher.keys import key_columns
+from tidegate.cdc_publisher.keys import is_asked_for, key_columns
 from tidegate.cdc_publisher.machine import State
 from tidegate.cdc_publisher.position import Position
 from tidegate.cdc_publisher.settings import CdcSettings, TableChanges
@@ -23,6 +23,7 @@ from tidegate.delta.errors import (
     Fenced,
     InvalidRequest,
     Misconfigured,
+    TidegateError,
     Unavailable,
     UnsupportedFeature,
 )
@@ -49,6 +50,7 @@ _FOLLOWED: Final = frozenset({"open", "managed", "halted"})
 _ABORTED_WITHIN_S: Final = 20.0
 """How long brokers may take to abort a transaction after its time is up: they look every 10 s."""
 _AS_SET: Final = TableChanges()
+_LAGS: Final = (metrics.CDC_LAG_VERSIONS, metrics.CDC_LAG)
 _log = logging.getLogger(__name__)
 
 
@@ -64,7 +66,7 @@ class CdcPublisher:
         self._tables: dict[UUID, TableRecord] = {}
         self._owners: dict[str, UUID] = {}
         self._streams: dict[UUID, TableStream] = {}
-        self._aside: set[UUID] = set()
+        self._aside: dict[UUID, TableRecord] = {}
         self._lost: set[UUID] = set()
         self._keyless: dict[UUID, int] = {}
         self._seen: Mapping[UUID, Position] | None = None
@@ -111,7 +113,7 @@ class CdcPublisher:
         self._looked_s = now_s
         lost, self._lost = self._lost, set()
         self._behind.clear()
-        self._aside.clear()
+        aside, self._aside = self._aside, {}
         self._tables = self._registered()
         heads: dict[UUID, int] = {}
         for one in self._tables.values():
@@ -134,6 +136,9 @@ class CdcPublisher:
         self._seen = positions
         for table in followed:
             self._catch_up(table, heads[table.table])
+        for one in aside.values():
+            if one.table not in self._aside and one.table not in self._streams:
+                _measure_no_more(one)  # it is told by another one, or by nobody any more
 
     def close(self) -> None:
         """Let go of every table."""
@@ -158,14 +163,23 @@ class CdcPublisher:
         if changes.key == "none":
             return True
         if self._keyless.get(table.table) == head:
-            self._aside.add(table.table)
+            self._aside[table.table] = table
             return False
         with self._alone_in_trouble(table):
             store = open_store(table.table_root, self._settings.storage)
             stated = stated_checksum(store, head)
             metadata = stated.metadata if stated else open_keys(store, head).metadata
+            is_news = table.table not in self._keyless
             self._keyless[table.table] = head
-            key_columns(metadata, table.name, changes.key, changes.key_columns)
+            try:
+                key_columns(metadata, table.name, changes.key, changes.key_columns)
+            except InvalidRequest as error:
+                if is_asked_for(metadata, changes.key_columns):
+                    raise
+                self._aside[table.table] = table
+                if is_news:
+                    _say_set_aside(table, error, logging.WARNING)
+                return False
             del self._keyless[table.table]
             return True
         return False
@@ -240,16 +254,10 @@ class CdcPublisher:
         except (UnsupportedFeature, BrokenLog, InvalidRequest, Misconfigured, Unavailable) as error:
             if self._drop(table) and isinstance(error, Unavailable):
                 self._lost.add(table.table)
-            self._aside.add(table.table)
-            metrics.CDC_LAG_VERSIONS.labels(table.name).set(inf)
-            log_event(
-                _log,
-                "set_aside",
-                level=logging.ERROR,
-                table=table.name,
-                why=error,
-                error_class=error.error_class,
-            )
+            self._aside[table.table] = table
+            for lag in _LAGS:
+                lag.labels(table.name).set(inf)
+            _say_set_aside(table, error, logging.ERROR)
         except Fenced as error:
             self._drop(table)
             log_event(_log, "fenced", level=logging.WARNING, table=table.name, why=error)
@@ -259,6 +267,7 @@ class CdcPublisher:
         stream = self._streams.pop(table.table, None)
         if stream is not None:
             stream.close()
+            _measure_no_more(table)
             metrics.CDC_ABORTS.labels(table.name).inc()
         return stream is not None
 
@@ -300,3 +309,14 @@ class CdcPublisher:
 
     def _changes(self, table: TableRecord) -> TableChanges:
         return self._settings.cdc.tables.get(table.name, _AS_SET)
+
+
+def _say_set_aside(table: TableRecord, error: TidegateError, level: int) -> None:
+    told = {"table": table.name, "why": error, "error_class": error.error_class}
+    log_event(_log, "set_aside", level=level, **told)
+
+
+def _measure_no_more(table: TableRecord) -> None:
+    """Take back what was measured of a table: who tells it now measures it anew."""
+    for gauge in (*_LAGS, metrics.CDC_POSITION):
+        gauge.remove(table.name)

@@ -1,10 +1,13 @@
 """The publisher over tables on disk, a registry in memory, and topics that remember."""
 
 import time
+from math import inf
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
+import prometheus_client
 import pytest
 
 from tests.unit.cdc_publisher.remembered_topic import Topic
@@ -189,6 +192,63 @@ def test_nothing_is_asked_of_kafka_for_a_table_without_key_columns(
     table.append(rows(9))
     one.notice(table.doorbell())
     assert told(topics[table.id]) == [9]
+
+
+def lag_of(table: WrittenTable, bus: MemoryBus) -> tuple[float | None, float | None]:
+    """Return how far a table is behind, in versions and in seconds, as far as that is measured."""
+    labels = {"table": read_registry(bus, TOPICS)[table.id].name}
+    versions, seconds = (
+        prometheus_client.REGISTRY.get_sample_value(f"tidegate_cdc_lag_{unit}", labels)
+        for unit in ("versions", "seconds")
+    )
+    return versions, seconds
+
+
+def test_nobody_is_woken_up_for_a_table_whose_changes_nobody_asked_for(
+    bus: MemoryBus,
+    tables: tuple[WrittenTable, WrittenTable],
+    topics: dict[UUID, Writer],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table, other = tables
+    for each in tables:
+        say(bus, each, name=f"unasked.{each.id.int}.t")
+    table.set_metadata(**{"tidegate.cdc.keyColumns": ""})
+    one = publisher(bus)
+    for number in range(4, 7):
+        one.look()
+        table.append(rows(number))
+    assert lag_of(table, bus) == (None, None)
+    assert lag_of(other, bus) == (0, 0)
+    [line] = [one for one in caplog.records if one.getMessage().startswith("set_aside")]
+    assert line.levelname == "WARNING"
+    table.set_metadata(**{"tidegate.cdc.keyColumns": "nothing"})
+    one.look()
+    assert lag_of(table, bus) == (inf, inf), "here somebody asked"
+
+
+def test_a_table_that_stopped_is_endlessly_behind_until_it_goes_on_or_is_another_ones(
+    bus: MemoryBus,
+    tables: tuple[WrittenTable, WrittenTable],
+    topics: dict[UUID, Writer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    away, gone = tables
+    for each in tables:
+        say(bus, each, name=f"stopped.{each.id.int}.t")
+    one = publisher(bus)
+    one.look()
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "list_from", mock.Mock(side_effect=Unavailable("403")))
+        for table in tables:
+            table.append(rows(4))
+        one.look()
+        assert [lag_of(table, bus) for table in tables] == [(inf, inf), (inf, inf)]
+    say(bus, gone, status="dropped")
+    one.look()
+    one.look()
+    assert lag_of(away, bus) == (0, 0)
+    assert lag_of(gone, bus) == (None, None)
 
 
 def test_a_topic_that_takes_nothing_stops_its_table_alone(
