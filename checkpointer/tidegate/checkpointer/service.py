@@ -114,7 +114,10 @@ class Checkpointer:
         """Do what is due on every registered table, whether or not its doorbell rang."""
         self._aside.clear()
         for record in read_registry(self._bus, self._settings.kafka.topics).values():
-            if not _is_followed(record) or self._running.stopping.is_set():
+            if self._running.stopping.is_set():
+                return
+            if not _is_followed(record):
+                _measure_no_more(_table(record))
                 continue
             table = _table(record)
             with self._set_aside_on_refusal(table):
@@ -279,6 +282,12 @@ def _measure(table: _Table, view: View) -> None:
     metrics.CHECKPOINT_AGE.labels(table.name).set(age)
     metrics.LOG_TAIL.labels(table.name).set(age)
     metrics.TABLE_VERSION.labels(table.name).set(view.head)
+
+
+def _measure_no_more(table: _Table) -> None:
+    """Take back what was measured of a table that is left alone: nobody need get up for it."""
+    metrics.CHECKPOINT_AGE.remove(table.name)
+    metrics.LOG_TAIL.remove(table.name)
 
 
 def _is_followed(record: TableRecord) -> bool:

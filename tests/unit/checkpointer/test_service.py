@@ -2,11 +2,13 @@
 
 import os
 import shutil
+from math import inf
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import orjson
+import prometheus_client
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,7 +21,7 @@ from tidegate.delta.names import checkpoint_name, checksum_name, compacted_name
 from tidegate.delta.snapshot import Snapshot
 from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.published import TableRecord
-from tidegate.runtime import checkpoint_writing
+from tidegate.runtime import checkpoint_writing, metrics
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.health import Health
@@ -431,5 +433,9 @@ def test_a_table_that_is_not_there_or_not_to_be_touched_is_left_as_it_is(
     producer.flush(1.0)
     grow(table, 12)
     before = log_of(table)
+    metrics.CHECKPOINT_AGE.labels(record.name).set(inf)  # as it was set aside before
     checkpointer(bus).look()
     assert log_of(table) == before
+    labels = {"table": record.name}
+    age = prometheus_client.REGISTRY.get_sample_value("tidegate_checkpoint_age_versions", labels)
+    assert age is None, "nobody need get up for it"
