@@ -299,6 +299,7 @@ def follow(standing: Standing, winners: Iterable[Entry]) -> Standing | Conflict:
         for rule in RULES:
             found = rule(standing, winner)
             if found is not None:
-                return Conflict(rule.__name__, winner.version, found, winner.sole_proposal)
+                by = winner.proposal_with(found.path)
+                return Conflict(rule.__name__, winner.version, found, by)
         standing = adopt(standing, winner)
     return standing

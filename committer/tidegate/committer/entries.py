@@ -3,8 +3,10 @@
 An entry is made from the commit file alone, so that every committer remembers the same.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
@@ -48,7 +50,8 @@ class Entry:
     """A version of a table.
 
     `added` holds canonical paths with their partition values, `vectors` the deletion vectors of
-    those that have one, `spelt` the paths of those not spelt as usual; `removed` canonical paths;
+    those that have one, `spelt` the paths of those not spelt as usual; `removed` canonical paths,
+    `removed_in_order` the same as the entry names them, where several proposals share it;
     `revised` the files among them that came back with another vector. `author` tells whether the
     entry has our provenance; `is_timed` whether it carries its own timestamp; `by_delta_spark`
     whether its writer calls itself that; `txn_id` by its writer's word which work it is;
@@ -65,6 +68,7 @@ class Entry:
     vectors: Mapping[str, str] = field(default_factory=dict)
     spelt: Spellings = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
+    removed_in_order: tuple[str, ...] = ()
     revised: Mapping[str, Revision] = field(default_factory=dict)
     is_blind_append: bool = False
     is_identity_only: bool = False
@@ -118,6 +122,20 @@ class Entry:
         accepted = self.provenance.accepted
         return accepted[0].id if len(accepted) == 1 else None
 
+    def proposal_with(self, path: str | None) -> UUID | None:
+        """Return the proposal by which a file came or left; None where the entry does not tell.
+
+        So it is with what several brought together, and with entries of older releases.
+        """
+        origin = self.provenance
+        if path is None or self.sole_proposal is not None or origin is None:
+            return self.sole_proposal
+        came = _whose(path, [one for one, _ in self.added], origin.files_added)
+        place = _whose(path, self.removed_in_order, origin.files_removed) if came is None else came
+        if place is None or place >= len(origin.accepted):
+            return None
+        return origin.accepted[place].id
+
     @property
     def is_patch(self) -> bool:
         """Whether it says of the table what a patch came to, and no more."""
@@ -148,6 +166,15 @@ class Entry:
         return frozenset(txn.app_id for txn in self.txns)
 
 
+def _whose(path: str, paths: Sequence[str], counts: Sequence[int]) -> int | None:
+    """Return the place of the proposal whose file it is, by how many of them each has."""
+    ends = [*accumulate(counts)]
+    if path not in paths or not ends or ends[-1] > len(paths):
+        return None
+    place = bisect_right(ends, paths.index(path))
+    return place if place < len(ends) else None
+
+
 def moves_row_ids(operation: str | None, adds: Iterable[Add], removes: Iterable[Remove]) -> bool:
     """Return whether a commit by that name adds files again only for their row ids."""
     if operation not in ROW_ID_OPERATIONS:
@@ -159,12 +186,14 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
     """Return what is remembered of a commit whose file has this SHA-256 and size."""
     info, origin = commit.info, of(commit)
     tags: Mapping[str, object] = (info and info.tags) or {}
+    removed = [canonical(remove.path) for remove in commit.removes]
     return Entry(
         version=commit.version,
         added=tuple((canonical(add.path), add.partition_values) for add in commit.adds),
         vectors=vectors_of(commit.adds),
         spelt=unusual(commit.adds),
-        removed=frozenset(canonical(remove.path) for remove in commit.removes),
+        removed=frozenset(removed),
+        removed_in_order=tuple(removed) if origin and origin.files_removed else (),
         revised=revisions(commit.removes, commit.adds),
         is_blind_append=commit.is_blind_append,
         is_identity_only=str(tags.get(IDENTITY_ONLY)).lower() == "true",

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from tidegate.committer.admission import table_level
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import RULES_VERSION
-from tidegate.committer.content import EMPTY, Content
+from tidegate.committer.content import EMPTY, Content, canonical
 from tidegate.committer.entries import IDENTITY_ONLY, Entry, Revision, revisions
 from tidegate.committer.grouping import Group
 from tidegate.committer.late import (
@@ -126,6 +126,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         vectors={path: vector for one in contents for path, vector in one.vectors.items()},
         spelt=_spelt(contents),
         removed=frozenset().union(*[one.removed for one in contents if one.removes]),
+        removed_in_order=_in_order(contents) if provenance.files_removed else (),
         revised=_revised(contents),
         is_blind_append=bool(info.is_blind_append),
         is_identity_only=IDENTITY_ONLY in (info.tags or {}),
@@ -256,9 +257,22 @@ def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
+def _in_order(contents: Sequence[Content]) -> tuple[str, ...]:
+    # Paths of plain contents are canonical.
+    return tuple(
+        [
+            remove.path if one.is_plain else canonical(remove.path)
+            for one in contents
+            for remove in one.removes
+        ]
+    )
+
+
 def _provenance(group: Group, origin: Origin) -> Provenance:
     offsets = [member.offset for member in group.members]
     offsets += [refused.offset for refused, _, _ in group.refused]
+    shared = group.members if len(group.members) > 1 else ()
+    removed = tuple([len(member.content.removes) for member in shared])
     return Provenance.trusted(
         {
             "epoch": origin.epoch,
@@ -275,6 +289,8 @@ def _provenance(group: Group, origin: Origin) -> Provenance:
                 )
                 for candidate, target, rejection in group.refused
             ),
+            "files_added": tuple([len(member.content.adds) for member in shared]),
+            "files_removed": removed if any(removed) else (),
         }
     )
 

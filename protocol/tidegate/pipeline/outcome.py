@@ -23,8 +23,9 @@ class Rejection(Message):
     `rule` is the rule's name in the code (`concurrent_append`, `malformed`, `deadline_passed`);
     `error_class` and `exception` are delta-spark's names where it has one. `advice`: `retry` the
     same bytes later, `rebase` on the new snapshot, `rerun` the work, or `fix` the request.
-    `winner_proposal_id` is told where the winner's version holds that proposal alone, or where both
-    came in one group; `head_version` is told to who came too late with ready bytes.
+    `winner_proposal_id` is told where the winner's version holds that proposal alone, or tells that
+    the file at `path` is its own, or where both came in one group; `head_version` is told to who
+    came too late with ready bytes.
     """
 
     rule: str

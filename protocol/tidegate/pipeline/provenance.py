@@ -57,7 +57,8 @@ class Provenance(Message):
 
     `epoch` names an assignment of the topic partition, `stream` the log of proposals
     (`clusterId/topicId/partition`), `offsets` the first and last record in the entry, `rules` the
-    version of the rules that decided.
+    version of the rules that decided. `files_added` and `files_removed` count the files of each in
+    `accepted`, where there are several: the entry names them in this order.
     """
 
     epoch: UUID
@@ -66,7 +67,11 @@ class Provenance(Message):
     rules: int
     accepted: tuple[Accepted, ...] = ()
     refused: tuple[Refused, ...] = ()
+    files_added: tuple[NonNegativeInt, ...] = ()
+    files_removed: tuple[NonNegativeInt, ...] = ()
 
+
+_BEFORE_ACCEPTED: Final = ("epoch", "stream", "offsets", "rules")
 
 _PLAIN: Final = frozenset({str, int, bool, type(None)})
 """Kinds of metrics that all spell alike."""
@@ -82,12 +87,12 @@ def spelled(provenance: Provenance) -> bytes:
     told = provenance.model_dump(
         mode="json", exclude_none=True, exclude_defaults=True, exclude={"accepted"}
     )
-    refused = told.pop("refused", None)
-    if provenance.accepted:
-        told["accepted"] = [_told(one) for one in provenance.accepted]
-    if refused is not None:
-        told["refused"] = refused
-    return orjson.dumps(told)
+    if not provenance.accepted:
+        return orjson.dumps(told)
+    accepted = [_told(one) for one in provenance.accepted]
+    # The fields stand in their order, which is that of the general serializer.
+    before = {name: told.pop(name) for name in _BEFORE_ACCEPTED if name in told}
+    return orjson.dumps({**before, "accepted": accepted, **told})
 
 
 def _told(one: Accepted) -> Any:

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests import builders
 from tests.builders import (
     NOW_MS,
@@ -25,8 +27,9 @@ from tidegate.committer.entries import entry_of
 from tidegate.committer.intake import read_record
 from tidegate.committer.machine import Landed, Plan, Terms, evolve, plan
 from tidegate.committer.policy import Policy
-from tidegate.committer.rebase import Attempt, Origin, encode
+from tidegate.committer.rebase import Attempt, Encoded, Origin, encode
 from tidegate.committer.state import TableState
+from tidegate.delta.commit import Commit
 from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import ReadSet
 
@@ -55,8 +58,12 @@ def planned(state: TableState, *proposals: Proposal, terms: Terms = TERMS) -> Pl
 
 def landed(state: TableState, *proposals: Proposal) -> TableState:
     """Return the table after an entry of these proposals."""
-    encoded = encode(state, planned(state, *proposals).group, ORIGIN, Attempt(TABLE, NOW_MS))
-    return evolve(state, Landed(encoded.entry))
+    return evolve(state, Landed(encoded_of(state, *proposals).entry))
+
+
+def encoded_of(state: TableState, *proposals: Proposal) -> Encoded:
+    """Return the entry of these proposals."""
+    return encode(state, planned(state, *proposals).group, ORIGIN, Attempt(TABLE, NOW_MS))
 
 
 def rules(decided: Plan) -> list[str]:
@@ -154,15 +161,37 @@ def test_the_same_id_in_one_batch_is_answered_once_for_all() -> None:
     assert len(decided.group.members) == 1
 
 
-def test_a_conflict_names_the_proposal_of_a_version_that_holds_one() -> None:
-    state = table(creation(), [add("a"), add("b")])
-    first, second = delete("a", read_version=1), delete("b", read_version=1)
-    late = delete("a", read_version=1)
-    for winners, named in (((first,), str(first.proposal_id)), ((first, second), None)):
-        [verdict] = planned(landed(state, *winners), late).verdicts
-        assert verdict.rejection is not None
-        assert verdict.rejection.winner_version == 2
-        assert verdict.rejection.winner_proposal_id == named
+def test_a_conflict_names_the_proposal_whose_file_it_is_about() -> None:
+    state = table(creation(), [add("a"), add("b"), add("c")])
+    first = proposal(builders.remove("a"), add("a2"), read_version=1, reads=ReadSet(files=("a",)))
+    second, whole = delete("b", read_version=1), ReadSet(whole_table=True)
+    for winners in ((first,), (first, second), (second, first)):
+        after = landed(state, *winners)
+        entry = after.entries[2]
+        told = Commit.decode(2, encoded_of(state, *winners).content)
+        assert entry_of(told, entry.sha256, entry.size) == entry
+        for late in (delete("a", read_version=1), proposal(add("x"), read_version=1, reads=whole)):
+            [verdict] = planned(after, late).verdicts
+            assert verdict.rejection is not None
+            assert verdict.rejection.winner_version == 2
+            assert verdict.rejection.winner_proposal_id == str(first.proposal_id)
+
+
+@pytest.mark.parametrize(
+    ("added", "removed"), [((), ()), ((), (0, 0)), ((), (0, 0, 1)), ((), (9,))]
+)
+def test_who_wins_is_not_guessed_where_the_entry_does_not_tell(
+    added: tuple[int, ...], removed: tuple[int, ...]
+) -> None:
+    before = table(creation(), [add("a"), add("b")])
+    winners = delete("a", read_version=1), delete("b", read_version=1)
+    entry = encoded_of(before, *winners).entry
+    assert entry.provenance is not None
+    told = entry.provenance.model_copy(update={"files_added": added, "files_removed": removed})
+    state = evolve(before, Landed(replace(entry, provenance=told)))
+    [verdict] = planned(state, delete("b", read_version=1)).verdicts
+    assert verdict.rejection is not None
+    assert (verdict.rejection.winner_version, verdict.rejection.winner_proposal_id) == (2, None)
 
 
 def test_a_conflict_is_a_fact_of_the_log_and_needs_no_writing() -> None:

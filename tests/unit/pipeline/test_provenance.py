@@ -65,9 +65,9 @@ ACCEPTED = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(ACCEPTED, max_size=3), st.booleans())
+@given(st.lists(ACCEPTED, max_size=3), st.booleans(), st.lists(st.integers(0, 9), max_size=2))
 def test_it_is_spelled_as_the_general_serializer_would(
-    accepted: list[dict[str, Any]], has_refused: bool
+    accepted: list[dict[str, Any]], has_refused: bool, files: list[int]
 ) -> None:
     one = Provenance.trusted(
         {
@@ -77,6 +77,7 @@ def test_it_is_spelled_as_the_general_serializer_would(
             "rules": 5,
             "accepted": tuple(map(Accepted.trusted, accepted)),
             "refused": ORIGIN.refused if has_refused else (),
+            "files_added": tuple(files),
         }
     )
     assert spelled(one).decode() == one.model_dump_json(exclude_none=True, exclude_defaults=True)
