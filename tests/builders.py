@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from tidegate.committer import loads
 from tidegate.committer.aside import Aside, at_once
 from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors
+from tidegate.committer.loads import Loads
 from tidegate.committer.puts import AtOnce, Puts
 from tidegate.committer.service import CommitterLoop
 from tidegate.committer.settings import CommitterSection
@@ -258,6 +260,7 @@ class Gate:
     topics: Topics = field(default_factory=Topics)
     puts: Puts = field(default_factory=AtOnce)
     aside: Aside = at_once
+    loads: Loads = field(default_factory=loads.AtOnce)
     vet: Callable[[LogStore], None] = _pass
     processes: Iterator[int] = field(default_factory=itertools.count)
 
@@ -277,6 +280,7 @@ class Gate:
             settings=self.settings,
             puts=self.puts,
             aside=self.aside,
+            loads=self.loads,
             vet=self.vet,
             process=f"process {next(self.processes)}",
         )

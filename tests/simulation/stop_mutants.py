@@ -58,9 +58,9 @@ def without_pressing_back() -> AbstractContextManager[object]:
 
 
 def with_listings_taken_for_the_log() -> AbstractContextManager[object]:
-    def load(desk: Desk) -> None:
+    def load(desk: Desk) -> bool:
         with mock.patch.object(recovery, "refresh", unmoved):
-            loaded(desk)
+            return loaded(desk)
 
     def unmoved(store: LogStore, state: TableState) -> tuple[TableState, tuple[Entry, ...]]:
         return state, ()

@@ -4,6 +4,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from tidegate.committer import loads
 from tidegate.committer.doors import Doors
 from tidegate.committer.puts import InThreads
 from tidegate.committer.service import CommitterLoop, serve
@@ -55,6 +56,7 @@ def main(settings: CommitterSettings, running: Running) -> None:
         puts=InThreads(),
         tidy=lambda at_leisure, is_idle: sweeper.sweep(clock.boot_s(), at_leisure, is_idle),
         aside=ThreadPoolExecutor(AUDITORS, thread_name_prefix="audit").submit,
+        loads=loads.InThreads(),
         vet=Vetting(settings.storage, settings.committer.store_contests).vet,
         process=_PROCESS,
     )

@@ -30,6 +30,7 @@ from tidegate.committer.in_flight import (
     turn_behind,
 )
 from tidegate.committer.line import Line
+from tidegate.committer.loading import Loaded, Loading, read
 from tidegate.committer.machine import Landed, Plan, Planning, Terms
 from tidegate.committer.puts import Landing, Pace
 from tidegate.committer.rebase import Origin
@@ -74,42 +75,41 @@ class Desk:
     rests_until_s: float = 0.0
     rest_s: float = PAUSE_S
     idle_until_s: float = 0.0
+    loading: Loading = field(init=False)
     bucket: Bucket = field(init=False)
     shelf: Shelf = field(init=False)
     scribe: Scribe = field(init=False)
     way: RightOfWay = field(init=False)
 
     def __post_init__(self) -> None:
+        self.loading = Loading(self.doors, self.store.root)
         self.shelf = Shelf(self.store)
         self.scribe = Scribe(self.store, self.doors, self.origin, self.record.name)
-        section = self.doors.settings
-        burst, now_s = section.refusals_burst, self.doors.clock.boot_s()
-        self.way = RightOfWay(section.external_grace_ms / 1000)
+        section, now_s = self.doors.settings, self.doors.clock.boot_s()
+        self.way, burst = RightOfWay(section.external_grace_ms / 1000), section.refusals_burst
         self.bucket = Bucket(burst, section.refusals_per_s, burst, now_s)
 
-    def load(self) -> None:
-        """LOAD and RECONCILE: remember the table from its log; what was not told becomes news.
+    def load(self) -> bool:
+        """Return whether the table is remembered; where it is not, have it read, and go on.
 
         Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable.
         """
+        loaded = self.loading.end(self._read)
+        return loaded is not None and self._remember(loaded) is not None
+
+    def load_now(self) -> TableState:
+        """Return the table as its log tells it, read while everybody waits. Raises: as `load`."""
+        self.forget()
+        return self._remember(self._read())
+
+    def _read(self) -> Loaded:
+        return read(self.store, self.doors, self.record, is_registered=self.is_registered)
+
+    def _remember(self, loaded: Loaded) -> TableState:
         self.shelf.forget_files()
-        began_s = self.doors.clock.boot_s()
-        table, through = self.record.table, self.record.published_through
-        state = recovery.load(self.store, table, self.doors.policy.window)
-        if state.version < 0 and not self.is_registered:
-            self.state, self.viewed_s = state, began_s
-            return
-        # What was listed may be of long ago by now, and a listing may know less than a name.
-        asked_s = self.doors.clock.boot_s()
-        state, _ = recovery.refresh(self.store, state)
-        if not self.is_registered:
-            through = recovery.taken_for_told(state)
-        state = recovery.reach_back(self.store, state, through - 1)
-        recovery.check_told(self.store, state, self.record)
-        self.news = recovery.untold(self.store, state, through)
-        is_young = asked_s - began_s <= self.doors.settings.view_age_max_s
-        self.state, self.viewed_s = state, asked_s if is_young else began_s
+        self.state, self.news, self.viewed_s = loaded
         reach("after_load")
+        return loaded.state
 
     def settle(self) -> tuple[Verdict, ...]:
         """Go on with the first of the line; return what stands in the log since the last call.
@@ -122,6 +122,8 @@ class Desk:
             return ()
         verdicts = self.land()
         while not verdicts and self.line:
+            if not self._is_at_hand():
+                return ()
             plan = self._decide()
             if plan is None:
                 return ()
@@ -146,7 +148,8 @@ class Desk:
             return ()
         self.races += 1
         metrics.RACES_LOST.labels(self.label).inc()
-        self.look()
+        if self._is_at_hand():
+            self.look()
         if self.races < RACES_MAX:
             return ()
         self.races = 0
@@ -162,8 +165,8 @@ class Desk:
 
     def forget(self) -> None:
         """Drop what is remembered: the log is asked anew before anything is decided."""
-        self.state = self.draft = None
-        self.idle_until_s = 0.0
+        self.state, self.draft, self.idle_until_s = None, None, 0.0
+        self.loading.forget()
 
     def rest(self, now_s: float) -> None:
         """Forget, and try again later; each time in a row the pause is longer."""
@@ -179,6 +182,8 @@ class Desk:
     @property
     def waits_until_s(self) -> float | None:
         """Until when nothing can be done here, though somebody waits; None where nobody does."""
+        if self.loading.answer is not None:
+            return self.loading.looked_after_s
         if not self.line or self.flying is not None:
             return None
         held = self.way.holds(self.doors.clock.boot_s())
@@ -232,12 +237,14 @@ class Desk:
 
     def _young(self) -> TableState:
         """Return what is remembered of the table, if it is young enough, or load it anew."""
-        if self.doors.clock.boot_s() - self.viewed_s > self.doors.settings.view_age_max_s:
+        state = self.state if self.loading.is_young(self.viewed_s) else None
+        return state or self.load_now()
+
+    def _is_at_hand(self) -> bool:
+        """Whether what is remembered is young enough; where it is not, have it read anew."""
+        if self.state is not None and not self.loading.is_young(self.viewed_s):
             self.forget()
-        if self.state is None:
-            self.load()
-        assert self.state is not None, "the table is loaded"
-        return self.state
+        return self.state is not None or self.load()
 
     def _ready(self) -> TableState:
         """Return a state that is young enough, with all at hand that the batch asks for."""
@@ -269,20 +276,13 @@ class Desk:
         return self.state
 
     def _batch(self, start: int) -> Iterator[Candidate]:
-        """Yield as many from a place of the line as may share an entry, claims included."""
-        policy = self.doors.policy
         # One at a time at first: it may be the one that creates the table, or not.
-        most = policy.group_members_max if self.is_registered else 1
-        size = 0
-        for place, candidate in enumerate(self.line.head(start, most - start)):
-            size += intake.full_size(candidate)
-            if candidate.is_verbatim or ((start or place) and size > policy.group_bytes_max):
-                return
-            yield candidate
+        most = self.doors.policy.group_members_max if self.is_registered else 1
+        return self.line.batch(start, most, self.doors.policy.group_bytes_max)
 
     def _terms(self, spoken_for: int = 0) -> Terms:
-        clock = self.doors.clock
-        return Terms(clock.now_ms(), max(0, self.bucket.left(clock.boot_s()) - spoken_for))
+        left = self.bucket.left(self.doors.clock.boot_s()) - spoken_for
+        return Terms(self.doors.clock.now_ms(), max(0, left))
 
     def _think_ahead(self, flying: InFlight) -> None:
         """Decide on the next entry as if the one that flies had landed; the store is not asked."""

@@ -6,7 +6,9 @@ from functools import cached_property
 from typing import Final
 from uuid import UUID
 
+from tidegate.committer import loads
 from tidegate.committer.aside import Aside, at_once
+from tidegate.committer.loads import Loads
 from tidegate.committer.policy import Policy
 from tidegate.committer.puts import AtOnce, Puts
 from tidegate.committer.settings import CommitterSection
@@ -50,7 +52,7 @@ class Doors:
 
     `process` names the operating system's process, from its start to its death; without one each
     loop counts as a process.
-    `aside` asks the store for what nobody waits for.
+    `aside` asks the store for what nobody waits for, `loads` reads tables that somebody may.
     `puts` are sent one after the other unless a service is given threads for them.
     `tidy` is called after each step, and told whether nobody waits for a moment, and whether
     nothing is under way at all.
@@ -67,6 +69,7 @@ class Doors:
     engine: str = "Tidegate"
     puts: Puts = field(default_factory=AtOnce)
     aside: Aside = at_once
+    loads: Loads = field(default_factory=loads.AtOnce)
     tidy: Callable[[bool, bool], None] = _nothing
     vet: Callable[[LogStore], None] = _taken_as_it_comes
     process: str = ""

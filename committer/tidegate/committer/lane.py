@@ -27,7 +27,6 @@ from tidegate.delta.errors import Contended, TidegateError, Unavailable
 from tidegate.runtime.bus import Offset, Record
 from tidegate.runtime.logs import log_event
 from tidegate.runtime.metrics import (
-    LOADS,
     PROBES,
     RESTS,
     UNSAFE_VERSIONS,
@@ -124,15 +123,18 @@ class Lane:
                 continue
             if desk.rests_until_s > self.doors.clock.boot_s():
                 continue
-            if desk.state is None and not desk.line:
-                # After an assignment there may be many; between two the group hears from us.
-                if has_loaded:
-                    busy = True
+            if desk.state is None and not desk.loading.answer and not desk.line:
+                # There may be many: between two the group hears from us, and who is waited for.
+                if has_loaded or not self.doors.loads.is_free(desk.store.root):
+                    busy = busy or has_loaded
                     continue
                 has_loaded = True
             busy = self._attend(desk) or busy
-        desks = self.reception.desks.values()
-        self.busy = [desk for desk in desks if desk.line.waiting or desk.flying is not None]
+        self.busy = [
+            desk
+            for desk in self.reception.desks.values()
+            if desk.line.waiting or desk.flying is not None or desk.loading.answer is not None
+        ]
         return busy
 
     def _due(self, now_s: float) -> list[Desk]:
@@ -245,8 +247,8 @@ class Lane:
             is_down = desk.flying is not None and desk.flying.flight.done()
             return desk.land() if is_down else ()
         if desk.state is None:
-            with LOADS.labels(desk.label).time():
-                desk.load()
+            if not desk.load():
+                return ()
             self._tell_news(desk)
             if desk.state is None:
                 return ()

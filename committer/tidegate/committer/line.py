@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from tidegate.committer.candidate import Candidate
+from tidegate.committer.intake import full_size
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,15 @@ class Line:
     def head(self, start: int, count: int) -> Iterator[Candidate]:
         """Yield up to `count` candidates from place `start` on."""
         return (one.candidate for one in islice(self.waiting, start, start + count))
+
+    def batch(self, start: int, most: int, bytes_max: int) -> Iterator[Candidate]:
+        """Yield as many from a place on as may share an entry, claims included."""
+        size = 0
+        for place, candidate in enumerate(self.head(start, most - start)):
+            size += full_size(candidate)
+            if candidate.is_verbatim or ((start or place) and size > bytes_max):
+                return
+            yield candidate
 
     def served(self, count: int) -> None:
         """Let the first ones go."""

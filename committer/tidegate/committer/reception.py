@@ -182,7 +182,7 @@ class Reception:
             self.answer(requests.granted(candidate, desk.record, repeat=True), desk.record)
             return
         try:
-            desk.load()
+            desk.load_now()
         except Unavailable as error:
             away = denied(candidate, error.error_class, f"table: {error}", "retry")
             self.answer(away, desk.record)
@@ -236,7 +236,7 @@ class Reception:
             desk = self._seat(record)
             desk.is_registered = False
             self.doors.vet(desk.store)
-            desk.load()
+            desk.load_now()
         except Unavailable as error:
             return denied(candidate, error.error_class, f"table_root: {error}", "retry")
         except BROKEN as error:

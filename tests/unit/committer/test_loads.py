@@ -1,0 +1,152 @@
+"""Tables are read while the loop goes on: a store that hangs keeps its own tables waiting."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.builders import ROOT, TABLE, Gate, add, create, proposal
+from tidegate.committer import loads
+from tidegate.committer.aside import at_once
+from tidegate.committer.settings import CommitterSection
+from tidegate.delta.errors import BrokenLog, Unavailable
+from tidegate.pipeline.proposal import Proposal
+
+OTHER = UUID(int=0x7000_8000_0000_0000_4712)
+OTHER_ROOT = "memory://others/t2"
+
+
+@dataclass
+class HeldLoads:
+    """Loads that end at once, or when told, of the tables that are `held`."""
+
+    held: set[str] = field(default_factory=set)
+    asked: list[tuple[str, Callable[[], Any], Future[Any]]] = field(default_factory=list)
+
+    def is_free(self, root: str) -> bool:
+        """Return whether nothing is held there."""
+        return all(one != root or answer.done() for one, _, answer in self.asked)
+
+    def begin(self, root: str, question: Callable[[], Any], /) -> Future[Any]:
+        """Read, or note who asks."""
+        if root not in self.held:
+            return at_once(question)
+        self.asked.append((root, question, Future()))
+        return self.asked[-1][2]
+
+    def answer(self) -> None:
+        """Read all that was asked for and is still waited for."""
+        for _, question, answer in self.asked:
+            if not answer.done() and answer.set_running_or_notify_cancel():
+                answer.set_result(at_once(question).result())
+
+
+@pytest.fixture
+def held() -> HeldLoads:
+    return HeldLoads()
+
+
+@pytest.fixture
+def gate(held: HeldLoads) -> Gate:
+    """A committer that takes over two tables; the store of one does not answer."""
+    section = CommitterSection(roots=("memory://tables", "memory://others"), audit_s=1e9)
+    gate = Gate(section, loads=held)
+    gate.ask(create(), create(table=OTHER, table_root=OTHER_ROOT))
+    held.held.add(ROOT)
+    gate.restart()
+    gate.settle()
+    return gate
+
+
+def at_other(*actions: Any) -> Proposal:
+    return proposal(*actions, table=OTHER, table_root=OTHER_ROOT)
+
+
+def test_a_store_that_hangs_keeps_no_other_table_waiting(gate: Gate, held: HeldLoads) -> None:
+    gate.send(proposal(add("a")))
+    [told] = gate.ask(at_other(add("b")))
+    assert (told.table, told.status) == (OTHER, "committed")
+    held.answer()
+    gate.settle()
+    assert [(one.table, one.version) for one in gate.outcomes()[-2:]] == [(OTHER, 1), (TABLE, 1)]
+
+
+def test_a_table_is_asked_for_once_and_looked_after_ever_more_rarely(
+    gate: Gate, held: HeldLoads
+) -> None:
+    desk = gate.desk()
+    gate.settle()
+    assert len(held.asked) == 1
+    now_s = gate.clock.boot
+    desk.loading.since_s = now_s
+    for took_s, pause_s in ((0.0, 0.001), (0.1, 0.01), (60.0, 0.05)):
+        gate.clock.boot = now_s + took_s
+        until_s = desk.waits_until_s
+        assert until_s is not None
+        assert until_s - gate.clock.boot == pytest.approx(pause_s)
+
+
+def test_a_view_that_is_too_old_is_read_anew_aside(gate: Gate, held: HeldLoads) -> None:
+    held.answer()
+    gate.settle()
+    gate.clock.boot += 2 * gate.settings.view_age_max_s
+    gate.send(proposal(add("a")))
+    [told] = gate.ask(at_other(add("b")))
+    assert told.table == OTHER
+    held.answer()
+    gate.settle()
+    assert gate.outcomes()[-1].table == TABLE
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(Unavailable("away"), None), (BrokenLog("torn"), "torn")]
+)
+def test_a_load_that_fails_is_for_its_table_alone(
+    gate: Gate, held: HeldLoads, error: Exception, reason: str | None
+) -> None:
+    [(_, _, answer)] = held.asked
+    answer.set_exception(error)
+    gate.loop.step()
+    desk = gate.desk()
+    assert desk.rests_until_s > gate.clock.boot
+    assert desk.halted == reason
+    held.held.clear()
+    gate.clock.boot += 60.0
+    gate.settle()
+    told = gate.ask(proposal(add("a")), at_other(add("b")))
+    assert [one.status for one in told] == ["committed", "committed"]
+
+
+def test_what_was_asked_before_a_halt_by_hand_does_not_count_after_it(
+    gate: Gate, held: HeldLoads
+) -> None:
+    root = gate.desk().record.table_root
+    gate.ask(proposal(kind="halt", reason="files are moved", table_root=root))
+    held.answer()
+    gate.settle()
+    [(_, _, answer)] = held.asked
+    assert answer.cancelled()
+    assert gate.desk().state is None
+
+
+def test_tables_of_one_store_are_read_one_by_one_and_stores_beside_each_other() -> None:
+    many, going_on, order = loads.InThreads(), threading.Event(), list[str]()
+
+    def hangs() -> None:
+        going_on.wait(10.0)
+        order.append("first")
+
+    first = many.begin("s3://bucket/a", hangs)
+    second = many.begin("s3://bucket/b/c", lambda: order.append("second"))
+    many.begin("s3://other/a", lambda: order.append("other")).result(10.0)
+    many.begin("file:///data/t", lambda: order.append("local")).result(10.0)
+    assert [many.is_free(root) for root in ("s3://bucket/d", "s3://other/a")] == [False, True]
+    assert many.is_free("file:///data/u")
+    assert [one.done() for one in (first, second)] == [False, False]
+    going_on.set()
+    second.result(10.0)
+    assert order == ["other", "local", "first", "second"]
