@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 import orjson
 import pyarrow as pa
@@ -290,7 +291,8 @@ def records(data: bytes) -> None:
             again = codec.encode(found)
             assert codec.encode(codec.decode(kind, again)) == again
             codec.headers(found)
-    allowed(position.decode, data)
+    allowed(position.decode, data, UUID(int=1))
+    position.positions_of({data: data, b"00000000-0000-0000-0000-000000000001": data})
     trace.passed_on([(trace.TRACEPARENT, data), (text_of(data), data)])
     read_record(data, 0, Policy())
 

@@ -79,7 +79,7 @@ def position(line: Line, table: WrittenTable) -> Position | None:
     for record in committed(line, line.kafka.topics.cdc_positions):
         value = record.value()
         if record.key() == str(table.id).encode() and value is not None:
-            found = decode(value)
+            found = decode(value, table.id)
     return found
 
 

@@ -36,28 +36,60 @@ class Position(Message):
         return 0 if self.index is None else self.index + 1
 
 
-def positions_of(newest: Mapping[bytes | None, bytes | None]) -> dict[UUID, Position]:
+Positions = Mapping[UUID, Position | MalformedRecord]
+"""The position of each table, or why it cannot be read."""
+
+
+def positions_of(newest: Mapping[bytes | None, bytes | None]) -> Positions:
     """Return the position of each table, given the newest value of each key of the topic.
 
-    A tombstone lets a table begin anew; people write them, and one whose key is no table's does
-    nothing.
+    A tombstone lets a table begin anew; people write them, and what stands under a key that is no
+    table's does nothing.
+    """
+    found: dict[UUID, Position | MalformedRecord] = {}
+    for key, value in newest.items():
+        table = _table(key)
+        if table is None or value is None:
+            continue
+        try:
+            found[table] = decode(value, table)
+        except MalformedRecord as error:
+            found[table] = error
+    return found
+
+
+def told_of(positions: Positions, table: UUID) -> Position | None:
+    """Return the position of a table, or None where nothing is told of it yet.
+
     Raises: MalformedRecord.
     """
-    found = [decode(value) for value in newest.values() if value is not None]
-    return {position.table: position for position in found}
+    told = positions.get(table)
+    if isinstance(told, MalformedRecord):
+        raise told
+    return told
 
 
-def decode(value: bytes) -> Position:
-    """Return the position that a record's value holds.
-
-    Raises: MalformedRecord.
-    """
-    body = codec.parse_json(value)
+def _table(key: bytes | None) -> UUID | None:
     try:
-        return Position.model_validate(body)
-    except ValueError as error:
+        return UUID((key or b"").decode())
+    except ValueError:
+        return None
+
+
+def decode(value: bytes, table: UUID) -> Position:
+    """Return the position that a record's value holds, under the key of a table.
+
+    Raises: MalformedRecord.
+    """
+    try:
+        position = Position.model_validate(codec.parse_json(value))
+        if position.table != table:
+            raise ValueError(f"it stands under the key of table {table}, and is of another one")
+    except (MalformedRecord, ValueError) as error:
         raise MalformedRecord(
-            f"{FORMAT}: {error}; without its position the changes of a table can't go on: repair "
-            "the record on the topic of positions",
+            f"{FORMAT}: {error}; without its position the changes of table {table} can't go on: "
+            "write its record on the topic of positions anew, or a tombstone in its place, which "
+            "begins with a new snapshot",
             error_class="malformed",
         ) from error
+    return position

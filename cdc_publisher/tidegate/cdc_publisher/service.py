@@ -14,7 +14,7 @@ from uuid import UUID
 
 from tidegate.cdc_publisher.keys import is_asked_for, key_columns
 from tidegate.cdc_publisher.machine import State
-from tidegate.cdc_publisher.position import Position
+from tidegate.cdc_publisher.position import Position, Positions, told_of
 from tidegate.cdc_publisher.settings import CdcSettings, TableChanges
 from tidegate.cdc_publisher.stream import Source, TableStream
 from tidegate.cdc_publisher.transactions import RECORD_BYTES_MAX, ChangeWriter, read_positions
@@ -22,6 +22,7 @@ from tidegate.delta.errors import (
     BrokenLog,
     Fenced,
     InvalidRequest,
+    MalformedRecord,
     Misconfigured,
     TidegateError,
     Unavailable,
@@ -46,6 +47,12 @@ SLICE_S: Final = 2.0
 _AGAIN_S: Final = 0.1
 """Seconds to the next look while a table has more to tell."""
 
+TROUBLES: Final = (
+    *(UnsupportedFeature, BrokenLog, InvalidRequest, Misconfigured),
+    *(MalformedRecord, Unavailable),
+)
+"""What is a table's own: it ends its stream, and no other."""
+
 _FOLLOWED: Final = frozenset({"open", "managed", "halted"})
 _ABORTED_WITHIN_S: Final = 20.0
 """How long brokers may take to abort a transaction after its time is up: they look every 10 s."""
@@ -69,7 +76,7 @@ class CdcPublisher:
         self._aside: dict[UUID, TableRecord] = {}
         self._lost: set[UUID] = set()
         self._keyless: dict[UUID, int] = {}
-        self._seen: Mapping[UUID, Position] | None = None
+        self._seen: Positions | None = None
         self._behind: dict[UUID, tuple[TableRecord, int]] = {}
         self._looked_s = -inf
 
@@ -124,7 +131,10 @@ class CdcPublisher:
         others = [one for one in followed if one.table not in self._streams]
         positions = self._positions("settled") if others else {}
         stuck = [
-            one for one in others if one.table in lost or self._stands_still(one, heads, positions)
+            one
+            for one in others
+            if self._is_legible(one, positions)
+            and (one.table in lost or self._stands_still(one, heads, positions))
         ]
         self._open(
             [
@@ -147,12 +157,18 @@ class CdcPublisher:
         self._streams.clear()
 
     def _stands_still(
-        self, table: TableRecord, heads: Mapping[UUID, int], positions: Mapping[UUID, Position]
+        self, table: TableRecord, heads: Mapping[UUID, int], positions: Positions
     ) -> bool:
-        told = positions.get(table.table)
+        told = told_of(positions, table.table)
         if told is not None and told.complete and told.version >= heads[table.table]:
             return False
         return self._seen is None or self._seen.get(table.table) == told
+
+    def _is_legible(self, table: TableRecord, positions: Positions) -> bool:
+        with self._alone_in_trouble(table):
+            told_of(positions, table.table)
+            return True
+        return False
 
     def _has_keys(self, table: TableRecord, head: int) -> bool:
         """Return whether a table of which nothing is told can be, before Kafka is asked for it.
@@ -195,12 +211,14 @@ class CdcPublisher:
                 writer.take_over()
                 writers[table.table] = writer
         positions = self._positions("end") if writers else {}
-        for table in tables:
-            if table.table in writers:
-                told = positions.get(table.table)
+        for table in [one for one in tables if one.table in writers]:
+            with self._alone_in_trouble(table):
+                told = told_of(positions, table.table)
                 self._streams[table.table] = self._stream(table, writers[table.table], told)
                 version, index = (told.version, told.index) if told else (None, None)
                 log_event(_log, "took_over", table=table.name, version=version, index=index)
+            if table.table not in self._streams:
+                writers[table.table].close()
 
     def _prepare(self, table: TableRecord) -> None:
         """Make the table's topic, and refuse to share it.
@@ -251,7 +269,7 @@ class CdcPublisher:
         """Let a table's trouble be its own: its stream ends, what nothing can repair waits."""
         try:
             yield
-        except (UnsupportedFeature, BrokenLog, InvalidRequest, Misconfigured, Unavailable) as error:
+        except TROUBLES as error:
             if self._drop(table) and isinstance(error, Unavailable):
                 self._lost.add(table.table)
             self._aside[table.table] = table
@@ -302,7 +320,7 @@ class CdcPublisher:
             if not stream.catch_up(head, until_s):
                 self._behind[table.table] = table, head
 
-    def _positions(self, until: Literal["end", "settled"]) -> Mapping[UUID, Position]:
+    def _positions(self, until: Literal["end", "settled"]) -> Positions:
         """Read the positions, as patiently as an abandoned transaction asks for."""
         patience_s = _ABORTED_WITHIN_S + self._settings.cdc.transaction_timeout_ms / 1000
         return read_positions(self._settings.kafka, patience_s, until)

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 )
 
 from tidegate.cdc_publisher.envelope import ChangeRecord
-from tidegate.cdc_publisher.position import FORMAT, Position, positions_of
+from tidegate.cdc_publisher.position import FORMAT, Position, Positions, positions_of
 from tidegate.delta.errors import Unavailable
 from tidegate.pipeline import codec
 from tidegate.runtime.failpoints import reach
@@ -124,7 +124,7 @@ class ChangeWriter:
 
 def read_positions(
     settings: KafkaSettings, timeout_s: float, until: Literal["end", "settled"]
-) -> dict[UUID, Position]:
+) -> Positions:
     """Return the last position of every table.
 
     To the `end` is to what the brokers hold, settled or not: behind the open transaction of another
@@ -173,7 +173,7 @@ def _ends(admin: AdminClient, topic: str, level: IsolationLevel) -> dict[int, in
     return {partition: end for partition, end in ends.items() if end > 0}
 
 
-def _read_to(consumer: Consumer, ends: dict[int, int], until_s: float) -> dict[UUID, Position]:
+def _read_to(consumer: Consumer, ends: dict[int, int], until_s: float) -> Positions:
     newest: dict[bytes | None, bytes | None] = {}
     awaited = set(ends)
     while awaited:

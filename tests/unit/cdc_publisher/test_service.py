@@ -16,7 +16,7 @@ from tidegate.cdc_publisher import service
 from tidegate.cdc_publisher.service import CdcPublisher
 from tidegate.cdc_publisher.settings import CdcSettings
 from tidegate.delta.commit import sha256
-from tidegate.delta.errors import Misconfigured, TidegateError, Unavailable
+from tidegate.delta.errors import MalformedRecord, Misconfigured, TidegateError, Unavailable
 from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.bus import TopicPartition
@@ -137,6 +137,38 @@ def test_a_halt_for_another_reason_stops_no_stream(
     say(bus, table, status="halted", reason="by hand: it is moved", halted_by_hand="it is moved")
     one.look()
     assert told(topics[table.id]) == [4]
+
+
+@pytest.mark.parametrize("by", ["a look", "a doorbell"])
+def test_a_position_that_cannot_be_read_stops_its_table_alone_until_it_is_repaired(
+    bus: MemoryBus,
+    tables: tuple[WrittenTable, WrittenTable],
+    topics: dict[UUID, Writer],
+    monkeypatch: pytest.MonkeyPatch,
+    by: str,
+) -> None:
+    broken, sound = tables
+    wrong = {broken.id: MalformedRecord("no position")}
+
+    def positions(*_: object) -> dict[UUID, Any]:
+        return {table: one.position for table, one in topics.items() if one.position} | wrong
+
+    monkeypatch.setattr(service, "read_positions", positions)
+    one = publisher(bus)
+    for table in tables:
+        if by == "a doorbell":
+            one.notice(table.doorbell())
+        one.look()
+        table.append(rows(4))
+    one.look()
+    assert broken.id not in topics or told(topics[broken.id]) == []
+    assert told(topics[sound.id]) == [4], "the others go on"
+    wrong.clear()
+    one.look()
+    one.look()
+    broken.append(rows(5))
+    one.look()
+    assert told(topics[broken.id])[-1] == 5
 
 
 @pytest.mark.parametrize("error", [Unavailable, Misconfigured])
