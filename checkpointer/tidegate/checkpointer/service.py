@@ -203,11 +203,12 @@ class Checkpointer:
 
     @contextmanager
     def _set_aside_on_refusal(self, table: _Table) -> Iterator[None]:
-        """Leave a table alone until the next look when its log may not or can't be summarised."""
+        """Leave a table alone until the next look when its log may not or can't be summarised.
+
+        So, too, after a PUT in doubt: the log is read anew then, and what is missing written.
+        """
         try:
             yield
-        except OutcomeUnknown:
-            raise
         except (UnsupportedFeature, BrokenLog, InvalidRequest, Misconfigured, Unavailable) as error:
             self._views.pop(table.id, None)
             self._aside.add(table.id)

@@ -16,7 +16,7 @@ from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate.checkpointer.service import Checkpointer
 from tidegate.checkpointer.settings import CheckpointerSettings
 from tidegate.delta.checkpoints import checksum, hint
-from tidegate.delta.errors import Misconfigured, OutcomeUnknown, TidegateError, Unavailable
+from tidegate.delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate.delta.names import checkpoint_name, checksum_name, compacted_name
 from tidegate.delta.snapshot import Snapshot
 from tidegate.pipeline.codec import encode, headers
@@ -298,12 +298,23 @@ def test_a_table_set_aside_waits_for_the_next_look(table: WrittenTable, bus: Mem
     assert checksum_name(3) in log_of(table)
 
 
-def test_a_put_without_an_answer_ends_the_run(
-    table: WrittenTable, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
+def test_a_put_without_an_answer_is_its_tables_own_and_the_log_is_read_anew(
+    table: WrittenTable, bus: MemoryBus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LocalStore, "put_if_absent", lambda *_: Put.UNKNOWN)
-    with pytest.raises(OutcomeUnknown):
-        checkpointer(bus).look()
+    other = WrittenTable(tmp_path / "u", id=UUID(int=0xF11F)).create()
+    other.register(bus.producer(), CheckpointerSettings().kafka.topics)
+    service, works = checkpointer(bus), LocalStore.put_if_absent
+
+    def asked(store: LocalStore, *told: Any) -> Put:
+        return Put.UNKNOWN if store.root == table.root else works(store, *told)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "put_if_absent", asked)
+        service.look()
+        assert checksum_name(0) in log_of(other)
+        assert checksum_name(0) not in log_of(table)
+    service.look()
+    assert checksum_name(0) in log_of(table)
 
 
 @pytest.mark.parametrize("error", [Unavailable, Misconfigured])
