@@ -135,9 +135,22 @@ def _partition_fields(layout: Layout) -> tuple[StructField, ...]:
 
 
 def _spelled(groups: pa.Table, fields: Sequence[StructField]) -> Iterator[Values]:
-    columns = [groups.column(one.name).to_pylist() for one in fields]
+    columns = [_values(groups, one) for one in fields]
     for values in zip(*columns, strict=True):
         yield tuple(_text(value, one) for value, one in zip(values, fields, strict=True))
+
+
+def _values(groups: pa.Table, one: StructField) -> list[object]:
+    values: pa.ChunkedArray = groups.column(one.name)
+    try:
+        return values.to_pylist()  # type: ignore[no-any-return]
+    except (OverflowError, ValueError) as error:
+        raise InvalidRequest(
+            f"partition column {one.name!r}: a {one.kind} before year 1 or past year 9999 is "
+            "written to no partition value; correct the rows, or leave the column out of the "
+            "partitioning; nothing was proposed",
+            error_class="DELTA_FAILED_CAST_PARTITION_VALUE",
+        ) from error
 
 
 def _text(value: object, one: StructField) -> str | None:

@@ -12,7 +12,18 @@ import pytest
 from tidegate.delta.actions import Add
 from tidegate.delta.errors import InvalidRequest
 from tidegate.delta.paths import decode_path
-from tidegate.delta.schema.types import DATE, DOUBLE, LONG, STRING, StructField, StructType
+from tidegate.delta.schema.arrow import arrow_type
+from tidegate.delta.schema.types import (
+    DATE,
+    DOUBLE,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
 from tidegate.producers.files import writer
 from tidegate.producers.files.parquet import Layout
 from tidegate.producers.files.writer import FileWriter
@@ -92,6 +103,19 @@ def test_an_empty_value_in_a_not_null_partition_column_is_refused() -> None:
     schema = StructType((StructField("p", STRING, nullable=False), StructField("x", LONG)))
     with pytest.raises(InvalidRequest, match="'p' is NOT NULL"):
         write(Layout(schema, ("p",)), rows(p=[""], x=[1]))
+
+
+@pytest.mark.parametrize("kind", [DATE, TIMESTAMP, TIMESTAMP_NTZ])
+@pytest.mark.parametrize("far", [3_000_000, -800_000])
+def test_a_partition_in_a_year_that_python_has_not_is_refused_by_name(
+    kind: PrimitiveType, far: int
+) -> None:
+    days = pa.array([far], pa.int32())
+    moments = pa.array([far * 86_400_000_000], pa.int64())
+    values = (days if kind == DATE else moments).cast(arrow_type(kind))
+    schema = StructType((StructField("id", LONG), StructField("d", kind)))
+    with pytest.raises(InvalidRequest, match=r"'d'.*past year 9999"):
+        write(Layout(schema, ("d",)), pa.table({"id": [1], "d": values}))
 
 
 def test_a_file_holds_no_more_rows_than_asked_for() -> None:
