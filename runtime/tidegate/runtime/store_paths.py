@@ -21,6 +21,9 @@ SCHEMES: Final = {
 
 _ACCOUNT: Final = re.compile(r"[^@/]+@[^@/.]+\.[^@/]+")
 
+_SINGLE_SLASH: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""How Hadoop spells a place in the store that it takes as the default one: `hdfs:/data`."""
+
 
 def checked(path: str, root: str) -> str:
     """Return the path as it came when it names a file below the root.
@@ -64,10 +67,11 @@ def canonical_root(uri_or_path: str) -> str:
     if not separator:
         if uri_or_path.startswith("file:/"):
             return _local_root(uri_or_path.removeprefix("file:"))
-        return _local_root(uri_or_path)
+        if not _SINGLE_SLASH.match(uri_or_path):
+            return _local_root(uri_or_path)
     if scheme == "file":
         return _local_root("/" + rest.removeprefix("localhost").lstrip("/"))
-    known = SCHEMES.get(scheme)
+    known = SCHEMES.get(scheme) if separator else None
     if known is None:
         raise Misconfigured(
             f"no store for {uri_or_path!r}: tables lie under file://, s3:// (s3a:// is the same), "

@@ -62,7 +62,8 @@ def test_a_relative_path_begins_at_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert canonical_root("a/t") == f"file://{os.getcwd()}/a/t"
+    for given in ("a/t", "a/b:/t", "./ab:/t"):
+        assert canonical_root(given) == f"file://{os.getcwd()}/{given.removeprefix('./')}"
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,7 @@ def test_a_relative_path_begins_at_the_working_folder(
             "abfss://@a.dfs.core.windows.net/t",
         ],
         *["az://files/t", "wasbs://files@account.blob.core.windows.net/t", "hdfs://host/t"],
+        *["hdfs:/t", "s3:/bucket/t", "dbfs:/mnt/t"],
     ],
 )
 def test_what_is_no_place_of_its_own_is_refused(given: str) -> None:
