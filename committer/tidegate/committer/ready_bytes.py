@@ -34,8 +34,10 @@ from tidegate.committer.state import TableState
 from tidegate.delta.actions import CommitInfo
 from tidegate.delta.commit import Commit, sha256
 from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
+from tidegate.delta.features import row_tracking, timestamps
 from tidegate.delta.features.changes import check_change
 from tidegate.delta.features.properties import append_only, in_commit_timestamps_enabled
+from tidegate.delta.features.row_tracking import DOMAIN as ROW_TRACKING
 from tidegate.delta.features.table import FEATURES, check_writable
 from tidegate.pipeline.outcome import Rejection
 
@@ -162,6 +164,10 @@ def keeps_time(arrival: Arrival) -> Rejection | None:
     """Where versions carry their own timestamps they have one, later than the last."""
     if not in_commit_timestamps_enabled(arrival.after.metadata):
         return None
+    return _wrong_time(arrival) or _enablement_not_told(arrival)
+
+
+def _wrong_time(arrival: Arrival) -> Rejection | None:
     info = arrival.ready.commit.info
     own = info.in_commit_timestamp if info else None
     last = arrival.state.entries.get(arrival.state.version)
@@ -173,6 +179,20 @@ def keeps_time(arrival: Arrival) -> Rejection | None:
             "timestamp_not_later", FIELD, what, "take the greater of the clock and that + 1"
         )
     return None
+
+
+def _enablement_not_told(arrival: Arrival) -> Rejection | None:
+    """Who turns timestamps on says since when, or readers look for them in versions before."""
+    before, after, entry = arrival.state.basis.metadata, arrival.after.metadata, arrival.ready.entry
+    if not timestamps.begins(before, after):
+        return None
+    wanted = timestamps.with_enablement(before, after, entry.version, entry.timestamp or 0)
+    if wanted.configuration == after.configuration:
+        return None
+    key, since = timestamps.ENABLEMENT
+    what = f"turns in-commit timestamps on, and {key} and {since} do not say so"
+    remedy = f"set them to {entry.version} and to its inCommitTimestamp"
+    return flaw(BAD_METADATA, f"{FIELD}.metaData", what, remedy)
 
 
 def files_stand(arrival: Arrival) -> Rejection | None:
@@ -226,7 +246,22 @@ def rows_are_tracked(arrival: Arrival) -> Rejection | None:
         if add.base_row_id is None or add.default_row_commit_version is None:
             what = f"{add.path[:128]!r} has no row ids, and the table tracks rows"
             return flaw("no_row_ids", FIELD, what, "write baseRowId and defaultRowCommitVersion")
-    return None
+    return _mark_behind(arrival)
+
+
+def _mark_behind(arrival: Arrival) -> Rejection | None:
+    """The high-water mark covers all ids: what comes after it is given to others."""
+    actions, before = arrival.ready.actions, row_tracking.high_water_mark(arrival.state.domains)
+    told = [row_tracking.mark_in(one) for one in actions.domains if one.domain == ROW_TRACKING]
+    mark, given = told[0] if told else before, before
+    for add in actions.adds:
+        rows = row_tracking.physical_records(add.stats)
+        given = max(given, (add.base_row_id or 0) + (1 if rows is None else rows) - 1)
+    if mark >= given:
+        return None
+    what = f"rows have ids up to {given}, and its high-water mark of row ids is {mark}"
+    remedy = f"write the domain {ROW_TRACKING} with the greatest id that is given"
+    return flaw("row_mark_behind", FIELD, what, remedy)
 
 
 def _illegal(rule: str, field: str, reason: str, error_class: str | None) -> Rejection:

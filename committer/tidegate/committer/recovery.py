@@ -33,7 +33,7 @@ from tidegate.committer.state import (
 )
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import BrokenLog, InvalidRequest
-from tidegate.delta.features.row_tracking import FEATURE, NO_MARK, high_water_mark
+from tidegate.delta.features.row_tracking import FEATURE, NO_MARK, high_water_mark, supports
 from tidegate.delta.features.table import check_writable
 from tidegate.delta.names import LOG_FOLDER, commit_name, in_log
 from tidegate.delta.paths import unusual_in
@@ -315,6 +315,7 @@ def _mark_before(state: TableState, found: list[Entry], start: int) -> int | Non
 
 
 def _remembered(store: LogStore, state: TableState, snapshot: LiveKeys) -> TableState:
+    tracks = supports(snapshot.protocol)
     return replace(
         state,
         version=snapshot.version,
@@ -325,7 +326,7 @@ def _remembered(store: LogStore, state: TableState, snapshot: LiveKeys) -> Table
         domains=PersistentMap(snapshot.domains),
         window_start=snapshot.version + 1,
         timestamp=snapshot.in_commit_timestamp or 0,
-        mark_before=high_water_mark(snapshot.domains),
+        mark_before=high_water_mark(snapshot.domains) if tracks else NO_MARK,
     )
 
 

@@ -310,6 +310,10 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "ready bytes add a file without the row ids that the table asks for",
         "assign `baseRowId` and `defaultRowCommitVersion`",
     ),
+    "row_mark_behind": Refusal(
+        "ready bytes give row ids past the high-water mark that they leave, or take it back",
+        "write the domain `delta.rowTracking` with the greatest id that is given",
+    ),
     "too_many_refusals": Refusal(
         "so many proposals for the table were refused just now that this one was not written down",
         "send the same bytes later for an answer that holds; find out who floods the table",

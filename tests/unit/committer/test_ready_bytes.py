@@ -1,5 +1,7 @@
 """What ready bytes must be like on tables that ask more of every version: check by check."""
 
+import json
+
 import pytest
 
 from tests import builders
@@ -22,6 +24,13 @@ MATERIALISED = {
     "rowTracking.materializedRowCommitVersionColumnName": "_versions",
 }
 NEW_IDS = {"baseRowId": 0, "defaultRowCommitVersion": 1}
+
+
+def marked(mark: object) -> Row:
+    """Return the domain with a high-water mark of row ids."""
+    text = json.dumps({"rowIdHighWaterMark": mark})
+    body = {"domain": "delta.rowTracking", "configuration": text, "removed": False}
+    return {"domainMetadata": body}
 
 
 def answer(rows: list[Row], *ready: Row) -> str:
@@ -48,7 +57,59 @@ def test_where_rows_are_tracked_a_new_file_brings_both_its_numbers(
     told: dict[str, int], verdict: str
 ) -> None:
     rows = [TRACKING, metadata(enableRowTracking="true", **MATERIALISED)]
-    assert answer(rows, add("a", **told)) == verdict
+    assert answer(rows, add("a", **told), marked(99)) == verdict
+
+
+@pytest.mark.parametrize(
+    ("stats", "ready", "verdict"),
+    [
+        ('{"numRecords":5}', [marked(14)], "committed"),
+        ('{"numRecords":5}', [marked(13)], "row_mark_behind"),
+        ('{"numRecords":5}', [], "row_mark_behind"),
+        ('{"numRecords":0}', [marked(9)], "committed"),
+        (None, [marked(9)], "row_mark_behind"),
+        (None, [marked("10")], "row_mark_behind"),
+        (None, [marked(10)], "committed"),
+    ],
+)
+def test_the_mark_that_ready_bytes_leave_covers_the_row_ids_that_they_give(
+    stats: str | None, ready: list[Row], verdict: str
+) -> None:
+    rows = [TRACKING, metadata(enableRowTracking="true", **MATERIALISED)]
+    file = add("a", baseRowId=10, defaultRowCommitVersion=1, stats=stats)
+    assert answer(rows, file, *ready) == verdict
+
+
+def test_a_mark_is_never_taken_back() -> None:
+    gate, rows = Gate(), [TRACKING, metadata(enableRowTracking="true", **MATERIALISED)]
+    create = proposal(*rows, add("a"), read_version=-1, operation=Operation(name="CREATE TABLE"))
+    gate.ask(create)
+    outcome = gate.ask(verbatim(gate, 1, info(txnId="w"), marked(-1)))[-1]
+    assert outcome.rejection is not None
+    assert outcome.rejection.rule == "row_mark_behind"
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict"),
+    [
+        ((1, 2_000_000_000_000), "committed"),
+        ((1, 2_000_000_000_001), "bad_metadata"),
+        ((2, 2_000_000_000_000), "bad_metadata"),
+        ((), "bad_metadata"),
+    ],
+)
+def test_who_turns_in_commit_timestamps_on_says_since_when(
+    told: tuple[int, ...], verdict: str
+) -> None:
+    names = ("inCommitTimestampEnablementVersion", "inCommitTimestampEnablementTimestamp")
+    since = dict(zip(names, map(str, told), strict=False))
+    timed = protocol(1, 7, writerFeatures=["inCommitTimestamp", "appendOnly", "invariants"])
+    gate = Gate()
+    gate.ask(builders.create())
+    about = metadata(enableInCommitTimestamps="true", **since)
+    own = info(txnId="w", inCommitTimestamp=2_000_000_000_000)
+    outcome = gate.ask(verbatim(gate, 1, own, timed, about))[-1]
+    assert (outcome.rejection.rule if outcome.rejection else outcome.status) == verdict
 
 
 def test_rows_leave_no_table_that_only_takes_appends() -> None:
@@ -69,7 +130,7 @@ def test_a_file_comes_again_only_as_it_is_or_after_it_left() -> None:
 def test_whoever_changes_the_table_is_held_to_what_it_leaves() -> None:
     rows = [protocol(), builders.metadata()]
     assert answer(rows, metadata(enableRowTracking="true")) == "bad_protocol"
-    assert answer(rows, TRACKING, add("a", **NEW_IDS)) == "committed"
+    assert answer(rows, TRACKING, add("a", **NEW_IDS), marked(99)) == "committed"
     assert answer(rows, TRACKING, add("a")) == "no_row_ids"
 
 

@@ -161,6 +161,16 @@ def with_id(path: str, base_row_id: int) -> Row:
     return add(path, baseRowId=base_row_id, defaultRowCommitVersion=1)
 
 
+def test_a_mark_that_nobody_can_read_halts_a_table_that_tracks_rows() -> None:
+    broken: Row = {"domainMetadata": dict(mark(9)["domainMetadata"])}
+    broken["domainMetadata"]["configuration"] = '{"rowIdHighWaterMark":"9"}'
+    with pytest.raises(BrokenLog, match="rowIdHighWaterMark"):
+        recovery.load(tracked_log([info(), broken]), TABLE, 10)
+    untracked = protocol(1, 7, writerFeatures=["domainMetadata"])
+    plain = table_in_memory([info(), untracked, metadata()], [info(), broken])
+    assert recovery.load(plain, TABLE, 10).version == 1
+
+
 def test_the_mark_of_a_version_is_the_last_that_was_set() -> None:
     store = tracked_log(
         [info(), with_id("a", 0), mark(9)], [info(), remove("a")], [info(), add("b"), mark(19)]

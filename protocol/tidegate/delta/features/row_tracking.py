@@ -9,6 +9,7 @@ from typing import Any, Final
 import orjson
 
 from tidegate.delta.actions import DomainMetadata, Metadata, Protocol
+from tidegate.delta.errors import BrokenLog
 from tidegate.delta.features.arithmetic import writer_features
 
 FEATURE: Final = "rowTracking"
@@ -60,10 +61,22 @@ def materialized_columns(metadata: Metadata) -> tuple[str | None, str | None]:
 def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
     """Return the greatest row id that a table has given, or NO_MARK.
 
+    Raises: BrokenLog (`CorruptCommit`), where the domain is there and nobody can read the mark:
+    whoever began anew would give ids that rows have.
     Spec: "Row IDs"
     """
     domain = domains.get(DOMAIN)
-    return NO_MARK if domain is None else mark_in(domain)
+    if domain is None or domain.removed:
+        return NO_MARK
+    mark = _mark(domain)
+    if mark is None:
+        raise BrokenLog(
+            f"the metadata domain {DOMAIN} spells no whole number {_MARK}: "
+            f"{domain.configuration[:128]!r}; write it anew with the greatest row id that any row "
+            "has: without it ids would be given twice",
+            error_class="CorruptCommit",
+        )
+    return mark
 
 
 def mark_in(domain: DomainMetadata) -> int:
@@ -71,13 +84,16 @@ def mark_in(domain: DomainMetadata) -> int:
 
     Spec: "Row IDs"
     """
-    if domain.removed:
-        return NO_MARK
+    mark = None if domain.removed else _mark(domain)
+    return NO_MARK if mark is None else mark
+
+
+def _mark(domain: DomainMetadata) -> int | None:
     try:
         mark: Any = orjson.loads(domain.configuration).get(_MARK)
     except (orjson.JSONDecodeError, AttributeError):
-        return NO_MARK
-    return mark if type(mark) is int else NO_MARK
+        return None
+    return mark if type(mark) is int else None
 
 
 def mark_domain(mark: int) -> DomainMetadata:

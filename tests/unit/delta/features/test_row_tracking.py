@@ -3,6 +3,7 @@
 import pytest
 
 from tidegate.delta.actions import DomainMetadata, Metadata, Protocol
+from tidegate.delta.errors import BrokenLog
 from tidegate.delta.features import row_tracking
 from tidegate.delta.features.row_tracking import DOMAIN, NO_MARK, mark_domain, mark_in
 
@@ -43,8 +44,11 @@ def test_a_mark_survives_its_domain(mark: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rowIdHighWaterMark":"1"}', "no json"])
-def test_a_domain_that_spells_no_mark_is_none(text: str) -> None:
-    assert mark_in(DomainMetadata(domain=DOMAIN, configuration=text)) == NO_MARK
+def test_a_domain_that_spells_no_mark_is_never_taken_for_no_ids_at_all(text: str) -> None:
+    domain = DomainMetadata(domain=DOMAIN, configuration=text)
+    assert mark_in(domain) == NO_MARK
+    with pytest.raises(BrokenLog, match="rowIdHighWaterMark"):
+        row_tracking.high_water_mark({DOMAIN: domain})
 
 
 def test_a_domain_that_is_gone_has_no_mark() -> None:
