@@ -15,6 +15,7 @@ from tidegate.committer.content import Content, canonical
 from tidegate.committer.feature_drops import DROP_FEATURE
 from tidegate.committer.flaws import FEATURE_NOT_LISTED, PARTITION_VALUES, TOO_LARGE, flaw
 from tidegate.committer.moving import ids_left_behind
+from tidegate.committer.numbering import BRING_BACK
 from tidegate.committer.policy import LEVELS, STRICTNESS, Level, Policy
 from tidegate.committer.rows import NAME_CHARS_MAX, OUR_APPS
 from tidegate.committer.table_changes import wrong_table
@@ -267,11 +268,14 @@ def partitioned_alike(case: _Case) -> Rejection | None:
     content, after = case.candidate.content, case.after
     if after is None or not (content.adds or content.changes):
         return None
-    return unlike_partitioning(content, after)
+    return unlike_partitioning(content, after, case.candidate.operation)
 
 
-def unlike_partitioning(content: Content, basis: Basis) -> Rejection | None:
-    """Return which file does not go with a table's partitioning, or None."""
+def unlike_partitioning(content: Content, basis: Basis, named: str | None) -> Rejection | None:
+    """Return which file does not go with a table's partitioning, or None.
+
+    An operation that is `named` as one which brings files back spells their values as they were.
+    """
     kinds, right = basis.partition_kinds, basis.right_partitions
     columns = kinds.keys()
     files: Sequence[Add | Cdc] = (
@@ -291,12 +295,13 @@ def unlike_partitioning(content: Content, basis: Basis) -> Rejection | None:
                 "give exactly those, by their physical names",
                 path=file.path,
             )
-        wrong = _mistyped(file, basis, is_new=_is_new(file, content))
+        is_new = named not in BRING_BACK and _is_new(file, content)
+        wrong = _mistyped(file, basis, is_new=is_new)
         if wrong is not None:
             return wrong
         if len(right) >= PARTITIONS_MAX:
             right.clear()
-        if _is_new(file, content):
+        if is_new:
             right.add(key)
     return None
 

@@ -70,7 +70,7 @@ def _wrong_since(candidate: Candidate, state: TableState, policy: Policy) -> Rej
     )
     if wrong is not None or not (content.adds or content.changes):
         return wrong
-    return unlike_partitioning(content, state.basis)
+    return unlike_partitioning(content, state.basis, candidate.operation)
 
 
 def _traces(candidate: Candidate, state: TableState, after: Basis) -> Rejection | None:

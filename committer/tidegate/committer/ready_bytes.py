@@ -235,7 +235,9 @@ def takes_appends_only(arrival: Arrival) -> Rejection | None:
 
 def goes_with_the_partitions(arrival: Arrival) -> Rejection | None:
     """Every file has a value for each partition column, and for no other."""
-    return unlike_partitioning(arrival.ready.actions, arrival.after)
+    info = arrival.ready.commit.info
+    named = info.operation if info else None
+    return unlike_partitioning(arrival.ready.actions, arrival.after, named)
 
 
 def rows_are_tracked(arrival: Arrival) -> Rejection | None:

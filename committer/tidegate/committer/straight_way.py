@@ -74,7 +74,7 @@ class StraightWay:
             and (deadline_ms is None or now_ms <= deadline_ms)
             and (since_ms is None or now_ms - since_ms <= policy.files_age_max_ms)
             and len(proposal.operation.name) <= OPERATION_CHARS_MAX
-            and unlike_partitioning(candidate.content, self._basis) is None
+            and unlike_partitioning(candidate.content, self._basis, candidate.operation) is None
             and not (reads.predicates and wrong_with(reads.predicates, policy.predicate_nodes_max))
         )
 

@@ -21,6 +21,7 @@ from tidegate.committer.admission import OPERATION_CHARS_MAX, Place, refusal, ta
 from tidegate.committer.policy import Policy
 from tidegate.committer.rows import NAME_CHARS_MAX
 from tidegate.delta.actions import Metadata
+from tidegate.pipeline.proposal import Operation
 
 POLICY = Policy(files_age_max_ms=1_000, weakest_isolation="WriteSerializable")
 AGED = {"files_since_ms": NOW_MS - POLICY.files_age_max_ms}
@@ -90,11 +91,19 @@ def test_partition_values_are_spelt_as_all_readers_understand_them() -> None:
     state = table([info(), protocol(), known], [info(), old])
     place = Place(state.root, state.basis, NOW_MS)
 
-    def told(*rows: Row) -> str | None:
-        found = refusal(considered(proposal(*rows, read_version=1)), place, POLICY)
+    def told(*rows: Row, name: str = "WRITE") -> str | None:
+        one = proposal(*rows, read_version=1, operation=Operation(name=name))
+        found = refusal(considered(one), place, POLICY)
         return found.rule if found else None
 
     assert told(add("p=1/a")) is None
+    for text in (" 1 ", ""):
+        back = add("p=1/a", partitionValues={"p": text})
+        assert [told(back, name=name) for name in ("WRITE", "RESTORE")] == [
+            "partition_values",
+            None,
+        ]
+    assert told(add("p=1/a", partitionValues={"p": "x"}), name="RESTORE") == "partition_values"
     assert told(add("p=1/a", partitionValues={"p": " 1 "})) == "partition_values"
     assert told(old, add("p=1/b")) == "partition_values"
     assert told({"add": {**old["add"], "dataChange": False}}) is None
