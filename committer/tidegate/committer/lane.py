@@ -21,16 +21,13 @@ from tidegate.committer.intake import Letter, read_record
 from tidegate.committer.outsiders import halts, is_unsafe, unsafe
 from tidegate.committer.poison import read_poison
 from tidegate.committer.reception import BROKEN, Reception, halted
+from tidegate.committer.registration import is_in_vain, unfit
 from tidegate.committer.trials import Trials
 from tidegate.committer.verdicts import Verdict
 from tidegate.delta.errors import Contended, TidegateError, Unavailable
 from tidegate.runtime.bus import Offset, Record
 from tidegate.runtime.logs import log_event
-from tidegate.runtime.metrics import (
-    PROBES,
-    RESTS,
-    UNSAFE_VERSIONS,
-)
+from tidegate.runtime.metrics import PROBES, RESTS, UNSAFE_VERSIONS
 from tidegate.runtime.overwriting import overwritten
 
 RETRY_HALTED_S: Final = 30.0
@@ -232,6 +229,11 @@ class Lane:
             desk.rest(self.doors.clock.boot_s())
             RESTS.labels(desk.label, type(error).__name__).inc()
             log_event(_log, "resting", level=logging.WARNING, table=desk.record.name, why=error)
+            since_s = desk.line[0].since_s if desk.line else desk.rests_until_s
+            if not desk.is_registered and is_in_vain(error, desk.rests_until_s - since_s):
+                del self.reception.desks[desk.record.table]
+                for one in desk.line.everybody():
+                    self.reception.answer(unfit(one.candidate, error), desk.record)
         return ()
 
     def _told(self, desk: Desk, verdicts: tuple[Verdict, ...]) -> None:
