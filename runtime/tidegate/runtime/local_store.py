@@ -22,7 +22,8 @@ _HIDDEN: Final = re.compile(r"^\..+\.[0-9a-f]{16}\.tmp\Z", re.DOTALL)
 _REMEDIES: Final = {
     errno.ENOSPC: "there is no space left: free some",
     errno.EDQUOT: "the quota is used up: free some space or raise it",
-    errno.EROFS: "the file system is mounted read-only: mount it for writing",
+    errno.EROFS: "the file system is read-only: mount it for writing, or, where it became so by "
+    "itself, look at the kernel's log",
     errno.EPERM: "it is not permitted, or the file system has no hard links: grant it, or put the "
     "table on another file system",
     errno.EACCES: "this user may not: grant the rights",
@@ -316,8 +317,10 @@ def _fsync_folder(folder: str) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some file systems keep names durable by themselves or never change, and take no request.
-        if error.errno not in (errno.EINVAL, errno.EROFS):
+        # Some file systems keep names durable by themselves, and take no request. One that says
+        # read-only here has given up on its journal, and on names that everybody still sees: where
+        # it was mounted so there is nothing to be synced, and no error.
+        if error.errno != errno.EINVAL:
             raise
     finally:
         os.close(descriptor)

@@ -228,6 +228,28 @@ def test_what_is_named_and_not_yet_durable_is_read_by_nobody(
     assert store.put_if_absent(PATH, b"x", 30.0) is Put.WON
 
 
+def test_a_name_that_a_file_system_gave_up_with_its_journal_is_told_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("_delta_log/other", b"")
+    numbers = iter([errno.EIO, *[errno.EROFS] * 9])
+    fsync = os.fsync
+
+    def failing_for_folders(descriptor: int) -> None:
+        if os.path.isdir(os.readlink(f"/proc/self/fd/{descriptor}")):
+            failing(next(numbers))()
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", failing_for_folders)
+    assert store.put_if_absent(PATH, b"x", 30.0) is Put.UNKNOWN
+    for one in (store, LocalStore(str(tmp_path))):
+        with pytest.raises(Unavailable, match=r"read-only.*kernel's log"):
+            list(one.list_from("_delta_log", ""))
+    with pytest.raises(Unavailable, match="read-only"):
+        store.read(PATH)
+
+
 def test_the_first_listing_makes_durable_what_a_dead_writer_named_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
