@@ -43,6 +43,10 @@ OPTIONS: Final = (*s3_bucket.OPTIONS, *gcs_bucket.OPTIONS, *adls_bucket.OPTIONS)
 """What object stores may be told; each takes its own words and passes over the others'."""
 
 _PATIENCE_S: Final = 60.0
+_SLOWEST_BYTES_PER_S: Final = 256 * 1024
+"""What a store is waited for: so long, and longer where much is sent or asked for. Many tasks may
+share a road."""
+
 _ATTEMPTS_MAX: Final = 4
 _FIRST_PAUSE_S: Final = 0.1
 _READ_BUFFER_BYTES: Final = 1024 * 1024
@@ -172,7 +176,7 @@ class ObjectStore:
     def put(self, path: str, content: bytes) -> None:
         """Write an object whole, over what is there. Raises: Unavailable."""
         request = partial(self._bucket.put, self._key(path), content)
-        self._value("write", path, self._ask(request))
+        self._value("write", path, self._ask(request, _patience_s(len(content))))
 
     def delete(self, path: str) -> None:
         """Remove an object; a missing one is no error. Raises: Unavailable."""
@@ -186,7 +190,8 @@ class ObjectStore:
         Raises: Unavailable, FileNotFoundError when the object went away.
         """
         key = self._key(path)
-        answer = self._ask(partial(self._bucket.read_range, key, start, end, version))
+        request = partial(self._bucket.read_range, key, start, end, version)
+        answer = self._ask(request, _patience_s(end - start))
         if is_missing(answer):
             raise FileNotFoundError(joined(self._root, path))
         content: bytes = self._value("read", path, answer)
@@ -262,7 +267,7 @@ class ObjectStore:
     def _unavailable(self, verb: str, path: str, answer: Answer) -> Unavailable:
         error = Unavailable(
             f"cannot {verb} {path!r} of the table at {self._root}: {type(answer).__name__}: "
-            f"{answer}; look at the bucket, the rights and the options",
+            f"{str(answer) or 'it took too long'}; look at the bucket, the rights and the options",
             error_class=NO_CONDITION if is_not_implemented(answer) else None,
         )
         error.__cause__ = answer if isinstance(answer, BaseException) else None
@@ -301,6 +306,10 @@ class _Ranges(io.RawIOBase):
         buffer[: len(content)] = content
         self._at += len(content)
         return len(content)
+
+
+def _patience_s(size: int) -> float:
+    return _PATIENCE_S + size / _SLOWEST_BYTES_PER_S
 
 
 def _told(options: Mapping[str, str], root: str) -> dict[str, str]:

@@ -1,10 +1,14 @@
+import asyncio
 import gc
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tidegate.delta.errors import Misconfigured
+from tidegate.delta.errors import Misconfigured, Unavailable
+from tidegate.runtime import object_store
+from tidegate.runtime.gcs_bucket import GcsBucket
 from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.object_store import ObjectStore
 from tidegate.runtime.stores import canonical_root, open_store
@@ -61,3 +65,30 @@ def test_an_unknown_option_is_refused_by_name() -> None:
 def test_memory_cannot_be_opened() -> None:
     with pytest.raises(Misconfigured, match="memory"):
         open_store("memory://t")
+
+
+class FarAway(GcsBucket):
+    """Takes a moment for whatever it is asked."""
+
+    def __init__(self, scheme: str, name: str, told: Mapping[str, str]) -> None:
+        """Connect to nothing."""
+
+    async def put(self, key: str, content: bytes) -> None:
+        await asyncio.sleep(0.01)
+
+    async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
+        await asyncio.sleep(0.01)
+        return bytes(end - start)
+
+
+def test_the_more_is_sent_or_asked_for_the_longer_the_store_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(object_store, "_PATIENCE_S", 0.001)
+    store, large = ObjectStore("gs://bucket/t", {}, FarAway), 8 * 1024 * 1024
+    store.put("part-0.parquet", bytes(large))
+    assert len(store.read_range("part-0.parquet", 0, large, "1")) == large
+    with pytest.raises(Unavailable, match="took too long"):
+        store.put("part-0.parquet", b"x")
+    with pytest.raises(Unavailable, match="took too long"):
+        store.read_range("part-0.parquet", 0, 1, "1")
