@@ -16,7 +16,9 @@ from tidegate.runtime.log_store import LogStore, Put, Turn, at_once
 from tidegate.runtime.metrics import COMMIT_WRITE, PUTS_IN_FLIGHT, STORAGE_AMBIGUOUS
 
 PAUSE_S: Final = 0.05
-"""How long a PUT without an answer rests before its bytes are sent again."""
+PAUSE_MAX_S: Final = 2.0
+"""How long a PUT without an answer rests before its bytes are sent again; each time in a row it is
+twice as long: a store that throttles a name counts what it refuses."""
 
 
 @dataclass
@@ -94,6 +96,7 @@ class EntryPut:
     def _put(self, path: str, content: bytes, clock: Clock, until_s: float, turn: Turn) -> Put:
         """Return WON or LOST for certain, or WITHHELD. Raises: as `land`."""
         reach("before_put")
+        pause_s = PAUSE_S
         while (left_s := until_s - clock.boot_s()) > 0:
             answer = self.store.put_if_absent(path, content, left_s, turn)
             reach("after_put")
@@ -101,7 +104,8 @@ class EntryPut:
                 answer = self._resolve(path, content)
             if answer is not Put.UNKNOWN:
                 return answer
-            clock.sleep(PAUSE_S)
+            clock.sleep(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
         STORAGE_AMBIGUOUS.labels("deadline").inc()
         raise OutcomeUnknown(
             f"the PUT of {path} of {self.store.root} stayed without an answer until its deadline: "

@@ -96,6 +96,24 @@ def test_its_turn_is_asked_for_once_however_often_it_is_sent(
     assert len(asked) == 1
 
 
+def test_a_store_that_throttles_is_asked_ever_more_rarely(
+    put: EntryPut, store: MemoryStore, clock: StillClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[float] = []
+
+    def throttled(*_told: object) -> Put:
+        sent.append(clock.boot)
+        return Put.UNKNOWN
+
+    monkeypatch.setattr(store, "put_if_absent", throttled)
+    began_s = clock.boot
+    with pytest.raises(OutcomeUnknown, match="deadline"):
+        put.land(clock, began_s + 60.0)
+    assert sent[1] - began_s <= 0.05, "what was lost on the way is sent again soon"
+    assert len(sent) < 40
+    assert clock.boot <= began_s + 60.0
+
+
 def test_what_is_withheld_is_no_put(put: EntryPut, store: MemoryStore, clock: StillClock) -> None:
     count, before = landed(), on_their_way()
     assert put.land(clock, clock.boot + 9.0, lambda: False).put is Put.WITHHELD
