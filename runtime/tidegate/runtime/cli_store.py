@@ -17,9 +17,10 @@ _OUT: Final = console()
 
 _HOLDS: Final = "put-if-absent holds: tables may lie here"
 _DOES_NOT_HOLD: Final = (
-    "put-if-absent does not hold: two writers could both believe that a version is theirs, so no "
-    "table may lie here; take another store, or read ADR 10"
+    "put-if-absent does not hold, or could not be shown to: two writers might both believe that a "
+    "version is theirs, so no table may lie here; take another store, or read ADR 10"
 )
+_LEFT: Final = "scratch files that could not be removed, under _tidegate/probe-…: {}"
 
 store = typer.Typer(no_args_is_help=True, help="Object stores and file systems.")
 
@@ -59,6 +60,8 @@ def probe(
         _OUT.print(f"{report.root}: {held}: {told}", soft_wrap=True)
         for failure in report.failures:
             _OUT.print(failure, style="red", markup=False, soft_wrap=True)
+        if report.left:
+            _OUT.print(_LEFT.format(report.left), soft_wrap=True)
         _OUT.print(_HOLDS if report.passed else _DOES_NOT_HOLD, soft_wrap=True)
     if not report.passed:
         raise typer.Exit(EXIT_STOP)

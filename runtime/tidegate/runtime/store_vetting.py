@@ -64,8 +64,8 @@ class Vetting:
             report = probe(store, self._contests, at_once=_AT_ONCE)
             if not report.passed:
                 raise Misconfigured(
-                    f"the store of {store.root} does not keep put-if-absent, so two writers could "
-                    f"both believe that a version is theirs: {'; '.join(report.failures)}; "
+                    f"the store of {store.root} did not show that it keeps put-if-absent, so two "
+                    f"writers might both believe a version theirs: {'; '.join(report.failures)}; "
                     f"`tidegate store probe` shows the same; put the table on another store",
                     error_class="UnsafeStore",
                 )

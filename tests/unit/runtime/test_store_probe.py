@@ -9,6 +9,9 @@ from tidegate.runtime.log_store import FileStat, Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.store_probe import probe
 
+CONTESTED = 64
+"""The bytes of what contestants write."""
+
 
 class Overwriting(MemoryStore):
     """What a store does that knows no condition: the last one stands, and all are told they won."""
@@ -75,6 +78,16 @@ class Busy(MemoryStore):
             self.conflicts -= 1
             return Put.UNKNOWN
         return super().put_if_absent(path, content, deadline_s)
+
+
+class InConflict(MemoryStore):
+    """Answers 409 to who comes second, as S3 does when both are under way."""
+
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        answer = super().put_if_absent(path, content, deadline_s)
+        return Put.UNKNOWN if answer is Put.LOST and len(content) == CONTESTED else answer
 
 
 class Hiding(MemoryStore):
@@ -152,9 +165,17 @@ def test_a_store_that_is_busy_for_a_moment_after_a_cut_passes() -> None:
     assert report.failures == ()
 
 
-def test_scratch_files_that_stay_are_said() -> None:
-    report = probe(Keeping(), 3)
-    assert any("stayed behind" in failure for failure in report.failures)
+def test_a_store_that_keeps_what_it_is_given_passes_and_its_scratch_files_are_counted() -> None:
+    store = Keeping()
+    report = probe(store, 3)
+    assert report.passed
+    assert report.left == len(store.files) > 3
+
+
+def test_a_store_that_tells_losers_of_a_conflict_only_passes() -> None:
+    report = probe(InConflict(), 20)
+    assert report.failures == ()
+    assert (report.won, report.unknown) == (20, 20)
 
 
 def test_a_store_that_cannot_be_written_at_all_is_unavailable(tmp_path: Path) -> None:
