@@ -39,6 +39,7 @@ def main(settings: CommitterSettings, running: Running) -> None:
     sweeper = Sweeper(clock.boot_s())
     sweeper.begin()
     sys.setswitchinterval(SWITCH_S)
+    aside = ThreadPoolExecutor(AUDITORS, thread_name_prefix="audit").submit
     bus, topics = KafkaBus(settings.kafka, "tidegate-committer"), settings.kafka.topics
     doors = Doors(
         bus=bus,
@@ -55,9 +56,9 @@ def main(settings: CommitterSettings, running: Running) -> None:
         engine=ENGINE,
         puts=InThreads(),
         tidy=lambda at_leisure, is_idle: sweeper.sweep(clock.boot_s(), at_leisure, is_idle),
-        aside=ThreadPoolExecutor(AUDITORS, thread_name_prefix="audit").submit,
+        aside=aside,
         loads=loads.InThreads(),
-        vet=Vetting(settings.storage, settings.committer.store_contests).vet,
+        vet=Vetting(settings.storage, settings.committer.store_contests, aside, clock).vet,
         process=_PROCESS,
     )
     serve(CommitterLoop(doors), running)

@@ -20,8 +20,8 @@ from tidegate.committer.glances import Glance
 from tidegate.committer.intake import Letter, read_record
 from tidegate.committer.outsiders import halts, is_unsafe, unsafe
 from tidegate.committer.poison import read_poison
-from tidegate.committer.reception import BROKEN, Reception, halted
-from tidegate.committer.registration import is_in_vain, unfit
+from tidegate.committer.reception import BROKEN, Reception
+from tidegate.committer.registration import halted, is_in_vain
 from tidegate.committer.trials import Trials
 from tidegate.committer.verdicts import Verdict
 from tidegate.delta.errors import Contended, TidegateError, Unavailable
@@ -231,9 +231,7 @@ class Lane:
             log_event(_log, "resting", level=logging.WARNING, table=desk.record.name, why=error)
             since_s = desk.line[0].since_s if desk.line else desk.rests_until_s
             if not desk.is_registered and is_in_vain(error, desk.rests_until_s - since_s):
-                del self.reception.desks[desk.record.table]
-                for one in desk.line.everybody():
-                    self.reception.answer(unfit(one.candidate, error), desk.record)
+                self.reception.send_away(desk, error)
         return ()
 
     def _told(self, desk: Desk, verdicts: tuple[Verdict, ...]) -> None:
@@ -249,6 +247,8 @@ class Lane:
             is_down = desk.flying is not None and desk.flying.flight.done()
             return desk.land() if is_down else ()
         if desk.state is None:
+            if not desk.is_registered:
+                self.doors.vet(desk.store)
             if not desk.load():
                 return ()
             self._tell_news(desk)
@@ -334,11 +334,11 @@ class Lane:
         if desk.halted is None:
             log_event(_log, "halted", level=logging.ERROR, table=desk.record.name, why=error)
         desk.halted = str(error)
+        if not desk.is_registered:
+            self.reception.send_away(desk, error)
+            return
         for one in desk.line.everybody():
             self.reception.answer(halted(one.candidate, desk.halted), desk.record)
-        if not desk.is_registered:
-            del self.reception.desks[desk.record.table]
-            return
         desk.record = desk.record.model_copy(update={"status": "halted", "reason": desk.halted})
         self.moved[desk.record.table] = None
 

@@ -23,6 +23,7 @@ from tidegate.delta.errors import (
     BrokenLog,
     InvalidRequest,
     Misconfigured,
+    TidegateError,
     Unavailable,
     UnsupportedFeature,
 )
@@ -102,7 +103,7 @@ class Reception:
         elif desk.record.halted_by_hand is not None:
             self.answer(requests.refused(candidate, desk.record), desk.record)
         elif desk.halted is not None:
-            self.answer(halted(candidate, desk.halted), desk.record)
+            self.answer(registration.halted(candidate, desk.halted), desk.record)
         elif kind == "verbatim" and candidate.flaw is not None:
             # Nothing is written down of such a refusal: what is denied today may do tomorrow.
             self.answer(Verdict(candidate, "denied", rejection=candidate.flaw), desk.record)
@@ -126,6 +127,12 @@ class Reception:
         """Answer without a desk."""
         self.telling.verdict(verdict, record, None)
         del self.unsettled[verdict.candidate.offset]
+
+    def send_away(self, desk: Desk, error: TidegateError) -> None:
+        """Answer who would have a table where there can be none."""
+        del self.desks[desk.record.table]
+        for one in desk.line.everybody():
+            self.answer(registration.unfit(one.candidate, error), desk.record)
 
     def lets_nothing_off(self, desk: Desk) -> bool:
         """Return whether a halt waits for what flies at a desk, and nothing more may be sent."""
@@ -275,9 +282,7 @@ class Reception:
             return
         try:
             desk = self._seat(record)
-            self.doors.vet(desk.store)
         except (Misconfigured, Unavailable) as error:
-            self.desks.pop(record.table, None)
             self.answer(registration.unfit(candidate, error), record)
             return
         desk.is_registered = False
@@ -331,12 +336,6 @@ class Reception:
     def _is_stale(self) -> bool:
         """Whether another committer may have registered tables that we have not heard of."""
         return self.doors.clock.boot_s() - self.opened_s > STALE_S
-
-
-def halted(candidate: Candidate, why: str) -> Verdict:
-    """Return the answer to a proposal for a table whose log cannot be served."""
-    reason = f"table: it is halted, for its log cannot be served: {why}"
-    return denied(candidate, "table_halted", reason, "retry")
 
 
 def _nobody(candidate: Candidate) -> TableRecord:

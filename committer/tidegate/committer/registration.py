@@ -130,6 +130,12 @@ def unfit(candidate: Candidate, error: TidegateError) -> Verdict:
     return denied(candidate, rule, f"table_root: {error}")
 
 
+def halted(candidate: Candidate, why: str) -> Verdict:
+    """Return the answer to a proposal for a table whose log cannot be served."""
+    reason = f"table: it is halted, for its log cannot be served: {why}"
+    return denied(candidate, "table_halted", reason, "retry")
+
+
 def unknown_table(candidate: Candidate) -> Verdict:
     """Return the answer to a proposal for a table that nobody registered here."""
     return denied(

@@ -2,20 +2,24 @@
 
 S3, GCS and Azure themselves, and local file systems with hard links, are taken at their word. What
 only speaks like them (an endpoint of one's own, S3 Express, a mounted network file system) is
-probed, once in the life of a process, before the first table on it is accepted.
+probed, once in the life of a process, before the first table on it is accepted. That may take
+minutes, and as long as it likes where the store hangs: nobody waits for it longer than a moment.
 """
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
-from tidegate.delta.errors import Misconfigured
+from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.runtime import s3_bucket
+from tidegate.runtime.clock import Clock, SystemClock
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.ratified_store import RatifiedStore
-from tidegate.runtime.store_probe import CONTESTS, probe
+from tidegate.runtime.store_probe import CONTESTS, ProbeReport, probe
 
 LOCAL_FILE_SYSTEMS: Final = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "bcachefs"}
@@ -40,20 +44,62 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 """How the kernel writes spaces, tabs, line feeds and backslashes there."""
 
 
+WAIT_S: Final = 5.0
+"""How long who asks first waits for a probe: few stores take longer. All tables wait with him."""
+
+AGAIN_S: Final = 30.0
+"""How long what a probe found wrong, or did not find out, is told to all who ask."""
+
+Asking = Callable[[Callable[[], ProbeReport]], Future[ProbeReport]]
+"""Where probes are run."""
+
+_CLOCK: Final = SystemClock()
+
+
+def _at_once(asked: Callable[[], ProbeReport]) -> Future[ProbeReport]:
+    report: Future[ProbeReport] = Future()
+    try:
+        report.set_result(asked())
+    except Unavailable as error:
+        report.set_exception(error)
+    return report
+
+
+@dataclass(frozen=True)
+class _Probing:
+    """A probe, under way or done. Units: `since_s` by `Clock.boot_s`."""
+
+    report: Future[ProbeReport]
+    since_s: float
+
+    def is_over(self, now_s: float) -> bool:
+        """Whether it may be done again."""
+        return self.report.done() and now_s > self.since_s + AGAIN_S
+
+
 class Vetting:
     """What a process has found out about stores. `contests` of 0 takes every store as it comes."""
 
-    def __init__(self, options: Mapping[str, str], contests: int = CONTESTS) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        contests: int = CONTESTS,
+        asking: Asking = _at_once,
+        clock: Clock = _CLOCK,
+    ) -> None:
         self._options = {name.lower().removeprefix("aws_"): one for name, one in options.items()}
         self._contests = contests
+        self._asking = asking
+        self._clock = clock
         self._passed: set[str] = set()
+        self._probing: dict[str, _Probing] = {}
         self._turn = Lock()
 
     def vet(self, store: LogStore) -> None:
         """Let a store pass that may hold a table; a probe that is due leaves no file there.
 
         Where a partition decides, the store need not be able to.
-        Raises: Misconfigured (`UnsafeStore`); Unavailable.
+        Raises: Misconfigured (`UnsafeStore`); Unavailable, while it is probed, too.
         """
         if isinstance(store, RatifiedStore):
             return
@@ -61,7 +107,7 @@ class Vetting:
         with self._turn:
             if not self._contests or place in self._passed or self._is_known(store.root):
                 return
-            report = probe(store, self._contests, at_once=_AT_ONCE)
+            report = self._report(place, store)
             if not report.passed:
                 raise Misconfigured(
                     f"the store of {store.root} did not show that it keeps put-if-absent, so two "
@@ -70,6 +116,22 @@ class Vetting:
                     error_class="UnsafeStore",
                 )
             self._passed.add(place)
+            del self._probing[place]
+
+    def _report(self, place: str, store: LogStore) -> ProbeReport:
+        now_s, wait_s = self._clock.boot_s(), 0.0
+        there = self._probing.get(place)
+        if there is None or there.is_over(now_s):
+            asked = self._asking(lambda: probe(store, self._contests, at_once=_AT_ONCE))
+            there = self._probing[place] = _Probing(asked, now_s)
+            wait_s = WAIT_S
+        try:
+            return there.report.result(wait_s)
+        except TimeoutError:
+            raise Unavailable(
+                f"the store of {store.root} is being probed since {now_s - there.since_s:.0f} s: "
+                "ask again in a moment"
+            ) from None
 
     def _is_known(self, root: str) -> bool:
         scheme, _, rest = root.partition("://")

@@ -1,12 +1,16 @@
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
-from tidegate.delta.errors import Misconfigured
+from tests.builders import StillClock
+from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.runtime import store_vetting
 from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.log_store import Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.store_probe import ProbeReport
 from tidegate.runtime.store_vetting import Vetting
 
 AZURE = "abfss://files@account.dfs.core.windows.net/t"
@@ -109,6 +113,44 @@ def test_a_store_that_forgets_the_condition_is_refused_with_what_it_did() -> Non
         with pytest.raises(Misconfigured, match="both were told that they won") as refused:
             vetting.vet(Overwriting("s3://bucket/t"))
         assert refused.value.error_class == "UnsafeStore"
+
+
+def test_nobody_waits_for_a_probe_that_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_vetting, "WAIT_S", 0.0)
+    under_way: list[tuple[Callable[[], ProbeReport], Future[ProbeReport]]] = []
+
+    def aside(asked: Callable[[], ProbeReport]) -> Future[ProbeReport]:
+        under_way.append((asked, Future()))
+        return under_way[-1][1]
+
+    vetting = Vetting({"endpoint_url": "http://store"}, 5, aside)
+    store = Counting("s3://bucket/t")
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="is being probed"):
+            vetting.vet(store)
+    [(asked, report)] = under_way
+    report.set_result(asked())
+    vetting.vet(store)
+    vetting.vet(store)
+    assert len(under_way) == 1
+
+
+def test_what_a_probe_found_is_told_again_for_a_while_before_it_is_repeated() -> None:
+    class Down(Counting):
+        """Does not answer."""
+
+        def put(self, path: str, content: bytes) -> None:
+            self.asked += 1
+            raise Unavailable("it is away")
+
+    clock, store = StillClock(), Down("s3://bucket/t")
+    vetting = Vetting({"endpoint_url": "http://store"}, 5, clock=clock)
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="it is away"):
+            vetting.vet(store)
+    assert store.asked == 1
+    clock.boot += store_vetting.AGAIN_S + 1
+    vetting.vet(Counting("s3://bucket/t"))
 
 
 def test_who_asks_for_no_contests_takes_every_store_as_it_comes() -> None:
