@@ -127,11 +127,8 @@ class Lane:
                     continue
                 has_loaded = True
             busy = self._attend(desk) or busy
-        self.busy = [
-            desk
-            for desk in self.reception.desks.values()
-            if desk.line.waiting or desk.flying is not None or desk.loading.answer is not None
-        ]
+        desks = self.reception.desks.values()
+        self.busy = [one for one in desks if one.line.waiting or one.flying or one.loading.answer]
         return busy
 
     def _due(self, now_s: float) -> list[Desk]:
