@@ -78,7 +78,7 @@ def test_a_relative_path_begins_at_the_working_folder(
             "abfss://@a.dfs.core.windows.net/t",
         ],
         *["az://files/t", "wasbs://files@account.blob.core.windows.net/t", "hdfs://host/t"],
-        *["hdfs:/t", "s3:/bucket/t", "dbfs:/mnt/t"],
+        *["hdfs:/t", "s3:/bucket/t", "dbfs:/tables/t"],
     ],
 )
 def test_what_is_no_place_of_its_own_is_refused(given: str) -> None:
