@@ -7,11 +7,11 @@ release does not know is `UnsupportedFeature`, which names it.
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.committer import judge as committer_judge
+from tidegate.delta.files import bounds
 from tidegate.delta.files.stated import texts
 from tidegate.delta.snapshot import Snapshot
 from tidegate.runtime import change_rows, data_files
@@ -63,11 +63,13 @@ def judge(case: dict[str, Any]) -> dict[str, Any]:
 
 def _records(snapshot: Snapshot) -> int | None:
     """Return the number of rows, or None unless every file states its own."""
-    stated = [orjson.loads(text or "{}").get("numRecords") for text in _texts(snapshot.files)]
-    if None in stated:
+    found = bounds.parse_all(_texts(snapshot.files), exact_numbers=False)
+    stated = [bounds.whole(one.get("numRecords")) for one in found]
+    known = [count for count in stated if count is not None]
+    if len(known) < len(stated):
         return None
     deleted = pc.sum(pc.struct_field(_vectors(snapshot.files), "cardinality")).as_py() or 0
-    return int(sum(stated) - deleted)
+    return sum(known) - int(deleted)
 
 
 def _vectors(files: pa.Table) -> pa.ChunkedArray:
