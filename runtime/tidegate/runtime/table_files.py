@@ -3,7 +3,7 @@
 from typing import BinaryIO
 
 from tidegate.delta.errors import UnsupportedFeature
-from tidegate.delta.paths import canonical_path, decode_path, is_absolute
+from tidegate.delta.paths import canonical_path, is_absolute
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.store_paths import SCHEMES
 from tidegate.runtime.stores import open_store
@@ -12,10 +12,11 @@ from tidegate.runtime.stores import open_store
 def open_table_file(store: LogStore, path: str) -> BinaryIO:
     """Return a reader of the file that a path of the log names, below the table root or not.
 
+    A path is a URI: `./` and the like are taken away, as where paths are compared.
     Raises: FileNotFoundError; UnsupportedFeature for a file in another store; Unavailable.
     """
     if not is_absolute(path):
-        return store.open(decode_path(path))
+        return store.open(canonical_path(path))
     place = _canonical_place(path)
     if place.startswith(store.root + "/"):
         return store.open(place.removeprefix(store.root + "/"))

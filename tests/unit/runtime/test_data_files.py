@@ -223,6 +223,14 @@ def test_paths_are_decoded_once() -> None:
     assert sum(batch.num_rows for batch in rows) == 1
 
 
+def test_a_path_may_hold_what_a_uri_may() -> None:
+    store = store_of(**{"p=1/a.parquet": pa.table({"a": [1]})})
+    for path in ("./p=1/a.parquet", "p=1//a.parquet", "q/../p=1/a.parquet"):
+        assert sum(b.num_rows for b in read_file(store, row_of(path), metadata(a="long"))) == 1
+    with pytest.raises(InvalidRequest):
+        list(read_file(store, row_of("p=1/../../a.parquet"), metadata(a="long")))
+
+
 def test_absolute_paths_lead_where_they_say_within_the_same_kind_of_store(tmp_path: Path) -> None:
     (tmp_path / "table").mkdir()
     (tmp_path / "else where").mkdir()
