@@ -92,13 +92,15 @@ def unusual_in(paths: pa.ChunkedArray, keys: pa.ChunkedArray) -> Iterator[tuple[
 def canonical_path(path: str) -> str:
     """Return a text that is equal for all spellings of one file, and for no two files.
 
+    One that begins at the root of a file system is one of the scheme `file`, as delta-spark spells
+    it where it removes the file.
     Spec: "Add File and Remove File"
     """
     match = _ABSOLUTE.match(path)
     if match is None:
         return _normal(_decoded(path))
     if match[1] is None:
-        return _normal(_decoded(path))
+        return f"file://{_normal(_decoded(path))}"
     rest = path[len(match[1]) + 1 :]
     authority, _, place = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest[1:])
     return f"{match[1].lower()}://{authority}{_normal('/' + _decoded(place))}"

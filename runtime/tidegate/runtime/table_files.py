@@ -31,8 +31,5 @@ def open_table_file(store: LogStore, path: str) -> BinaryIO:
 
 
 def _canonical_place(path: str) -> str:
-    place = canonical_path(path)
-    if place.startswith("/"):
-        return f"file://{place}"
-    scheme, separator, rest = place.partition("://")
+    scheme, separator, rest = canonical_path(path).partition("://")
     return f"{SCHEMES.get(scheme, scheme)}{separator}{rest}"

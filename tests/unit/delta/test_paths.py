@@ -41,6 +41,7 @@ def test_a_hive_escaped_value_is_escaped_again_for_the_log() -> None:
         ("p=%C3%BC/a", "p=ü/a"),
         ("./x/a", "x//a"),
         ("file:/t/a%20b", "file:///t/a b"),
+        ("/t/a%20b", "file:/t/a b"),
         ("S3://b/a", "s3://b/a"),
     ],
 )
