@@ -94,6 +94,7 @@ def read_commit(store: LogStore, version: int) -> tuple[Commit, bytes] | None:
 def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
     """Return the table as it is, given what it was: N+1, N+2, ... by name.
 
+    Law: it comes to what opening comes to, whatever the versions in between held
     Raises: as `open_snapshot`.
     """
     contents: list[tuple[str, bytes]] = []
@@ -109,8 +110,7 @@ def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
     if changed := defining(parts):
         with defined_in(changed):
             check_readable(after.protocol, after.metadata, store.root)
-    for part in parts:
-        _check_vectors(store, after.protocol, after.version, part)
+    _check_vectors(store, after.protocol, after.version, LogPart(files=after.files))
     return after
 
 

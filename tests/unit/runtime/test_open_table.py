@@ -314,6 +314,18 @@ def test_a_file_with_a_vector_that_a_feature_announced_is_a_file_of_the_table() 
         assert sorted(snapshot.file_keys.to_pylist()) == ["f0", "f1\0ix", "f2"]
 
 
+def test_vectors_that_were_gone_before_their_feature_was_are_no_matter() -> None:
+    vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    store = table()
+    before = open_snapshot(store)
+    put(store, 3, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
+    put(store, 4, remove("f1"), add("f1", deletionVector=vector))
+    put(store, 5, {"remove": {**remove("f1")["remove"], "deletionVector": vector}}, add("f3"))
+    put(store, 6, {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
+    assert sorted(refresh(store, before).file_keys.to_pylist()) == ["f0", "f2", "f3"]
+
+
 def test_a_log_compaction_that_was_not_reconciled_is_not_believed() -> None:
     store = table(4)
     vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
