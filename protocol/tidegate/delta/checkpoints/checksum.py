@@ -24,6 +24,11 @@ DOMAINS_MAX: Final = 10
 """Domains past which a checksum file says nothing of them."""
 
 
+_BY_HAND: Final = "Manual Update"
+"""What delta-spark calls a version whose actions it did not choose: files that it removes need not
+be there."""
+
+
 @dataclass(frozen=True)
 class VersionChecksum:
     """What a version holds, in totals.
@@ -67,13 +72,16 @@ def evolve(checksum: VersionChecksum, commit: Commit) -> VersionChecksum | None:
     """Return the checksum of the next version, or None where the commit alone can't tell.
 
     It can't where a remove states no size, where adds may repeat files that are already live (all
-    of them without a data change, and nothing removed), or where nothing is known of the deletion
-    vectors of a table that may have some: then `of` the snapshot is to be used.
+    of them without a data change, and nothing removed), where the version was made by hand or
+    removes more than there was, or where nothing is known of the deletion vectors of a table that
+    may have some: then `of` the snapshot is to be used.
     Law: evolve(of(snapshot(v - 1)), commit(v)) == of(snapshot(v)), or None
     Spec: "Version Checksum File"
     """
     size, files = _totals(commit)
     if size is None or checksum.deletions is None:
+        return None
+    if min(checksum.table_size_bytes + size, checksum.num_files + files) < 0:
         return None
     metadata = commit.metadata or checksum.metadata
     stamp = commit.info.in_commit_timestamp if commit.info else None
@@ -178,6 +186,8 @@ def _totals(commit: Commit) -> tuple[int | None, int]:
     adds = {(canonical_path(one.path), one.key.dv_id): one.size for one in commit.adds}
     removes = {(canonical_path(one.path), one.key.dv_id): one.size for one in commit.removes}
     if adds and not removes and not any(one.data_change for one in commit.adds):
+        return None, 0
+    if commit.info is not None and commit.info.operation == _BY_HAND:
         return None, 0
     if adds.keys() & removes.keys() or len(adds) != len(commit.adds):
         return None, 0

@@ -82,6 +82,9 @@ def test_a_commit_that_cannot_tell_gives_none() -> None:
     assert evolve(base, commit({"remove": file("a", None)})) is None
     assert evolve(base, commit({"add": file("a", 5, dataChange=False)})) is None
     assert evolve(base, commit({"add": file("a", 5)}, {"add": file("a", 6)})) is None
+    assert evolve(base, commit(*({"remove": file(path, 5)} for path in "abc"))) is None
+    by_hand = {"commitInfo": {"operation": "Manual Update"}}
+    assert evolve(base, commit(by_hand, {"remove": file("not-there", 5)})) is None
     optimized = commit(
         {"remove": file("a", 5, dataChange=False)},
         {"remove": file("b", 5, dataChange=False)},
