@@ -36,7 +36,7 @@ def compact(commits: Sequence[Commit]) -> bytes:
     versions = [commit.version for commit in commits]
     if len(versions) < 2 or versions != list(range(versions[0], versions[0] + len(versions))):
         raise ValueError(f"versions {versions} are no range that can be compacted")
-    kept = reconcile(action for commit in commits for action in commit.actions)
+    kept = reconcile(action for commit in commits for action in _in_order(commit))
     return b"".join(orjson.dumps(action.to_row()) + b"\n" for action in kept)
 
 
@@ -52,6 +52,11 @@ def reconcile(actions: Iterable[Action]) -> Sequence[Action]:
             newest.pop(key, None)
             newest[key] = action
     return sorted(newest.values(), key=lambda action: _KINDS.index(type(action)))
+
+
+def _in_order(commit: Commit) -> Sequence[Action]:
+    """Return the actions of a commit, what joins last: as where a commit is replayed."""
+    return sorted(commit.actions, key=lambda action: isinstance(action, Add))
 
 
 def _key(action: Action) -> Key | None:

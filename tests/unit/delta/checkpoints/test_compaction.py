@@ -61,6 +61,11 @@ def test_spellings_of_one_file_are_one_file() -> None:
     assert found == [remove("x y")]
 
 
+def test_what_joins_and_leaves_in_one_version_stays_as_where_the_version_is_read() -> None:
+    found = rows_of(compact([commit(0, add("x"), remove("x")), commit(1)]))
+    assert found == [add("x")]
+
+
 def test_a_file_with_another_deletion_vector_is_another_file() -> None:
     vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
     again = {"add": {**add("a")["add"], "deletionVector": vector}}
