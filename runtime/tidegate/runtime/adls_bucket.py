@@ -51,17 +51,17 @@ class AdlsBucket:
 
     async def head(self, key: str) -> Head:
         """Return what an object is; its ETag is its version."""
-        told = await self._sent(self._blob(key).get_blob_properties(**_ONCE))
+        told = await self._read(self._blob(key).get_blob_properties(**_ONCE))
         return Head(told.size, told.etag)
 
     async def read(self, key: str) -> bytes:
         """Return an object whole."""
-        return await self._sent(self._download(key))
+        return await self._read(self._download(key))
 
     async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
         """Return bytes of that version, and fail where the object is another by now."""
         part = self._download(key, offset=start, length=end - start, if_match=version)
-        return await self._sent(part)
+        return await self._read(part)
 
     async def create(self, key: str, content: bytes) -> None:
         """Write an object whole by one request, which the store refuses where there is one."""
@@ -98,6 +98,18 @@ class AdlsBucket:
         stream = await self._blob(key).download_blob(**part, **_ONCE)
         content: bytes = await stream.readall()
         return content
+
+    async def _read(self, request: Awaitable[T]) -> T:
+        """Return the answer, as `_sent` does. Raises: Refusal, too, for a 404 that is no store's:
+        Azure names every error in a header, and a gateway that has lost it does not.
+        """
+        try:
+            return await self._sent(request)
+        except Exception as error:
+            if getattr(error, "status_code", None) == 404 and not getattr(error, "error_code", ""):
+                why = "a 404 without a code is no store's: look at the endpoint"
+                raise Refusal(0, "", why) from error
+            raise
 
     async def _sent(self, request: Awaitable[T]) -> T:
         """Return the answer. Raises: as azure.core does; Refusal for an answer it cannot read."""

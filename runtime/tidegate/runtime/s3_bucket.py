@@ -173,13 +173,15 @@ def _checksum(content: bytes) -> str:
 
 
 def _check_whose(error: OSError) -> None:
-    """Raise a Refusal for a 404 without a store's code, which the library replaces by the number.
+    """Raise a Refusal for a 404 without a store's code, which the library replaces by the number,
+    or by nothing where the page happens to be XML.
 
     A gateway that has lost its stores says that to whatever it is asked, and a file that is missing
     from a log is another matter.
     """
     answer = getattr(error.__cause__, "response", None) or {}
-    if answer.get("Error", {}).get("Code") == "404":
+    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    if status == 404 and answer.get("Error", {}).get("Code") in ("404", "", None):
         why = "a 404 without a code is no store's: look at the endpoint"
         raise Refusal(0, "", why) from error
 

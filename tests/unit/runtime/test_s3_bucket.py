@@ -227,9 +227,10 @@ def test_an_endpoint_that_is_none_is_misconfigured(store: Store, ask: str) -> No
 def test_a_file_is_missing_where_the_store_says_so_and_not_a_gateway(store: Store) -> None:
     store.answers = [(404, b"<Error><Code>NoSuchKey</Code><Message>no</Message></Error>")]
     assert store.opened().read("a") is None
-    store.answers = [(404, b"default backend - 404")] * 4
-    with pytest.raises(Unavailable, match="no store's"):
-        store.opened().read("a")
+    for page in (b"default backend - 404", b"<html><body>Not Found</body></html>"):
+        store.answers = [(404, page)] * 4
+        with pytest.raises(Unavailable, match="no store's"):
+            store.opened().read("a")
 
 
 @pytest.mark.parametrize("left_s", [60.0, 30.0, 10.0])

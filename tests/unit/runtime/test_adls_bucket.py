@@ -1,0 +1,64 @@
+"""Azure's answers as they come over the wire: what is missing, and what is no store's."""
+
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+
+from tidegate.delta.errors import Unavailable
+from tidegate.runtime.object_store import ObjectStore
+
+
+class Store(HTTPServer):
+    """Answers all with a 404, and with what it is told to say beside."""
+
+    said: Mapping[str, str]
+
+    def opened(self) -> ObjectStore:
+        endpoint = f"http://127.0.0.1:{self.server_port}/account"
+        told = {"azure_endpoint_url": endpoint, "azure_account_key": "a2V5"}
+        return ObjectStore("abfss://files@account.dfs.core.windows.net/t", told)
+
+
+class _Answer(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Store
+
+    def do_GET(self) -> None:
+        page = b"<html><body>Not Found</body></html>"
+        self.send_response(404)
+        for name, value in {"content-length": str(len(page)), **self.server.said}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(page)
+        self.close_connection = True
+
+    do_HEAD = do_GET  # noqa: N815 the base class's name
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    pytest.importorskip("adlfs")
+    with Store(("127.0.0.1", 0), _Answer) as server:
+        thread = Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_a_file_is_missing_where_the_store_says_so_and_not_a_gateway(store: Store) -> None:
+    store.said = {"x-ms-error-code": "BlobNotFound"}
+    assert store.opened().read("a") is None
+    with pytest.raises(FileNotFoundError):
+        store.opened().open("a")
+    store.said = {}
+    with pytest.raises(Unavailable, match="no store's"):
+        store.opened().read("a")
+    with pytest.raises(Unavailable, match="no store's"):
+        store.opened().open("a")
