@@ -4,6 +4,7 @@ Accounts with a hierarchical namespace (ADLS Gen2) answer the same protocol; the
 as blobs of their own and are passed over. adlfs brings the credentials and the client.
 """
 
+import zlib
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -118,8 +119,9 @@ class AdlsBucket:
         send_once(transport.session)
         try:
             return await request
-        except (TypeError, AttributeError, ValueError) as error:
-            # The client trips over errors without a code or a message, as gateways send them.
+        except (TypeError, AttributeError, ValueError, zlib.error) as error:
+            # The client trips over errors without a code or a message, as gateways send them, and
+            # over what is not packed as it says.
             raise Refusal(0, "", f"the answer cannot be read: {error}") from error
 
 

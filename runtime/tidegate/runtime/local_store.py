@@ -28,6 +28,7 @@ _REMEDIES: Final = {
     "table on another file system",
     errno.EACCES: "this user may not: grant the rights",
     errno.EOPNOTSUPP: "the file system has no hard links: put the table on another one",
+    errno.ENOSYS: "the file system has no hard links: put the table on another one",
     errno.EEXIST: "a file stands where a folder should be: choose another place",
     errno.EISDIR: "a folder stands where a file should be: choose another place",
     errno.ENOTDIR: "a part of the path is a file: choose another place",

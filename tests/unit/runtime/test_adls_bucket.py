@@ -7,12 +7,14 @@ from threading import Thread
 import pytest
 
 from tidegate.delta.errors import Unavailable
+from tidegate.runtime.log_store import Put
 from tidegate.runtime.object_store import ObjectStore
 
 
 class Store(HTTPServer):
-    """Answers all with a 404, and with what it is told to say beside."""
+    """Answers all with a page, a status and what it is told to say beside."""
 
+    status = 404
     said: Mapping[str, str]
 
     def opened(self) -> ObjectStore:
@@ -27,13 +29,17 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         page = b"<html><body>Not Found</body></html>"
-        self.send_response(404)
+        self.send_response(self.server.status)
         for name, value in {"content-length": str(len(page)), **self.server.said}.items():
             self.send_header(name, value)
         self.end_headers()
-        if self.command == "GET":
+        if self.command != "HEAD":
             self.wfile.write(page)
         self.close_connection = True
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.do_GET()
 
     do_HEAD = do_GET  # noqa: N815 the base class's name
 
@@ -62,3 +68,12 @@ def test_a_file_is_missing_where_the_store_says_so_and_not_a_gateway(store: Stor
         store.opened().read("a")
     with pytest.raises(Unavailable, match="no store's"):
         store.opened().open("a")
+
+
+def test_what_is_not_packed_as_it_says_ends_no_process(store: Store) -> None:
+    store.said = {"content-encoding": "gzip"}
+    store.status = 201
+    assert store.opened().put_if_absent("a", b"one", 5.0) is Put.UNKNOWN
+    store.status = 200
+    with pytest.raises(Unavailable, match="cannot be read"):
+        list(store.opened().list_from("_delta_log", ""))

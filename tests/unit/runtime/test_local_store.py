@@ -177,6 +177,7 @@ def test_what_may_have_happened_is_unknown(
         (errno.EDQUOT, "quota"),
         (errno.EROFS, "read-only"),
         (errno.EPERM, "hard links"),
+        (errno.ENOSYS, "hard links"),
         (errno.EACCES, "may not"),
     ],
 )
