@@ -53,6 +53,8 @@ class AdlsBucket:
     async def head(self, key: str) -> Head:
         """Return what an object is; its ETag is its version."""
         told = await self._read(self._blob(key).get_blob_properties(**_ONCE))
+        if told.size is None or told.etag is None:
+            raise Refusal(0, "", "the answer has no size or no ETag, so it is no store's")
         return Head(told.size, told.etag)
 
     async def read(self, key: str) -> bytes:

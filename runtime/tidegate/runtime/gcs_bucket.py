@@ -16,7 +16,7 @@ import orjson
 
 from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.runtime.log_store import FileStat, Turn, at_once
-from tidegate.runtime.object_answers import Refusal, said
+from tidegate.runtime.object_answers import Refusal, read_as_told, said
 from tidegate.runtime.object_bucket import Head, Page, file_system, send_once
 from tidegate.runtime.release import ENGINE
 
@@ -57,19 +57,22 @@ class GcsBucket:
             "delimiter": "/",
             "startOffset": prefix + start,
             "maxResults": str(_PAGE),
-            "fields": "items(name,size,updated),nextPageToken",
+            "fields": "kind,items(name,size,updated),nextPageToken",
         }
         page = _object(await self._send("GET", self._bucket, {**asked, **place}))
-        entries = tuple(
-            FileStat(one["name"], int(one.get("size", 0)), _ms(one["updated"]))
-            for one in page.get("items", ())
-        )
+        said(page, "kind")
+        with read_as_told():
+            entries = tuple(
+                FileStat(one["name"], int(one.get("size", 0)), _ms(one["updated"]))
+                for one in page.get("items", ())
+            )
         return Page(entries, page.get("nextPageToken"))
 
     async def head(self, key: str) -> Head:
         """Return what an object is; its generation is its version."""
         told = _object(await self._send("GET", self._object(key), {}))
-        return Head(int(told.get("size", 0)), str(said(told, "generation")))
+        with read_as_told():
+            return Head(int(told.get("size", 0)), str(said(told, "generation")))
 
     async def read(self, key: str) -> bytes:
         """Return an object whole."""

@@ -8,7 +8,8 @@
 | any other, and what was never sent | fatal |
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -97,6 +98,18 @@ def said(answer: Mapping[str, Any], word: str) -> Any:
     if word not in answer:
         raise Refusal(0, "", f"the answer has no {word}, so it is no store's: look at the endpoint")
     return answer[word]
+
+
+@contextmanager
+def read_as_told() -> Iterator[None]:
+    """Take what an answer lacks, or says in another way than stores do, for a refusal.
+
+    Raises: Refusal.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise Refusal(0, "", f"the answer cannot be read: {error!r}") from error
 
 
 class _Reply(NamedTuple):

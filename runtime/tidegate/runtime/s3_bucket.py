@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tidegate.delta.errors import Misconfigured
 from tidegate.runtime.log_store import FileStat, Turn, at_once
-from tidegate.runtime.object_answers import Refusal, Verdict, judge, said
+from tidegate.runtime.object_answers import Refusal, Verdict, judge, read_as_told, said
 from tidegate.runtime.object_bucket import Head, Page, file_system, send_once
 from tidegate.runtime.release import ENGINE
 
@@ -66,16 +66,17 @@ class S3Bucket:
         place = {"ContinuationToken": token} if token else {"StartAfter": prefix + start[:-1]}
         page = await self._call("list_objects_v2", Prefix=prefix, Delimiter="/", **place)
         is_part = said(page, "IsTruncated")
-        entries = tuple(
-            FileStat(one["Key"], one["Size"], int(one["LastModified"].timestamp() * 1000))
-            for one in page.get("Contents", ())
-        )
+        with read_as_told():
+            entries = tuple(
+                FileStat(one["Key"], one["Size"], int(one["LastModified"].timestamp() * 1000))
+                for one in page.get("Contents", ())
+            )
         return Page(entries, said(page, "NextContinuationToken") if is_part else None)
 
     async def head(self, key: str) -> Head:
         """Return what an object is; its ETag is its version."""
         answer = await self._call("head_object", Key=key)
-        return Head(answer["ContentLength"], said(answer, "ETag"))
+        return Head(said(answer, "ContentLength"), said(answer, "ETag"))
 
     async def read(self, key: str) -> bytes:
         """Return an object whole."""

@@ -127,13 +127,20 @@ def test_what_a_gateway_says_is_no_success(store: Store, body: bytes) -> None:
     assert store.opened().put_if_absent("a", b"mine", 5.0) is Put.WON
 
 
-@pytest.mark.parametrize("body", [PAGE, b"", b'{"items": ['])
+@pytest.mark.parametrize("body", [PAGE, b"", b'{"items": [', b'{"error": "go away"}'])
 def test_what_a_gateway_says_is_no_listing(store: Store, body: bytes) -> None:
     store.answers = [(200, body)] * 8
     with pytest.raises(Unavailable, match="no store's"):
         list(store.opened().list_from("_delta_log", ""))
     with pytest.raises(Unavailable, match="no store's"):
         store.opened().open("a")
+
+
+@pytest.mark.parametrize("item", [b"null", b"[{}]", b'[{"name": "t/_delta_log/0", "size": "x"}]'])
+def test_an_entry_that_cannot_be_read_ends_no_process(store: Store, item: bytes) -> None:
+    store.answers = [(200, b'{"kind": "storage#objects", "items": ' + item + b"}")] * 4
+    with pytest.raises(Unavailable, match="cannot be read"):
+        list(store.opened().list_from("_delta_log", ""))
 
 
 def test_a_bucket_that_is_gone_is_told_from_a_file_in_bare_words_too(store: Store) -> None:

@@ -32,6 +32,7 @@ class Store(ThreadingHTTPServer):
         self.connections = 0
         self.said = {"etag": '"x"'}
         self.asked_first = 0
+        self.head_status = 307
         self.callers: set[str | None] = set()
         self.checksums: list[str | None] = []
 
@@ -70,7 +71,13 @@ class _Put(BaseHTTPRequestHandler):
         self._answer(*self.server.answers.pop(0))
 
     def do_HEAD(self) -> None:
-        self._answer(307, b"")
+        if self.server.head_status == 200:
+            self.send_response(200)
+            self.send_header("etag", '"x"')
+            self.end_headers()
+            self.close_connection = True
+        else:
+            self._answer(self.server.head_status, b"")
 
     def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
@@ -231,6 +238,20 @@ def test_a_file_is_missing_where_the_store_says_so_and_not_a_gateway(store: Stor
         store.answers = [(404, page)] * 4
         with pytest.raises(Unavailable, match="no store's"):
             store.opened().read("a")
+
+
+def test_an_entry_that_cannot_be_read_ends_no_process(store: Store) -> None:
+    entry = b"<Contents><Key>t/_delta_log/0</Key><Size>1</Size></Contents>"
+    listing = b"<ListBucketResult><IsTruncated>false</IsTruncated>" + entry + b"</ListBucketResult>"
+    store.answers = [(200, listing)] * 4
+    with pytest.raises(Unavailable, match="LastModified"):
+        list(store.opened().list_from("_delta_log", ""))
+
+
+def test_a_file_of_no_size_ends_no_process(store: Store) -> None:
+    store.head_status = 200
+    with pytest.raises(Unavailable, match="no ContentLength"):
+        store.opened().open("a")
 
 
 @pytest.mark.parametrize("left_s", [60.0, 30.0, 10.0])
