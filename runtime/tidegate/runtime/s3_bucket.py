@@ -42,6 +42,12 @@ CONNECTIONS_MAX: Final = 64
 """Of each kind: as many as there are threads that send conditional PUTs."""
 
 
+OUTDATED: Final = ("ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired")
+"""What S3 says of credentials that were good once: their file may hold others by now."""
+
+RENEWAL_S: Final = 30.0
+"""How often at most they are looked for anew; the library reads its files once in its life."""
+
 _turns: Final = local()
 """Whose turn a thread's PUT waits for: `of`. The library's events do not say whose they are."""
 
@@ -55,7 +61,10 @@ class S3Bucket:
 
     def __init__(self, name: str, told: Mapping[str, str]) -> None:
         self._name = name
+        self._told = told
         self._system = _file_system(told)
+        self._is_outdated = False
+        self._renewed_s = -math.inf
         self._connecting = asyncio.Lock()
         self._putters: dict[float, Any] = {}
         self._turn = Lock()
@@ -113,6 +122,7 @@ class S3Bucket:
         except wrong.ClientError as error:
             told = error.response.get("Error", {})
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            self._heed(error)
             # An element without text is None to the library.
             raise Refusal(status, told.get("Code") or "", told.get("Message") or "") from error
         except wrong.BotoCoreError as error:
@@ -147,14 +157,34 @@ class S3Bucket:
 
     async def _call(self, method: str, **request: Any) -> Any:
         async with self._connecting:
+            self._renew(asyncio.get_running_loop().time())
+            system = self._system
             with _fitting():
-                await self._system.set_session()
-                client = await self._system.get_s3(self._name)
+                await system.set_session()
+                client = await system.get_s3(self._name)
             http = client._endpoint.http_session
             proxy = http._proxy_config.proxy_url_for(client.meta.endpoint_url)
             send_once(await http._get_session(proxy))
-        with _understood():
-            return await self._system._call_s3(method, Bucket=self._name, **request)
+        try:
+            with _understood():
+                return await system._call_s3(method, Bucket=self._name, **request)
+        except OSError as error:
+            self._heed(error.__cause__)
+            raise
+
+    def _heed(self, error: BaseException | None) -> None:
+        """Note that the credentials were refused, unless they are those that we were told."""
+        told = getattr(error, "response", None) or {}
+        if told.get("Error", {}).get("Code") in OUTDATED and "access_key_id" not in self._told:
+            self._is_outdated = True
+
+    def _renew(self, now_s: float) -> None:
+        """Look for credentials anew where those that we had were refused."""
+        if self._is_outdated and now_s >= self._renewed_s + RENEWAL_S:
+            self._is_outdated, self._renewed_s = False, now_s
+            self._system = _file_system(self._told)
+            with self._turn:
+                self._putters.clear()
 
     def _putter(self, timeout_s: float) -> Any:
         """Return a client that waits so long, or half of that: a client has one patience for life,

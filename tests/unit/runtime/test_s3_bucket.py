@@ -12,7 +12,7 @@ from botocore.auth import S3SigV4Auth
 
 from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.runtime import s3_bucket
-from tidegate.runtime.log_store import NO_CONDITION
+from tidegate.runtime.log_store import NO_CONDITION, Put
 from tidegate.runtime.object_answers import Refusal, Verdict, judge
 from tidegate.runtime.object_store import ObjectStore
 from tidegate.runtime.release import ENGINE
@@ -35,6 +35,7 @@ class Store(ThreadingHTTPServer):
         self.head_status = 307
         self.callers: set[str | None] = set()
         self.checksums: list[str | None] = []
+        self.signers: list[str] = []
 
     def options(self, told: dict[str, str]) -> dict[str, str]:
         where = {"endpoint_url": f"http://127.0.0.1:{self.server_port}", "region": "eu-west-1"}
@@ -80,6 +81,8 @@ class _Put(BaseHTTPRequestHandler):
             self._answer(self.server.head_status, b"")
 
     def _answer(self, status: int, body: bytes) -> None:
+        signed = str(self.headers["authorization"])
+        self.server.signers.append(signed.partition("Credential=")[2].partition("/")[0])
         self.send_response(status)
         self.send_header("content-length", str(len(body)))
         for name, value in self.server.said.items():
@@ -238,6 +241,48 @@ def test_a_file_is_missing_where_the_store_says_so_and_not_a_gateway(store: Stor
         store.answers = [(404, page)] * 4
         with pytest.raises(Unavailable, match="no store's"):
             store.opened().read("a")
+
+
+EXPIRED = (400, b"<Error><Code>ExpiredToken</Code><Message>it is over</Message></Error>")
+
+
+def written(file: Path, key: str) -> None:
+    secret = f"aws_access_key_id = {key}\naws_secret_access_key = s\n"
+    file.write_text(f"[default]\n{secret}")
+
+
+@pytest.fixture
+def credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    file = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    written(file, "old")
+    return file
+
+
+def test_credentials_that_are_over_are_looked_for_anew(store: Store, credentials: Path) -> None:
+    where = {"endpoint_url": f"http://127.0.0.1:{store.server_port}", "region": "eu-west-1"}
+    opened = ObjectStore("s3://lake/t", {**where, "path_style": "true"})
+    store.answers = [(200, b""), EXPIRED, (200, b"one"), (200, b"")]
+    assert opened.put_if_absent("a", b"one", 5.0) is Put.WON
+    written(credentials, "new")
+    with pytest.raises(Unavailable, match="ExpiredToken"):
+        opened.put_if_absent("b", b"one", 5.0)
+    assert opened.read("a") == b"one"
+    assert opened.put_if_absent("b", b"one", 5.0) is Put.WON
+    assert store.signers == ["old", "old", "new", "new"]
+
+
+def test_credentials_are_not_looked_for_at_every_refusal(store: Store, credentials: Path) -> None:
+    where = {"endpoint_url": f"http://127.0.0.1:{store.server_port}", "region": "eu-west-1"}
+    opened = ObjectStore("s3://lake/t", {**where, "path_style": "true"})
+    store.answers = [EXPIRED] * 3
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            opened.read("a")
+        written(credentials, f"key{len(store.signers)}")
+    assert store.signers == ["old", "key1", "key1"]
 
 
 def test_an_entry_that_cannot_be_read_ends_no_process(store: Store) -> None:
