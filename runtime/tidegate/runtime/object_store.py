@@ -195,6 +195,11 @@ class ObjectStore:
         if is_missing(answer):
             raise FileNotFoundError(joined(self._root, path))
         content: bytes = self._value("read", path, answer)
+        if len(content) != end - start:
+            raise Unavailable(
+                f"cannot read {path!r} of the table at {self._root}: {len(content)} bytes came "
+                f"where {end - start} were asked for; look at what lies before the store"
+            )
         return content
 
     @cached_property

@@ -92,3 +92,17 @@ def test_the_more_is_sent_or_asked_for_the_longer_the_store_is_waited_for(
         store.put("part-0.parquet", b"x")
     with pytest.raises(Unavailable, match="took too long"):
         store.read_range("part-0.parquet", 0, 1, "1")
+
+
+class Whole(FarAway):
+    """Takes no heed of ranges, as some proxies do."""
+
+    async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
+        return bytes(10)
+
+
+def test_a_whole_object_is_no_part_of_one() -> None:
+    store = ObjectStore("gs://bucket/t", {}, Whole)
+    assert len(store.read_range("part-0.parquet", 0, 10, "1")) == 10
+    with pytest.raises(Unavailable, match="10 bytes came where 3 were asked for"):
+        store.read_range("part-0.parquet", 2, 5, "1")
