@@ -146,8 +146,10 @@ class CdcPublisher:
         self._seen = positions
         for table in followed:
             self._catch_up(table, heads[table.table])
+        ours = self._streams.keys() | self._aside.keys()
+        names = {one.name for one in self._tables.values() if one.table in ours}
         for one in aside.values():
-            if one.table not in self._aside and one.table not in self._streams:
+            if one.name not in names:
                 _measure_no_more(one)  # it is told by another one, or by nobody any more
 
     def close(self) -> None:
@@ -292,6 +294,8 @@ class CdcPublisher:
     def _registered(self) -> dict[UUID, TableRecord]:
         """Return the registry; of two names that make one topic, the older table's has it."""
         tables = read_registry(self._bus, self._settings.kafka.topics)
+        followed = {one.table for one in tables.values() if one.status in _FOLLOWED}
+        self._owners = {at: table for at, table in self._owners.items() if table in followed}
         for one in sorted(tables.values(), key=lambda one: one.table):
             if one.status in _FOLLOWED:
                 # A name that makes no topic stops its table alone, when it is opened.

@@ -113,11 +113,12 @@ class Checkpointer:
     def look(self) -> None:
         """Do what is due on every registered table, whether or not its doorbell rang."""
         self._aside.clear()
-        for record in read_registry(self._bus, self._settings.kafka.topics).values():
-            if self._running.stopping.is_set():
-                return
-            if not _is_followed(record):
-                _measure_no_more(_table(record))
+        registry = read_registry(self._bus, self._settings.kafka.topics).values()
+        followed = {one.name for one in registry if _is_followed(one)}
+        for name in {one.name for one in registry} - followed:
+            _measure_no_more(name)
+        for record in registry:
+            if not _is_followed(record) or self._running.stopping.is_set():
                 continue
             table = _table(record)
             with self._set_aside_on_refusal(table):
@@ -285,10 +286,10 @@ def _measure(table: _Table, view: View) -> None:
     metrics.TABLE_VERSION.labels(table.name).set(view.head)
 
 
-def _measure_no_more(table: _Table) -> None:
+def _measure_no_more(name: str) -> None:
     """Take back what was measured of a table that is left alone: nobody need get up for it."""
-    metrics.CHECKPOINT_AGE.remove(table.name)
-    metrics.LOG_TAIL.remove(table.name)
+    metrics.CHECKPOINT_AGE.remove(name)
+    metrics.LOG_TAIL.remove(name)
 
 
 def _is_followed(record: TableRecord) -> bool:

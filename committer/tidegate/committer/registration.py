@@ -91,8 +91,10 @@ def objection(candidate: Candidate, known: Known) -> Verdict | None:
             "without spaces around it, slashes and control characters; choose another"
         )
         return denied(candidate, "bad_name", reason)
+    # Who asks for the name of a dropped table moves it, or makes it anew: he gets the name.
     if name is not None and any(
-        one.name == name and one.table != proposal.table for one in known.tables.values()
+        one.name == name and one.table != proposal.table and one.status != "dropped"
+        for one in known.tables.values()
     ):
         reason = f"name: {name!r} is another table's; choose another"
         return denied(candidate, "name_taken", reason)

@@ -41,13 +41,14 @@ def read_registry(
 
 
 def find_table(registry: Mapping[UUID, TableRecord], root_or_name: str) -> TableRecord | None:
-    """Return the table with this root, id or name, or None.
+    """Return the table with this root, id or name, or None; a dropped one has its name last.
 
     Raises: InvalidRequest (`AmbiguousName`), when several tables have the name.
     """
     root, table = _as_root(root_or_name), _as_id(root_or_name)
     exact = [r for r in registry.values() if r.table_root == root or r.table == table]
-    named = [r for r in registry.values() if r.name == root_or_name]
+    called = [r for r in registry.values() if r.name == root_or_name]
+    named = [r for r in called if r.status != "dropped"] or called
     if not exact and len(named) > 1:
         where = ", ".join(sorted(record.table_root for record in named))
         raise InvalidRequest(

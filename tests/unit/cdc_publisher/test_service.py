@@ -308,6 +308,22 @@ def test_a_topic_that_takes_nothing_stops_its_table_alone(
     assert told(topics[stuck.id]) == [4], "who had a table does not wait for another to take it"
 
 
+def test_a_table_that_was_moved_under_its_name_has_the_topic(
+    bus: MemoryBus, tables: tuple[WrittenTable, WrittenTable], topics: dict[UUID, Writer]
+) -> None:
+    gone, moved = tables
+    name = read_registry(bus, TOPICS)[gone.id].name
+    one = publisher(bus)
+    one.look()
+    say(bus, gone, status="dropped")
+    say(bus, moved, name=name)
+    one.close()
+    one.look()
+    moved.append(rows(4))
+    one.look()
+    assert told(topics[moved.id]) == [4]
+
+
 def test_a_name_too_long_for_a_topic_stops_its_table_alone(
     bus: MemoryBus, tables: tuple[WrittenTable, WrittenTable], topics: dict[UUID, Writer]
 ) -> None:

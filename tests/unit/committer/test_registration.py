@@ -69,6 +69,14 @@ def test_a_name_is_given_once_and_found_where_none_is_asked_for() -> None:
     assert other.name == f"t-{TABLE.hex[-8:]}"
 
 
+def test_a_dropped_tables_name_is_had_by_who_asks_for_it_and_found_for_nobody_else() -> None:
+    [there] = known("memory://tables", name="t").tables.values()
+    gone = Known({there.table: there.model_copy(update={"status": "dropped"})}, ["memory://tables"])
+    assert objection(asking(name="t"), gone) is None
+    assert new_record(asking(name="t"), gone, "topic", 2).name == "t"
+    assert new_record(asking(), gone, "topic", 2).name == f"t-{TABLE.hex[-8:]}"
+
+
 def test_who_was_promised_a_root_may_ask_for_the_name_that_was_promised_too() -> None:
     [there] = known("memory://tables").tables.values()
     staged = there.model_copy(update={"table": TABLE, "table_root": ROOT, "status": "staged"})

@@ -108,6 +108,13 @@ class Hurried(MemoryBus):
         return super().partitions(topic, timeout_s)
 
 
+def test_a_name_is_that_of_the_table_that_is_there() -> None:
+    gone = table(1, "shop").model_copy(update={"status": "dropped"})
+    there = table(2, "shop")
+    assert find_table({one.table: one for one in (gone, there)}, "shop") == there
+    assert find_table({gone.table: gone}, "shop") == gone
+
+
 def test_who_asks_says_how_long_the_brokers_may_take() -> None:
     bus = Hurried(TOPICS.declared())
     bus.asked_s = []
