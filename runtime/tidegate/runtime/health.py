@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,7 +105,7 @@ def serving(health: Health, settings: HttpSettings) -> Iterator[int | None]:
         yield None
         return
     try:
-        server = _Server((settings.host, settings.port), _Probes)
+        server = _server(settings.host, settings.port)
     except OSError as error:
         raise Misconfigured(
             f"http.port {settings.port} on {settings.host} cannot be had ({error.strerror}); "
@@ -128,6 +129,17 @@ def serving(health: Health, settings: HttpSettings) -> Iterator[int | None]:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     health: Health
+
+
+class _Server6(_Server):
+    """Some clusters give pods no other addresses; `::` hears IPv4, too, where there is any."""
+
+    address_family = socket.AF_INET6
+
+
+def _server(host: str, port: int) -> _Server:
+    kind = _Server6 if ":" in host else _Server
+    return kind((host, port), _Probes)
 
 
 class _Probes(BaseHTTPRequestHandler):

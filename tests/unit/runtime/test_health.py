@@ -111,6 +111,19 @@ def test_the_probes_say_it_over_http(health: Health, clock: StoppedClock, tmp_pa
     assert probe(f"{at}/healthz")[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("host", "asked"), [("::1", "[::1]"), ("::", "[::1]"), ("::", "127.0.0.1")]
+)
+def test_the_probes_answer_where_there_is_no_ipv4(health: Health, host: str, asked: str) -> None:
+    with socket.socket(socket.AF_INET6) as trial:
+        try:
+            trial.bind(("::1", 0))
+        except OSError as error:
+            pytest.skip(f"this machine has no IPv6: {error}")
+    with serving(health, HttpSettings(host=host)) as port:
+        assert probe(f"http://{asked}:{port}/healthz")[0] == 200
+
+
 def test_the_environment_may_name_the_port_file(
     health: Health, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
