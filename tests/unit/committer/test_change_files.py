@@ -6,6 +6,7 @@ from typing import Any, Final
 import pytest
 
 from tests.builders import (
+    Gate,
     Row,
     add,
     info,
@@ -144,6 +145,24 @@ def test_a_removal_that_says_nothing_of_partitions_asks_for_no_change_file_of_on
     bare = remove("p=1/a", partitionValues=None, extendedFileMetadata=None, size=None)
     assert rule(state, bare, add("p=1/c"), cdc("p=1/x")) is None
     assert rule(state, bare, add("p=2/c"), cdc("p=1/x")) == "change_files_missing"
+
+
+def test_rows_deleted_by_vectors_beside_change_files_have_one_of_their_partition() -> None:
+    features = listed("changeDataFeed", reader=("deletionVectors",))
+    meta = metadata(["p"], enableChangeDataFeed="true", enableDeletionVectors="true")
+    gate = Gate()
+    gate.ask(
+        proposal(features, meta, read_version=-1, operation=Operation(name="CREATE TABLE")),
+        proposal(add("p=1/a")),
+    )
+
+    def deleting(*changes: Row) -> Proposal:
+        return proposal(*changes, dv_intents=(rows_of("p=1/a", [1]),), read_version=1)
+
+    told = gate.ask(deleting(cdc("p=2/x")), deleting(cdc("p=1/x")))
+    assert [one.rejection.rule if one.rejection else one.status for one in told] == [
+        *("change_files_missing", "committed")
+    ]
 
 
 def test_a_null_partition_is_one_however_it_is_spelt() -> None:

@@ -319,6 +319,74 @@ def test_who_was_behind_a_patch_that_asks_something_of_rows_conflicts(
     assert named in second.rejection.reason
 
 
+DEFAULTS = put("delta.feature.allowColumnDefaults", "supported")
+
+
+def by_default(column: str) -> Row:
+    return {"op": "set_default", "column": column, "expression": "'so'"}
+
+
+def test_a_column_gets_a_default_in_the_patch_that_lists_the_feature(gate: Gate) -> None:
+    told = gate.ask(patch(new("t"), by_default("t")), patch(DEFAULTS, new("t"), by_default("t")))
+    assert statuses(told) == ["bad_metadata", "committed"]
+    assert columns(gate)["t"].metadata["CURRENT_DEFAULT"] == "'so'"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ([by_default("s")], "the column 's', which is filled in another way"),
+        ([new("t"), by_default("t")], "the new column 't', which asks something of rows"),
+    ],
+)
+def test_who_was_behind_a_default_has_not_filled_the_column(
+    gate: Gate, changes: list[Row], why: str
+) -> None:
+    gate.ask(patch(DEFAULTS))
+    first, second = gate.ask(patch(*changes, read_version=2), proposal(add("b"), read_version=2))
+    assert first.status == "committed"
+    assert second.rejection is not None
+    assert second.rejection.rule == "metadata_changed"
+    assert why in second.rejection.reason
+
+
+def test_a_patch_speaks_of_what_it_brings_itself_and_of_what_lies_inside(gate: Gate) -> None:
+    struct = {"type": "struct", "fields": [new("f")["column"], new("g")["column"]]}
+    array = {"type": "array", "elementType": struct, "containsNull": True}
+    first = patch(
+        new("t", struct), new("u", array), comment("t", "f"), comment("u", "element", "f")
+    )
+    assert statuses(gate.ask(first)) == ["committed"]
+    told = gate.ask(
+        patch(comment("u", "element", "g"), read_version=2),
+        patch(comment("u", "element", "g"), read_version=2),
+        patch(comment("t", "g"), read_version=2),
+    )
+    assert statuses(told) == ["committed", "metadata_changed", "committed"]
+
+
+def test_who_was_behind_another_type_of_a_partition_column_conflicts() -> None:
+    gate = begun(("p",))
+    told = gate.ask(patch(widen("long", "p")), proposal(add("col-p=1/b"), read_version=1))
+    assert told[0].status == "committed"
+    assert told[1].rejection is not None
+    assert "the partition column 'p'" in told[1].rejection.reason
+
+
+def test_a_patch_is_carried_over_another_name_and_not_over_another_partitioning(
+    gate: Gate,
+) -> None:
+    body = written(gate).to_row()["metaData"]
+    assert isinstance(body, dict)
+    write(gate, 2, {"metaData": {**body, "name": "other"}})
+    assert statuses(gate.ask(patch(new("t")))) == ["committed"]
+    write(gate, 4, {"metaData": {**body, "partitionColumns": ["n"]}})
+    [outcome] = gate.ask(patch(new("u"), read_version=3))
+    assert outcome.rejection is not None
+    assert outcome.rejection.rule == "metadata_changed"
+    assert "the table's partition columns" in outcome.rejection.reason
+
+
 def test_an_overwrite_of_rows_conflicts_with_a_column_that_went(gate: Gate) -> None:
     rewriting = proposal(add("b"), remove("a"), read_version=1, reads=ReadSet(files=("a",)))
     asked: Predicate = {"op": "=", "column": ["col-s"], "value": "v", "type": "string"}

@@ -1,0 +1,62 @@
+"""What is decided while a PUT flies: only what can be decided without a look into the store."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import Gate, add, creation, info, metadata, proposal, row_delete, rows_of
+from tests.ready_bytes import verbatim
+from tests.unit.committer.test_machine import considered, table
+from tests.unit.committer.test_table_rules import TRACKED, listed
+from tidegate.committer.in_flight import plain
+from tidegate.committer.intake import CLAIM_FOLDER
+from tidegate.committer.known import NOTHING
+from tidegate.committer.policy import Policy
+from tidegate.committer.state import TableState
+from tidegate.pipeline.proposal import ClaimCheck, Proposal
+
+TABLE = table(creation(), [info(), add("a")], [info(), add("b")])
+UNNUMBERED = replace(table([info(), listed(*TRACKED), metadata()]), mark_before=None)
+
+
+def ready() -> Proposal:
+    gate = Gate()
+    gate.ask(proposal(*creation()[1:], read_version=-1))
+    return verbatim(gate, 3, info(), add("c"))
+
+
+def claiming() -> Proposal:
+    one = proposal(read_version=2)
+    path = f"{CLAIM_FOLDER}{one.proposal_id}.ndjson"
+    return one.model_copy(
+        update={"claim_check": ClaimCheck(path=path, size=1, sha256="0" * 64), "actions": ()}
+    )
+
+
+ODD: dict[str, tuple[TableState, Callable[[], Proposal]]] = {
+    "ready bytes": (TABLE, ready),
+    "actions that lie in a file": (TABLE, claiming),
+    "a version that is not there yet": (TABLE, lambda: proposal(add("c"), read_version=3)),
+    "a version from before the window": (
+        replace(TABLE, window_start=2),
+        lambda: proposal(add("c"), read_version=0),
+    ),
+    "a file of which nothing is known": (
+        TABLE,
+        lambda: row_delete(rows_of("a", [1]), read_version=2),
+    ),
+    "row ids where the mark is not known": (
+        UNNUMBERED,
+        lambda: proposal(add("c", baseRowId=3, defaultRowCommitVersion=0)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_nobody_is_decided_on_behind_one_for_whom_the_store_must_be_asked(name: str) -> None:
+    state, odd = ODD[name]
+    easy = proposal(add("d"), read_version=state.version)
+    line = [considered(easy), considered(odd(), 1), considered(easy, 2)]
+    decided = plain(iter(line), state, NOTHING, Policy())
+    assert [one.offset for one in decided] == [0]
