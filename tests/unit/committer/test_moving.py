@@ -114,6 +114,31 @@ def test_a_compaction_brings_a_vector_for_rows_deleted_meanwhile(gate: Gate) -> 
     assert told[2].assigned["deletion_vectors"] == {"g": vector(6, 11)}
 
 
+def test_of_two_new_files_only_the_one_whose_rows_were_deleted_gets_a_vector(gate: Gate) -> None:
+    one, other = compact({"a": 10}, "g"), compact({"b": 10}, "h")
+    both = compact({"a": 10}, "g", read_version=1).model_copy(
+        update={
+            "actions": (*one.actions, *other.actions),
+            "row_mapping": (*one.row_mapping, *other.row_mapping),
+            "reads": ReadSet(files=("a", "b")),
+        }
+    )
+    told = gate.ask(row_delete(rows_of("a", [7]), read_version=1), both)
+    assert statuses(told) == ["committed", "committed"]
+    assert (gone(gate, "g"), gone(gate, "h")) == ([7], [])
+    stats = {row["path"]: json.loads(row["stats"]) for row in last(gate, "add")}
+    assert stats["h"] == {"numRecords": 10}
+
+
+def test_rows_that_came_back_stop_a_compaction_of_their_file(gate: Gate) -> None:
+    write(gate, 2, remove("a"), add("a", deletionVector=vector(1, 2)))
+    both = {"a": vector(1, 2), "b": None}
+    told: dict[str, Any] = {"read_version": 2, "vectors": both, "reads": ReadSet()}
+    one = compact({"a": 8, "b": 10}, "g", **told)
+    write(gate, 3, remove("a", deletionVector=vector(1, 2)), add("a", deletionVector=vector(2)))
+    assert statuses(gate.ask(one)) == ["concurrent_delete_delete"]
+
+
 def test_a_late_delete_finds_rows_by_what_the_compaction_read_not_by_what_it_removed(
     gate: Gate,
 ) -> None:

@@ -161,6 +161,27 @@ def test_a_lost_race_is_decided_anew(gate: Gate) -> None:
     assert (outcomes[1].status, outcomes[1].version) == ("committed", 3)
 
 
+def test_where_others_win_every_version_the_table_rests_and_its_writers_wait(
+    monkeypatch: pytest.MonkeyPatch, gate: Gate
+) -> None:
+    monkeypatch.setattr("tidegate.committer.desk.RACES_MAX", 3)
+    store, put = gate.stores[ROOT], MemoryStore.put_if_absent
+
+    def overtaken(path: str, content: bytes, deadline_s: float, turn: Turn = at_once) -> Put:
+        assert isinstance(store, MemoryStore)
+        put(store, path, to_bytes([info(), add(f"of {path[-8:]}".replace(" ", "-"))]), deadline_s)
+        return put(store, path, content, deadline_s)
+
+    gate.send(proposal(add("a")))
+    with mock.patch.object(store, "put_if_absent", side_effect=overtaken):
+        for _ in range(9):
+            gate.loop.step()
+    assert gate.desk().rests_until_s > gate.clock.boot
+    assert (len(gate.entries()), gate.loop.unsettled) == (4, 1)
+    gate.settle(12)
+    assert (gate.outcomes()[-1].status, gate.outcomes()[-1].version) == ("committed", 4)
+
+
 class Doubtful(MemoryStore):
     """A store that does not say what became of the next PUTs."""
 
@@ -353,6 +374,28 @@ def test_a_store_that_does_not_answer_its_vetting_or_is_being_probed_is_tried_ag
 
     gate = Gate(vet=down_at_first)
     assert statuses(gate.ask(create())) == ["committed"]
+
+
+def test_a_table_is_not_registered_while_its_store_does_not_answer() -> None:
+    root = "memory://tables/found"
+    found = proposal(kind="register", table=UUID(int=5), table_root=root)
+    gate = Gate(stores={root: table_in_memory(creation(), root=root)})
+    with mock.patch.object(gate.stores[root], "list_from", side_effect=Unavailable("away")):
+        [outcome] = gate.ask(found)
+    assert (outcome.status, rule_of(outcome)) == ("denied", "Unavailable")
+    assert outcome.rejection is not None
+    assert outcome.rejection.advice == "retry"
+    assert gate.tables() == {}
+    later = proposal(kind="register", table=UUID(int=5), table_root=root)
+    assert statuses(gate.ask(later)) == ["committed"]
+
+
+def test_a_table_id_stands_for_one_root(gate: Gate) -> None:
+    root = "memory://tables/found"
+    gate.stores[root] = table_in_memory(creation(), root=root)
+    [outcome] = gate.ask(proposal(kind="register", table_root=root))
+    assert (outcome.status, rule_of(outcome)) == ("denied", "other_root")
+    assert gate.tables()[TABLE].table_root == ROOT
 
 
 def test_a_table_that_exists_is_not_created_over() -> None:
