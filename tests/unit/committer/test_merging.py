@@ -23,6 +23,7 @@ from tidegate.committer.rows import dated
 from tidegate.delta.actions import Add
 from tidegate.delta.files.bitmap import Bitmap, of_rows
 from tidegate.delta.files.deletion_vectors import framed_rows, inline, inline_rows
+from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.row_intent import RowIntent
 
 NAME = UUID(int=7)
@@ -45,8 +46,9 @@ def merged(*deletes: RowIntent, files: list[Add], gone: Bitmap | None = None) ->
     return effects(merges, NAME)
 
 
-def considered(one: RowIntent) -> Candidate:
-    candidate = read_record(builders.value_of(builders.row_delete(one)), 0, Policy())
+def considered(one: RowIntent | Proposal) -> Candidate:
+    made = builders.row_delete(one) if isinstance(one, RowIntent) else one
+    candidate = read_record(builders.value_of(made), 0, Policy())
     assert isinstance(candidate, Candidate)
     assert candidate.flaw is None
     return candidate
@@ -154,6 +156,7 @@ def test_rows_far_apart_in_one_file_are_apart() -> None:
     for rows, apart in (([2], True), ([70_000], True), ([1, 70_000], False)):
         other = considered(builders.rows_of("a", rows, **wide))
         assert merges.are_apart_from(other, there) == apart
+    assert not merges.are_apart_from(considered(builders.delete("a")), there)
 
 
 @pytest.mark.parametrize(

@@ -282,6 +282,33 @@ def test_row_tracking_goes_once_no_file_carries_row_ids() -> None:
     assert [row["add"].get("baseRowId") for row in rows if "add" in row] == [None]
 
 
+@pytest.mark.parametrize("turns_on", [True, False])
+def test_of_a_version_that_is_gone_nobody_says_which_files_carry_row_ids(turns_on: bool) -> None:
+    suspended = "false" if turns_on else "true"
+    tracks = protocol(1, 7, writerFeatures=["appendOnly", "domainMetadata", "rowTracking"])
+    begun = [info(), tracks, metadata(rowTrackingSuspended=suspended)]
+    store = table_in_memory(begun, [info(), with_id("a", 0), mark(9)], [info(), add("b")])
+    state = recovery.reach_back(store, recovery.load(store, TABLE, 10), 0)
+    del store.files[in_log(commit_name(0))]
+    if turns_on:
+        one = proposal(metadata(enableRowTracking="true"), read_version=1)
+    else:
+        drops = Operation(name="DROP FEATURE")
+        left = protocol(1, 7, writerFeatures=["appendOnly", "domainMetadata"])
+        one = proposal(left, metadata(), read_version=1, operation=drops)
+    looked = recovery.complete(store, state, [considered(one)]).row_ids[1]
+    assert "nobody knows which files carry row ids" in looked.lacked
+    assert looked.carried == looked.lacked
+
+
+def test_a_mark_that_can_not_be_read_any_more_is_not_known() -> None:
+    store = tracked_log([info(), with_id("a", 0), mark(9)], [info(), with_id("b", 10), mark(19)])
+    state = recovery.load(store, TABLE, 10)
+    del store.files[in_log(commit_name(0))]
+    moved = considered(proposal(with_id("c", 0), read_version=1))
+    assert recovery.complete(store, state, [moved]).row_mark_at(1) is None
+
+
 def test_timestamps_begin_after_the_time_of_the_file_before_them() -> None:
     gate = Gate()
     listed = protocol(1, 7, writerFeatures=["inCommitTimestamp"])

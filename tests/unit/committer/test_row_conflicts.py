@@ -21,6 +21,7 @@ from tests.builders import (
     rows_of,
     to_bytes,
 )
+from tidegate.committer import shelf
 from tidegate.delta.actions import DeletionVector
 from tidegate.delta.files.bitmap import of_rows
 from tidegate.delta.files.deletion_vectors import in_file, inline
@@ -126,6 +127,19 @@ def test_what_is_known_of_a_file_is_forgotten_when_others_revise_it(gate: Gate) 
     write(gate, 3, remove("a", deletionVector=vector(0)), add("a", deletionVector=vector(0, 1)))
     assert asked(gate, rows_of("a", [2])) == "committed"
     assert gone(gate, "a") == [0, 1, 2]
+
+
+def test_deletes_go_on_where_less_is_kept_of_files_and_vectors(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf, "FILES_MAX", 1)
+    monkeypatch.setattr(shelf, "VECTOR_BYTES_MAX", 1)
+    for row in (1, 2):
+        assert asked(gate, rows_of("a", [row])) == "committed"
+        assert asked(gate, rows_of("b", [row])) == "committed"
+    held = gate.desk().shelf
+    assert max(len(held._files), len(held._growths), len(held._rows)) <= 1
+    assert (gone(gate, "a"), gone(gate, "b")) == ([1, 2], [1, 2])
 
 
 def test_a_vector_that_could_not_be_read_is_looked_for_again(gate: Gate) -> None:
