@@ -91,6 +91,23 @@ def test_a_record_that_kills_is_refused_in_the_log_after_three_deaths(
     assert refused == [str(poison.proposal_id)]
 
 
+def test_who_comes_behind_the_suspects_is_judged_in_company(
+    gate: Gate, deadly: dict[str, str]
+) -> None:
+    """Or where more come all the time everybody would be judged alone for ever."""
+    poison, others = proposal(add("p")), [proposal(add(f"f{number}")) for number in range(6)]
+    deadly[str(poison.proposal_id)] = "after_read"
+    gate.send(proposal(add("a")), poison, proposal(add("b")))
+    for _ in range(3):
+        assert not lives(gate)
+    gate.loop.step()
+    gate.send(*others)
+    assert lives(gate)
+    versions = {one.version for one in gate.outcomes()[-len(others) :]}
+    assert len(versions) == 1
+    assert all(answers(gate, one) == {("committed", None)} for one in others)
+
+
 def test_a_creation_that_kills_is_denied_for_what_it_did(deadly: dict[str, str]) -> None:
     gate, poison = Gate(), create()
     deadly[str(poison.proposal_id)] = "after_read"
