@@ -230,7 +230,7 @@ class CommitterLoop:
         telling = Telling(self.producer, self.doors.topics, at.partition, self.doors.clock)
         reception = Reception(at, self.doors, telling, origin)
         reception.seat_all(registry)
-        trials = take_over(self.doors.bus, self.consumer, at, self.process)
+        trials = take_over(self.doors.bus, self.consumer, at, self.process, topic_id)
         return Lane(self.doors, reception, trials)
 
     def _keep_up(self) -> None:

@@ -45,7 +45,7 @@ class Note:
     the offset had passed `until`; `alone` says that the records up to there are judged one by one,
     `trial` which one is, by its digest, and `against` which one was at the last death. `judging`
     says, where somebody died before, that records are under judgement. `guilty` are records that
-    killed, and whether even their refusal did.
+    killed, and whether even their refusal did. `topic` is the id of the topic whose offset it is.
     """
 
     owner: str = ""
@@ -56,10 +56,11 @@ class Note:
     judging: bool = False
     against: str = ""
     guilty: Mapping[str, bool] = field(default_factory=dict)
+    topic: str = ""
 
     def at_peace(self) -> "Note":
         """Return the note once the records in question are answered."""
-        return Note(self.owner, guilty=self.guilty)
+        return Note(self.owner, guilty=self.guilty, topic=self.topic)
 
     def clean(self) -> "Note":
         """Return the note of who goes alive: who died before him stays counted."""
@@ -83,6 +84,7 @@ def read_note(text: str) -> Note:
             bool(body.get("judging", False)),
             str(body.get("against", "")),
             {str(digest): bool(worse) for digest, worse in body.get("guilty", {}).items()},
+            str(body.get("topic", "")),
         )
     except (MalformedRecord, ValueError, TypeError, AttributeError):
         return Note()
@@ -102,6 +104,7 @@ def note_text(note: Note) -> str:
         "judging": note.judging,
         "against": note.against,
         "guilty": dict(note.guilty),
+        "topic": note.topic,
     }
     said = {key: value for key, value in body.items() if value}
     return json.dumps(said, separators=(",", ":")) if said else ""
@@ -117,7 +120,7 @@ def inherited(found: Note, process: str, unanswered: range) -> Note:
         same = found.taken_by(process)
         return same if again else same.at_peace()
     if not unanswered:
-        return Note(process, guilty=found.guilty)
+        return Note(process, guilty=found.guilty, topic=found.topic)
     heir = replace(found.taken_by(process), until=unanswered.stop)
     if not again:
         return replace(heir, deaths=1, alone=False, against="")
@@ -190,10 +193,17 @@ class Trials:
         return self.note.guilty.get(digest_of(record)) if self.note.guilty else None
 
 
-def take_over(bus: Bus, consumer: Consumer, at: TopicPartition, process: str) -> Trials:
+def take_over(
+    bus: Bus, consumer: Consumer, at: TopicPartition, process: str, topic_id: str
+) -> Trials:
     """Return what is under suspicion as a topic partition becomes ours. Raises: Unavailable."""
     recorded, text = consumer.noted(at)
     found = read_note(text)
+    # Whoever stopped, or was called back, just after the topic was made anew knew nothing of that.
+    is_of_another = recorded is not None and found.topic not in ("", topic_id)
+    if is_of_another:
+        recorded, found = None, Note()
+    found = replace(found, topic=topic_id)
     if recorded is not None and found.owner in ("", process):
         return Trials(inherited(found, process, range(recorded, recorded)), recorded)
     reader = bus.reader()
@@ -202,6 +212,8 @@ def take_over(bus: Bus, consumer: Consumer, at: TopicPartition, process: str) ->
     finally:
         reader.close()
     start = first if recorded is None else recorded
+    if is_of_another:
+        consumer.seek(at, start)
     unanswered = range(start, min(end, start + SUSPECTS_MAX))
     return Trials(inherited(found, process, unanswered), start)
 

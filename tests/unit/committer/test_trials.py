@@ -212,12 +212,32 @@ def test_a_clean_stop_counts_no_death(gate: Gate) -> None:
         gate.settle(2)
     for _ in range(4):
         gate.loop.finish()
-        assert gate.loop.consumer.noted(AT) == (1, "")
+        offset, text = gate.loop.consumer.noted(AT)
+        assert (offset, read_note(text).owner) == (1, "")
         gate.loop.leave()
         gate.loop = gate.start()
         gate.loop.step()
         [lane] = gate.loop.lanes.values()
         assert lane.trials.note.deaths == 0
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_an_offset_of_a_topic_that_was_made_anew_leaves_out_no_record(
+    gate: Gate, *, stops: bool
+) -> None:
+    gate.ask(proposal(add("a")), proposal(add("b")))
+    gate.bus.create_topic(gate.topics.proposals, 1)
+    if stops:
+        gate.loop.finish()
+    else:
+        # As a member does from whom the group takes a partition.
+        [lane] = gate.loop.lanes.values()
+        recorded = lane.trials.recorded
+        gate.loop.consumer.commit({AT: recorded}, {AT: note_text(lane.trials.note.clean())})
+    gate.loop.leave()
+    gate.loop = gate.start()
+    told = gate.ask(*(proposal(add(path)) for path in "cdefg"))
+    assert [one.version for one in told] == [2, 2, 2, 2, 2]
 
 
 def test_a_member_that_leaves_with_a_fault_counts_as_dead(gate: Gate) -> None:
@@ -328,6 +348,7 @@ def test_what_is_no_note_of_ours_says_nothing(text: str) -> None:
         st.booleans(),
         st.text("def", max_size=4),
         st.dictionaries(st.text("0123", min_size=1), st.booleans(), max_size=5),
+        st.text("xyz", max_size=4),
     )
 )
 def test_a_note_is_read_as_it_was_written(note: Note) -> None:
