@@ -16,6 +16,7 @@ from tidegate.producers.source.spark_schema import from_spark
 from tidegate.producers.source.trail import tell
 from tidegate.producers.table.deletion import delete
 from tidegate.producers.table.rewriting import SparkRunner
+from tidegate.producers.table.zones import in_zone
 from tidegate.producers.writing import Saying, commit, creating, creation
 from tidegate.runtime.clock import utc
 from tidegate.runtime.open_table import head_version
@@ -101,9 +102,7 @@ class Table:
         """
         asked = self._options
         client, runner = client_for(asked.kafka), SparkRunner(self._spark)
-        zone = self._spark.conf.get(_ZONE)
-        assert zone is not None, "a session has a time zone"
-        outcome = delete(client, asked.place, condition, Saying.of(asked), runner, zone)
+        outcome = delete(client, asked.place, condition, Saying.of(asked), runner, self._zone)
         tell(self.root, outcome)
         return None if outcome is None else outcome.version
 
@@ -142,13 +141,22 @@ class Table:
         return self._spark.createDataFrame([_row(one) for one in entries], _HISTORY)
 
     def to_df(self, version: int | None = None, timestamp: str | None = None) -> DataFrame:
-        """Return the table's rows: as they are, or at a version or timestamp."""
+        """Return the table's rows: as they are, or at a version or timestamp.
+
+        A timestamp that names no zone is by the session's.
+        """
         reader = self._spark.read.format("tidegate").options(**self._given)
         if version is not None:
             reader = reader.option("versionAsOf", version)
         if timestamp is not None:
-            reader = reader.option("timestampAsOf", timestamp)
+            reader = reader.option("timestampAsOf", in_zone(timestamp, self._zone))
         return reader.load(self.root)
+
+    @property
+    def _zone(self) -> str:
+        zone = self._spark.conf.get(_ZONE)
+        assert zone is not None, "a session has a time zone"
+        return zone
 
 
 def _fields(schema: StructType | str) -> Fields:

@@ -6,6 +6,8 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.delta.errors import InvalidRequest
+from tidegate.delta.schema.partitions import names_zone, parse, serialize
+from tidegate.delta.schema.types import TIMESTAMP
 
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
 
@@ -27,3 +29,18 @@ def zone_of(name: str) -> tzinfo:
             "timestamps that you compare with, as in '2013-01-01 10:00:00Z'",
             error_class="INVALID_TIMEZONE",
         ) from error
+
+
+def in_zone(text: str, zone: str) -> str:
+    """Return a timestamp as it is where it names a zone, else spelt by UTC as a session means it.
+
+    What is no timestamp stays as it is: who reads it says so.
+    Raises: InvalidRequest, for a zone that is not known.
+    """
+    try:
+        at = None if names_zone(text) else parse(text, TIMESTAMP)
+        if at is None:
+            return text
+        return serialize(at.replace(tzinfo=zone_of(zone)), TIMESTAMP) or text
+    except ValueError:
+        return text
