@@ -29,6 +29,8 @@ from tidegate.delta.commit import Commit, sha256
 from tidegate.delta.errors import TidegateError, UnsupportedFeature
 from tidegate.delta.features.identity import IdentityColumn
 from tidegate.delta.features.table import check_writable
+from tidegate.delta.schema.partitions import lacks_zone
+from tidegate.delta.schema.types import TIMESTAMP
 from tidegate.pipeline.codec import encode as to_value
 from tidegate.pipeline.identity_values import IdentityBlock, IdentityUsage
 from tidegate.pipeline.proposal import Operation, Proposal
@@ -45,6 +47,7 @@ def judge(case: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises: UnsupportedFeature, naming a capability that the case's table needs.
     """
+    case = _by_utc(case)
     state = _table(case)
     candidate = _candidate(case, state.basis)
     written = case.get("winner_mtimes_ms") or ()
@@ -66,6 +69,42 @@ def judge(case: Mapping[str, Any]) -> dict[str, Any]:
         "committed": own,
         "version": encoded.entry.version,
     }
+
+
+def _by_utc(case: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a case whose moments say by which zone they are told: delta-spark's session had UTC.
+
+    The service is not told the sessions' zones, and counts such a moment by all of them.
+    """
+    definitions = [row["metaData"] for row in case["table"]["base"][0] if "metaData" in row]
+    moments = {name for one in definitions for name in _moments(one)}
+    if not moments:
+        return case
+
+    def told(row: Mapping[str, Any]) -> Mapping[str, Any]:
+        if "add" not in row:
+            return row
+        values = {
+            name: f"{text}Z" if name in moments and lacks_zone(text, TIMESTAMP) else text
+            for name, text in row["add"]["partitionValues"].items()
+        }
+        return {"add": {**row["add"], "partitionValues": values}}
+
+    base, winners = (
+        [[told(row) for row in version] for version in versions]
+        for versions in (case["table"]["base"], case["winners"])
+    )
+    return {**case, "table": {**case["table"], "base": base}, "winners": winners}
+
+
+def _moments(definition: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the partition columns of a definition that are timestamps, as files name them."""
+    names = {name.lower() for name in definition.get("partitionColumns", ())}
+    for field in orjson.loads(definition["schemaString"]).get("fields", ()):
+        if field["type"] == "timestamp" and field["name"].lower() in names:
+            yield field["name"]
+            about = field.get("metadata") or {}
+            yield about.get("delta.columnMapping.physicalName", field["name"])
 
 
 def _table(case: Mapping[str, Any]) -> TableState:

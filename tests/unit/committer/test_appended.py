@@ -16,6 +16,7 @@ from tests.builders import (
     proposal,
     protocol,
     remove,
+    schema,
     to_bytes,
 )
 from tidegate.committer import appended, conflicts, passing
@@ -26,8 +27,8 @@ from tidegate.pipeline.read_set import Predicate, ReadSet
 from tidegate.runtime.memory import MemoryStore
 
 
-def is_(op: str, value: Any, column: str = "x") -> Predicate:
-    return {"op": op, "column": [column], "value": value, "type": "long"}
+def is_(op: str, value: Any, column: str = "x", kind: str = "long") -> Predicate:
+    return {"op": op, "column": [column], "value": value, "type": kind}
 
 
 def between(low: int, high: int) -> dict[str, str]:
@@ -81,6 +82,24 @@ def test_an_append_counts_where_its_statistics_do_not_rule_it_out(
 ) -> None:
     assert rule(gate, proposal(add("new", **stats), read_version=1)) == "committed"
     assert rule(gate, delete(predicate)) == verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("2024-01-01 00:00:00", "concurrent_append"),
+        ("2024-01-01T00:00:00.000000Z", "committed"),
+        ("2024-01-02 00:00:00", "committed"),
+    ],
+)
+def test_a_partition_whose_moment_names_no_zone_is_met_by_any_zone(text: str, verdict: str) -> None:
+    body = metadata(["at"])
+    body["metaData"]["schemaString"] = schema(x="long", at="timestamp")
+    gate, moment = Gate(), {"at": "2024-01-01T05:30:00.000000Z"}
+    gate.ask(proposal(protocol(), body, read_version=-1, operation=Operation(name="CREATE TABLE")))
+    gate.ask(proposal(add("old", partitionValues=moment), read_version=0))
+    gate.ask(proposal(add("new", partitionValues={"at": text}), read_version=1))
+    assert rule(gate, delete(is_("=", "2024-01-01 05:30:00", "at", "timestamp"))) == verdict
 
 
 def test_each_scan_is_asked_of_each_file(gate: Gate) -> None:

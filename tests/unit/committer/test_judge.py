@@ -64,6 +64,13 @@ def test_conflicts_have_delta_sparks_names(cases: list[Case]) -> None:
             assert said == f"conflict {expected['error_class'].partition('.')[0]}", case["name"]
 
 
+def test_the_moments_of_a_case_are_told_by_utc(cases: list[Case]) -> None:
+    [case] = [one for one in cases if one["name"] == "partition_types/timestamp-eq-hit"]
+    later = json.loads(json.dumps(case["winners"]).replace("00:00:00", "00:00:01"))
+    assert verdict_on(case).startswith("conflict")
+    assert verdict_on({**case, "winners": later}).startswith("committed")
+
+
 def test_most_cases_of_plain_tables_are_decided(cases: list[Case]) -> None:
     said = Counter(verdict_on(case).split()[0] for case in cases)
     assert sum(said.values()) - said["unsupported"] >= DECIDED_MIN

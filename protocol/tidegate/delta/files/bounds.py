@@ -26,6 +26,8 @@ PREFIX_UNITS: Final = 32
 UNICODE_MAX: Final = "\U0010ffff"
 _REPLACEMENT: Final = "\ufffd"
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_ZONES_AWAY: Final = timedelta(hours=18)
+"""How far from UTC a time zone may be."""
 _EXACT: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=lambda _: None)
 _WHOLE_MINUTES: Final = datetime(1973, 1, 1, tzinfo=UTC)
 """Until when some zones were no whole number of minutes away from UTC: of such an offset the log
@@ -63,14 +65,15 @@ def partition_texts(files: pa.Table, name: str) -> pa.DictionaryArray:
 def of_partition_texts(texts: Sequence[str | None], kind: DataType) -> Bounds:
     """Return the bounds of a partition column: each file has one value, or null, or either.
 
+    A moment by the clock of a zone that it does not name is any that this may be.
+
     Spec: "Partition Value Serialization"
     """
     known = {text: _partition_value(text, kind) for text in set(texts)}
     values = [known[text] for text in texts]
-    exact = [one.value for one in values]
     return Bounds(
-        exact,
-        exact,
+        [one.lower for one in values],
+        [one.upper for one in values],
         [one.may_be_null for one in values],
         [one.may_hold_value for one in values],
     )
@@ -118,14 +121,15 @@ def of_singles(found: Bounds) -> Bounds:
 
 @dataclass(frozen=True)
 class _PartitionValue:
-    value: Any
+    lower: Any
+    upper: Any
     may_be_null: bool
     may_hold_value: bool
 
 
-_NULL: Final = _PartitionValue(None, may_be_null=True, may_hold_value=False)
-_UNREADABLE: Final = _PartitionValue(None, may_be_null=True, may_hold_value=True)
-_EMPTY: Final = _PartitionValue("", may_be_null=True, may_hold_value=True)
+_NULL: Final = _PartitionValue(None, None, may_be_null=True, may_hold_value=False)
+_UNREADABLE: Final = _PartitionValue(None, None, may_be_null=True, may_hold_value=True)
+_EMPTY: Final = _PartitionValue("", "", may_be_null=True, may_hold_value=True)
 """An empty string is null, and to delta-spark it is not."""
 
 
@@ -138,8 +142,10 @@ def _partition_value(text: str | None, kind: DataType) -> _PartitionValue:
         value = partitions.parse(text, kind)
     except ValueError:
         return _UNREADABLE
-    value = as_single(value) if kind == FLOAT else value
-    return _PartitionValue(value, may_be_null=False, may_hold_value=True)
+    lower = upper = as_single(value) if kind == FLOAT else value
+    if partitions.lacks_zone(text, kind):
+        lower, upper = _moved(value, -_ZONES_AWAY), _moved(value, _ZONES_AWAY)
+    return _PartitionValue(lower, upper, may_be_null=False, may_hold_value=True)
 
 
 def _parsed(text: str | None, exact_numbers: bool) -> Mapping[str, Any]:

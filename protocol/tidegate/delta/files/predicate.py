@@ -7,6 +7,7 @@ re-exported here, so that a caller needs one name.
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
+from tidegate.delta.files.bounds import of_partition_texts
 from tidegate.delta.files.grammar import (
     COMPARISONS,
     Predicate,
@@ -23,8 +24,9 @@ from tidegate.delta.files.grammar import (
     paths_of,
 )
 from tidegate.delta.files.predicate_rows import evaluate
-from tidegate.delta.files.pruning import prune
+from tidegate.delta.files.pruning import JudgedFiles, marks_of, prune
 from tidegate.delta.schema.casting import cast
+from tidegate.delta.schema.partitions import lacks_zone
 from tidegate.delta.schema.types import FLOAT, STRING, DataType, StructType
 
 __all__ = ["Predicate", "columns_of", "conjuncts", "evaluate", "may_match_partition", "prune"]
@@ -55,7 +57,8 @@ def may_match_partition(
     Only the conjuncts whose columns all partition the table are looked at; what is opaque counts
     as true, and so does all of a NOT or a comparison that holds something opaque. Statistics are
     never looked at. On a table without partition columns every file matches. An empty string is
-    null, and to delta-spark it is not: a file with one matches as either.
+    null, and to delta-spark it is not: a file with one matches as either. A moment that names no
+    zone matches by any, for engines take it by that of their session.
     Raises: ValueError for a partition value that is not of its column's type.
     Spec: "Partition Value Serialization"
     """
@@ -76,7 +79,11 @@ def partition_test(
 
     def matches(values: Mapping[str, str | None]) -> bool:
         typed = _lookup(values, kinds)
-        return all(_truth(part, typed) is True for part in kept)
+        for part in kept:
+            # Each is asked for its truth: a value that is of no type is told of as such.
+            if _truth(part, typed) is not True and not _may_be_in_some_zone(part, values, kinds):
+                return False
+        return True
 
     def may_match(values: Mapping[str, str | None]) -> bool:
         if matches(values):
@@ -117,6 +124,20 @@ def _typed(text: str | None, kind: DataType) -> Any:
         raise ValueError(f"the partition value '' is no {kind}")
     value = cast(text, kind)
     return as_single(value) if kind == FLOAT else value
+
+
+def _may_be_in_some_zone(
+    part: Predicate, values: Mapping[str, str | None], kinds: Mapping[str, tuple[str, DataType]]
+) -> bool:
+    """Return whether a part may be true of moments that name no zone, by one zone or another."""
+    columns = {path: kinds[path[0].lower()] for path in paths_of(part)}
+    if not any(lacks_zone(values.get(name), kind) for name, kind in columns.values()):
+        return False
+    found = {
+        path: of_partition_texts([values.get(name)], kind) for path, (name, kind) in columns.items()
+    }
+    files = JudgedFiles(1, {path: kind for path, (_, kind) in columns.items()}, found)
+    return marks_of(part, files, negated=False)[0]
 
 
 def _is_about(part: Predicate, names: Container[str]) -> bool:

@@ -16,6 +16,7 @@ from tidegate.delta.schema.arrow import arrow_type
 from tidegate.delta.schema.types import (
     DATE,
     DECIMAL_PRECISION_MAX,
+    TIMESTAMP,
     DataType,
     DecimalType,
     PrimitiveType,
@@ -76,6 +77,18 @@ def names_zone(text: str) -> bool:
     """
     match = _TIMESTAMP.match(text.strip())
     return match is not None and match[8] is not None
+
+
+def lacks_zone(text: str | None, kind: DataType) -> bool:
+    """Return whether a text spells a moment by the clock of a time zone that it does not name.
+
+    Engines take it by the zone of the session in which they read it, each by its own.
+    Spec: "Partition Value Serialization"
+    """
+    if not text or kind != TIMESTAMP:
+        return False
+    match = _TIMESTAMP.match(text.strip())
+    return match is not None and match[8] is None
 
 
 @lru_cache(maxsize=4096)

@@ -86,6 +86,38 @@ def test_partition_values_are_judged_in_three_values(
     assert matches(predicate, value) is expected
 
 
+def at(op: str, value: str) -> dict[str, Any]:
+    return is_(op, value, "at", "timestamp")
+
+
+@pytest.mark.parametrize(
+    ("predicate", "value", "expected"),
+    [
+        (at("=", "2024-01-01 05:30:00"), "2024-01-01 00:00:00", True),
+        (at("=", "2024-01-01 05:30:00"), "2024-01-01 00:00:00Z", False),
+        (at("=", "2024-01-01 05:30:00"), "2024-01-01T00:00:00+00:00", False),
+        (at("=", "2023-12-31 18:00:00"), "2024-01-01", True),
+        (at("=", "2024-01-01 18:00:01"), "2024-01-01 00:00:00", False),
+        (at(">", "2024-01-01 12:00:00"), "2024-01-01 00:00:00", True),
+        (not_(at("<=", "2024-01-01 12:00:00")), "2024-01-01 00:00:00", True),
+        (at("<", "2023-12-31 00:00:00"), "2024-01-01 00:00:00", False),
+        (at("!=", "2024-01-01 00:00:00"), "2024-01-01 00:00:00", True),
+        (at("=", "2024-01-01 00:00:00"), None, False),
+        (and_(at(">", "2024-01-01"), is_("=", 1)), "2024-01-01 00:00:00", False),
+        (at("=", "0001-01-01 03:00:00"), "0001-01-01 00:00:00", True),
+    ],
+)
+def test_a_moment_that_names_no_zone_matches_by_any_zone(
+    predicate: dict[str, Any], value: str | None, expected: bool
+) -> None:
+    schema = parse_schema(
+        '{"type":"struct","fields":[{"name":"at","type":"timestamp","nullable":true,"metadata":{}},'
+        '{"name":"p","type":"integer","nullable":true,"metadata":{}}]}'
+    )
+    values = {"at": value, "p": "2"}
+    assert may_match_partition(predicate, values, schema, ("at", "p")) is expected
+
+
 def test_conjuncts_about_data_are_left_out() -> None:
     assert matches(and_(is_("=", 1), DATA), "1")
     assert not matches(and_(is_("=", 1), DATA), "2")

@@ -160,6 +160,24 @@ def test_a_timestamp_without_its_zone_is_no_bound() -> None:
     assert not kept(is_("=", "2024-01-01 05:00:00", "ntz"), ntz)
 
 
+def test_a_partition_whose_moment_names_no_zone_is_left_out_only_past_every_zone() -> None:
+    of = TABLE.with_(partition_columns=("at",))
+    texts = ("2024-01-01 00:00:00", "2024-01-01T00:00:00Z", None)
+    adds = [
+        Add(
+            path=str(text),
+            partition_values={"at": text},
+            size=1,
+            modification_time=0,
+            data_change=True,
+        )
+        for text in texts
+    ]
+    assert left_of(is_("=", "2024-01-01 05:00:00", "at"), adds, of) == [texts[0]]
+    assert left_of(is_("=", "2024-01-02 05:00:00", "at"), adds, of) == []
+    assert left_of(is_("!=", "2024-01-01 00:00:00", "at"), adds, of) == [texts[0]]
+
+
 def test_a_date_in_a_widened_column_is_its_midnight() -> None:
     stats = between("ntz", "2024-01-01", "2024-01-01")
     assert kept(is_("=", "2024-01-01 00:00:00", "ntz"), stats)
