@@ -66,7 +66,7 @@ def judge(case: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "verdict": "committed",
         "error_class": None,
-        "committed": own,
+        "committed": list(map(_in_their_words, own)),
         "version": encoded.entry.version,
     }
 
@@ -105,6 +105,15 @@ def _moments(definition: Mapping[str, Any]) -> Iterator[str]:
             yield field["name"]
             about = field.get("metadata") or {}
             yield about.get("delta.columnMapping.physicalName", field["name"])
+
+
+def _in_their_words(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an action as delta-spark spells it, who leaves out of a removal what is null."""
+    values = row.get("remove", {}).get("partitionValues")
+    if not values:
+        return row
+    told = {name: value for name, value in values.items() if value is not None}
+    return {"remove": {**row["remove"], "partitionValues": told}}
 
 
 def _table(case: Mapping[str, Any]) -> TableState:

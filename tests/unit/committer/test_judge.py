@@ -115,3 +115,18 @@ def test_who_appends_to_an_identity_column_is_vouched_for(cases: list[Case]) -> 
     answer = judge(case)
     assert (answer["verdict"], answer["error_class"]) == ("committed", None)
     assert not any("metaData" in row for row in answer["committed"])
+
+
+def test_a_removal_is_told_without_partition_values_that_are_null(cases: list[Case]) -> None:
+    """As delta-spark spells it; in the log they stand as they came."""
+    [case] = [one for one in cases if one["name"] == "metadata/only-loser-vs-delete"]
+    case = copy.deepcopy(case)
+    for row in case["table"]["base"][0]:
+        if "add" in row:
+            row["add"]["partitionValues"] = {"p": None}
+    [body] = [row["add"] for row in case["table"]["base"][0] if "add" in row][:1]
+    gone = {name: body[name] for name in ("path", "size", "partitionValues")}
+    case.update(actions=[{"remove": {**gone, "dataChange": True}}], winners=[])
+    case["operation"] = {"name": "DELETE", "parameters": {}}
+    removes = [row["remove"] for row in judge(case)["committed"] if "remove" in row]
+    assert [one["partitionValues"] for one in removes] == [{}]
