@@ -26,6 +26,13 @@ def needs_history(dropped: Set[str]) -> bool:
     return any(name in FEATURES and FEATURES[name].leaves_traces for name in dropped)
 
 
+def moves_bound(before: Basis, after: Basis) -> bool:
+    """Return whether who drops a feature keeps the checkpoints before its own version."""
+    if "checkpointProtection" not in after.features:
+        return False
+    return needs_history(before.features - after.features)
+
+
 def stays(dropped: Set[str]) -> bool:
     """Return whether what is dropped is one feature that no release knows how to take out."""
     return len(dropped) == 1 and not any(

@@ -13,7 +13,7 @@ import orjson
 from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import IDENTITY_ONLY
-from tidegate.committer.feature_drops import BOUND, needs_history
+from tidegate.committer.feature_drops import BOUND, moves_bound
 from tidegate.committer.metadata_changes import numbers_only
 from tidegate.committer.rows import Line, add_line, dated, is_add, tracked
 from tidegate.committer.state import TableState
@@ -67,10 +67,7 @@ def type_changes_are_of_this_version(
 
 def history_is_protected(draft: Draft, metadata: Metadata, read_version: int) -> Metadata:
     """Who drops a feature that old versions need keeps the checkpoints before its own version."""
-    if draft.before is None or "checkpointProtection" not in draft.after.features:
-        return metadata
-    dropped = draft.before.features - draft.after.features
-    if not needs_history(dropped):
+    if draft.before is None or not moves_bound(draft.before, draft.after):
         return metadata
     bound = {BOUND: str(draft.version)}
     return metadata.with_(configuration={**metadata.configuration, **bound})

@@ -5,7 +5,7 @@ Each compares one winner with the proposal as far as it has come; `conflicts.RUL
 
 from tidegate.committer.drift import Drift, minded
 from tidegate.committer.entries import Entry
-from tidegate.committer.feature_drops import in_use, left_by
+from tidegate.committer.feature_drops import in_use, left_by, moves_bound
 from tidegate.committer.metadata_changes import conflict_free
 from tidegate.committer.standing import Found, Standing
 from tidegate.committer.touched import in_common, touched
@@ -86,6 +86,8 @@ def metadata_changed(standing: Standing, winner: Entry) -> Found | None:
     candidate, now = standing.candidate, standing.now.metadata
     if candidate.content.metadata is not None:
         return Found("changed the metadata, as does the proposal")
+    if moves_bound(standing.read, standing.now) and not winner.is_identity_only:
+        return Found("changed the metadata, in which the proposal moves the bound of checkpoints")
     if candidate.patch is not None:
         common = in_common(standing.touches, touched(now, winner.metadata))
         if common is None:

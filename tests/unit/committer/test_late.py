@@ -212,6 +212,20 @@ def test_dropping_what_history_needs_protects_its_checkpoints() -> None:
     assert bodies(rows, "metaData")[0]["configuration"][BOUND] == "2"
 
 
+def test_the_bound_of_checkpoints_is_moved_in_no_metadata_that_was_not_read() -> None:
+    names = ("appendOnly", "checkpointProtection", "invariants")
+    changed = metadata(**{"columnMapping.maxColumnId": "4"})
+
+    def rule(drops: Proposal, before: Row) -> str | None:
+        [verdict] = planned(table([info(), before, metadata()], [info(), changed]), drops).verdicts
+        return verdict.rejection.rule if verdict.rejection else None
+
+    vectors = listed(*names, reader=("deletionVectors",))
+    assert rule(named("DROP FEATURE", listed(*names)), vectors) == "metadata_changed"
+    constraints = listed(*names, "checkConstraints")
+    assert rule(named("DROP FEATURE", listed(*names)), constraints) is None
+
+
 def test_dropping_what_only_writers_mind_protects_nothing() -> None:
     names = ("appendOnly", "checkpointProtection", "invariants")
     state = table([info(), listed(*names, "checkConstraints"), metadata()], [info(), add("a")])
