@@ -20,6 +20,7 @@ from tests.conformance import faces
 from tests.conformance.delta_spark_program import NO_JAR
 from tests.conformance.oracle_cases import made_cases
 from tests.conformance.oracle_excuses import excuse
+from tests.conformance.oracle_histories import histories
 from tests.conformance.scoring import conflict_cases, conflict_judges
 from tests.corpora import ROOT, own_corpus
 from tidegate.delta.errors import BrokenLog, UnsupportedFeature
@@ -73,8 +74,10 @@ def asked(cases: Iterable[Mapping[str, Any]]) -> Iterator[Case]:
 
 
 def new_cases(seed: int) -> Iterator[Case]:
-    """Yield cases that nobody has thought of, without end."""
-    return made_cases(conflict_cases(own_corpus()), seed)
+    """Yield cases that nobody has thought of, without end; every third is a history."""
+    made, told = made_cases(conflict_cases(own_corpus()), seed), histories(seed)
+    while True:
+        yield from (next(made), next(made), next(told))
 
 
 def with_answer(case: Mapping[str, Any], answer: Mapping[str, Any]) -> Case:
