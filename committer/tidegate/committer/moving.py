@@ -10,7 +10,7 @@ from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content, vectors_of
 from tidegate.committer.entries import Entry
-from tidegate.committer.flaws import flaw
+from tidegate.committer.flaws import DUPLICATE, flaw
 from tidegate.committer.intents import Intent
 from tidegate.committer.known import Known, key_of, unique_id
 from tidegate.committer.merging import with_wide_bounds
@@ -160,7 +160,7 @@ def _vectors(candidate: Candidate, known: Known) -> dict[str, DeletionVector] | 
 
 
 def wrong_origins(candidate: Candidate, winners: Sequence[Entry], known: Known) -> Rejection | None:
-    """Return why files that lost rows before these moved were not as the proposal says, or None."""
+    """Return why rows that moved were not where the proposal says, or may not go on, or None."""
     for intent in candidate.moved_away:
         before = _read_with(intent, winners)
         if unique_id(before) != intent.base:
@@ -171,6 +171,22 @@ def wrong_origins(candidate: Candidate, winners: Sequence[Entry], known: Known) 
             what = f"name rows of {intent.path[:128]!r} that were deleted when it was read"
             remedy = "read the table and propose again"
             return flaw("rows_deleted_before", "dv_intents", what, remedy, path=intent.path)
+    return _named_twice(candidate) if candidate.moved_away else None
+
+
+def _named_twice(candidate: Candidate) -> Rejection | None:
+    """Return which file a proposal names itself, and rows that it deletes were moved into, or None.
+
+    Nobody could know of that file who read the table before: an entry would hold it twice.
+    """
+    content = candidate.content
+    named = set(content.removed.union(path for path, _ in content.added))
+    for intent in candidate.intents:
+        if intent.path in named:
+            what = f"{intent.path[:128]!r} is named, and rows that are deleted were moved into it"
+            remedy = "read the table and propose again"
+            return flaw(DUPLICATE, "dv_intents", what, remedy, path=intent.path)
+        named.add(intent.path)
     return None
 
 

@@ -85,13 +85,21 @@ def wrong_vectors(
 
 
 def may_not_delete(candidate: Candidate, basis: Basis) -> Rejection | None:
-    """Return why no row of the table may be deleted by a deletion vector, or None."""
+    """Return why no row of the table may be deleted by a deletion vector, or None.
+
+    A table that the proposal itself changes has to take vectors before and after.
+    """
     if not candidate.intents:
         return None
-    metadata = basis.metadata
-    if append_only(metadata):
+    if append_only(basis.metadata):
         what = "rows are deleted from a table that only takes appends"
         return flaw("append_only", "dv_intents", what, "unset delta.appendOnly first")
+    after = basis.after(candidate.content.metadata, candidate.content.protocol)
+    return _takes_no_vectors(basis) or (None if after is basis else _takes_no_vectors(after))
+
+
+def _takes_no_vectors(basis: Basis) -> Rejection | None:
+    metadata = basis.metadata
     on = {name for name in _NO_VECTORS_WITH if _is_true(metadata.configuration, name)}
     if on:
         what = f"the table has {min(on)}, with which files have no deletion vectors"

@@ -255,6 +255,20 @@ def test_what_a_delete_says_of_a_file_that_moved_is_checked(gate: Gate) -> None:
     assert gone(gate, "g") == [0]
 
 
+@pytest.mark.parametrize(
+    "guess",
+    [
+        {"actions": (remove("g"),)},
+        {"actions": (add("g", dataChange=False, stats=json.dumps({"numRecords": 20})),)},
+        {"dv_intents": (rows_of("a", [1]), rows_of("g", [12], num_records=20))},
+    ],
+)
+def test_nobody_names_the_file_that_his_rows_will_move_to(gate: Gate, guess: Any) -> None:
+    gate.ask(compact(AB, "g", read_version=1))
+    told = gate.ask(row_delete(rows_of("a", [1]), read_version=1).model_copy(update=guess))
+    assert statuses(told) == ["duplicate_action"]
+
+
 def test_a_mapping_holds_after_a_restart(gate: Gate) -> None:
     gate.ask(row_delete(rows_of("a", [0]), read_version=1), compact(AB, "g", read_version=1))
     gate.restart()

@@ -350,6 +350,14 @@ def test_a_table_that_takes_no_vectors_gets_none(properties: dict[str, str], rul
     assert asked(gate, rows_of("a", [1])) == rule
 
 
+@pytest.mark.parametrize("names", [[], NAMES])
+def test_who_turns_vectors_off_brings_none(gate: Gate, names: list[str]) -> None:
+    listed = protocol(3, 7, readerFeatures=names, writerFeatures=names)
+    told = row_delete(rows_of("a", [1]), read_version=1, operation=Operation(name="DROP FEATURE"))
+    one = told.model_copy(update={"actions": (*([] if names else [listed]), metadata())})
+    assert statuses(gate.ask(one)) == ["deletion_vectors_off"]
+
+
 def test_no_rows_are_deleted_from_a_table_that_is_not_there() -> None:
     gate = Gate()
     reads = ReadSet(delete_insensitive=True)
