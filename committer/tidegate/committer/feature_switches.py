@@ -1,16 +1,29 @@
-"""Row tracking turned on or dropped: what that asks of the files that are there.
+"""Row tracking or column mapping turned on or off: what that asks of the files that are there.
 
-Where it is on every file has row ids, where it is gone none has. The log says of each file whether
-it has some, and the state does not: so the version that was read is looked at once.
+Where rows are tracked every file has row ids, where that is gone none has. The log says of each
+file whether it has some, and the state does not: so the version that was read is looked at once.
+Each file has its columns under the names by which they were mapped when it was written: who maps
+them by others writes all files anew, in the same version.
 """
 
+from collections.abc import Mapping
+from typing import Final
+
 from tidegate.committer.candidate import Candidate
+from tidegate.committer.content import Content
 from tidegate.committer.feature_drops import DROP_FEATURE
-from tidegate.committer.flaws import ROWS_WITHOUT_IDS, flaw
+from tidegate.committer.flaws import BAD_METADATA, ROWS_WITHOUT_IDS, flaw
 from tidegate.committer.state import TableState
+from tidegate.committer.touched import columns_by_physical
+from tidegate.delta.actions import Metadata
 from tidegate.delta.features import row_tracking
+from tidegate.delta.schema.columns import Path, dotted
+from tidegate.delta.schema.mapping import mode_of
 from tidegate.pipeline.metadata_patch import SetProperty
 from tidegate.pipeline.outcome import Rejection
+
+_WRITE_ANEW: Final = "remove every file in the same version, and write its rows anew"
+_OTHER_MODE: Final = "DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE"
 
 
 def minds_row_ids(candidate: Candidate, state: TableState) -> bool:
@@ -65,6 +78,28 @@ def rows_without_ids(candidate: Candidate, state: TableState) -> Rejection | Non
         "`ROW TRACKING BACKFILL`), or copy the rows into a new table"
     )
     return flaw(ROWS_WITHOUT_IDS, "metaData.configuration", what, remedy)
+
+
+def files_left_behind(content: Content, state: TableState) -> Rejection | None:
+    """Return why files that stay could not be read any more, or None."""
+    after, before = content.metadata, state.basis.metadata
+    if after is None or mode_of(after) is mode_of(before):
+        return None
+    if len(state.files) == sum(path in state.files for path in content.removed):
+        return None
+    names, known = _names_in_files(after), _names_in_files(before)
+    moved = [path for path in sorted(names.keys() & known.keys()) if names[path] != known[path]]
+    if not moved:
+        return None
+    here = f"{mode_of(before).value} to {mode_of(after).value}"
+    what = f"maps columns otherwise ({here}), and files have {dotted(moved[0])!r} by another name"
+    found = flaw(BAD_METADATA, "actions.metaData.configuration", what, _WRITE_ANEW)
+    return found.model_copy(update={"error_class": _OTHER_MODE})
+
+
+def _names_in_files(metadata: Metadata) -> Mapping[Path, Path]:
+    """Return by which path files have each column."""
+    return {one.path: there for there, one in columns_by_physical(metadata).items()}
 
 
 def _added_without_ids(candidate: Candidate, state: TableState) -> str:

@@ -11,7 +11,11 @@ from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content
 from tidegate.committer.feature_drops import in_use, left_in
-from tidegate.committer.feature_switches import drops_row_ids, rows_without_ids
+from tidegate.committer.feature_switches import (
+    drops_row_ids,
+    files_left_behind,
+    rows_without_ids,
+)
 from tidegate.committer.flaws import BAD_PATH, FEATURE_IN_USE, flaw
 from tidegate.committer.known import Known
 from tidegate.committer.live_files import GONE
@@ -38,7 +42,7 @@ def wrong_at_head(
     wrong = _wrong_since(candidate, state, policy) if has_moved else None
     if wrong is None and content.protocol is not None:
         wrong = _traces(candidate, state, basis.after(content.metadata, content.protocol))
-    wrong = wrong or rows_without_ids(candidate, state)
+    wrong = wrong or rows_without_ids(candidate, state) or files_left_behind(content, state)
     if wrong is not None:
         return wrong
     wrong = feature_admission.wrong_removal(content, basis)

@@ -16,6 +16,7 @@ from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content, canonical, content_of
 from tidegate.committer.entries import Entry, entry_of
 from tidegate.committer.feature_drops import DROP_FEATURE, in_use, left_in
+from tidegate.committer.feature_switches import files_left_behind
 from tidegate.committer.flaws import (
     BAD_METADATA,
     BAD_PROTOCOL,
@@ -135,6 +136,11 @@ def is_a_table(arrival: Arrival) -> Rejection | None:
     one = found[0]
     rule = BAD_PROTOCOL if one.field.startswith("protocol") else BAD_METADATA
     return _illegal(rule, one.field, str(one), one.error_class)
+
+
+def columns_keep_their_names(arrival: Arrival) -> Rejection | None:
+    """Files that stay have each column by the name that the table looks for."""
+    return files_left_behind(arrival.ready.actions, arrival.state)
 
 
 def _dropped(arrival: Arrival) -> str | None:
@@ -284,6 +290,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     is_well_spelt,
     is_not_ours,
     is_a_table,
+    columns_keep_their_names,
     keeps_time,
     files_stand,
     takes_appends_only,

@@ -1,10 +1,12 @@
 """Row tracking is turned on where every file has row ids: readers fail at one that has none."""
 
+import json
 from collections.abc import Callable
 
 import pytest
 
-from tests.builders import Gate, add, create, metadata, proposal, protocol, remove
+from tests.builders import Gate, Row, add, create, info, metadata, proposal, protocol, remove
+from tests.ready_bytes import verbatim
 from tidegate.pipeline.metadata_patch import MetadataPatch, SetProperty
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Operation, Proposal
@@ -13,6 +15,7 @@ NAMES = {
     "rowTracking.materializedRowIdColumnName": "_ids",
     "rowTracking.materializedRowCommitVersionColumnName": "_versions",
 }
+MAPPED = {"columnMapping.mode": "name", "columnMapping.maxColumnId": "2"}
 ON = {"enableRowTracking": "true", **NAMES}
 IN_ANY_CASE = {"ENABLErowTracking": "true", **NAMES}
 
@@ -96,3 +99,52 @@ def test_who_would_create_the_table_once_more_hears_that_it_exists() -> None:
         rows = (protocol(1, 7, writerFeatures=["appendOnly"]), metadata(**ON))
         again = proposal(*rows, read_version=-1, operation=Operation(name=name))
         assert told(gate, again) == ["table_exists"]
+
+
+def mapped(*physical: str) -> Row:
+    """Return the metaData of a table of x and s whose files have them under other names."""
+    body = metadata(**MAPPED)
+    fields = [
+        {
+            "name": name,
+            "type": kind,
+            "nullable": True,
+            "metadata": {"delta.columnMapping.id": at, "delta.columnMapping.physicalName": there},
+        }
+        for at, (name, kind, there) in enumerate(
+            (("x", "long", physical[0]), ("s", "string", physical[1])), 1
+        )
+    ]
+    body["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+    return body
+
+
+OTHERWISE = ["bad_metadata", "bad_metadata", "bad_metadata", "committed"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (mapped("a", "b"), metadata(), OTHERWISE),
+        (metadata(), mapped("x", "b"), OTHERWISE),
+        (mapped("x", "s"), metadata(), ["committed"]),
+        (metadata(), mapped("x", "s"), ["committed"]),
+    ],
+)
+def test_columns_get_no_other_names_than_the_files_that_stay_have_for_them(
+    before: Row, after: Row, expected: list[str]
+) -> None:
+    gate = Gate()
+    maps = protocol(3, 7, readerFeatures=["columnMapping"], writerFeatures=["columnMapping"])
+    create = Operation(name="CREATE TABLE")
+    gate.ask(
+        proposal(maps, before, read_version=-1, operation=create), proposal(add("a"), add("b"))
+    )
+    told_of = [
+        proposal(after, read_version=1),
+        proposal(after, remove("a"), add("c"), read_version=1),
+        verbatim(gate, 4, info(txnId="w"), after),
+        proposal(after, remove("a"), remove("b"), add("c"), read_version=1),
+    ]
+    found = [word for one in told_of[: len(expected)] for word in told(gate, one)]
+    assert [word.replace("denied", "bad_metadata") for word in found] == expected
