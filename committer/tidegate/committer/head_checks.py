@@ -9,14 +9,14 @@ from tidegate.committer import change_files, enforcement, feature_admission, row
 from tidegate.committer.admission import unlike_partitioning
 from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.content import Content
+from tidegate.committer.content import Content, canonical
 from tidegate.committer.feature_drops import in_use, left_in
 from tidegate.committer.feature_switches import (
     drops_row_ids,
     files_left_behind,
     rows_without_ids,
 )
-from tidegate.committer.flaws import BAD_PATH, FEATURE_IN_USE, flaw
+from tidegate.committer.flaws import BAD_PATH, FEATURE_IN_USE, PARTITION_VALUES, flaw
 from tidegate.committer.known import Known
 from tidegate.committer.live_files import GONE
 from tidegate.committer.policy import Policy
@@ -55,7 +55,7 @@ def wrong_at_head(
         mark = row_tracking.high_water_mark(state.domains)
         wrong = feature_admission.no_ids_left(candidate, after, mark)
     wrong = wrong or dead_file(content, live) or _live_file(content, live)
-    wrong = wrong or misspelt(content, live, state.spelt)
+    wrong = wrong or misspelt(content, live, state.spelt) or in_another_partition(content)
     return wrong or row_admission.wrong_vectors(candidate, live, known, policy)
 
 
@@ -113,6 +113,22 @@ def dead_file(content: Content, live: Mapping[str, str | None]) -> Rejection | N
         return None
     advice = "read the table and propose again"
     return flaw("removed_file_not_live", "actions", what, advice, path=dead)
+
+
+def in_another_partition(content: Content) -> Rejection | None:
+    """Return which file leaves one partition and comes again in another, or None."""
+    if not (content.vectors or content.removed_vectors):
+        return None
+    known = {canonical(one.path): one.partition_values for one in content.removes}
+    for add, (path, values) in zip(content.adds, content.added, strict=True):
+        before = known.get(path)
+        # Who removes a file need not tell its values.
+        if before and before != values:
+            what = f"{add.path[:128]!r} leaves with other values than it comes again with"
+            remedy = "give those that it has: its rows stay where they are"
+            where = "actions.add.partitionValues"
+            return flaw(PARTITION_VALUES, where, what, remedy, path=add.path)
+    return None
 
 
 def _live_file(content: Content, live: Mapping[str, str | None]) -> Rejection | None:

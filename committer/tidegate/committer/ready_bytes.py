@@ -27,7 +27,7 @@ from tidegate.committer.flaws import (
     Flawed,
     flaw,
 )
-from tidegate.committer.head_checks import dead_file
+from tidegate.committer.head_checks import dead_file, in_another_partition
 from tidegate.committer.ready_rows import misspelt_line
 from tidegate.committer.rows import OUR_APPS
 from tidegate.committer.spelling import misspelt
@@ -240,10 +240,10 @@ def takes_appends_only(arrival: Arrival) -> Rejection | None:
 
 
 def goes_with_the_partitions(arrival: Arrival) -> Rejection | None:
-    """Every file has a value for each partition column, and for no other."""
-    info = arrival.ready.commit.info
+    """Every file has a value for each partition column, for no other, and always the same."""
+    actions, info = arrival.ready.actions, arrival.ready.commit.info
     named = info.operation if info else None
-    return unlike_partitioning(arrival.ready.actions, arrival.after, named)
+    return unlike_partitioning(actions, arrival.after, named) or in_another_partition(actions)
 
 
 def rows_are_tracked(arrival: Arrival) -> Rejection | None:

@@ -248,3 +248,16 @@ def test_a_property_whose_feature_the_protocol_does_not_list_is_refused() -> Non
     assert rule(refused) == "feature_not_listed"
     [created] = gate.ask(creating(FEATURE, metadata(enableDeletionVectors="true")))
     assert created.status == "committed"
+
+
+@pytest.mark.parametrize(("values", "rule"), [("1", None), ("2", "partition_values")])
+def test_a_file_with_another_vector_stays_in_its_partition(values: str, rule: str | None) -> None:
+    gate = Gate()
+    gate.ask(creating(FEATURE, metadata(["p"], enableDeletionVectors="true")))
+    gate.ask(proposal(add("p=1/a")))
+    stats = '{"numRecords":10,"tightBounds":false}'
+    here = inline(of_rows([1])).model_dump(by_alias=True, exclude_none=True)
+    told = {"partitionValues": {"p": values}, "stats": stats, "deletionVector": here}
+    one = proposal(remove("p=1/a"), add("p=1/a", **told), read_version=1)
+    [outcome] = gate.ask(one)
+    assert (outcome.rejection and outcome.rejection.rule) == rule
