@@ -39,12 +39,13 @@ def state_of(desk: Desk, now_s: float) -> State:
 
 
 def stranded(lanes: Iterable[Lane], now_s: float) -> int:
-    """Return how many proposals wait for a store that failed, or for others who keep winning.
+    """Return how many proposals wait for a store that failed or hangs, or for others who win.
 
     To start the committer anew helps none of them, and takes the other tables away from it.
     """
     desks = (desk for lane in lanes for desk in lane.busy)
-    return sum(len(desk.line) for desk in desks if desk.rests_until_s > now_s)
+    held = (desk for desk in desks if desk.rests_until_s > now_s or desk.loading.answer)
+    return sum(len(desk.line) for desk in held)
 
 
 def observe(lanes: Iterable[Lane], paused: int, now_s: float) -> None:

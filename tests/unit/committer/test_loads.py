@@ -75,6 +75,14 @@ def test_a_store_that_hangs_keeps_no_other_table_waiting(gate: Gate, held: HeldL
     assert [(one.table, one.version) for one in gate.outcomes()[-2:]] == [(OTHER, 1), (TABLE, 1)]
 
 
+def test_who_waits_for_a_store_that_hangs_makes_no_watchman_restart_the_committer(
+    gate: Gate,
+) -> None:
+    gate.send(proposal(add("a")))
+    gate.settle()
+    assert (gate.loop.unsettled, gate.loop.movable) == (1, 0)
+
+
 def test_a_table_is_asked_for_once_and_looked_after_ever_more_rarely(
     gate: Gate, held: HeldLoads
 ) -> None:
