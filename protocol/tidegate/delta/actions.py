@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from tidegate.delta.errors import BrokenLog
-from tidegate.delta.lines import without_unset
+from tidegate.delta.lines import settled
 
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 Long = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -306,7 +306,7 @@ def from_row(row: Mapping[str, Any]) -> Action:
     if kind is None or (kind is CommitInfo and not isinstance(body, dict)):
         return Unknown(name=name, body=body)
     try:
-        return kind.model_validate(without_unset(body) if kind is Metadata else body)
+        return kind.model_validate(settled(name, body))
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False, include_input=False)
         if kind is CommitInfo:

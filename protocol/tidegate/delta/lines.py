@@ -42,16 +42,21 @@ def read_bodies(name: str, content: bytes) -> Bodies:
     return found
 
 
-def without_unset(metadata: Any) -> Any:
-    """Return what a metaData says without the properties that are null: they are not set.
+def settled(name: str, body: Any) -> Any:
+    """Return what an action says where writers leave open what goes without saying.
 
+    A property that is null is not set; a domain that is removed needs no configuration.
     Spec: "Change Metadata"
     """
-    found = metadata.get("configuration") if isinstance(metadata, dict) else None
-    if not isinstance(found, dict) or None not in found.values():
-        return metadata
-    told = {key: value for key, value in found.items() if value is not None}
-    return {**metadata, "configuration": told}
+    if not isinstance(body, dict):
+        return body
+    found = body.get("configuration")
+    if name == "metaData" and isinstance(found, dict) and None in found.values():
+        told = {key: value for key, value in found.items() if value is not None}
+        return {**body, "configuration": told}
+    if name == "domainMetadata" and found is None and body.get("removed") is True:
+        return {**body, "configuration": ""}
+    return body
 
 
 def _rows(name: str, content: bytes) -> list[Any]:

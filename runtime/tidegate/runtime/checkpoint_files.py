@@ -26,6 +26,7 @@ from tidegate.delta.errors import BrokenLog
 from tidegate.delta.files.chunks import missing, stacked
 from tidegate.delta.files.columns import ADD_SCHEMA, KEY_SCHEMA, REMOVE_SCHEMA
 from tidegate.delta.files.stated import PARSED, with_texts
+from tidegate.delta.lines import settled
 from tidegate.delta.names import LogFile, in_log
 from tidegate.delta.replay import LogPart
 from tidegate.runtime.log_files import of_table
@@ -274,7 +275,7 @@ def _models(rows: pa.Table, kind: str, model: type[Action]) -> Iterator[Action]:
     for row in column.filter(pc.is_valid(column)).to_pylist():
         plain = _plain(row)
         if plain:
-            yield model.model_validate(plain)
+            yield model.model_validate(settled(kind, plain))
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

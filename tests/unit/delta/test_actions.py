@@ -6,6 +6,7 @@ from tidegate.delta.actions import (
     Add,
     CommitInfo,
     DeletionVector,
+    DomainMetadata,
     LogicalFile,
     Metadata,
     Protocol,
@@ -62,6 +63,15 @@ def test_a_property_that_is_null_is_not_set() -> None:
     found = from_row({"metaData": body})
     assert isinstance(found, Metadata)
     assert found.configuration == {"b": "c"}
+
+
+def test_a_domain_that_is_removed_needs_no_configuration() -> None:
+    removed = {"domain": "d", "removed": True}
+    for body in (removed, {**removed, "configuration": None}):
+        action = from_row({"domainMetadata": body})
+        assert action == DomainMetadata(domain="d", configuration="", removed=True)
+    with pytest.raises(BrokenLog):
+        from_row({"domainMetadata": {"domain": "d"}})
 
 
 def test_a_vector_is_part_of_a_file_key() -> None:
