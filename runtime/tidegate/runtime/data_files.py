@@ -18,7 +18,7 @@ from tidegate.delta.files.named import COLLATIONS
 from tidegate.delta.files.predicate_rows import evaluate
 from tidegate.delta.files.pruning import prune
 from tidegate.delta.files.wellformed import wrong_with
-from tidegate.delta.schema import partitions
+from tidegate.delta.schema import casting, partitions
 from tidegate.delta.schema.arrow import arrow_type, to_arrow
 from tidegate.delta.schema.mapping import Mode, mode_of, physical_partition_columns
 from tidegate.delta.schema.types import StructField, StructType, parse_schema
@@ -298,7 +298,11 @@ def _logical(
 
 
 def _constant(text: str | None, field: StructField, size: int) -> pa.Array:
-    value = partitions.column([text], field.kind)[0]
+    try:
+        value = partitions.column([text], field.kind)[0]
+    except ValueError:
+        # Conditions and the conflict rules take it as Spark does; so do rows.
+        value = pa.scalar(casting.cast(text or "", field.kind), arrow_type(field.kind))
     return pa.repeat(value, size) if value.is_valid else pa.nulls(size, arrow_type(field.kind))
 
 

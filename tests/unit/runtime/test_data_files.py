@@ -83,11 +83,20 @@ def test_partition_values_come_from_the_log_even_if_the_file_has_them() -> None:
         ("string", "", None),
         ("boolean", "true", True),
         ("binary", "\u0001", b"\x01"),
+        ("boolean", "yes", True),
+        ("date", "2024", date(2024, 1, 1)),
+        ("decimal(9,2)", "1.505", Decimal("1.51")),
+        ("timestamp", "2024-06-15 19:30:45 GMT+1", datetime(2024, 6, 15, 18, 30, 45, tzinfo=UTC)),
     ],
 )
 def test_partition_values_are_typed(kind: str, text: str, value: object) -> None:
     found = read(pa.table({"a": [1]}), metadata("p", p=kind, a="long"), p=text)
     assert found.column("p").to_pylist() == [value]
+
+
+def test_a_partition_value_that_no_engine_can_read_names_its_text() -> None:
+    with pytest.raises(BrokenLog, match="'maybe' is no boolean"):
+        read(pa.table({"a": [1]}), metadata("p", p="boolean", a="long"), p="maybe")
 
 
 def test_partition_columns_are_those_of_the_schema_in_any_case() -> None:
