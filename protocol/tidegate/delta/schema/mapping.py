@@ -184,7 +184,7 @@ def physical_partition_columns(metadata: Metadata) -> Mapping[str, str]:
 
 
 def check_mapped(metadata: Metadata, schema: StructType, table: str) -> None:
-    """Refuse a schema in which a field lacks the name or the id by which it would be found.
+    """Refuse a schema in which a field lacks the name or the id that every mapped field has.
 
     Raises: BrokenLog (`CorruptCommit`); UnsupportedFeature for a mode that the spec lacks.
     Spec: "Column Mapping"
@@ -197,7 +197,7 @@ def check_mapped(metadata: Metadata, schema: StructType, table: str) -> None:
         return
     for path, one in field_paths(schema):
         named = isinstance(one.metadata.get(PHYSICAL_NAME), str)
-        if not named or (mode is Mode.ID and field_id(one) is None):
+        if not named or field_id(one) is None:
             raise BrokenLog(
                 f"table {table} maps its columns by {mode.value}, but its column "
                 f"{'.'.join(path)!r} has no {'id' if named else 'physical name'}: restore the "

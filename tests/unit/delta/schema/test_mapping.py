@@ -133,6 +133,7 @@ def test_a_schema_whose_fields_all_have_what_they_are_found_by_is_fine(mode: str
     [
         ("name", {"delta.columnMapping.id": 9}, "physical name"),
         ("id", {"delta.columnMapping.physicalName": "c9"}, "no id"),
+        ("name", {"delta.columnMapping.physicalName": "c9"}, "no id"),
         ("id", {"delta.columnMapping.physicalName": "c", "delta.columnMapping.id": "9"}, "no id"),
     ],
 )
