@@ -132,6 +132,12 @@ def test_our_containers_in_compose_are_hardened() -> None:
         assert service["cap_drop"] == ["ALL"]
 
 
+def test_a_spark_job_may_load_its_native_libraries_from_its_tmpfs() -> None:
+    services = compose()["services"]
+    assert services["append"]["tmpfs"] == ["/tmp:exec"], "snappy's, for one, are unpacked there"
+    assert {tuple(services[name]["tmpfs"]) for name in SERVICES} == {("/tmp",)}
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_compose_gives_settings_that_the_service_accepts(
     service: str, monkeypatch: pytest.MonkeyPatch
