@@ -63,5 +63,6 @@ def observe(lanes: Iterable[Lane], paused: int, now_s: float) -> None:
     TOPIC_PARTITIONS.set(len(lanes))
     TOPIC_PARTITIONS_PAUSED.set(paused)
     IN_FLIGHT.set(sum(lane.unsettled for lane in lanes))
-    since_s = (desk.line[0].since_s for desk in desks if desk.line)
+    # Who stands first need not have come first: lines are fair, and some go before others.
+    since_s = (one.since_s for desk in desks for one in desk.line.waiting)
     QUEUE_AGE.set(now_s - min(since_s, default=now_s))

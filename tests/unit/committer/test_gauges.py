@@ -1,9 +1,14 @@
 """What a committer shows of its tables: also of those that nobody writes to, or that others do."""
 
+from unittest import mock
+
 from prometheus_client import REGISTRY, generate_latest
 
 from tests.builders import NOW_MS, ROOT, Gate, add, create, info, proposal, to_bytes
+from tidegate.committer.settings import CommitterSection
+from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
+from tidegate.pipeline.codec import PRODUCER
 from tidegate.runtime import metrics
 from tidegate.runtime.memory import MemoryStore
 
@@ -46,6 +51,25 @@ def test_what_an_alert_asks_for_a_first_increase_begins_at_nothing() -> None:
     assert shown("tidegate_external_versions_total", "first") == 0
     letters = REGISTRY.get_sample_value("tidegate_dead_letters_total", {"reason": "too_large"})
     assert letters is not None
+
+
+def test_the_oldest_who_waits_counts_wherever_he_stands_in_the_line() -> None:
+    settings = CommitterSection(roots=("memory://tables",), audit_s=1e9, group_members_max=1)
+    gate = Gate(settings)
+    gate.ask(create(name="fair"))
+    flood, other = ((PRODUCER, name) for name in (b"flood", b"other"))
+    gate.send(proposal(add("a")), headers=(flood,))
+    gate.settle()
+    with mock.patch.object(gate.stores[ROOT], "put_if_absent", side_effect=Unavailable("down")):
+        gate.send(proposal(add("b")), headers=(flood,))
+        gate.settle()
+        gate.clock.boot += 60
+        gate.send(proposal(add("c")), headers=(other,))
+        gate.settle(40)
+    assert gate.desk().line[0].candidate.producer == "other", "it is the other one's turn"
+    age_s = REGISTRY.get_sample_value("tidegate_proposal_queue_age_seconds")
+    assert age_s is not None
+    assert age_s >= 60
 
 
 def test_a_metric_is_exposed_once() -> None:
