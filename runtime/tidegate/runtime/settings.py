@@ -267,9 +267,12 @@ def _read_text(annotation: Any, value: object) -> object:
     many = get_origin(bare) in (list, tuple, set, frozenset)
     if (many or _model(bare) or _item(bare)) and value[:1] in ("[", "{"):
         try:
-            return json.loads(value)
+            read = json.loads(value)
         except ValueError as error:
             raise LookupError(f"is no JSON: {error}") from error
+        if isinstance(read, dict) and _item(bare) is str:
+            return {key: _read_text(str, one) for key, one in read.items()}
+        return read
     return [part.strip() for part in value.split(",") if part.strip()] if many else value
 
 

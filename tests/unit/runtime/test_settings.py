@@ -106,6 +106,15 @@ def test_names_with_dots_are_keys_of_a_mapping(
     assert settings.storage == {"region": "here"}
 
 
+def test_numbers_and_switches_in_json_are_texts_where_texts_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TIDEGATE__STORAGE", '{"path_style": true, "region": "eu", "retries": 3}')
+    told = load(ServiceSettings, None, {"kafka.client": '{"linger.ms": 5}'})
+    assert told.storage == {"path_style": "true", "region": "eu", "retries": "3"}
+    assert told.kafka.client == {"linger.ms": "5"}
+
+
 def test_a_mapping_of_sections_is_reached_by_name_and_its_keys_are_checked() -> None:
     settings = load(GaugeSettings, None, {"cdc.tables.flights.level": "8"})
     assert settings.cdc.tables == {"flights": Gauge(level=8)}
