@@ -263,6 +263,7 @@ class Gate:
     loads: Loads = field(default_factory=loads.AtOnce)
     vet: Callable[[LogStore], None] = _pass
     processes: Iterator[int] = field(default_factory=itertools.count)
+    tokens: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
         self.bus = MemoryBus(self.topics.declared(), self.clock.now_ms)
@@ -270,13 +271,12 @@ class Gate:
 
     def start(self) -> CommitterLoop:
         """Return another committer, with nothing in mind."""
-        tokens = map(lambda number: UUID(int=number), itertools.count(1))
         doors = Doors(
             bus=self.bus,
             topics=self.topics,
             open_store=lambda root: self.stores.setdefault(root, MemoryStore(root)),
             clock=self.clock,
-            new_id=lambda: next(tokens),
+            new_id=lambda: UUID(int=next(self.tokens)),
             settings=self.settings,
             puts=self.puts,
             aside=self.aside,

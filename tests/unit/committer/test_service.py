@@ -142,6 +142,25 @@ def test_what_was_not_told_before_a_crash_is_told_after_it(gate: Gate) -> None:
     assert [event.version for event in gate.commits()] == [0, 1]
 
 
+def test_what_was_not_told_is_told_from_the_log_alone(gate: Gate) -> None:
+    """Though the proposals have expired: who was accepted, who was refused, and why."""
+    one, bad = proposal(add("a")), proposal(add("../b"))
+    gate.send(one, bad)
+    dead = mock.patch.object(gate.loop.producer, "flush", side_effect=Unavailable("it dies"))
+    with dead, pytest.raises(Unavailable):
+        gate.settle(3)
+    gate.bus.logs[AT].clear()
+    gate.restart()
+    gate.settle(12)
+    told = {outcome.proposal_id: outcome for outcome in gate.outcomes()[1:]}
+    assert (told[one.proposal_id].status, told[one.proposal_id].version) == ("committed", 1)
+    assert (told[bad.proposal_id].status, rule_of(told[bad.proposal_id])) == (
+        "rejected",
+        "bad_path",
+    )
+    assert all(outcome.repeat for outcome in told.values())
+
+
 def test_another_engines_versions_are_told_and_respected(gate: Gate) -> None:
     gate.ask(proposal(add("old")))
     foreign(gate, info("DELETE"), builders.remove("old"))
