@@ -104,7 +104,7 @@ class Entry:
             app_ids=self.app_ids,
             domains=frozenset([domain.domain for domain in self.domains]),
             is_blind_append=self.is_blind_append,
-            is_plain=not (self.changes_table or self.only_moves_row_ids),
+            is_plain=not (self.changes_table or self.only_moves_row_ids or self.repeats_a_domain),
         )
         found.add(self.added)
         return found
@@ -146,6 +146,11 @@ class Entry:
     def changes_table(self) -> bool:
         """Whether the schema, the properties or the protocol were written."""
         return self.metadata is not None or self.protocol is not None
+
+    @property
+    def repeats_a_domain(self) -> bool:
+        """Whether it says two things of one metadata domain."""
+        return len({domain.domain for domain in self.domains}) < len(self.domains)
 
     @property
     def is_backfill(self) -> bool:

@@ -111,6 +111,27 @@ TOLERATED: Final[Mapping[str, Callable[[Change], bool]]] = {
 """Property -> whether its addition or change is tolerated."""
 
 
+SWITCHES: Final[Mapping[str, str]] = {
+    "delta.enableDeletionVectors": "deletionVectors",
+    "delta.enableRowTracking": "rowTracking",
+    "delta.enableInCommitTimestamps": "inCommitTimestamp",
+}
+"""Property that is on or off -> the feature without which nobody looks at it."""
+
+
+def neither_on_nor_off(before: Metadata, after: Metadata, features: frozenset[str]) -> str | None:
+    """Return which switch, of those that might be tolerated, was set to something else, or None."""
+    now, was = after.configuration, before.configuration
+    changed = {key for key in now if was.get(key) != now[key]}
+    if changed_field(Change(before, after, features)) or not changed <= TOLERATED.keys():
+        return None
+    if was.keys() - now.keys():
+        return None
+    looked_at = {key for key, feature in SWITCHES.items() if key in changed and feature in features}
+    odd = [key for key in sorted(looked_at) if now[key].lower() not in ("true", "false")]
+    return odd[0] if odd else None
+
+
 def changed_field(change: Change) -> str | None:
     """Return which field of the metadata changed, besides schema and properties, or None."""
     before, after = change.before, change.after

@@ -3,10 +3,12 @@
 Each compares one winner with the proposal as far as it has come; `conflicts.RULES` has the order.
 """
 
+from typing import Final
+
 from tidegate.committer.drift import Drift, minded
 from tidegate.committer.entries import Entry
 from tidegate.committer.feature_drops import in_use, left_by, moves_bound
-from tidegate.committer.metadata_changes import conflict_free
+from tidegate.committer.metadata_changes import conflict_free, neither_on_nor_off
 from tidegate.committer.standing import Found, Standing
 from tidegate.committer.touched import in_common, touched
 from tidegate.delta.errors import UnsupportedFeature
@@ -14,6 +16,12 @@ from tidegate.delta.features import row_tracking
 from tidegate.delta.features.arithmetic import check_shape, reader_features, writer_features
 from tidegate.delta.features.table import FEATURES, Support
 from tidegate.delta.features.upgrades import interrupting_features
+
+DOMAIN_TWICE: Final = (
+    "DELTA_DUPLICATE_DOMAIN_METADATA_INTERNAL_ERROR",
+    "DeltaIllegalArgumentException",
+)
+"""What delta-spark calls a commit that says two things of one domain: no conflict."""
 
 
 def protocol_unsupported(standing: Standing, winner: Entry) -> Found | None:
@@ -24,7 +32,7 @@ def protocol_unsupported(standing: Standing, winner: Entry) -> Found | None:
         check_shape(winner.protocol, "")
     except UnsupportedFeature as error:
         return Found(f"wrote a protocol: {error}", error_class="DELTA_INVALID_PROTOCOL_VERSION")
-    if winner.protocol.min_writer_version > 7:
+    if not 1 <= winner.protocol.min_writer_version <= 7:
         return Found(
             f"asks for writer version {winner.protocol.min_writer_version}",
             error_class="DELTA_INVALID_PROTOCOL_VERSION",
@@ -98,13 +106,18 @@ def metadata_changed(standing: Standing, winner: Entry) -> Found | None:
     what = conflict_free(now, winner.metadata, features, may_number=winner.is_identity_only)
     if what is not None and winner.is_patch:
         what = minded(candidate, Drift(now, winner.metadata, features))
-    return Found(f"changed {what}") if what else None
+    odd = neither_on_nor_off(now, winner.metadata, features) if what else None
+    exception = "IllegalArgumentException" if odd else None
+    return Found(f"changed {what}", exception=exception) if what else None
 
 
 def domain_metadata_changed(standing: Standing, winner: Entry) -> Found | None:
     """Both wrote one domain, or the winner wrote one that was read; row ids are given anew."""
     if not winner.domains:
         return None
+    if winner.repeats_a_domain and "domainMetadata" in standing.now.features:
+        detail = "wrote one metadata domain twice, and which holds is not said"
+        return Found(detail, None, *DOMAIN_TWICE)
     own = {domain.domain for domain in standing.candidate.content.domains}
     own.update(standing.candidate.reads.domains)
     both = own & {domain.domain for domain in winner.domains} - {row_tracking.DOMAIN}

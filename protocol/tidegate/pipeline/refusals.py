@@ -39,7 +39,9 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "find the second instance of that application or query and end it; then run again",
     ),
     "domain_metadata_changed": Refusal(
-        "a winner wrote a metadata domain that the proposal writes or had read", _RERUN
+        "a winner wrote a metadata domain that the proposal writes or had read, or one domain "
+        "twice",
+        _RERUN,
     ),
     "metadata_changed": Refusal(
         "a winner changed schema, partitioning or properties in a way that the proposal does not "

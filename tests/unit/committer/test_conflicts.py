@@ -40,12 +40,14 @@ def found(
     *winners: Entry,
     level: Level = "Serializable",
     partitioned_by: Sequence[str] = ("p",),
+    features: Sequence[str] = (),
 ) -> Conflict | None:
     """Return the conflict of a proposal that read version 0 of a table partitioned by `p`."""
     candidate = read_record(builders.value_of(one), 0, Policy())
     assert isinstance(candidate, Candidate)
     assert candidate.flaw is None
-    made = commit(0, protocol(), metadata(partitioned_by))
+    named = protocol(1, 7, writerFeatures=list(features)) if features else protocol()
+    made = commit(0, named, metadata(partitioned_by))
     assert made.metadata is not None
     assert made.protocol is not None
     basis = Basis(made.metadata, made.protocol)
@@ -143,6 +145,34 @@ def test_one_domain_is_written_by_one() -> None:
     assert rule_of(found(reader, winner(1, row))) == "domain_metadata_changed"
 
 
+def test_a_winner_that_says_two_things_of_one_domain_is_told_by_deltas_name() -> None:
+    rows = [
+        {"domainMetadata": {"domain": "d", "configuration": text, "removed": False}}
+        for text in ("x", "y")
+    ]
+    twice, one = winner(1, *rows), delete("p=1/a")
+    told = found(one, twice, features=("domainMetadata",))
+    assert told is not None
+    assert told.rejection.error_class == "DELTA_DUPLICATE_DOMAIN_METADATA_INTERNAL_ERROR"
+    assert told.rejection.exception not in CONCURRENT
+    assert found(one, winner(1, rows[0]), features=("domainMetadata",)) is None
+    assert found(one, twice, features=("appendOnly",)) is None
+
+
+def test_a_switch_that_is_neither_on_nor_off_is_no_conflict_by_name() -> None:
+    feature = ("inCommitTimestamp",)
+    for text, is_conflict in (("false", True), ("yes", False), ("1", False)):
+        row = metadata(["p"])
+        row["metaData"]["configuration"] = {"delta.enableInCommitTimestamps": text}
+        told = found(proposal(add("p=1/a")), winner(1, row), features=feature)
+        assert told is not None
+        assert told.rule == "metadata_changed"
+        assert (told.rejection.exception in CONCURRENT) is is_conflict
+        elsewhere = found(proposal(add("p=1/a")), winner(1, row), features=("appendOnly",))
+        assert elsewhere is not None
+        assert elsewhere.rejection.exception in CONCURRENT
+
+
 def test_two_protocols_conflict_and_so_does_a_dropped_feature() -> None:
     assert rule_of(found(proposal(protocol()), winner(1, protocol()))) == "protocol_changed"
     assert rule_of(found(proposal(add("p=1/a")), winner(1, protocol(1, 1)))) == "protocol_changed"
@@ -156,6 +186,7 @@ def test_two_protocols_conflict_and_so_does_a_dropped_feature() -> None:
         protocol(1, 7, writerFeatures=["unheardOf"]),
         protocol(4, 7),
         protocol(1, 8),
+        protocol(1, 0),
     ],
 )
 def test_an_unknown_protocol_is_reported_first(row: Row) -> None:
