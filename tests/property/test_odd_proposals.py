@@ -1,0 +1,216 @@
+"""Proposals that were right, with a field or two made wrong: each is answered, and the log holds.
+
+Other than bytes that are flipped, such a proposal is mostly read. It names files of others, rows
+that moved, vectors that are not its own; it says one thing and does another. Whatever is committed
+of that says each thing once, of files that are there, and every reader finds its way through it.
+"""
+
+import copy
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, Final
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import builders
+from tests.builders import (
+    ROOT,
+    Gate,
+    Row,
+    add,
+    an_id,
+    compact,
+    metadata,
+    proposal,
+    protocol,
+    remove,
+    row_delete,
+    rows_of,
+    value_of,
+)
+from tidegate.committer.settings import CommitterSection
+from tidegate.delta.files.bitmap import of_rows
+from tidegate.delta.files.deletion_vectors import inline
+from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate.pipeline.read_set import ReadSet
+from tidegate.runtime.checkpoint_writing import write_classic
+from tidegate.runtime.open_table import open_snapshot
+
+RECORDS = 8
+FEATURES: Final = ["deletionVectors", "domainMetadata", "rowTracking", "changeDataFeed"]
+PROPERTIES: Final = {
+    "enableDeletionVectors": "true",
+    "rowTracking.materializedRowIdColumnName": "_ids",
+    "rowTracking.materializedRowCommitVersionColumnName": "_versions",
+}
+TABLES: Final[Sequence[Mapping[str, str]]] = (
+    {},
+    {"enableRowTracking": "true"},
+    {"enableChangeDataFeed": "true"},
+)
+ODD: Final[Sequence[Any]] = (
+    *(None, True, False, -1, 0, 1, 2**31, 2**63, 1.5, "", "x", "1 ", "../x", "%41", [], {}, [None]),
+    *("p=1/a", "p=1/g", "_change_data/c", "i", "u", "p", "update", "delta.rowTracking", "mine"),
+    *('{"numRecords":10}', '{"numRecords":-1}', "SnapshotIsolation", "implicit", "none"),
+    *("DELETE", "MERGE", "RESTORE", "OPTIMIZE", "REPLACE TABLE", "DROP FEATURE"),
+    *("ROW TRACKING BACKFILL", "ROW TRACKING UNBACKFILL"),
+)
+"""Values that are right in one place and wrong in another."""
+KEPT: Final = frozenset({"proposal_id", "table", "table_root", "table_id"})
+"""Without these a proposal is nobody's, which is looked at elsewhere."""
+
+Path = tuple[str | int, ...]
+
+
+def vector(*rows: int) -> Row:
+    return inline(of_rows(rows)).model_dump(by_alias=True, exclude_none=True)
+
+
+def bare_protocol(names: Sequence[str]) -> Row:
+    readers = [name for name in names if name == "deletionVectors"]
+    return protocol(3, 7, readerFeatures=readers, writerFeatures=names)
+
+
+def samples() -> list[Proposal]:
+    """Return proposals of every kind that are right, of the table at version 1."""
+    counted = '{"numRecords":10,"tightBounds":false}'
+    exchange = add("p=1/a", stats=counted, deletionVector=vector(2))
+    told: Row = {"read_version": 1}
+    update = row_delete(rows_of("p=1/a", [3], op="update"), rows_of("p=2/a", [3]), **told)
+    change = {"path": "_change_data/c", "partitionValues": {"p": "1"}, "size": 1}
+    patches: list[Row] = [
+        {"op": "add_column", "column": {"name": "y", "type": "long"}},
+        {"op": "set_property", "key": "delta.enableDeletionVectors", "value": "false"},
+    ]
+    domain = {"domain": "mine", "configuration": "{}", "removed": False}
+    return [
+        proposal(add("p=1/n"), add("p=2/n"), **told),
+        row_delete(rows_of("p=1/a", [1]), rows_of("p=1/b", [1, 2]), **told),
+        update.model_copy(
+            update={"actions": (add("p=1/i"), {"cdc": {**change, "dataChange": False}})}
+        ),
+        proposal(remove("p=1/a"), exchange, reads=ReadSet(files=("p=1/a",)), **told),
+        builders.delete("p=1/b", read_version=1),
+        builders.delete("p=1/g", read_version=1),
+        compact({"p=1/a": 10, "p=1/b": 10}, "p=1/g", read_version=1),
+        compact({"p=2/a": 10}, "p=2/g", read_version=1),
+        builders.batch_of("app", 1, add("p=1/m"), read_version=1),
+        proposal({"domainMetadata": domain}, reads=ReadSet(domains=("mine",)), **told),
+        proposal(metadata_patch={"changes": patches[:1]}, **told),
+        proposal(metadata_patch={"changes": patches[1:]}, **told),
+        proposal(metadata(["p"], **PROPERTIES, note="x"), **told),
+        proposal(
+            *(bare_protocol(FEATURES[1:]), metadata(["p"])),
+            operation=Operation(name="DROP FEATURE"),
+            **told,
+        ),
+    ]
+
+
+def places(node: Any, here: Path = ()) -> Iterator[Path]:
+    """Yield the way to each part of a body."""
+    if here:
+        yield here
+    if isinstance(node, dict):
+        inside: list[tuple[str | int, Any]] = list(node.items())
+    else:
+        inside = list(enumerate(node)) if isinstance(node, list) else []
+    for key, child in inside:
+        yield from places(child, (*here, key))
+
+
+def part(node: Any, path: Path) -> Any:
+    for step in path:
+        node = node[step]
+    return node
+
+
+def altered(dice: Random, body: Row, others: Sequence[Row]) -> Row:
+    """Return a body of which one to three parts are gone, doubled, or another's."""
+    body = copy.deepcopy(body)
+    for _ in range(dice.choice((1, 1, 2, 3))):
+        path = dice.choice([one for one in places(body) if one[0] not in KEPT])
+        above: Any = part(body, path[:-1])
+        key: Any = path[-1]
+        alike = [part(one, at) for one in others for at in places(one) if at[-1] == key]
+        kind = dice.choice(("drop", "odd", "another's", "another's", "double", "more"))
+        if kind == "drop":
+            del above[key]
+        elif kind == "odd" or not alike:
+            above[key] = dice.choice(ODD)
+        elif kind == "another's":
+            above[key] = copy.deepcopy(dice.choice(alike))
+        elif isinstance(above, list):
+            above.insert(0, copy.deepcopy(dice.choice(alike) if kind == "more" else above[key]))
+        else:
+            name = dice.choice(("dv_intents", "actions", "row_mapping", "operation", "reads"))
+            body[name] = copy.deepcopy(dice.choice(others).get(name, []))
+    return body
+
+
+def begun(dice: Random) -> Gate:
+    """Return a gate before a table of three files, at version 1."""
+    gate = Gate(CommitterSection(roots=("memory://tables",), refusals_burst=10_000))
+    table = metadata(["p"], **PROPERTIES, **dice.choice(TABLES))
+    create = Operation(name="CREATE TABLE")
+    told = gate.ask(
+        proposal(bare_protocol(FEATURES), table, read_version=-1, operation=create),
+        proposal(add("p=1/a"), add("p=1/b"), add("p=2/a")),
+    )
+    assert [one.status for one in told] == ["committed", "committed"]
+    return gate
+
+
+def check_log(gate: Gate) -> None:
+    """Every version says each thing once, and of files that are there as it says."""
+    live: dict[str, Any] = {}
+    features: Sequence[str] = ()
+    for rows in gate.entries():
+        named: dict[str, list[Any]] = {}
+        for row in rows:
+            for kind, body in row.items():
+                named.setdefault(kind, []).append(body)
+        for kind, key in (
+            ("add", "path"),
+            ("remove", "path"),
+            ("domainMetadata", "domain"),
+            ("txn", "appId"),
+        ):
+            told = [body[key] for body in named.get(kind, ())]
+            assert len(set(told)) == len(told), f"{kind} twice: {told}"
+        for body in named.get("remove", ()):
+            assert body["path"] in live
+            assert body.get("deletionVector") == live.pop(body["path"])
+        for body in named.get("protocol", ()):
+            features = body["writerFeatures"]
+        for body in named.get("add", ()):
+            assert live.setdefault(body["path"], body.get("deletionVector")) == body.get(
+                "deletionVector"
+            )
+        if "deletionVectors" not in features:
+            assert not any(live.values()), "a vector in a table that knows of none"
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32))
+def test_an_odd_proposal_is_answered_and_leaves_a_log_that_all_can_read(seed: int) -> None:
+    dice = Random(seed)
+    gate = begun(dice)
+    right = [json.loads(value_of(one)) for one in samples()]
+    sent = []
+    for _ in range(RECORDS):
+        body = dice.choice(right)
+        body = altered(dice, body, right) if dice.random() < 0.8 else body
+        sent.append(json.dumps({**body, "proposal_id": str(an_id())}).encode())
+    before = len(gate.outcomes())
+    gate.send(*sent)
+    gate.settle(4 + 2 * RECORDS)
+    answered = {one.proposal_id for one in gate.outcomes()[before:]}
+    assert len(answered) + len(gate.letters()) >= RECORDS, sent
+    check_log(gate)
+    write_classic(gate.stores[ROOT], open_snapshot(gate.stores[ROOT]), 0)
+    good = {"txn": {"appId": "good", "version": 1}}
+    [last] = gate.ask(proposal(good, read_version=len(gate.entries()) - 1))
+    assert last.status == "committed", last
