@@ -141,9 +141,9 @@ def _spelled(groups: pa.Table, fields: Sequence[StructField]) -> Iterator[Values
 
 
 def _values(groups: pa.Table, one: StructField) -> list[object]:
-    values: pa.ChunkedArray = groups.column(one.name)
     try:
-        return values.to_pylist()  # type: ignore[no-any-return]  # pyarrow ships no types
+        values: list[object] = groups.column(one.name).to_pylist()
+        return values
     except (OverflowError, ValueError) as error:
         raise InvalidRequest(
             f"partition column {one.name!r}: a {one.kind} before year 1 or past year 9999 is "
