@@ -1,6 +1,7 @@
 """Versions are read again: who overwrites one is found out, though nobody writes."""
 
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 from uuid import UUID
@@ -21,6 +22,7 @@ from tests.builders import (
 from tests.unit.committer.held_puts import HeldPuts
 from tidegate.committer.aside import at_once
 from tidegate.committer.audits import Audit
+from tidegate.committer.persistent import PersistentMap
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import checkpoint_name, commit_name, in_log
@@ -210,6 +212,17 @@ def test_an_answer_that_takes_its_time_keeps_nobody_waiting(gate: Gate) -> None:
     found = audit.end(state, ROOT, "t")
     assert found is not None
     assert found.version == 5
+
+
+def test_a_version_that_left_the_window_while_it_was_read_is_compared_with_nothing(
+    gate: Gate,
+) -> None:
+    state, store = gate.desk().state, gate.stores[ROOT]
+    assert state is not None
+    audit = Audit(0.0)
+    audit.begin(store, state, 3, at_once)
+    later = replace(state, version=state.version + 1, entries=PersistentMap())
+    assert audit.end(later, ROOT, "t") is None
 
 
 def test_a_table_that_was_moved_away_takes_no_commits_until_it_is_back(tmp_path: Path) -> None:

@@ -95,6 +95,19 @@ def test_claims_of_a_group_move_the_mark_behind_them_all() -> None:
     assert json.loads(told["schemaString"])["fields"][0]["metadata"][MARK] == 25
 
 
+def test_claims_of_one_column_leave_the_mark_of_another_where_it_is() -> None:
+    meta = numbered(10)
+    schema = json.loads(meta["metaData"]["schemaString"])
+    schema["fields"][1] = {**schema["fields"][0], "name": "other"}
+    meta["metaData"]["schemaString"] = json.dumps(schema)
+    state = table([info(), PROTOCOL, meta])
+    told: dict[str, Any] = {"identity_usage": [used(11, 20), used(11, 12, column="other")]}
+    state = landed(state, proposal(add("a"), **told))
+    state = landed(state, leasing(5), leasing(7, column="other"), leasing(1))
+    marks = {name: column.mark for name, column in state.basis.numbered.items()}
+    assert marks == {"id": 26, "other": 19}
+
+
 def test_values_that_somebody_has_are_taken() -> None:
     decided = planned(of(mark=10), claim("a", 11, 20), claim("b", 20, 25))
     assert rules(decided) == ["committed", "identity_values_taken"]
