@@ -72,7 +72,10 @@ def rule(gate: Gate, one: Proposal) -> str:
         ({"op": "is_null", "column": ["s"]}, between(6, 9), "concurrent_append"),
         ({"op": "opaque", "columns": [["x"]], "text": "f(x)"}, between(6, 9), "concurrent_append"),
         ({"op": "true"}, between(6, 9), "concurrent_append"),
-        (is_("=", 5), {"stats": '{"numRecords":10}'}, "concurrent_append"),
+        *(
+            (is_(op, 5), {"stats": '{"numRecords":10}'}, "concurrent_append")
+            for op in ("=", "!=", "<", "<=", ">", ">=")
+        ),
         (is_("=", 5), {"stats": None}, "concurrent_append"),
         (is_("=", 5, "nowhere"), between(6, 9), "concurrent_append"),
     ],

@@ -307,16 +307,16 @@ def test_a_mapping_that_can_not_be_is_refused(gate: Gate, mapping: Any, field: s
 
 def test_rows_that_change_are_not_mapped(gate: Gate) -> None:
     one = {"path": "g", "sources": [{"path": "a", "offset": 0, "rows": 10}]}
-    changing = proposal(add("g"), read_version=1, row_mapping=(one,))
+    rewrite = (remove("a"), add("g"))
+    changing = proposal(*rewrite, read_version=1, row_mapping=(one,), reads=ReadSet(files=("a",)))
     many = [{"path": f"f{n}", "offset": 0, "rows": 0} for n in range(SOURCES_MAX + 1)]
     large = compact(AB, "g", read_version=1, row_mapping=({"path": "g", "sources": many},))
     twice = [{"path": "a", "offset": 0, "rows": 10}, {"path": "a", "offset": 10, "rows": 10}]
     double = compact(AB, "g", read_version=1, row_mapping=({"path": "g", "sources": twice},))
-    assert statuses(gate.ask(changing, large, double)) == [
-        "malformed",
-        "too_large",
-        "duplicate_action",
-    ]
+    told = gate.ask(changing, large, double)
+    assert statuses(told) == ["malformed", "too_large", "duplicate_action"]
+    assert told[0].rejection is not None
+    assert told[0].rejection.field == "row_mapping"
 
 
 def test_rows_keep_their_ids_where_the_table_tracks_rows() -> None:
