@@ -111,12 +111,12 @@ TOLERATED: Final[Mapping[str, Callable[[Change], bool]]] = {
 """Property -> whether its addition or change is tolerated."""
 
 
-SWITCHES: Final[Mapping[str, str]] = {
+SWITCHES: Final[Mapping[str, str | None]] = {
     "delta.enableDeletionVectors": "deletionVectors",
-    "delta.enableRowTracking": "rowTracking",
+    "delta.enableRowTracking": None,
     "delta.enableInCommitTimestamps": "inCommitTimestamp",
 }
-"""Property that is on or off -> the feature without which nobody looks at it."""
+"""Property that is on or off -> the feature without which delta-spark does not read it, if any."""
 
 
 def neither_on_nor_off(before: Metadata, after: Metadata, features: frozenset[str]) -> str | None:
@@ -127,8 +127,9 @@ def neither_on_nor_off(before: Metadata, after: Metadata, features: frozenset[st
         return None
     if was.keys() - now.keys():
         return None
-    looked_at = {key for key, feature in SWITCHES.items() if key in changed and feature in features}
-    odd = [key for key in sorted(looked_at) if now[key].lower() not in ("true", "false")]
+    looked_at = {key for key, feature in SWITCHES.items() if feature is None or feature in features}
+    read = sorted(looked_at & changed)
+    odd = [key for key in read if now[key].lower() not in ("true", "false")]
     return odd[0] if odd else None
 
 

@@ -171,6 +171,11 @@ def test_a_switch_that_is_neither_on_nor_off_is_no_conflict_by_name() -> None:
         elsewhere = found(proposal(add("p=1/a")), winner(1, row), features=("appendOnly",))
         assert elsewhere is not None
         assert elsewhere.rejection.exception in CONCURRENT
+    # Row tracking's is read whether the table knows the feature or not.
+    row["metaData"]["configuration"] = {"delta.enableRowTracking": "yes"}
+    read = found(proposal(add("p=1/a")), winner(1, row), features=("appendOnly",))
+    assert read is not None
+    assert read.rejection.exception not in CONCURRENT
 
 
 def test_two_protocols_conflict_and_so_does_a_dropped_feature() -> None:
