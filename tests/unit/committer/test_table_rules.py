@@ -316,3 +316,21 @@ def test_a_new_definition_is_judged_whole() -> None:
     assert told(protocol(), spelt) == "bad_metadata"
     reading = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": []}
     assert told(protocol(3, 7, **reading), metadata()) == "bad_protocol"
+
+
+def test_a_change_of_a_definition_is_judged_by_the_one_before() -> None:
+    both = {"readerFeatures": ["columnMapping"], "writerFeatures": ["columnMapping"]}
+    mapped = metadata(**{"columnMapping.mode": "name", "columnMapping.maxColumnId": "2"})
+    fields = json.loads(mapped["metaData"]["schemaString"])["fields"]
+    for number, one in enumerate(fields, 1):
+        about = {"id": number, "physicalName": f"col-{number}"}
+        one["metadata"] = {f"delta.columnMapping.{name}": about[name] for name in about}
+    mapped["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+    gate = Gate()
+    creation = Operation(name="CREATE TABLE")
+    [made] = gate.ask(proposal(protocol(3, 7, **both), mapped, read_version=-1, operation=creation))
+    assert made.status == "committed"
+    by_id = {**mapped["metaData"]["configuration"], "delta.columnMapping.mode": "id"}
+    [outcome] = gate.ask(proposal({"metaData": {**mapped["metaData"], "configuration": by_id}}))
+    assert outcome.rejection is not None
+    assert outcome.rejection.rule == "bad_metadata"
