@@ -28,8 +28,8 @@ class Change:
     def maps_names_now(self) -> bool:
         """Whether columns got physical names of their own, by name."""
         return (
-            self.before.configuration.get(MODE, "none") == "none"
-            and self.after.configuration.get(MODE, "none") == "name"
+            self.before.configuration.get(MODE, "none").lower() == "none"
+            and self.after.configuration.get(MODE, "none").lower() == "name"
         )
 
 

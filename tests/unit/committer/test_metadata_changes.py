@@ -67,3 +67,9 @@ def test_the_schema_is_compared_as_text() -> None:
     row = metadata()
     row["metaData"]["schemaString"] = " " + builders.schema(x="long", s="string")
     assert conflict_free(made(metadata()), made(row), frozenset()) == "the schema"
+
+
+def test_the_mode_of_column_mapping_is_read_in_any_case() -> None:
+    features = frozenset({"columnMapping"})
+    assert changed(features, **{"columnMapping.mode": "NAME"}) is None
+    assert changed(features, **{"columnMapping.mode": "ID"})
