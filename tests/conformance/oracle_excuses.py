@@ -138,6 +138,15 @@ def _scales_otherwise(case: Case) -> bool:
     )
 
 
+def _changes_partition(case: Case) -> bool:
+    """Return whether a file leaves and comes again with other partition values."""
+    left = {one["path"]: one.get("partitionValues") for one in _own(case, "remove")}
+    return any(
+        left.get(add["path"]) and left[add["path"]] != add.get("partitionValues")
+        for add in _own(case, "add")
+    )
+
+
 def _timed_otherwise(case: Case) -> bool:
     """Return whether a new file has a time without a zone as partition value, with a T in it."""
     fields = json.loads(case["table"]["metaData"]["schemaString"])["fields"]
@@ -228,6 +237,11 @@ STRICTER: Final[Sequence[tuple[str, Callable[[Case], bool], str]]] = (
         "DELTA_CONCURRENT_APPEND",
         lambda case: _names_an_empty_text(row["add"] for row in _winning(case) if "add" in row),
         "a winner's empty text is null to every reader but delta-spark",
+    ),
+    (
+        "DELTA_INVALID_PARTITIONING_SCHEMA",
+        lambda case: _changes_partition(case),
+        "rows stay in the partition in which their file lies",
     ),
     (
         "DELTA_INVALID_PARTITIONING_SCHEMA",

@@ -121,9 +121,9 @@ def in_another_partition(content: Content) -> Rejection | None:
         return None
     known = {canonical(one.path): one.partition_values for one in content.removes}
     for add, (path, values) in zip(content.adds, content.added, strict=True):
-        before = known.get(path)
-        # Who removes a file need not tell its values.
-        if before and before != values:
+        # Who removes a file need not tell its values; delta-spark leaves out those that are null.
+        before = {name: value for name, value in (known.get(path) or {}).items() if value}
+        if before and before != {name: value for name, value in values.items() if value}:
             what = f"{add.path[:128]!r} leaves with other values than it comes again with"
             remedy = "give those that it has: its rows stay where they are"
             where = "actions.add.partitionValues"

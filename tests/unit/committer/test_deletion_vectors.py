@@ -261,3 +261,16 @@ def test_a_file_with_another_vector_stays_in_its_partition(values: str, rule: st
     one = proposal(remove("p=1/a"), add("p=1/a", **told), read_version=1)
     [outcome] = gate.ask(one)
     assert (outcome.rejection and outcome.rejection.rule) == rule
+
+
+def test_a_removal_that_leaves_out_null_values_is_of_the_same_partition() -> None:
+    gate = Gate()
+    gate.ask(creating(FEATURE, metadata(["p", "q"], enableDeletionVectors="true")))
+    values = {"p": "1", "q": None}
+    gate.ask(proposal(add("a", partitionValues=values)))
+    here = inline(of_rows([1])).model_dump(by_alias=True, exclude_none=True)
+    stats = '{"numRecords":10,"tightBounds":false}'
+    gone = remove("a", partitionValues={"p": "1"})
+    back = add("a", partitionValues=values, stats=stats, deletionVector=here)
+    [outcome] = gate.ask(proposal(gone, back, read_version=1))
+    assert outcome.status == "committed"
