@@ -382,7 +382,8 @@ MUTANTS: dict[str, Mutant] = {
     "without_waiting_for_its_turn": mutant(
         "F5: the entry behind leaves when the one before it has won, and not else",
         lambda: mock.patch.object(desk, "turn_behind", return_value=at_once),
-        *("no_conflict", "consistent_read", "exactly_once", "no_gap", ASSERTED, *AT_ONCE),
+        *("no_conflict", "consistent_read", "exactly_once", "no_gap", "monotone_time"),
+        *(ASSERTED, *AT_ONCE),
     ),
     "without_rebase": mutant(
         "a lost race is read before anything is decided",
