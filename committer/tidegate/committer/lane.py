@@ -21,7 +21,7 @@ from tidegate.committer.intake import Letter, read_record
 from tidegate.committer.outsiders import halts, is_unsafe, unsafe
 from tidegate.committer.poison import read_poison
 from tidegate.committer.reception import BROKEN, Reception
-from tidegate.committer.registration import halted, is_in_vain
+from tidegate.committer.registration import halted
 from tidegate.committer.trials import Trials
 from tidegate.committer.verdicts import Verdict
 from tidegate.delta.errors import Contended, TidegateError, Unavailable
@@ -226,9 +226,6 @@ class Lane:
             desk.rest(self.doors.clock.boot_s())
             RESTS.labels(desk.label, type(error).__name__).inc()
             log_event(_log, "resting", level=logging.WARNING, table=desk.record.name, why=error)
-            since_s = desk.line[0].since_s if desk.line else desk.rests_until_s
-            if not desk.is_registered and is_in_vain(error, desk.rests_until_s - since_s):
-                self.reception.send_away(desk, error)
         return ()
 
     def _told(self, desk: Desk, verdicts: tuple[Verdict, ...]) -> None:

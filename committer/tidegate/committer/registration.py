@@ -12,7 +12,7 @@ from uuid import UUID
 
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.verdicts import Verdict, denied
-from tidegate.delta.errors import Misconfigured, OutcomeUnknown, TidegateError, Unavailable
+from tidegate.delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
@@ -23,10 +23,6 @@ ROOT_BYTES_MAX: Final = 768
 STEP_BYTES_MAX: Final = 255
 """What the names of stores hold, with room for those of a table's files: a root beyond that could
 never be opened, and who wants a table there would wait for ever."""
-
-CREATION_S: Final = 10.0
-"""How long a table to be waits for its store: a mistyped bucket would keep its offset for ever, and
-whoever takes over would judge anew all that came after it."""
 
 NAME_PARTS: Final = (1, 3)
 """A name is `table`, or `catalog.schema.table`."""
@@ -113,15 +109,6 @@ def new_record(candidate: Candidate, known: Known, topic: str, partition: int) -
         proposals_topic=topic,
         topic_partition=partition,
     )
-
-
-def is_in_vain(error: TidegateError, waited_s: float) -> bool:
-    """Whether a table to be is given up for a store that does not answer, or says no.
-
-    Not while a PUT of it may be on its way: then the log is read first.
-    """
-    is_store = isinstance(error, Unavailable) and not isinstance(error, OutcomeUnknown)
-    return is_store and waited_s >= CREATION_S
 
 
 def unfit(candidate: Candidate, error: TidegateError) -> Verdict:

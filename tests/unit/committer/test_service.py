@@ -281,30 +281,6 @@ def test_a_store_that_is_down_holds_up_its_own_table_only(gate: Gate) -> None:
     assert [one.table for one in gate.outcomes()][3:] == [TABLE]
 
 
-class Refusing(MemoryStore):
-    """Lets nobody do anything."""
-
-    def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
-        raise Unavailable("403 AccessDenied")
-
-
-def test_a_table_to_be_whose_store_says_no_is_answered_and_holds_no_offset_back() -> None:
-    gate, there = Gate(stores={ROOT: Refusing(ROOT)}), UUID(int=9)
-    gate.send(create(), proposal(add("a")))
-    gate.ask(create(table=there, table_root="memory://tables/other"))
-    assert [one.table for one in gate.outcomes()] == [there], "a short absence is waited out"
-    gate.settle(50)
-    refused = gate.outcomes()[1:]
-    assert [one.table for one in refused] == [TABLE, TABLE]
-    assert {(rule_of(one), one.rejection and one.rejection.advice) for one in refused} == {
-        ("Unavailable", "retry")
-    }
-    assert "403 AccessDenied" in str(refused[0].rejection)
-    assert gate.bus.committed("tidegate.committer") == {AT: 3}
-    gate.stores[ROOT] = MemoryStore(ROOT)
-    assert statuses(gate.ask(create())) == ["committed"]
-
-
 def test_a_table_to_be_whose_first_put_is_in_doubt_is_not_given_up() -> None:
     away = mock.Mock(side_effect=OutcomeUnknown("nobody knows"))
     gate = Gate(stores={ROOT: MemoryStore(ROOT)})
@@ -312,6 +288,26 @@ def test_a_table_to_be_whose_first_put_is_in_doubt_is_not_given_up() -> None:
         gate.send(create())
         gate.settle(60)
     assert gate.outcomes() == []
+    gate.settle(60)
+    assert statuses(gate.outcomes()) == ["committed"]
+
+
+def test_a_table_to_be_whose_put_is_in_doubt_waits_for_a_store_that_then_says_no() -> None:
+    store = MemoryStore(ROOT)
+    gate, put = Gate(stores={ROOT: store}), store.put_if_absent
+
+    def lands_without_an_answer(*asked: Any) -> Put:
+        put(*asked)
+        raise OutcomeUnknown("nobody knows")
+
+    away = mock.Mock(side_effect=Unavailable("503"))
+    with mock.patch.object(store, "put_if_absent", lands_without_an_answer):
+        gate.send(create())
+        gate.settle(2)
+    assert in_log(commit_name(0)) in store.files
+    with mock.patch.object(store, "list_from", away), mock.patch.object(store, "read", away):
+        gate.settle(60)
+        assert gate.outcomes() == []
     gate.settle(60)
     assert statuses(gate.outcomes()) == ["committed"]
 
