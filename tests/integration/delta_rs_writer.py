@@ -33,11 +33,13 @@ def main(folder: str, name: str, account: str, signs: str) -> None:
             line = {"verb": "append", "number": number, "why": None, "open": False}
             try:
                 write_deltalake(table, rows, mode="append")
-                told.write(json.dumps(line) + "\n")
+                told.write(json.dumps({**line, "version": table.version()}) + "\n")
                 if number % DELETED_OF == 0:
                     line["verb"] = "delete"
-                    table.delete(f"writer = '{name}' AND number = {number}")
-                    told.write(json.dumps(line) + "\n")
+                    done = table.delete(f"writer = '{name}' AND number = {number}")
+                    if done["num_deleted_rows"] != 1:
+                        line["why"] = str(done)
+                    told.write(json.dumps({**line, "version": table.version()}) + "\n")
             except DeltaError as error:
                 is_open = not isinstance(error, CommitFailedError)
                 told.write(json.dumps({**line, "why": str(error), "open": is_open}) + "\n")

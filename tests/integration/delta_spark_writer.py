@@ -3,12 +3,14 @@ folder.
 
 It appends a row and then the next, and writes what it was told of each into its account, a line of
 JSON each. It ends when the folder holds the file `stop`. Exit status 75: delta-spark's jar could
-not be had.
+not be had. It has a log store of ours: its own looks and then renames, and overwrites what another
+process wrote in between (`committer/outsiders.py`).
 """
 
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from delta import configure_spark_with_delta_pip
 from py4j.protocol import Py4JJavaError
@@ -16,6 +18,7 @@ from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 NO_JAR = 75
+_LOG_STORE = Path(__file__).with_name("LinkingLogStore.java")
 _CONFIG = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
@@ -27,6 +30,7 @@ _CONFIG = {
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.delta.logStore.file.impl": _LOG_STORE.stem,
 }
 
 
@@ -39,6 +43,7 @@ def main(folder: str, name: str, account: str, signs: str) -> int:
     except (PySparkException, PySparkRuntimeError):
         return NO_JAR
     spark.sparkContext.setLogLevel("OFF")
+    compile_into(spark, _LOG_STORE, Path(signs, f"{name}-classes"))
     number = 0
     with Path(account).open("w", encoding="utf-8", buffering=1) as told:
         while not Path(signs, "stop").exists():
@@ -51,6 +56,22 @@ def main(folder: str, name: str, account: str, signs: str) -> int:
             told.write(json.dumps({"verb": "append", "number": number, "why": why}) + "\n")
             number += 1
     return 0
+
+
+def compile_into(spark: SparkSession, source: Path, folder: Path) -> None:
+    """Compile a class in Java, and let Spark find it.
+
+    Spark brings the compiler: on a machine there may be no other.
+    """
+    java: Any = spark.sparkContext._jvm
+    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+    compiler = java.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(loader)
+    compiler.cook(source.read_text("utf-8"))
+    folder.mkdir()
+    for name, content in dict(compiler.getBytecodes()).items():
+        Path(folder, f"{name}.class").write_bytes(content)
+    loader.addURL(java.java.io.File(f"{folder}/").toURI().toURL())
 
 
 if __name__ == "__main__":

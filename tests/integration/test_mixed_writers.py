@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.integration import delta_rs_writer, delta_spark_writer
@@ -74,6 +75,10 @@ class Foreign:
 
     def _lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.account.read_text("utf-8").splitlines()]
+
+    def lines(self, number: int) -> list[dict[str, Any]]:
+        """Return all it was told of a number."""
+        return [line for line in self._lines() if line["number"] == number]
 
     def done(self, verb: str) -> set[int]:
         """Return the numbers of which it was told that it is done."""
@@ -175,7 +180,34 @@ def check_rows(table: TableRecord, proposers: list[Proposer], foreign: list[Fore
         open_ends |= {(one.name, number) for number in is_open}
     assert not wanted - found.keys(), f"lost: {sorted(wanted - found.keys())[:20]}"
     extra = found.keys() - wanted - open_ends
-    assert not extra, f"nobody was told of: {sorted(extra)[:20]}"
+    stories = [story(folder_of(table), row, foreign) for row in sorted(extra)[:5]]
+    assert not extra, "nobody was told of:\n" + "\n".join(stories)
+
+
+def story(table: Path, row: tuple[str, int], foreign: list[Foreign]) -> str:
+    """Return what the log, its checkpoints and the row's writer say of it, a line each."""
+    writer, number = row
+    told = [line for one in foreign if one.name == writer for line in one.lines(number)]
+    logged = [
+        (path.name, next(iter(line.items())))
+        for path in sorted(table.glob("_delta_log/*.json"))
+        for line in map(json.loads, path.read_text("utf-8").splitlines())
+    ]
+    files = {
+        action["path"]
+        for _, (kind, action) in logged
+        if kind == "add"
+        if json.loads(action.get("stats") or "{}").get("minValues")
+        == {"writer": writer, "number": number}
+    }
+    actions = [one for one in logged if one[1][1].get("path") in files]
+    checkpoints = [
+        (path.name, kind)
+        for path in sorted(table.glob("_delta_log/*.checkpoint.parquet"))
+        for kind, paths in pq.read_table(path, columns=["add", "remove"]).to_pydict().items()
+        if files & {one["path"] for one in paths if one is not None}
+    ]
+    return f"{row} of {files}: told {told}; log {actions}; checkpoints {checkpoints}"
 
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="no Java: delta-spark can't write")

@@ -1,8 +1,10 @@
 """Engines that write beside the gate without put-if-absent: warned of, or their table is halted.
 
 On S3 no log store of delta-spark writes a version by a conditional PUT: the default one looks and
-then writes, the one on DynamoDB excludes only its like. Such an engine overwrites what we commit in
-the same instant. What it says of itself in a version is how we know that it writes at all.
+then writes, the one on DynamoDB excludes only its like. On a local or mounted file system it looks
+and then renames, and keeps apart only the threads of its own process. Such an engine overwrites
+what we commit in the same instant. What it says of itself in a version is how we know that it
+writes at all.
 """
 
 from collections.abc import Mapping
@@ -17,13 +19,13 @@ PROPERTY: Final = "tidegate.unsafeWriters"
 """The table's own word, `warn` or `halt`: it stands above the operator's."""
 
 _WORDS: Final = get_args(UnsafeWriters)
-_STORE: Final = "s3://"
+_STORES: Final = ("s3://", "file://")
 
 
 def is_unsafe(entry: Entry, record: TableRecord) -> bool:
     """Return whether a version was written by an engine that may overwrite one on this store."""
     return (
-        entry.provenance is None and entry.by_delta_spark and record.table_root.startswith(_STORE)
+        entry.provenance is None and entry.by_delta_spark and record.table_root.startswith(_STORES)
     )
 
 
@@ -43,8 +45,8 @@ def unsafe(entry: Entry, record: TableRecord) -> BrokenLog:
     """Return the error of a table that is halted for it."""
     return BrokenLog(
         f"version {entry.version} of {record.table_root} was written past the gate by delta-spark, "
-        "whose log stores on S3 overwrite versions of others: end that job, or let it write "
-        "through the gate; then, once every version is as it was, set committer.unsafe_writers or "
+        "whose log stores on S3 and on files overwrite versions of others: end that job, or let it "
+        "write through the gate; then, once every version is as it was, set committer.unsafe_writers or "
         f"the table's {PROPERTY} to `warn`",
         error_class="UnsafeWriter",
     )

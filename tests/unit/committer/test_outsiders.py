@@ -17,7 +17,8 @@ from tidegate.runtime.memory import MemoryStore
 
 BUCKET = "s3://bucket/t"
 SPARK = "Apache-Spark/4.2.0 Delta-Lake/4.4.0"
-ROOTS = ("memory://tables", "s3://bucket")
+FOLDER = "file:///tables/t"
+ROOTS = ("memory://tables", "s3://bucket", "file:///tables")
 
 
 def served(
@@ -63,12 +64,13 @@ def test_a_word_that_means_nothing_is_refused_by_name(word: str) -> None:
     assert "say `warn` or `halt`" in told.rejection.reason
 
 
-def test_delta_spark_on_s3_is_warned_of_and_told(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("root", [BUCKET, FOLDER])
+def test_delta_spark_that_looks_and_then_writes_is_warned_of_and_told(
+    root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gate = served(BUCKET)
+    gate = served(root)
     before = warned(gate)
-    write_past(gate, BUCKET, SPARK)
+    write_past(gate, root, SPARK)
     assert status(gate) == "open"
     assert warned(gate) == before + 1
     assert [one.message for one in caplog.records if "unsafe_writer" in one.getMessage()]
@@ -115,7 +117,12 @@ def test_a_proposal_that_meets_such_a_version_is_answered_by_what_became_of_it()
 
 @pytest.mark.parametrize(
     ("root", "engine"),
-    [("memory://tables/t", SPARK), (BUCKET, "delta-rs:py-1.6.6"), (BUCKET, "")],
+    [
+        ("memory://tables/t", SPARK),
+        (BUCKET, "delta-rs:py-1.6.6"),
+        (BUCKET, ""),
+        (FOLDER, "delta-rs:py-1.6.6"),
+    ],
 )
 def test_who_puts_if_absent_is_a_writer_like_others(root: str, engine: str) -> None:
     gate = served(root, "halt")
