@@ -261,8 +261,12 @@ def fits(group: Group, candidate: Candidate, policy: Policy) -> bool:
 
 def has_room(group: Group, candidate: Candidate, policy: Policy) -> bool:
     """Return whether an entry with one more proposal is no larger than allowed."""
+    actions = len(candidate.content.lines) + len(candidate.txns)
+    if candidate.intents:
+        # A file leaves and comes back in an entry once, however many delete rows of it.
+        actions += 2 * len(candidate.intended - group.merges.tallies.keys())
     return (
         len(group.members) < policy.group_members_max
-        and group.actions + len(candidate.content.lines) <= policy.group_actions_max
+        and group.actions + actions <= policy.group_actions_max
         and group.size + candidate.size <= policy.group_bytes_max
     )

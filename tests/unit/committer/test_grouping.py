@@ -34,7 +34,7 @@ from tidegate.committer.known import Known
 from tidegate.committer.policy import Policy
 from tidegate.delta.actions import Add
 from tidegate.pipeline.outcome import Rejection
-from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate.pipeline.proposal import AppTxn, Operation, Proposal
 
 CDC: Row = {"cdc": {"path": "c", "partitionValues": {}, "size": 1, "dataChange": False}}
 
@@ -153,6 +153,23 @@ def test_a_group_may_reach_its_limits_and_no_further() -> None:
     assert may_share(APPEND, OTHER_APPEND, Policy(group_actions_max=2))
     assert may_share(APPEND, OTHER_APPEND, Policy(group_bytes_max=size))
     assert not may_share(APPEND, OTHER_APPEND, Policy(group_bytes_max=size - 1))
+
+
+def test_files_that_lose_rows_and_applications_take_their_share_of_an_entrys_actions() -> None:
+    files = {name: Add.model_validate(add(name)["add"]) for name in ("x", "y")}
+    group = Group(1)
+    group.take(considered(row_delete(rows_of("x", [1]))), Known(files=files))
+    same, other = (
+        considered(row_delete(rows_of("x", [2]))),
+        considered(row_delete(rows_of("y", [2]))),
+    )
+    assert fits(group, same, Policy(group_actions_max=2)), "the file stands in the entry anyway"
+    assert not fits(group, other, Policy(group_actions_max=3))
+    assert fits(group, other, Policy(group_actions_max=4))
+
+    moved = APPEND.model_copy(update={"app_txn": AppTxn(app_id="job", version=1)})
+    assert not may_share(OTHER_APPEND, moved, Policy(group_actions_max=2))
+    assert may_share(OTHER_APPEND, moved, Policy(group_actions_max=3))
 
 
 def test_refusals_take_their_share_of_an_entrys_bytes() -> None:
