@@ -1,8 +1,8 @@
 """Refusals as values: each names the field, the rule and the remedy."""
 
-import re
 from typing import Final, NoReturn
 
+from tidegate.delta.errors import TidegateError, said_by
 from tidegate.pipeline.outcome import Advice, Rejection
 
 MALFORMED: Final = "malformed"
@@ -51,12 +51,6 @@ _DELTA: Final = {
 }
 """Rules for which delta-spark has a name, and the name."""
 
-_FOR_A_TABLE: Final = re.compile(
-    r"(?:[:;]|, or) (?:restore (?:it|the table) to|use a release that does|read it with)\b.*",
-    re.DOTALL,
-)
-"""What errors advise to whoever has such a table already."""
-
 
 def flaw(
     rule: str,
@@ -80,7 +74,7 @@ def flaw(
 
 def fault_in(error: Exception) -> str:
     """Return what is wrong with a proposed table, without advice about one that is there."""
-    return _FOR_A_TABLE.sub("", str(error))
+    return error.fault if isinstance(error, TidegateError) else said_by(error)
 
 
 class Flawed(ValueError):

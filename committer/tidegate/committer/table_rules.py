@@ -11,9 +11,8 @@ from tidegate.committer.feature_drops import in_use, left_by, moves_bound
 from tidegate.committer.metadata_changes import conflict_free, neither_on_nor_off
 from tidegate.committer.standing import Found, Standing
 from tidegate.committer.touched import in_common, touched
-from tidegate.delta.errors import UnsupportedFeature
 from tidegate.delta.features import row_tracking
-from tidegate.delta.features.arithmetic import check_shape, reader_features, writer_features
+from tidegate.delta.features.arithmetic import reader_features, unreadable, writer_features
 from tidegate.delta.features.table import FEATURES, Support
 from tidegate.delta.features.upgrades import interrupting_features
 
@@ -28,10 +27,9 @@ def protocol_unsupported(standing: Standing, winner: Entry) -> Found | None:
     """The winner asks for versions or features with which this release does not write."""
     if winner.protocol is None:
         return None
-    try:
-        check_shape(winner.protocol, "")
-    except UnsupportedFeature as error:
-        return Found(f"wrote a protocol: {error}", error_class="DELTA_INVALID_PROTOCOL_VERSION")
+    wrong = unreadable(winner.protocol)
+    if wrong is not None:
+        return Found(wrong[0], error_class="DELTA_INVALID_PROTOCOL_VERSION")
     if not 1 <= winner.protocol.min_writer_version <= 7:
         return Found(
             f"asks for writer version {winner.protocol.min_writer_version}",

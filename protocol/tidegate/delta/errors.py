@@ -5,19 +5,36 @@ was broken, in the words that Delta's users know (`LogGap`, `VersionNotFound`, .
 refused proposals are values of `tidegate.pipeline.outcome`, not errors.
 """
 
-from typing import ClassVar, Literal
+from copy import copy
+from typing import ClassVar, Literal, Self
 
 Advice = Literal["retry", "set_aside", "leave", "stop", "fix"]
 
 
+def _message(fault: str, remedy: str) -> str:
+    return f"{fault}; {remedy}" if remedy else fault
+
+
 class TidegateError(Exception):
-    """The root: a message with what happened, to which table and version, and what to do."""
+    """The root: a message with what happened, to which table and version, and what to do.
+
+    `remedy` is what to do for whoever has such a table, where it is told apart from `fault`.
+    """
 
     advice: ClassVar[Advice] = "stop"
 
-    def __init__(self, message: str, *, error_class: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, error_class: str | None = None, remedy: str = "") -> None:
+        super().__init__(_message(message, remedy))
         self.error_class = error_class or type(self).__name__
+        self.fault = message
+        self.remedy = remedy
+
+    def told_of(self, table: str) -> Self:
+        """Return the same error, told of a table."""
+        told = copy(self)
+        told.fault = f"table {table}: {self.fault}"
+        told.args = (_message(told.fault, self.remedy),)
+        return told
 
 
 class Unavailable(TidegateError):
@@ -68,8 +85,15 @@ class UnsupportedFeature(TidegateError):
     `error_class` is `UnsupportedFeature`, or `UnsupportedProtocol` for a version out of range.
     """
 
-    def __init__(self, message: str, *, feature: str = "", error_class: str | None = None) -> None:
-        super().__init__(message, error_class=error_class)
+    def __init__(
+        self,
+        message: str,
+        *,
+        feature: str = "",
+        error_class: str | None = None,
+        remedy: str = "",
+    ) -> None:
+        super().__init__(message, error_class=error_class, remedy=remedy)
         self.feature = feature
 
 
@@ -91,3 +115,14 @@ class Misconfigured(TidegateError):
     """Settings are wrong; the message lists everything that is wrong at once."""
 
     advice: ClassVar[Advice] = "fix"
+
+
+def said_by(error: Exception) -> str:
+    """Return in words what an error of the language says of data that is not as expected."""
+    match error:
+        case KeyError():
+            return f"{error} is missing"
+        case TypeError():
+            return "something in it is of another kind than it has to be"
+        case _:
+            return str(error)

@@ -196,19 +196,27 @@ def check_shape(protocol: Protocol, table: str) -> None:
     Raises: UnsupportedFeature (`UnsupportedProtocol`).
     Spec: "Protocol Evolution"
     """
+    found = unreadable(protocol)
+    if found is not None:
+        what, remedy = found
+        raise UnsupportedFeature(
+            f"table {table} {what}",
+            feature="protocol",
+            error_class="UnsupportedProtocol",
+            remedy=remedy,
+        )
+
+
+def unreadable(protocol: Protocol) -> tuple[str, str] | None:
+    """Return why a table with such a protocol can't be read, and what to do; or None.
+
+    Spec: "Protocol Evolution"
+    """
     reader = protocol.min_reader_version
     if not 1 <= reader <= READER_FEATURES_VERSION:
-        raise _refusal(
-            table,
-            f"asks for reader version {reader}; this release reads up to "
-            f"{READER_FEATURES_VERSION}: use a newer release",
-        )
+        most = f"this release reads up to {READER_FEATURES_VERSION}"
+        return f"asks for reader version {reader}, and {most}", "use a newer release"
     fault = shape_fault(protocol)
-    if fault is not None:
-        raise _refusal(table, f"has a malformed protocol: {fault}; repair its last protocol action")
-
-
-def _refusal(table: str, what: str) -> UnsupportedFeature:
-    return UnsupportedFeature(
-        f"table {table} {what}", feature="protocol", error_class="UnsupportedProtocol"
-    )
+    if fault is None:
+        return None
+    return f"has a malformed protocol: {fault}", "repair its last protocol action"

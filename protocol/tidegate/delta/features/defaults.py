@@ -150,9 +150,9 @@ def _expression(one: StructField) -> str:
     found = one.metadata.get(CURRENT)
     if not isinstance(found, str):
         raise BrokenLog(
-            f"column {dotted((one.name,))!r} has the default {found!r}, which is no expression; "
-            "restore the table to a version before its schema was changed",
+            f"column {dotted((one.name,))!r} has the default {found!r}, which is no expression",
             error_class="CorruptCommit",
+            remedy="restore the table to a version before its schema was changed",
         )
     return found
 

@@ -337,7 +337,7 @@ def _long(field: StructField, key: str) -> int:
 
 def _broken(field: StructField, what: str, error_class: str = "CorruptCommit") -> BrokenLog:
     return BrokenLog(
-        f"identity column {dotted((field.name,))!r} {what}; restore the table to a version before "
-        "its schema was changed",
+        f"identity column {dotted((field.name,))!r} {what}",
         error_class=error_class,
+        remedy="restore the table to a version before its schema was changed",
     )

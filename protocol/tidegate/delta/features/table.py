@@ -249,7 +249,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, table: str) -> None:
     try:
         requirements(metadata, protocol)
     except BrokenLog as error:
-        raise BrokenLog(f"table {table}: {error}", error_class=error.error_class) from error
+        raise error.told_of(table) from error
 
 
 def unlisted_features(protocol: Protocol, metadata: Metadata) -> tuple[str, ...]:
@@ -299,17 +299,15 @@ def _schema(metadata: Metadata, table: str) -> StructType:
     """Return the schema of a table, whose partition columns are among its columns."""
     try:
         schema = parse_schema(metadata.schema_string)
-    except UnsupportedFeature as error:
-        raise UnsupportedFeature(f"table {table}: {error}", feature=error.feature) from error
-    except BrokenLog as error:
-        raise BrokenLog(f"table {table}: {error}", error_class=error.error_class) from error
+    except (UnsupportedFeature, BrokenLog) as error:
+        raise error.told_of(table) from error
     known = {name.lower() for name in schema.names}
     for name in metadata.partition_columns:
         if name.lower() not in known:
             raise BrokenLog(
-                f"table {table} is partitioned by {name!r}, which its schema does not have: "
-                "restore it to a version before the commit that set its metaData",
+                f"table {table} is partitioned by {name!r}, which its schema does not have",
                 error_class="CorruptCommit",
+                remedy="restore it to a version before the commit that set its metaData",
             )
     return schema
 
@@ -320,9 +318,9 @@ def _check_listed(protocol: Protocol, metadata: Metadata, table: str) -> None:
         if name in _BINDS_ROWS:
             raise UnsupportedFeature(
                 f"table {table} uses the feature {name!r} ({FEATURES[name].capability}), but its "
-                f"protocol does not list it, so that writers differ in what they ask of rows: set "
-                f"delta.feature.{name} to supported, or take its use out of the metadata",
+                "protocol does not list it, so that writers differ in what they ask of rows",
                 feature=name,
+                remedy=f"set delta.feature.{name} to supported, or leave its use out",
             )
 
 
@@ -331,9 +329,10 @@ def _check_columns(protocol: Protocol, metadata: Metadata, schema: StructType, t
     if mapped and "columnMapping" not in reader_features(protocol):
         raise UnsupportedFeature(
             f"table {table} maps its columns, but its protocol does not ask for it, so that "
-            "readers differ in what they make of its files: add the feature 'columnMapping' to "
-            "the table, or restore it to a version without the mapping",
+            "readers differ in what they make of its files",
             feature="columnMapping",
+            remedy="add the feature 'columnMapping' to the table, or restore it to a version "
+            "without the mapping",
         )
     check_mapped(metadata, schema, table)
     check_widened(schema, table)
@@ -345,6 +344,7 @@ def _refusal(name: str, table: str, verb: str) -> UnsupportedFeature:
     usual = f"{verb} it with another engine, or drop the feature from the table"
     return UnsupportedFeature(
         f"table {table} uses the feature {name!r} ({meaning}), with which this release does not "
-        f"{verb} tables: {_INSTEAD.get(name, usual)}",
+        f"{verb} tables",
         feature=name,
+        remedy=_INSTEAD.get(name, usual),
     )

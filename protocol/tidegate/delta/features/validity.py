@@ -94,7 +94,7 @@ def _schema(one: Definition) -> Iterator[Flaw]:
         yield Flaw(
             UNREADABLE,
             "metaData.schemaString",
-            f"can't be read ({error})",
+            f"can't be read ({error.fault if isinstance(error, TidegateError) else error})",
             "write a schema of known types",
         )
 

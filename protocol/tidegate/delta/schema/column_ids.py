@@ -149,7 +149,7 @@ def _check_maximum(metadata: Metadata, largest: int) -> None:
 
 def _broken(path: Path, what: str) -> InvalidRequest:
     return InvalidRequest(
-        f"the table maps its columns, and column {dotted(path)!r} {what}; restore the table to a "
-        "version before its schema was changed",
+        f"the table maps its columns, and column {dotted(path)!r} {what}",
         error_class="ColumnMappingException",
+        remedy="restore the table to a version before its schema was changed",
     )

@@ -60,9 +60,9 @@ def limits(field: StructField) -> Mapping[Path, Limit]:
         reader.expect_end()
     except ValueError as error:
         raise BrokenLog(
-            f"column {dotted((field.name,))!r} has limits that can't be read ({error}); restore "
-            "the table to a version before they were set",
+            f"column {dotted((field.name,))!r} has limits that can't be read ({error})",
             error_class="CorruptCommit",
+            remedy="restore the table to a version before they were set",
         ) from error
     return reader.limits
 

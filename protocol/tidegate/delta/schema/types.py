@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from tidegate.delta.errors import BrokenLog, UnsupportedFeature
+from tidegate.delta.errors import BrokenLog, UnsupportedFeature, said_by
 
 PRIMITIVES: Final = frozenset(
     {
@@ -166,18 +166,15 @@ def parse_schema(text: str) -> StructType:
     """
     try:
         kind = _kind(orjson.loads(text))
+        if not isinstance(kind, StructType):
+            raise ValueError(f"it spells {kind}, no struct")
+        return kind
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise BrokenLog(
-            f"a schemaString is no Delta schema ({error!r}): restore the table to a version before "
-            "the commit that set it",
+            f"a schemaString is no Delta schema ({said_by(error)})",
             error_class="CorruptCommit",
+            remedy="restore the table to a version before the commit that set it",
         ) from error
-    if not isinstance(kind, StructType):
-        raise BrokenLog(
-            f"a schemaString spells {kind}, no struct: restore the table to a version before it",
-            error_class="CorruptCommit",
-        )
-    return kind
 
 
 def format_schema(schema: StructType) -> str:
@@ -315,8 +312,9 @@ def _unknown(name: str) -> UnsupportedFeature:
     feature = "intervalType" if first == "interval" else first
     return UnsupportedFeature(
         f"the schema holds the type {name!r} (feature {feature!r}), which this release neither "
-        "reads nor writes: use a release that does, or another reader",
+        "reads nor writes",
         feature=feature,
+        remedy="use a release that does, or another reader",
     )
 
 

@@ -120,8 +120,9 @@ def check_widened(schema: StructType, table: str) -> None:
         for why in _unknown(field):
             raise UnsupportedFeature(
                 f"column {field.name!r} of table {table} was given another type in a way that "
-                f"this release does not know: {why}; read it with a release that does",
+                f"this release does not know: {why}",
                 feature="typeWidening",
+                remedy="read it with a release that does",
             )
 
 
@@ -131,7 +132,7 @@ def _unknown(field: StructField) -> Iterator[str]:
             if not widens(one.before, one.after):
                 yield f"from {one.before} to {one.after}"
     except (ValueError, UnsupportedFeature) as error:
-        yield str(error)
+        yield error.fault if isinstance(error, UnsupportedFeature) else str(error)
 
 
 def _widens_to_decimal(before: DataType, after: DecimalType) -> bool:

@@ -1,0 +1,44 @@
+"""What errors say: what is wrong, and apart from it what to do about a table that is there."""
+
+import pickle
+
+import pytest
+
+from tidegate.delta.errors import BrokenLog, TidegateError, UnsupportedFeature
+from tidegate.delta.schema.types import parse_schema
+
+
+def test_an_error_tells_what_is_wrong_apart_from_what_to_do() -> None:
+    error = BrokenLog("a line is torn", error_class="CorruptCommit", remedy="restore it")
+    assert (error.fault, error.remedy) == ("a line is torn", "restore it")
+    assert str(error) == "a line is torn; restore it"
+    assert str(BrokenLog("a line is torn: restore it")) == "a line is torn: restore it"
+
+
+def test_an_error_is_the_same_told_of_a_table() -> None:
+    error = UnsupportedFeature("asks for more", feature="x", remedy="drop it").told_of("t")
+    assert str(error) == "table t: asks for more; drop it"
+    assert (error.fault, error.feature) == ("table t: asks for more", "x")
+
+
+def test_an_error_comes_whole_out_of_another_process() -> None:
+    error: TidegateError = BrokenLog("torn", error_class="CorruptCommit", remedy="restore it")
+    for one in (error, error.told_of("t")):
+        found = pickle.loads(pickle.dumps(one))
+        assert (str(found), vars(found)) == (str(one), vars(one))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"fields":[]}', "'type' is missing"),
+        ('{"type":"struct","fields":[{"name":"a"}]}', "'type' is missing"),
+        ('{"type":"struct","fields":7}', "of another kind"),
+        ("no json", "unexpected character"),
+        ('"long"', "no struct"),
+    ],
+)
+def test_a_schema_that_is_none_is_told_in_words(text: str, words: str) -> None:
+    with pytest.raises(BrokenLog, match=words) as told:
+        parse_schema(text)
+    assert "Error(" not in str(told.value)
