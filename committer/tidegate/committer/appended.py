@@ -64,12 +64,12 @@ def may_have_been_read(
         return added
     if not reads.predicates:
         return ()
-    stated = _stated(candidate, winner, known)
-    if stated is None:
+    told = stated(candidate, winner, known)
+    if told is None:
         return added
     tests = tests_of()
-    kept = {path for path, add in stated.items() if any(test(add) for test in tests)}
-    return tuple(one for one in added if one[0] in kept or one[0] not in stated)
+    kept = {path for path, add in told.items() if any(test(add) for test in tests)}
+    return tuple(one for one in added if one[0] in kept or one[0] not in told)
 
 
 def meant_by_reads(reads: ReadSet, metadata: Metadata) -> Sequence[Predicate]:
@@ -82,7 +82,8 @@ def file_test_of(predicates: Sequence[Predicate], tests: FileTests) -> FileTest:
     return tests.of(predicates[0] if len(predicates) == 1 else {"op": "or", "args": predicates})
 
 
-def _stated(candidate: Candidate, winner: Entry, known: Known) -> Mapping[str, Add] | None:
+def stated(candidate: Candidate, winner: Entry, known: Known) -> Mapping[str, Add] | None:
+    """Return the files of a winner by their paths; None where they are not looked at."""
     adds: Sequence[Add] | None = None
     if asks_too_much(candidate, len(winner.added)):
         return None

@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from tidegate.committer.adoption import adopt, with_ids
-from tidegate.committer.appended import LOOKS_MAX, Added, may_have_been_read
+from tidegate.committer.appended import LOOKS_MAX, Added, may_have_been_read, stated
 from tidegate.committer.basis import Basis
 from tidegate.committer.content import PartitionKey, canonical
 from tidegate.committer.entries import Entry
@@ -68,12 +68,15 @@ class Conflict:
         return Rejection(
             rule=self.rule,
             reason=f"{winner}version {self.winner_version} {self.found.detail}",
-            advice="rerun",
+            advice="fix" if self.rule in FOR_A_PERSON else "rerun",
             error_class=self.found.error_class or error_class,
             exception=self.found.exception or exception,
             winner_version=self.winner_version,
             winner_proposal_id=str(self.winner_proposal_id) if self.winner_proposal_id else None,
             path=self.found.path,
+            predicate=self.found.predicate,
+            domain=self.found.domain,
+            app_id=self.found.app_id,
         )
 
 
@@ -83,9 +86,12 @@ def concurrent_append(standing: Standing, winner: Entry) -> Found | None:
         return None
     candidate, columns = standing.candidate, standing.read.metadata.partition_columns
     added = may_have_been_read(candidate, winner, standing.file_tests, standing.known)
-    if added and (candidate.reads.whole_table or not columns):
+    if added and candidate.reads.whole_table:
         path = added[0][0]
         return Found(f"added {path!r}, and the whole table was read", path)
+    if added and not columns:
+        path = added[0][0]
+        return _may_match(path, _predicate_for(path, standing, winner))
     return _in_partitions_read(standing, winner, added)
 
 
@@ -125,8 +131,23 @@ def _in_partitions_read(standing: Standing, winner: Entry, added: Added) -> Foun
             if matches and first is None:
                 first = partitions.get(key)
         if first is not None:
-            return Found(f"added {first!r}, which may match what was read", first)
+            return _may_match(first, scan.place)
     return None
+
+
+def _may_match(path: str, predicate: int | None) -> Found:
+    where = "what was read" if predicate is None else f"reads.predicates[{predicate}]"
+    return Found(f"added {path!r}, which may match {where}", path, predicate=predicate)
+
+
+def _predicate_for(path: str, standing: Standing, winner: Entry) -> int | None:
+    """Return the place of the first predicate that a file may match, as the table was read."""
+    if len(standing.reads.predicates) == 1:
+        return 0
+    adds = stated(standing.candidate, winner, standing.known) or {}
+    add = adds.get(path)
+    scans = standing.scans if add is not None else ()
+    return next((one.place for one in scans if add is not None and one.anywhere(add)), None)
 
 
 def _is_told(key: PartitionKey) -> bool:
@@ -262,6 +283,11 @@ DELTA_NAMES: Final[Mapping[str, tuple[str | None, str]]] = {
 }
 """Rule -> delta-spark's error class, where it has one, and exception."""
 
+FOR_A_PERSON: Final = frozenset(
+    {"protocol_unsupported", "row_ids_of_no_table", "row_ids_without_statistics", "unclear_table"}
+)
+"""Rules by which the same operation, run again, would meet the same table and be refused again."""
+
 NO_VALUE: Final = ("CAST_INVALID_INPUT", "SparkRuntimeException")
 """What delta-spark calls a partition value that is none of its column's type: no conflict."""
 
@@ -299,7 +325,7 @@ def follow(standing: Standing, winners: Iterable[Entry]) -> Standing | Conflict:
         for rule in RULES:
             found = rule(standing, winner)
             if found is not None:
-                by = winner.proposal_with(found.path)
+                by = winner.proposal_with(found.path, found.app_id, found.domain)
                 return Conflict(rule.__name__, winner.version, found, by)
         standing = adopt(standing, winner)
     return standing

@@ -122,19 +122,36 @@ class Entry:
         accepted = self.provenance.accepted
         return accepted[0].id if len(accepted) == 1 else None
 
-    def proposal_with(self, path: str | None) -> UUID | None:
-        """Return the proposal by which a file came or left; None where the entry does not tell.
+    def proposal_with(
+        self, path: str | None, app_id: str | None = None, domain: str | None = None
+    ) -> UUID | None:
+        """Return whose a file, an application or a domain is; None where the entry does not tell.
 
-        So it is with what several brought together, and with entries of older releases.
+        So it is with rows of a file that several deleted, and with entries of older releases.
         """
         origin = self.provenance
-        if path is None or self.sole_proposal is not None or origin is None:
+        if self.sole_proposal is not None or origin is None:
             return self.sole_proposal
-        came = _whose(path, [one for one, _ in self.added], origin.files_added)
-        place = _whose(path, self.removed_in_order, origin.files_removed) if came is None else came
+        place = None
+        if path is not None:
+            place = self._member_with(path, origin)
+        elif app_id is not None:
+            place = _whose(app_id, [one.app_id for one in self.txns], origin.applications)
+        elif domain is not None:
+            place = _whose(domain, [one.domain for one in self.domains], origin.domains)
         if place is None or place >= len(origin.accepted):
             return None
         return origin.accepted[place].id
+
+    def _member_with(self, path: str, origin: Provenance) -> int | None:
+        """Return the place of the member by which a file came, left or lost rows."""
+        came = _whose(path, [one for one, _ in self.added], origin.files_added)
+        left = _whose(path, self.removed_in_order, origin.files_removed) if came is None else came
+        if left is not None or path not in self.removed_in_order:
+            return left
+        after = self.removed_in_order.index(path) - sum(origin.files_removed)
+        by = origin.rows_by[after] if 0 <= after < len(origin.rows_by) else ()
+        return by[0] if len(by) == 1 else None
 
     @property
     def is_patch(self) -> bool:
@@ -171,12 +188,17 @@ class Entry:
         return frozenset(txn.app_id for txn in self.txns)
 
 
-def _whose(path: str, paths: Sequence[str], counts: Sequence[int]) -> int | None:
-    """Return the place of the proposal whose file it is, by how many of them each has."""
+def names_what_left(origin: Provenance) -> bool:
+    """Return whether an entry tells whose the files were that left, by their order."""
+    return bool(origin.files_removed or origin.rows_by)
+
+
+def _whose(name: str, names: Sequence[str], counts: Sequence[int]) -> int | None:
+    """Return the place of the proposal whose it is, by how many of the names each has."""
     ends = [*accumulate(counts)]
-    if path not in paths or not ends or ends[-1] > len(paths):
+    if name not in names or not ends or ends[-1] > len(names):
         return None
-    place = bisect_right(ends, paths.index(path))
+    place = bisect_right(ends, names.index(name))
     return place if place < len(ends) else None
 
 
@@ -198,7 +220,7 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
         vectors=vectors_of(commit.adds),
         spelt=unusual(commit.adds),
         removed=frozenset(removed),
-        removed_in_order=tuple(removed) if origin and origin.files_removed else (),
+        removed_in_order=tuple(removed) if origin and names_what_left(origin) else (),
         revised=revisions(commit.removes, commit.adds),
         is_blind_append=commit.is_blind_append,
         is_identity_only=str(tags.get(IDENTITY_ONLY)).lower() == "true",

@@ -142,6 +142,15 @@ class Group:
             self._winners.append(member_entry(member, self.version, deletes))
         return self._winners
 
+    @property
+    def rows_by(self) -> tuple[tuple[int, ...], ...]:
+        """Who deletes rows of each file that stays, in the order of the paths."""
+        by: dict[str, list[int]] = {}
+        for place, deletes in enumerate(self._deletes):
+            for path in deletes:
+                by.setdefault(path, []).append(place)
+        return tuple(tuple(by[path]) for path in sorted(by))
+
     def may_meet_rows_of(self, candidate: Candidate) -> bool:
         """Return whether members brought vectors or moved rows, or the candidate moves some."""
         return self.revises or self.moves or bool(candidate.moves)

@@ -15,7 +15,7 @@ from tidegate.committer.admission import table_level
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import RULES_VERSION
 from tidegate.committer.content import EMPTY, Content, canonical
-from tidegate.committer.entries import IDENTITY_ONLY, Entry, Revision, revisions
+from tidegate.committer.entries import IDENTITY_ONLY, Entry, Revision, names_what_left, revisions
 from tidegate.committer.grouping import Group
 from tidegate.committer.late import (
     Draft,
@@ -126,7 +126,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
         vectors={path: vector for one in contents for path, vector in one.vectors.items()},
         spelt=_spelt(contents),
         removed=frozenset().union(*[one.removed for one in contents if one.removes]),
-        removed_in_order=_in_order(contents) if provenance.files_removed else (),
+        removed_in_order=_in_order(contents) if names_what_left(provenance) else (),
         revised=_revised(contents),
         is_blind_append=bool(info.is_blind_append),
         is_identity_only=IDENTITY_ONLY in (info.tags or {}),
@@ -272,7 +272,9 @@ def _provenance(group: Group, origin: Origin) -> Provenance:
     offsets = [member.offset for member in group.members]
     offsets += [refused.offset for refused, _, _ in group.refused]
     shared = group.members if len(group.members) > 1 else ()
-    removed = tuple([len(member.content.removes) for member in shared])
+    removed = [len(member.content.removes) for member in shared]
+    moved = [len(member.txns) for member in shared]
+    written = [len(member.content.domains) for member in shared]
     return Provenance.trusted(
         {
             "epoch": origin.epoch,
@@ -290,7 +292,10 @@ def _provenance(group: Group, origin: Origin) -> Provenance:
                 for candidate, target, rejection in group.refused
             ),
             "files_added": tuple([len(member.content.adds) for member in shared]),
-            "files_removed": removed if any(removed) else (),
+            "files_removed": tuple(removed) if any(removed) else (),
+            "applications": tuple(moved) if any(moved) else (),
+            "domains": tuple(written) if any(written) else (),
+            "rows_by": group.rows_by if shared else (),
         }
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tidegate.committer.appended import file_test_of, meant_by_reads
+from tidegate.committer.appended import file_test_of, meant_by, meant_by_reads
 from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.entries import Entry
@@ -19,9 +19,13 @@ from tidegate.pipeline.read_set import ReadSet
 
 
 class Scan:
-    """A predicate by which rows were read, by the columns' logical names: where they may lie."""
+    """A predicate by which rows were read, by the columns' logical names: where they may lie.
 
-    def __init__(self, read: Basis, predicate: Predicate) -> None:
+    `place` is where the read set has it.
+    """
+
+    def __init__(self, read: Basis, predicate: Predicate, place: int) -> None:
+        self.place = place
         self.partitions = read.partition_test(predicate)
         self._read, self._predicate = read, predicate
 
@@ -64,7 +68,11 @@ class Standing:
     @Once
     def scans(self) -> Sequence[Scan]:
         """The same, to be asked of files."""
-        return [Scan(self.read, one) for one in self.meant]
+        return [
+            Scan(self.read, one, place)
+            for place, predicate in enumerate(self.reads.predicates)
+            for one in meant_by(predicate, self.read.metadata)
+        ]
 
     @Once
     def partitions_weight(self) -> int:
@@ -97,8 +105,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class Found:
-    """What a rule found: in words, and the file where it is about one.
+    """What a rule found: in words, and the file, domain or application where it is about one.
 
+    `predicate` is the place of the one that was read by, where it is about what that may match.
     `error_class` and `exception` are delta-spark's, where they are not those of the rule.
     """
 
@@ -106,6 +115,9 @@ class Found:
     path: str | None = None
     error_class: str | None = None
     exception: str | None = None
+    predicate: int | None = None
+    domain: str | None = None
+    app_id: str | None = None
 
 
 Rule = Callable[[Standing, Entry], Found | None]

@@ -119,7 +119,9 @@ def domain_metadata_changed(standing: Standing, winner: Entry) -> Found | None:
     own = {domain.domain for domain in standing.candidate.content.domains}
     own.update(standing.candidate.reads.domains)
     both = own & {domain.domain for domain in winner.domains} - {row_tracking.DOMAIN}
-    return Found(f"wrote the metadata domain {min(both)!r}") if both else None
+    if not both:
+        return None
+    return Found(f"wrote the metadata domain {min(both)!r}", domain=min(both))
 
 
 def concurrent_transaction(standing: Standing, winner: Entry) -> Found | None:
@@ -127,7 +129,7 @@ def concurrent_transaction(standing: Standing, winner: Entry) -> Found | None:
     if not winner.txns or not standing.candidate.reads.app_ids:
         return None
     both = winner.app_ids.intersection(standing.candidate.reads.app_ids)
-    return Found(f"moved the application {min(both)!r}") if both else None
+    return Found(f"moved the application {min(both)!r}", app_id=min(both)) if both else None
 
 
 def row_ids_of_no_table(standing: Standing, winner: Entry) -> Found | None:

@@ -15,6 +15,7 @@ from tidegate.pipeline.codec import PRODUCER, decode, encode, headers
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
+from tidegate.pipeline.refusals import REFUSALS
 from tidegate.pipeline.topics import Topics, partition_of
 from tidegate.pipeline.trace import TRACEPARENT
 from tidegate.producers import draft
@@ -272,7 +273,9 @@ def _describe(outcome: Outcome) -> str:
         parts.append(f"the winner is version {rejection.winner_version}")
     if rejection.path is not None and rejection.path not in rejection.reason:
         parts.append(f"file {rejection.path}")
-    return "; ".join([*parts, _REMEDIES[rejection.advice]])
+    # The reason of a conflict says what the winner did, and not what is to be done now.
+    known = REFUSALS.get(rejection.rule) if rejection.winner_version is not None else None
+    return "; ".join([*parts, known.remedy if known else _REMEDIES[rejection.advice]])
 
 
 _REMEDIES: Final = {

@@ -11,6 +11,7 @@ from tidegate.delta.paths import canonical_path
 from tidegate.pipeline import provenance
 from tidegate.pipeline.outcome import Outcome, Rejection
 from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.refusals import REFUSALS, Refusal
 from tidegate.producers.log_search import Found, said_by
 from tidegate.producers.predicate_text import text_of
@@ -250,9 +251,13 @@ def _winner(rejection: Rejection, commit: Commit | None) -> Winner | None:
 
 
 def _overlap(proposal: Proposal | None, rejection: Rejection, commit: Commit | None) -> Overlap:
-    named = (rejection.path,) if rejection.path else ()
+    told = Overlap(
+        files=(rejection.path,) if rejection.path else (),
+        applications=(rejection.app_id,) if rejection.app_id else (),
+        domains=(rejection.domain,) if rejection.domain else (),
+    )
     if proposal is None or commit is None:
-        return Overlap(files=named)
+        return told
     reads = proposal.reads
     mine = {canonical_path(path) for path in (reads.files if reads else ())}
     mine.update(
@@ -262,18 +267,24 @@ def _overlap(proposal: Proposal | None, rejection: Rejection, commit: Commit | N
     )
     mine.update(canonical_path(intent.path) for intent in proposal.dv_intents)
     both = sorted(mine & {canonical_path(remove.path) for remove in commit.removes})
-    predicates: Sequence[str] = ()
-    if rejection.rule == "concurrent_append":
-        narrow = reads if reads and not reads.whole_table else None
-        predicates = [text_of(one) for one in narrow.predicates] if narrow else ["every row"]
+    predicates = _predicates(reads, rejection) if rejection.rule == "concurrent_append" else ()
     apps = set(reads.app_ids if reads else ()) & {txn.app_id for txn in commit.txns}
     domains = {one.domain for one in commit.domains} & {*(reads.domains if reads else ())}
     return Overlap(
-        files=tuple(dict.fromkeys((*named, *both)))[:SHOWN_MAX],
+        files=tuple(dict.fromkeys((*told.files, *both)))[:SHOWN_MAX],
         predicates=tuple(predicates[:SHOWN_MAX]),
-        applications=tuple(sorted(apps)[:SHOWN_MAX]),
-        domains=tuple(sorted(domains)[:SHOWN_MAX]),
+        applications=tuple(sorted(apps.union(told.applications))[:SHOWN_MAX]),
+        domains=tuple(sorted(domains.union(told.domains))[:SHOWN_MAX]),
     )
+
+
+def _predicates(reads: ReadSet | None, rejection: Rejection) -> Sequence[str]:
+    """Return the predicate that the winner's file may match, or those of which it is one."""
+    if reads is None or reads.whole_table:
+        return ["every row"]
+    place = rejection.predicate
+    met = reads.predicates if place is None else reads.predicates[place : place + 1]
+    return [text_of(one) for one in met]
 
 
 def _read(store: LogStore | None, version: int) -> Commit | None:

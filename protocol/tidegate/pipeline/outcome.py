@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Literal
 from uuid import UUID
 
-from pydantic import JsonValue
+from pydantic import JsonValue, NonNegativeInt
 
 from tidegate.pipeline.message import Message
 from tidegate.pipeline.proposal import Sha256
@@ -23,9 +23,12 @@ class Rejection(Message):
     `rule` is the rule's name in the code (`concurrent_append`, `malformed`, `deadline_passed`);
     `error_class` and `exception` are delta-spark's names where it has one. `advice`: `retry` the
     same bytes later, `rebase` on the new snapshot, `rerun` the work, or `fix` the request.
-    `winner_proposal_id` is told where the winner's version holds that proposal alone, or tells that
-    the file at `path` is its own, or where both came in one group; `head_version` is told to who
-    came too late with ready bytes.
+    A conflict names what both are about, where it is about one thing: the file at `path`, with the
+    place in `reads.predicates` of the `predicate` that may match its rows; the metadata domain; or
+    the application `app_id`. `winner_proposal_id` is told where the winner's version holds that
+    proposal alone, or tells that this file, domain or application is its own (of a file that lost
+    rows: that nobody else in it deleted any), or where both came in one group; `head_version` is
+    told to who came too late with ready bytes.
     """
 
     rule: str
@@ -38,6 +41,9 @@ class Rejection(Message):
     head_version: int | None = None
     field: str | None = None
     path: str | None = None
+    predicate: NonNegativeInt | None = None
+    domain: str | None = None
+    app_id: str | None = None
 
 
 class Outcome(Message):

@@ -57,8 +57,10 @@ class Provenance(Message):
 
     `epoch` names an assignment of the topic partition, `stream` the log of proposals
     (`clusterId/topicId/partition`), `offsets` the first and last record in the entry, `rules` the
-    version of the rules that decided. `files_added` and `files_removed` count the files of each in
-    `accepted`, where there are several: the entry names them in this order.
+    version of the rules that decided. Where there are several in `accepted`, `files_added`,
+    `files_removed`, `applications` and `domains` count what each brought of these: the entry names
+    them in this order. The files that only lost rows leave last; `rows_by` tells of each in turn
+    whose rows they were, by place in `accepted`.
     """
 
     epoch: UUID
@@ -69,6 +71,9 @@ class Provenance(Message):
     refused: tuple[Refused, ...] = ()
     files_added: tuple[NonNegativeInt, ...] = ()
     files_removed: tuple[NonNegativeInt, ...] = ()
+    applications: tuple[NonNegativeInt, ...] = ()
+    domains: tuple[NonNegativeInt, ...] = ()
+    rows_by: tuple[tuple[NonNegativeInt, ...], ...] = ()
 
 
 _BEFORE_ACCEPTED: Final = ("epoch", "stream", "offsets", "rules")

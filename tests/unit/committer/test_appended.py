@@ -52,6 +52,14 @@ def gate() -> Gate:
     return gate
 
 
+def test_the_predicate_is_named_that_a_new_file_may_match(gate: Gate) -> None:
+    gate.ask(proposal(add("new", **between(6, 9)), read_version=1))
+    [told] = gate.ask(delete(is_("=", 5), is_("=", 7)))
+    assert told.rejection is not None
+    assert (told.rejection.path, told.rejection.predicate) == ("new", 1)
+    assert told.rejection.reason.endswith("added 'new', which may match reads.predicates[1]")
+
+
 def rule(gate: Gate, one: Proposal) -> str:
     [outcome] = gate.ask(one)
     return outcome.rejection.rule if outcome.rejection else outcome.status

@@ -54,6 +54,17 @@ def found(
     return check(Standing(candidate, basis, basis, candidate.level(level)), winners)
 
 
+def test_who_would_be_refused_again_is_not_told_to_run_again() -> None:
+    features = {"writerFeatures": ["flying"], "readerFeatures": []}
+    unknown = found(proposal(add("a"), reads=ReadSet()), winner(1, protocol(3, 7, **features)))
+    later = found(delete("x"), winner(1, info("DELETE"), remove("x")))
+    assert unknown is not None
+    assert later is not None
+    assert (unknown.rejection.rule, unknown.rejection.advice) == ("protocol_unsupported", "fix")
+    assert (later.rejection.rule, later.rejection.advice) == ("concurrent_delete_read", "rerun")
+    assert unknown.rejection.reason == "version 1 asks for the unknown feature 'flying'"
+
+
 def rule_of(conflict: Conflict | None) -> str | None:
     return conflict.rule if conflict else None
 

@@ -177,6 +177,27 @@ def test_a_conflict_names_the_proposal_whose_file_it_is_about() -> None:
             assert verdict.rejection.winner_proposal_id == str(first.proposal_id)
 
 
+def test_a_conflict_names_the_proposal_that_moved_the_application_or_wrote_the_domain() -> None:
+    features = protocol(1, 7, writerFeatures=["domainMetadata"])
+    state = table([info(), features, metadata()], [add("old")])
+    moved = batch_of("stream", 5, add("b"), read_version=1)
+    domain: Row = {"domainMetadata": {"domain": "d", "configuration": "", "removed": False}}
+    wrote = proposal(domain, read_version=1)
+    winners = proposal(add("a"), read_version=1), moved, wrote, batch_of("other", 1, add("c"))
+    after = landed(state, *winners)
+    told = Commit.decode(2, encoded_of(state, *winners).content)
+    assert entry_of(told, after.entries[2].sha256, after.entries[2].size) == after.entries[2]
+    for reads, first in (
+        (ReadSet(app_ids=("stream",)), moved),
+        (ReadSet(domains=("d",)), wrote),
+    ):
+        [verdict] = planned(after, proposal(add("x"), read_version=1, reads=reads)).verdicts
+        assert verdict.rejection is not None
+        assert verdict.rejection.winner_proposal_id == str(first.proposal_id)
+        named = (verdict.rejection.app_id, verdict.rejection.domain)
+        assert named == ((*reads.app_ids, None)[0], (*reads.domains, None)[0])
+
+
 @pytest.mark.parametrize(
     ("added", "removed"), [((), ()), ((), (0, 0)), ((), (0, 0, 1)), ((), (9,))]
 )

@@ -213,6 +213,24 @@ def test_a_row_is_updated_once(gate: Gate, alone: bool) -> None:
     assert "row 2" in told[1].rejection.reason
 
 
+def test_who_deleted_rows_of_a_file_is_named_where_nobody_else_of_the_entry_did(
+    gate: Gate,
+) -> None:
+    first, second, third = (
+        row_delete(rows_of("a", [1]), rows_of("b", [1]), read_version=1),
+        row_delete(rows_of("a", [2]), read_version=1),
+        row_delete(rows_of("wide", [2], num_records=200_000), read_version=1),
+    )
+    assert [one.version for one in gate.ask(first, second, third)] == [2, 2, 2]
+    named = []
+    for path in ("a", "b", "wide"):
+        [told] = gate.ask(proposal(remove(path), reads=ReadSet(files=(path,)), read_version=1))
+        assert told.rejection is not None
+        assert (told.rejection.winner_version, told.rejection.path) == (2, path)
+        named.append(told.rejection.winner_proposal_id)
+    assert named == [None, str(first.proposal_id), str(third.proposal_id)]
+
+
 def test_whoever_may_not_miss_lost_rows_conflicts_with_those_who_delete_them(gate: Gate) -> None:
     sensitive = {"reads": ReadSet(files=("a",))}
     assert asked(gate, rows_of("a", [1])) == "committed"

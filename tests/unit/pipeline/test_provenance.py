@@ -78,6 +78,8 @@ def test_it_is_spelled_as_the_general_serializer_would(
             "accepted": tuple(map(Accepted.trusted, accepted)),
             "refused": ORIGIN.refused if has_refused else (),
             "files_added": tuple(files),
+            "applications": tuple(files),
+            "rows_by": tuple((place, 2) for place in files),
         }
     )
     assert spelled(one).decode() == one.model_dump_json(exclude_none=True, exclude_defaults=True)
