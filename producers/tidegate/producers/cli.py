@@ -147,7 +147,7 @@ def show_conflicts(
         return
     show(("rule", "times"), list(by_rule(found).items()))
     OUT.print()
-    titles = ("proposal", "time (UTC)", "status", "rule", "winner", "winner's", "file or field")
+    titles = ("proposal", "time (UTC)", "status", "rule", "winner", "winner's", "about")
     show(titles, [_conflict_row(one) for one in found])
 
 
@@ -244,10 +244,10 @@ def _conflict_data(one: ToldConflict) -> dict[str, Any]:
 def _conflict_row(one: ToldConflict) -> tuple[object, ...]:
     winner, rejection = one.winner, one.rejection
     whose = f"{winner.operation} by {winner.engine_info}" if winner else ""
-    where = rejection.path or rejection.field or ""
+    about = rejection.path or rejection.app_id or rejection.domain or rejection.field or ""
     version = winner.version if winner else None
     at = instant(one.at_ms)
-    return (one.proposal_id, at, one.status, rejection.rule, version, whose, where)
+    return (one.proposal_id, at, one.status, rejection.rule, version, whose, about)
 
 
 def _history_row(one: Entry) -> tuple[object, ...]:

@@ -1,13 +1,14 @@
 """`tidegate proposals`: list, show, explain, cancel."""
 
 from dataclasses import asdict
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NoReturn
 from uuid import UUID
 
 import typer
 
-from tidegate.delta.errors import InvalidRequest, Unavailable
+from tidegate.delta.errors import InvalidRequest, OutcomeUnknown, Unavailable
 from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.proposal import Proposal
 from tidegate.producers.cli_shown import OUT, show, show_explanation, show_facts
 from tidegate.producers.cli_standing import Timeout
 from tidegate.producers.client import TIMEOUT_S, Client
@@ -137,6 +138,9 @@ def cancel_proposal(
     settings = loaded(ServiceSettings, config, set_)
     with errors_told():
         one = _require(settings, proposal)
+        if one.status == "rejected" and one.answer and not one.others:
+            # That is a promise already: nothing more has to be written into the log.
+            _say_given_up(proposal, one.answer, as_json=as_json)
         if one.proposal is None:
             raise InvalidRequest(
                 f"of proposal {proposal} only the outcome is left, or its record cannot be read: "
@@ -144,7 +148,25 @@ def cancel_proposal(
                 error_class="ProposalUnreadable",
             )
         with _client(settings) as client:
-            outcome = client.cancel(one.proposal, timeout)
+            outcome = _cancelled(client, one.proposal, timeout)
+    _say_given_up(proposal, outcome, as_json=as_json)
+
+
+def _cancelled(client: Client, proposal: Proposal, timeout_s: float) -> Outcome:
+    try:
+        return client.cancel(proposal, timeout_s)
+    except OutcomeUnknown as error:
+        # What was sent has an id of its own, which says nothing to who asked.
+        raise OutcomeUnknown(
+            f"no answer within {timeout_s:g} s whether proposal {proposal.proposal_id} is given "
+            "up: the request waits behind it, and is answered in its turn; ask again, or see "
+            f"`tidegate proposals explain {proposal.proposal_id}`, before its rows are written "
+            "again",
+            error_class=error.error_class,
+        ) from error
+
+
+def _say_given_up(proposal: UUID, outcome: Outcome, *, as_json: bool) -> NoReturn:
     said, exit_status = _given_up(proposal, outcome)
     if as_json:
         OUT.print_json(data={"proposal": str(proposal), "said": said, **_answer(outcome)})
@@ -251,6 +273,7 @@ def _summary(one: Told) -> dict[str, Any]:
         "operation": body.operation.name if body else None,
         "partition": one.partition,
         "offset": one.offset,
+        "cancels": str(body.cancels) if body and body.cancels else None,
         "read_version": body.read_version if body else None,
         "status": one.status,
         "version": told.version if told else None,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
-from tidegate.delta.commit import Commit
+from tidegate.delta.commit import Commit, sha256
 from tidegate.delta.errors import BrokenLog
 from tidegate.delta.paths import canonical_path
 from tidegate.pipeline import provenance
@@ -22,6 +22,7 @@ from tidegate.runtime.service import EXIT_FIX, EXIT_OK, EXIT_RETRY, EXIT_STOP
 SHOWN_MAX: Final = 10
 """Files, predicates and the like that are named, of each."""
 
+NOTHING_TO_DO: Final = "nothing is to be done"
 HALTED: Final = "table_halted"
 _GRANTED: Final = {
     "commit": "it is in version {}, once",
@@ -130,18 +131,19 @@ def _of_its_bytes(case: Case, store: LogStore | None) -> Explanation:
 
 
 def _committed(case: Case, store: LogStore | None, version: int) -> Explanation:
-    commit = _read(store, version)
+    entry = _read(store, version)
     kind = case.proposal.kind if case.proposal else "commit"
     meaning = _GRANTED[kind].format(version)
-    remedy, exit_status = "nothing is to be done", EXIT_OK
+    remedy, exit_status = NOTHING_TO_DO, EXIT_OK
     is_in_the_entry = kind in ("commit", "verbatim")
-    is_named = commit is not None and _names(commit, case.proposal_id)
-    if case.proposal is None and not is_named:
+    is_there = entry is not None and _is_in(entry, case)
+    if case.proposal is None and not is_there:
         meaning = f"it was granted at version {version}; its record is gone, and what it asked for"
-    elif is_in_the_entry and commit is None:
+    elif is_in_the_entry and entry is None:
         meaning += "; the log no longer holds that entry"
-    elif is_in_the_entry and not is_named:
-        meaning = f"version {version} was promised to it, and its entry does not name it"
+    elif is_in_the_entry and not is_there:
+        lacks = "has other bytes" if kind == "verbatim" else "does not name it"
+        meaning = f"version {version} was promised to it, and its entry {lacks}"
         remedy = "somebody has changed the log: compare the entry with a backup"
         exit_status = EXIT_STOP
     return Explanation(
@@ -155,16 +157,23 @@ def _committed(case: Case, store: LogStore | None, version: int) -> Explanation:
     )
 
 
-def _names(commit: Commit, proposal_id: UUID) -> bool:
-    return any(one.proposal_id == proposal_id for one in said_by(commit))
+def _is_in(entry: tuple[Commit, bytes], case: Case) -> bool:
+    """Return whether an entry names a proposal, or is the ready bytes that it brought."""
+    commit, content = entry
+    if case.proposal is not None and case.proposal.kind == "verbatim":
+        return sha256(content) == case.proposal.claim.sha256
+    return any(one.proposal_id == case.proposal_id for one in said_by(commit))
 
 
 def _refused(case: Case, store: LogStore | None, status: str, rejection: Rejection) -> Explanation:
+    if case.proposal is not None and case.proposal.kind == "cancel" and status == "rejected":
+        return _gave_up(case, case.proposal)
     known = REFUSALS.get(rejection.rule)
     told = known or Refusal(rejection.reason, _ADVICE[rejection.advice])
-    commit = None
+    entry = None
     if rejection.winner_version is not None:
-        commit = _read(store, rejection.winner_version)
+        entry = _read(store, rejection.winner_version)
+    commit = entry[0] if entry else None
     promise = "it never will be in the table" if status == "rejected" else "no promise either way"
     return Explanation(
         proposal_id=case.proposal_id,
@@ -180,6 +189,19 @@ def _refused(case: Case, store: LogStore | None, status: str, rejection: Rejecti
         field=rejection.field,
         winner=_winner(rejection, commit),
         overlap=_overlap(case.proposal, rejection, commit),
+    )
+
+
+def _gave_up(case: Case, cancel: Proposal) -> Explanation:
+    """Return what a cancel came to: its rejection says that the other proposal is none any more."""
+    return Explanation(
+        proposal_id=case.proposal_id,
+        root=case.root,
+        status="rejected",
+        meaning=f"it gave up proposal {cancel.cancels}, which never will be in the table",
+        remedy=NOTHING_TO_DO,
+        exit_status=EXIT_OK,
+        commands=(f"tidegate proposals explain {cancel.cancels}",),
     )
 
 
@@ -287,12 +309,11 @@ def _predicates(reads: ReadSet | None, rejection: Rejection) -> Sequence[str]:
     return [text_of(one) for one in met]
 
 
-def _read(store: LogStore | None, version: int) -> Commit | None:
+def _read(store: LogStore | None, version: int) -> tuple[Commit, bytes] | None:
     """Return an entry, or None where it is gone or torn: what was told stands without it."""
     if store is None:
         return None
     try:
-        found = read_commit(store, version)
+        return read_commit(store, version)
     except BrokenLog:
         return None
-    return found[0] if found else None

@@ -6,13 +6,16 @@ from uuid import UUID
 
 import pytest
 
-from tests.builders import ROOT, TABLE, add, an_id, proposal
+from tests.builders import ROOT, TABLE, add, an_id, batch_of, info, proposal
+from tests.ready_bytes import verbatim
 from tests.unit.producers.commands import Line, conflict, line_of
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
+from tidegate.pipeline.read_set import ReadSet
 from tidegate.producers import cli, cli_proposals
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.memory_clients import MemoryProducer
 
 
 @pytest.fixture
@@ -126,12 +129,68 @@ def test_a_broker_that_falls_silent_is_no_end_of_the_topic(
 
 def test_a_conflict_that_was_given_up_is_still_shown_as_the_conflict(line: Line) -> None:
     loser = conflict(line)
-    line.json(cli_proposals.app, "cancel", loser.proposal_id)
+    line.gate.ask(proposal(kind="cancel", cancels=loser.proposal_id, read_version=1))
     told = line.json(cli.app, "conflicts", "shop")["conflicts"]
     by_id = {one["proposal"]: one for one in told}
     lost = by_id[str(loser.proposal_id)]
     assert lost["rejection"]["rule"] == "concurrent_delete_read"
     assert lost["winner"]["version"] == 2
+
+
+def test_what_was_rejected_is_given_up_without_a_word_in_the_log(line: Line) -> None:
+    loser = conflict(line)
+    before = line.gate.entries()
+    told = line.json(cli_proposals.app, "cancel", loser.proposal_id)
+    assert told["said"].endswith("never will be in the table (rule concurrent_delete_read)")
+    assert line.gate.entries() == before
+
+
+def test_a_cancel_is_explained_by_what_it_gave_up(line: Line) -> None:
+    loser = conflict(line)
+    cancel = proposal(kind="cancel", cancels=loser.proposal_id, read_version=1)
+    line.gate.ask(cancel)
+    told = line.explained(cancel, 0)
+    assert told["status"] == "rejected"
+    assert f"gave up proposal {loser.proposal_id}" in told["meaning"]
+    assert line.json(cli_proposals.app, "list")[-1]["cancels"] == str(loser.proposal_id)
+
+
+def test_who_hears_nothing_of_a_cancel_is_told_of_the_proposal_that_he_named(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = proposal(add("a"))
+    line.gate.send(one)
+    monkeypatch.setattr(line.gate.bus, "producer", lambda: MemoryProducer(line.gate.bus))
+    result = line.run(cli_proposals.app, "cancel", one.proposal_id, "--timeout", 1)
+    assert result.exit_code == 4
+    assert f"whether proposal {one.proposal_id} is given up" in result.stderr
+
+
+def test_ready_bytes_are_explained_by_the_bytes_of_their_version(line: Line) -> None:
+    one = verbatim(line.gate, 1, info(txnId="w"), add("a"))
+    line.gate.ask(one)
+    told = line.explained(one, 0)
+    assert (told["version"], told["meaning"]) == (1, "it is version 1")
+    store = line.gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    store.files[in_log(commit_name(1))] += b" "
+    assert "has other bytes" in line.explained(one, 3)["meaning"]
+
+
+def test_a_conflict_is_explained_by_the_predicate_and_the_application_that_it_is_about(
+    line: Line,
+) -> None:
+    first = batch_of("s", 1, add("a"))
+    line.gate.ask(first, batch_of("other", 1, add("b")))
+    looked = [{"op": "=", "column": ["x"], "value": n, "type": "long"} for n in (1, 2)]
+    late = proposal(add("c"), reads=ReadSet(app_ids=("s",)))
+    read = proposal(add("d"), reads=ReadSet(predicates=tuple(looked)))
+    line.gate.ask(late, read)
+    told = line.explained(late, 2)
+    assert told["overlap"]["applications"] == ["s"]
+    assert told["winner"]["proposal_ids"] == [str(first.proposal_id)]
+    assert line.explained(read, 2)["overlap"]["predicates"] == ["x = 1"]
+    assert "  s\n" in line.run(cli.app, "conflicts", "shop").stdout
 
 
 def test_a_torn_log_does_not_hide_what_the_topic_says_of_refusals(line: Line) -> None:
