@@ -1,11 +1,13 @@
 """A scripted server of ours that speaks what we use of Google Cloud Storage's JSON protocol.
 
 It is no Google: nobody is asked for rights, and what it knows comes from the published reference.
-It keeps generations and their preconditions, pages its listings, and answers ranges. The real
-protocol server that a registry brings, fake-gcs-server, stands beside it in `emulators.py`.
+It keeps generations, their preconditions and hashes, pages its listings, and answers ranges. The
+real protocol server that a registry brings, fake-gcs-server, stands beside it in `emulators.py`.
 """
 
+import hashlib
 import re
+from base64 import b64encode
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
@@ -71,6 +73,8 @@ class GcsServer:
 
     def _object(self, request: web.BaseRequest, name: str, query: dict[str, str]) -> web.Response:
         there = self.objects.get(name)
+        if there is None and query.get("alt") == "media":
+            return web.Response(status=404, text=f"No such object: bucket/{name}")
         if there is None:
             return _refused(404, "notFound", f"No such object: bucket/{name}")
         if query.get("ifGenerationMatch", str(there.generation)) != str(there.generation):
@@ -81,10 +85,12 @@ class GcsServer:
         if query.get("alt") != "media":
             return web.json_response(_resource(name, there))
         part = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("Range", ""))
+        md5 = b64encode(hashlib.md5(there.content, usedforsecurity=False).digest()).decode()
+        told = {"X-Goog-Generation": str(there.generation), "X-Goog-Hash": f"md5={md5}"}
         if part is None:
-            return web.Response(body=there.content)
+            return web.Response(body=there.content, headers=told)
         start, last = int(part[1]), min(int(part[2]), len(there.content) - 1)
-        told = {"Content-Range": f"bytes {start}-{last}/{len(there.content)}"}
+        told["Content-Range"] = f"bytes {start}-{last}/{len(there.content)}"
         return web.Response(status=206, body=there.content[start : last + 1], headers=told)
 
     def _list(self, query: dict[str, str]) -> web.Response:

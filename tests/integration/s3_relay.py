@@ -11,7 +11,10 @@ Step = Literal["forward", "lose the answer", "lose the request", "hang"] | int
 
 _HANGS_S = 20.0
 _POLLS_S = 0.02
-_KEPT = ("content-type", "etag", "last-modified", "content-range", "x-ms-error-code")
+_KEPT = (
+    *("content-type", "etag", "last-modified", "content-range"),
+    *("x-ms-error-code", "x-goog-generation", "x-goog-hash"),
+)
 
 
 @dataclass

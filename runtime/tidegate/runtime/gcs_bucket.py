@@ -5,7 +5,10 @@ are repeated five times whatever they ask, and an answer's status is lost in an 
 """
 
 import asyncio
+import hashlib
 import os
+import re
+from base64 import b64decode
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -24,6 +27,12 @@ OPTIONS: Final = ("google_application_credentials", "google_endpoint_url", "goog
 """What Google's store may be told. Without credentials the platform's own chain is used."""
 
 _PAGE: Final = 1000
+
+_MD5: Final = re.compile(r"md5=([A-Za-z0-9+/]{22}==)")
+_AS_IT_IS: Final = "identity"
+
+Answer = tuple[bytes, Mapping[str, str]]
+"""An answer's content and its headers."""
 
 _AHEAD_S: Final = 300.0
 """How long before its time is over a token is asked for anew."""
@@ -70,19 +79,30 @@ class GcsBucket:
 
     async def head(self, key: str) -> Head:
         """Return what an object is; its generation is its version."""
-        told = _object(await self._send("GET", self._object(key), {}))
+        try:
+            told = _object(await self._send("GET", self._object(key), {}))
+        except Refusal as refusal:
+            if _is_anybodys(refusal):
+                why = "a 404 without a reason is no store's: look at the endpoint"
+                raise Refusal(0, "", why) from refusal
+            raise
         with read_as_told():
             return Head(int(told.get("size", 0)), str(said(told, "generation")))
 
     async def read(self, key: str) -> bytes:
         """Return an object whole."""
-        return await self._send("GET", self._object(key), {"alt": "media"})
+        content, said_of_it = await self._media(key, {})
+        _generation(said_of_it)
+        _check_hash(content, said_of_it)
+        return content
 
     async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
         """Return bytes of that version, and fail where the object is another by now."""
-        asked = {"alt": "media", "ifGenerationMatch": version}
         part = {"Range": f"bytes={start}-{end - 1}"}
-        return await self._send("GET", self._object(key), asked, headers=part)
+        content, said_of_it = await self._media(key, {"ifGenerationMatch": version}, part)
+        if _generation(said_of_it) != version:
+            raise Refusal(0, "", f"the answer is not of generation {version}, as was asked for")
+        return content
 
     async def create(self, key: str, content: bytes) -> None:
         """Write an object whole by one request, which the store refuses where there is one."""
@@ -103,6 +123,23 @@ class GcsBucket:
     def _object(self, key: str) -> str:
         return f"{self._bucket}/{quote(key, safe='')}"
 
+    async def _media(
+        self, key: str, condition: Mapping[str, str], headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Return an object's bytes, or a part of them, and the headers.
+
+        That there is none the store says in bare text here. A 404 with any other, as gateways have
+        it, is held against what it says of the object. Raises: Refusal.
+        """
+        try:
+            asked = {"alt": "media", **condition}
+            return await self._send("GET", self._object(key), asked, headers=headers)
+        except Refusal as refusal:
+            if _is_anybodys(refusal):
+                await self.head(key)
+                raise Refusal(0, "", "a 404 for what is there: look at the endpoint") from refusal
+            raise
+
     async def _upload(self, key: str, content: bytes, condition: Mapping[str, str]) -> None:
         place = f"{self._system._location}/upload/storage/v1/{self._bucket}"
         asked = {"uploadType": "media", "name": key, **condition}
@@ -117,8 +154,8 @@ class GcsBucket:
         asked: Mapping[str, str],
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
-    ) -> bytes:
-        """Return the content of the answer to one request.
+    ) -> Answer:
+        """Return the content of the answer to one request, and its headers.
 
         Raises: Refusal, or as aiohttp and, for want of a token, gcsfs and google.auth do.
         """
@@ -134,7 +171,9 @@ class GcsBucket:
             told: bytes = await answer.read()
             if answer.status >= 300:
                 raise Refusal(answer.status, *_reason(told))
-            return told
+            # The hashes may come in a header each.
+            names = {name.lower() for name in answer.headers}
+            return told, {name: ",".join(answer.headers.getall(name)) for name in names}
 
     async def _signed(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers with those of the credentials.
@@ -179,10 +218,32 @@ def _proxy(place: str) -> str | None:
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 
-def _object(told: bytes) -> dict[str, Any]:
+def _is_anybodys(refusal: Refusal) -> bool:
+    return refusal.status == 404 and not refusal.code
+
+
+def _generation(headers: Mapping[str, str]) -> str:
+    """Return which one of an object's contents this is: nobody but the store says that."""
+    return str(said(headers, "x-goog-generation"))
+
+
+def _check_hash(content: bytes, headers: Mapping[str, str]) -> None:
+    """Hold a whole object against its MD5. One that was composed of parts has none, and one that
+    is kept packed has that of its packed bytes. Raises: Refusal.
+    """
+    told = _MD5.search(headers.get("x-goog-hash", ""))
+    is_packed = headers.get("x-goog-stored-content-encoding", _AS_IT_IS) != _AS_IT_IS
+    if told is None or is_packed or "content-encoding" in headers:
+        return
+    if b64decode(told[1]) != hashlib.md5(content, usedforsecurity=False).digest():
+        why = "the answer's bytes are not those of the object: look at what lies before the store"
+        raise Refusal(0, "", why)
+
+
+def _object(answer: Answer) -> dict[str, Any]:
     """Return an answer's JSON. Raises: Refusal, for what is none."""
     try:
-        value = orjson.loads(told)
+        value = orjson.loads(answer[0])
     except ValueError:
         value = None
     if not isinstance(value, dict):
@@ -201,6 +262,8 @@ def _reason(told: bytes) -> tuple[str, str]:
         message = str(error.get("message", ""))
     except (ValueError, LookupError, TypeError, AttributeError):
         reasons, message = [], text
+    if message.startswith("No such object"):
+        return "notFound", message
     if "bucket does not exist" in message:
         return "NoSuchBucket", message
     return next(iter(reasons), ""), message

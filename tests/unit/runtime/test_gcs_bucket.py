@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tidegate.delta.errors import Misconfigured, Unavailable
+from tidegate.runtime import object_store
 from tidegate.runtime.gcs_bucket import GcsBucket
 from tidegate.runtime.log_store import Put
 from tidegate.runtime.object_store import ObjectStore
@@ -22,6 +23,10 @@ Credentials: Any = pytest.importorskip("google.auth.credentials").Credentials
 
 WRITTEN = b'{"name": "t/a", "generation": "7", "size": "4"}'
 PAGE = b"<html><body>Welcome to the network of this hotel</body></html>"
+MISSING = b'{"error": {"message": "No such object: lake/t/a", "errors": [{"reason": "notFound"}]}}'
+MD5 = "md5=kYuB216R0DFUi5Y8k4ReWw=="
+"""Of `mine`."""
+
 Answer = tuple[int, bytes]
 
 
@@ -33,7 +38,7 @@ class Store(ThreadingHTTPServer):
         self.answers: list[Answer] = []
         self.came: list[tuple[str, str]] = []
         self.tokens: list[str | None] = []
-        self.location = "/login"
+        self.said = {"location": "/login"}
 
     def options(self) -> dict[str, str]:
         where = f"http://127.0.0.1:{self.server_port}"
@@ -62,7 +67,8 @@ class _Request(BaseHTTPRequestHandler):
         status, body = self.server.answers.pop(0)
         self.send_response(status)
         self.send_header("content-length", str(len(body)))
-        self.send_header("location", self.server.location)
+        for name, value in self.server.said.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
@@ -71,7 +77,8 @@ class _Request(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def store() -> Iterator[Store]:
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setattr(object_store, "_FIRST_PAUSE_S", 0.001)
     with Store() as served:
         Thread(target=served.serve_forever, daemon=True).start()
         yield served
@@ -133,6 +140,50 @@ def test_what_a_gateway_says_is_no_listing(store: Store, body: bytes) -> None:
     with pytest.raises(Unavailable, match="no store's"):
         list(store.opened().list_from("_delta_log", ""))
     with pytest.raises(Unavailable, match="no store's"):
+        store.opened().open("a")
+
+
+def test_what_a_gateway_says_is_no_file(store: Store) -> None:
+    store.answers = [(200, PAGE)] * 4
+    with pytest.raises(Unavailable, match="no store's"):
+        store.opened().read("a")
+    store.answers = [(200, WRITTEN), *[(200, PAGE[:4])] * 4]
+    with pytest.raises(Unavailable, match="no store's"):
+        store.opened().open("a").read()
+
+
+def test_bytes_that_are_not_the_objects_are_no_file(store: Store) -> None:
+    store.said = {"x-goog-generation": "7", "x-goog-hash": f"crc32c=AAAAAA==,{MD5}"}
+    store.answers = [(200, b"mine"), *[(200, b"main")] * 4]
+    assert store.opened().read("a") == b"mine"
+    with pytest.raises(Unavailable, match="not those of the object"):
+        store.opened().read("a")
+    store.said["x-goog-stored-content-encoding"] = "gzip"
+    store.answers = [(200, b"unpacked")]
+    assert store.opened().read("a") == b"unpacked", "the hash is that of the packed bytes"
+
+
+def test_bytes_of_another_generation_are_no_part_of_the_one_that_was_opened(store: Store) -> None:
+    store.said = {"x-goog-generation": "8"}
+    store.answers = [(200, WRITTEN), *[(206, b"mine")] * 4]
+    with pytest.raises(Unavailable, match="generation 7"):
+        store.opened().open("a").read()
+
+
+@pytest.mark.parametrize("page", [PAGE, b"", b"404 page not found"])
+def test_a_file_is_missing_where_the_store_says_so_and_not_a_gateway(
+    store: Store, page: bytes
+) -> None:
+    store.answers = [(404, page)] * 8
+    with pytest.raises(Unavailable, match="no store's"):
+        store.opened().read("a")
+    store.answers = [(404, page)] * 4
+    with pytest.raises(Unavailable, match="no store's"):
+        store.opened().open("a")
+    store.answers = [(404, b"Not Found"), (404, MISSING)]
+    assert store.opened().read("a") is None, "as an emulator has it"
+    store.answers = [(404, MISSING)]
+    with pytest.raises(FileNotFoundError):
         store.opened().open("a")
 
 
