@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from tidegate.committer import registration, requests
+from tidegate.committer import registration, requests, takeover
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors, reach
@@ -218,7 +218,7 @@ class Reception:
             reason = f"table: {candidate.table} is {desk.record.table_root}; take a new id"
             wrong = denied(candidate, "other_root", reason)
         if wrong is None:
-            wrong = self._take_over(candidate, record)
+            wrong = self._take_over(candidate, record, known)
         if wrong is not None:
             if desk is None:
                 self.desks.pop(record.table, None)
@@ -237,21 +237,21 @@ class Reception:
         self.answer(registration.is_there(candidate, there), there)
         return True
 
-    def _take_over(self, candidate: Candidate, record: TableRecord) -> Verdict | None:
+    def _take_over(self, candidate: Candidate, record: TableRecord, known: Known) -> Verdict | None:
         """Register a table as its log stands; return why that can't be, or None."""
         try:
             desk = self._seat(record)
             desk.is_registered = False
             self.doors.vet(desk.store)
             desk.load_now()
+            wrong = takeover.objection(candidate, desk, known, self.doors)
         except Unavailable as error:
             return denied(candidate, error.error_class, f"table_root: {error}", "retry")
         except BROKEN as error:
             return denied(candidate, error.error_class, f"table_root: {error}")
+        if wrong is not None:
+            return wrong
         assert desk.state is not None, "the table was loaded"
-        if desk.state.version < 0:
-            reason = f"table_root: {record.table_root} holds no Delta table; create it first"
-            return denied(candidate, "NotADeltaTable", reason)
         version, sha256 = desk.state.version, None
         if is_ours(desk.state):
             # A gate has served it: under a registration that was lost with what it had not told.

@@ -90,7 +90,7 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "go on with the next version; nothing is lost",
     ),
     "table_exists": Refusal(
-        "there is a table at that root",
+        "there is a table at that root, or its folder is registered under another root",
         "write to it; bring it under the gate with `tidegate table register` if it is not there",
     ),
     "cancelled": Refusal(

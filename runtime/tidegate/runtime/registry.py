@@ -37,7 +37,7 @@ def read_registry(
             _fold(tables, record)
     finally:
         reader.close()
-    return tables
+    return {table: _respelled(record) for table, record in tables.items()}
 
 
 def find_table(registry: Mapping[UUID, TableRecord], root_or_name: str) -> TableRecord | None:
@@ -56,6 +56,16 @@ def find_table(registry: Mapping[UUID, TableRecord], root_or_name: str) -> Table
             error_class="AmbiguousName",
         )
     return next(iter((*exact, *named)), None)
+
+
+def _respelled(record: TableRecord) -> TableRecord:
+    """Return a record with the root as it is spelled today: it was another one to a release before
+    that told two spellings apart.
+    """
+    root = _as_root(record.table_root)
+    if root is None or root == record.table_root:
+        return record
+    return record.model_copy(update={"table_root": root})
 
 
 def _as_root(text: str) -> str | None:

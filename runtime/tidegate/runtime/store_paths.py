@@ -19,7 +19,7 @@ SCHEMES: Final = {
 }
 """The spellings of a store's scheme, and the one that we keep."""
 
-_ACCOUNT: Final = re.compile(r"[^@/]+@[^@/.]+\.[^@/]+")
+_ACCOUNT: Final = re.compile(r"[^@/]+@[^@/.:]+\.[^@/:]+")
 
 _SINGLE_SLASH: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """How Hadoop spells a place in the store that it takes as the default one: `hdfs:/data`."""
@@ -97,7 +97,8 @@ def root_prefix(uri_or_path: str) -> str:
             f"{uri_or_path!r} is no place for tables: write file:///…, s3://bucket/…, "
             "gs://bucket/… or abfss://container@account.dfs.core.windows.net/…"
         )
-    return f"{known}://{rest}"
+    place, slash, below = rest.partition("/")
+    return f"{known}://{_account_as_we_spell_it(known, place)}{slash}{below}"
 
 
 def _local_root(path: str) -> str:
@@ -118,9 +119,21 @@ def _object_root(scheme: str, rest: str, given: str) -> str:
             f"the table root {given!r} needs the form {scheme}://bucket/key, without empty parts, "
             "'.' or '..'"
         )
+    bucket = _account_as_we_spell_it(scheme, bucket)
     if scheme == "abfss" and not _ACCOUNT.fullmatch(bucket):
         raise Misconfigured(
             f"the table root {given!r} names no account; give "
             "abfss://container@account.dfs.core.windows.net/key"
         )
     return f"{scheme}://{'/'.join([bucket, *parts])}"
+
+
+def _account_as_we_spell_it(scheme: str, place: str) -> str:
+    """Return the place with the one host that an account of Azure has of several for a container:
+    without its port, in small letters, and by the name of the protocol for folders.
+    """
+    container, at, host = place.partition("@")
+    if scheme != "abfss" or not at:
+        return place
+    bare = host.lower().removesuffix(":443").removesuffix(".")
+    return f"{container}@{bare.replace('.blob.', '.dfs.', 1)}"

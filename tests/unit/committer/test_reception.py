@@ -1,6 +1,7 @@
 """Tables that come to the gate: registered again, after a cleanup, on a bus that fails."""
 
 import json
+from pathlib import Path
 from typing import Any
 from unittest import mock
 from uuid import UUID
@@ -22,19 +23,35 @@ from tests.builders import (
     to_bytes,
 )
 from tidegate.committer.reception import STALE_S
-from tidegate.delta.errors import OutcomeUnknown
+from tidegate.committer.settings import CommitterSection
+from tidegate.delta.errors import OutcomeUnknown, Unavailable
 from tidegate.delta.names import Version, commit_name, in_log
 from tidegate.pipeline.codec import encode
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
+from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.open_table import open_snapshot
 
 
 def register(table: UUID = TABLE, root: str = ROOT) -> Proposal:
     return proposal(kind="register", table=table, table_root=root)
+
+
+def written(folder: Path) -> str:
+    """Write a table of one version, and return its root."""
+    store = LocalStore(str(folder))
+    store.put(in_log(commit_name(0)), to_bytes(creation()))
+    return store.root
+
+
+def gate_to(folder: Path, *roots: str) -> Gate:
+    stores: dict[str, LogStore] = {root: LocalStore(root) for root in roots}
+    settings = CommitterSection(roots=(f"file://{folder}",), audit_s=1e9)
+    return Gate(stores=stores, settings=settings)
 
 
 def without_registry(gate: Gate) -> None:
@@ -212,3 +229,40 @@ def test_a_flood_of_tables_that_may_not_be_or_are_there_reads_the_registry_once(
     }
     assert len(told) == len(flood)
     assert reader.call_count <= 2
+
+
+def test_a_folder_that_is_registered_has_no_second_life_under_another_name(tmp_path: Path) -> None:
+    root = written(tmp_path / "t")
+    (tmp_path / "link").symlink_to(tmp_path / "t")
+    link = f"file://{tmp_path}/link"
+    gate = gate_to(tmp_path, root, link)
+    gate.ask(register(TABLE, root))
+    [outcome] = gate.ask(register(UUID(int=5), link))
+    assert outcome.rejection is not None
+    assert (outcome.status, outcome.rejection.rule) == ("denied", "table_exists")
+    assert root in outcome.rejection.reason
+    assert list(gate.tables()) == [TABLE]
+    assert list((tmp_path / "t" / "_tidegate").iterdir()) == [], "nothing is left behind"
+    gate.ask(proposal(kind="drop", table_root=root))
+    [outcome] = gate.ask(register(UUID(int=6), link))
+    assert outcome.status == "committed", "a table that moves is dropped first"
+
+
+def test_a_copy_of_a_table_is_another_table(tmp_path: Path) -> None:
+    root, copy = written(tmp_path / "t"), written(tmp_path / "copy")
+    gate = gate_to(tmp_path, root, copy)
+    gate.ask(register(TABLE, root))
+    assert gate.ask(register(UUID(int=5), copy))[0].status == "committed"
+
+
+def test_whether_a_folder_is_registered_is_asked_again_where_its_store_does_not_answer(
+    tmp_path: Path,
+) -> None:
+    root, copy = written(tmp_path / "t"), written(tmp_path / "copy")
+    gate = gate_to(tmp_path, root, copy)
+    gate.ask(register(TABLE, root))
+    with mock.patch.object(gate.stores[root], "read", side_effect=Unavailable("away")):
+        [outcome] = gate.ask(register(UUID(int=5), copy))
+    assert outcome.rejection is not None
+    assert (outcome.rejection.rule, outcome.rejection.advice) == ("Unavailable", "retry")
+    assert gate.ask(register(UUID(int=6), copy))[0].status == "committed"

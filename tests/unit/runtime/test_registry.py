@@ -55,6 +55,14 @@ def test_the_last_record_of_each_table_counts_on_every_topic_partition(bus: Memo
     }
 
 
+def test_a_root_that_an_earlier_release_spelled_otherwise_is_found(bus: MemoryBus) -> None:
+    now, then = (f"abfss://c@a.{kind}.core.windows.net/t" for kind in ("dfs", "blob"))
+    tell(bus, table(1).model_copy(update={"table_root": then}))
+    found = read_registry(bus, TOPICS)
+    assert [record.table_root for record in found.values()] == [now]
+    assert find_table(found, then) is find_table(found, now) is not None
+
+
 def test_a_tombstone_takes_a_table_out(bus: MemoryBus) -> None:
     tell(bus, table(1), table(2))
     at = TopicPartition(TOPICS.table_state, 1)

@@ -31,6 +31,14 @@ from tidegate.runtime.store_paths import (
             "abfs://files@account.dfs.core.windows.net/t/",
             "abfss://files@account.dfs.core.windows.net/t",
         ),
+        (
+            "abfss://files@Account.BLOB.core.windows.net.:443/t",
+            "abfss://files@account.dfs.core.windows.net/t",
+        ),
+        (
+            "abfss://Space@onelake.blob.fabric.microsoft.com/t",
+            "abfss://Space@onelake.dfs.fabric.microsoft.com/t",
+        ),
         ("memory://t", "memory://t"),
     ],
 )
@@ -50,6 +58,8 @@ def test_a_root_has_one_spelling(given: str, canonical: str) -> None:
         "file://localhost/data",
         "s3a://b/k/",
         "s3://b",
+        "abfs://files@Account.blob.core.windows.net",
+        "abfss://files@account.dfs.core.windows.net:443/k/",
     ],
 )
 def test_a_table_below_a_place_has_a_root_that_begins_with_it(given: str) -> None:
@@ -76,6 +86,7 @@ def test_a_relative_path_begins_at_the_working_folder(
             "abfss://files/t",
             "abfss://files@account/t",
             "abfss://@a.dfs.core.windows.net/t",
+            "abfss://files@a.dfs.core.windows.net:8443/t",
         ],
         *["az://files/t", "wasbs://files@account.blob.core.windows.net/t", "hdfs://host/t"],
         *["hdfs:/t", "s3:/bucket/t", "dbfs:/tables/t"],
