@@ -12,9 +12,17 @@ from typing import Any, Final
 
 from tidegate.delta.errors import Misconfigured
 from tidegate.runtime.log_store import FileStat, Turn, at_once
-from tidegate.runtime.object_answers import Refusal, Verdict, judge, read_as_told, said
+from tidegate.runtime.object_answers import (
+    Refusal,
+    Verdict,
+    is_missing,
+    judge,
+    read_as_told,
+    said,
+)
 from tidegate.runtime.object_bucket import Head, Page, file_system, send_once
 from tidegate.runtime.release import ENGINE
+from tidegate.runtime.s3_answers import check_whose, check_written, etag, understood
 
 OPTIONS: Final = (
     "endpoint_url",
@@ -84,8 +92,14 @@ class S3Bucket:
 
     async def head(self, key: str) -> Head:
         """Return what an object is; its ETag is its version."""
-        answer = await self._call("head_object", Key=key)
-        return Head(said(answer, "ContentLength"), said(answer, "ETag"))
+        try:
+            answer = await self._call("head_object", Key=key)
+        except OSError as error:
+            if is_missing(error):
+                # An answer to HEAD has no words by which a store's 404 is told from a gateway's.
+                await self._body(Key=key, Range="bytes=0-0")
+            raise
+        return Head(said(answer, "ContentLength"), etag(answer))
 
     async def read(self, key: str) -> bytes:
         """Return an object whole."""
@@ -109,7 +123,7 @@ class S3Bucket:
         _turns.of = turn
         try:
             client = self._putter(timeout_s)
-            with _understood():
+            with understood():
                 answer = client.put_object(
                     Bucket=self._name,
                     Key=key,
@@ -129,7 +143,7 @@ class S3Bucket:
             if judge(error) is not Verdict.UNKNOWN:
                 return False
             raise OSError(str(error)) from error
-        said(answer, "ETag")
+        check_written(answer)
         return True
 
     async def put(self, key: str, content: bytes) -> None:
@@ -142,15 +156,15 @@ class S3Bucket:
 
     async def _put(self, key: str, content: bytes, **condition: str) -> None:
         whole = {"Key": key, "Body": content, "ContentMD5": _checksum(content)}
-        said(await self._call("put_object", **whole, **condition), "ETag")
+        check_written(await self._call("put_object", **whole, **condition))
 
     async def _body(self, **request: str) -> bytes:
         try:
             answer = await self._call("get_object", **request)
         except OSError as error:
-            _check_whose(error)
+            check_whose(error)
             raise
-        said(answer, "ETag")
+        etag(answer)
         async with answer["Body"] as body:
             content: bytes = await body.read()
         return content
@@ -166,7 +180,7 @@ class S3Bucket:
             proxy = http._proxy_config.proxy_url_for(client.meta.endpoint_url)
             send_once(await http._get_session(proxy))
         try:
-            with _understood():
+            with understood():
                 return await system._call_s3(method, Bucket=self._name, **request)
         except OSError as error:
             self._heed(error.__cause__)
@@ -203,20 +217,6 @@ def _checksum(content: bytes) -> str:
     return b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
 
 
-def _check_whose(error: OSError) -> None:
-    """Raise a Refusal for a 404 without a store's code, which the library replaces by the number,
-    or by nothing where the page happens to be XML.
-
-    A gateway that has lost its stores says that to whatever it is asked, and a file that is missing
-    from a log is another matter.
-    """
-    answer = getattr(error.__cause__, "response", None) or {}
-    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    if status == 404 and answer.get("Error", {}).get("Code") in ("404", "", None):
-        why = "a 404 without a code is no store's: look at the endpoint"
-        raise Refusal(0, "", why) from error
-
-
 def is_led_elsewhere() -> bool:
     """Whether a file of AWS's tools names an endpoint of one's own: the library heeds it.
 
@@ -231,19 +231,6 @@ def is_led_elsewhere() -> bool:
     except wrong.BotoCoreError:
         return False
     return "endpoint_url" in told or "services" in told
-
-
-@contextmanager
-def _understood() -> Iterator[None]:
-    """Have the client trip over an answer as over a refusal. Raises: Refusal."""
-    try:
-        yield
-    except RecursionError as error:
-        # Redirected, it asks for the bucket's region, is redirected, asks for it again, and so on.
-        why = "the store leads elsewhere: give the endpoint_url that it leads to, or the region"
-        raise Refusal(307, "", why) from error
-    except ValueError as error:
-        raise Refusal(0, "", f"the answer cannot be read: {error}") from error
 
 
 @contextmanager

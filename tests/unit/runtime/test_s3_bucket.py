@@ -198,6 +198,19 @@ def test_a_page_that_a_gateway_answers_with_is_no_success(store: Store) -> None:
     assert judge(told.value) is Verdict.UNKNOWN
 
 
+@pytest.mark.parametrize(("etag", "page"), [('W/"5-x"', b""), ('"x"', PAGE)])
+def test_a_page_with_an_etag_is_no_success_either(store: Store, etag: str, page: bytes) -> None:
+    store.said = {"etag": etag}
+    store.answers = [(200, page), *[(200, page)] * 4, *[(200, page)] * 4]
+    opened = store.opened()
+    assert opened.put_if_absent("a", b"one", 5.0) is Put.UNKNOWN
+    with pytest.raises(Unavailable, match="no store's"):
+        opened.put("a", b"one")
+    store.said = {"etag": 'W/"5-x"'}
+    with pytest.raises(Unavailable, match="no store's"):
+        opened.read("a")
+
+
 @pytest.mark.parametrize("ask", ["read", "list"])
 def test_a_page_that_a_gateway_answers_with_is_neither_a_file_nor_an_empty_folder(
     store: Store, ask: str
@@ -241,6 +254,10 @@ def test_a_file_is_missing_where_the_store_says_so_and_not_a_gateway(store: Stor
         store.answers = [(404, page)] * 4
         with pytest.raises(Unavailable, match="no store's"):
             store.opened().read("a")
+    store.head_status = 404
+    store.answers = [(404, b"default backend - 404")] * 4
+    with pytest.raises(Unavailable, match="no store's"):
+        store.opened().open("a")
 
 
 EXPIRED = (400, b"<Error><Code>ExpiredToken</Code><Message>it is over</Message></Error>")
