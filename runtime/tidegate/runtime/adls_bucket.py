@@ -4,6 +4,8 @@ Accounts with a hierarchical namespace (ADLS Gen2) answer the same protocol; the
 as blobs of their own and are passed over. adlfs brings the credentials and the client.
 """
 
+import asyncio
+import math
 import zlib
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final, TypeVar
@@ -34,6 +36,13 @@ T = TypeVar("T")
 _PAGE: Final = 5000
 _ONCE: Final = {"retry_total": 0}
 
+_CHAIN: Final = "DefaultAzureCredential"
+_NO_TOKEN: Final = "ClientAuthenticationError"
+"""What the client raises where nobody gives a token, or the store takes none."""
+
+RENEWAL_S: Final = 30.0
+"""How often at most credentials are looked for anew."""
+
 
 class AdlsBucket:
     """A container of an account: `container@account.dfs.core.windows.net`."""
@@ -45,6 +54,7 @@ class AdlsBucket:
         # Larger ones it would cut into blocks: several requests, of which the last one decides.
         client._config.max_single_put_size = SINGLE_PUT_BYTES_MAX
         self._container = client.get_container_client(container)
+        self._looked_s = -math.inf
 
     async def page(self, prefix: str, start: str, token: str | None) -> Page:
         """Return objects right under `prefix`, from the first on: the store knows no start."""
@@ -125,6 +135,20 @@ class AdlsBucket:
             # The client trips over errors without a code or a message, as gateways send them, and
             # over what is not packed as it says.
             raise Refusal(0, "", f"the answer cannot be read: {error}") from error
+        except Exception as error:
+            if any(kind.__name__ == _NO_TOKEN for kind in type(error).__mro__):
+                await self._look_anew()
+            raise
+
+    async def _look_anew(self) -> None:
+        """Have the platform's chain look for its credentials again: it reads a certificate once in
+        its life, and the file may hold another by now.
+        """
+        chain, now_s = self._system.credential, asyncio.get_running_loop().time()
+        if type(chain).__name__ == _CHAIN and now_s >= self._looked_s + RENEWAL_S:
+            self._looked_s = now_s
+            await chain.close()
+            chain.__init__()
 
 
 def _arguments(host: str, told: Mapping[str, str]) -> dict[str, Any]:

@@ -6,10 +6,12 @@ are repeated five times whatever they ask, and an answer's status is lost in an 
 
 import asyncio
 import hashlib
+import math
 import os
 import re
+import time
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -37,6 +39,9 @@ Answer = tuple[bytes, Mapping[str, str]]
 _AHEAD_S: Final = 300.0
 """How long before its time is over a token is asked for anew."""
 
+RENEWAL_S: Final = 30.0
+"""How often at most credentials are looked for anew that give no token, or one that is refused."""
+
 
 class GcsBucket:
     """A bucket, by its name. Raises: Misconfigured; Unavailable, without credentials."""
@@ -57,6 +62,8 @@ class GcsBucket:
             )
         self._proxy = _proxy(self._system._location)
         self._renewing: asyncio.Future[None] | None = None
+        self._is_refused = False
+        self._looked_s = -math.inf
 
     async def page(self, prefix: str, start: str, token: str | None) -> Page:
         """Return objects right under `prefix`; the store begins at `start` by itself."""
@@ -169,6 +176,8 @@ class GcsBucket:
             method, url, params=asked, headers=told_by, data=content, **how
         ) as answer:
             told: bytes = await answer.read()
+            if answer.status == 401:
+                self._is_refused = True
             if answer.status >= 300:
                 raise Refusal(answer.status, *_reason(told))
             # The hashes may come in a header each.
@@ -179,27 +188,67 @@ class GcsBucket:
         """Return the headers with those of the credentials.
 
         A token is asked for in a thread, for that takes as long as it likes, and the loop serves
-        all stores. While the one before it is good, nobody waits for that.
+        all stores. While the one before it is good, nobody waits for that. Raises: Refusal.
         """
         keeper = self._system.credentials
         told = {"User-Agent": ENGINE, **headers}
         if keeper.credentials is None:
             return told
-        if not keeper._credentials_valid(_AHEAD_S):
+        if self._is_refused or not keeper._credentials_valid(_AHEAD_S):
             if self._renewing is None or self._renewing.done():
-                asking = asyncio.to_thread(keeper.maybe_refresh, _AHEAD_S)
-                self._renewing = asyncio.ensure_future(asking)
+                self._renewing = asyncio.ensure_future(self._renew())
                 self._renewing.add_done_callback(_heard)
-            if not keeper.credentials.valid:
+            if self._is_refused or not keeper.credentials.valid:
                 await asyncio.shield(self._renewing)
-        keeper.credentials.apply(told)
+        self._system.credentials.credentials.apply(told)
         return told
+
+    async def _renew(self) -> None:
+        """Have a token by the credentials that are there; where these give none any more, or theirs
+        was refused, look for credentials anew: their file may hold others by now. Raises: Refusal.
+        """
+        keeper, was_refused, failed = self._system.credentials, self._is_refused, None
+        self._is_refused = False
+        if not was_refused:
+            failed = await _aside(keeper.maybe_refresh, _AHEAD_S)
+            if failed is None:
+                return
+        if self._is_due():
+            found = await _aside(_found_anew, keeper)
+            if not isinstance(found, BaseException):
+                self._system.credentials = found
+                return
+            failed = failed or found
+        if failed is not None:
+            # What was said to whoever asked for a token gcsfs keeps behind its own words.
+            raise Refusal(401, "", f"there is no token: {failed.__cause__ or failed}") from failed
+
+    def _is_due(self) -> bool:
+        """Whether credentials may be looked for, which is done once in a while."""
+        now_s = time.monotonic()
+        is_due = now_s >= self._looked_s + RENEWAL_S
+        self._looked_s = now_s if is_due else self._looked_s
+        return is_due
 
 
 def _heard(asked: "asyncio.Future[None]") -> None:
     """Take note of how it ended: whoever needs a token asks again and is told."""
     if not asked.cancelled():
         asked.exception()
+
+
+async def _aside(asked: Callable[..., Any], *about: object) -> Any:
+    """Return what a call in a thread gives, or how it failed, as a value."""
+    return (await asyncio.gather(asyncio.to_thread(asked, *about), return_exceptions=True))[0]
+
+
+def _found_anew(keeper: Any) -> Any:
+    """Return credentials as they are found now, with a token. Raises: as gcsfs does; Refusal."""
+    found = type(keeper)(keeper.project, keeper.access, keeper.token, None, keeper.on_google)
+    if found.credentials is None:
+        raise Refusal(401, "", "the credentials are gone")
+    found.maybe_refresh(_AHEAD_S)
+    return found
 
 
 def _key_file(told: Mapping[str, str]) -> str | None:

@@ -90,6 +90,14 @@ def is_missing(answer: Answer) -> bool:
     return reply is not None and reply.status == 404 and reply.code not in _BUCKETS_GONE
 
 
+def words(answer: Answer) -> str:
+    """Return what an answer says, with the store's code: s3fs keeps the bare message of most."""
+    text = str(answer) or "it took too long"
+    reply = _reply(answer) if isinstance(answer, BaseException) else None
+    code = f"{reply.code}: " if reply and reply.code and reply.code not in text else ""
+    return f"{type(answer).__name__}: {code}{text}"
+
+
 def said(answer: Mapping[str, Any], word: str) -> Any:
     """Return what every answer of a store says of such a request.
 

@@ -27,6 +27,7 @@ from tidegate.runtime.object_answers import (
     is_missing,
     is_not_implemented,
     judge,
+    words,
 )
 from tidegate.runtime.object_bucket import SINGLE_PUT_BYTES_MAX, Bucket, Head, Page
 from tidegate.runtime.s3_bucket import S3Bucket
@@ -52,6 +53,9 @@ _FIRST_PAUSE_S: Final = 0.1
 _READ_BUFFER_BYTES: Final = 1024 * 1024
 _NO_OPTIONS: Final[Mapping[str, str]] = {}
 
+
+_SKEWED: Final = ("RequestTimeTooSkewed", "Request date header too old", "reasonable timeframe")
+"""What S3, Azure and who gives Google's tokens say of a request that our clock dates wrongly."""
 
 Opening = Callable[[str, str, Mapping[str, str]], Bucket]
 """From a scheme, a bucket's name and what it is told to what speaks to it."""
@@ -270,9 +274,9 @@ class ObjectStore:
         raise self._unavailable(verb, path, answer)
 
     def _unavailable(self, verb: str, path: str, answer: Answer) -> Unavailable:
+        told = words(answer)
         error = Unavailable(
-            f"cannot {verb} {path!r} of the table at {self._root}: {type(answer).__name__}: "
-            f"{str(answer) or 'it took too long'}; look at the bucket, the rights and the options",
+            f"cannot {verb} {path!r} of the table at {self._root}: {told}; {_remedy(told)}",
             error_class=NO_CONDITION if is_not_implemented(answer) else None,
         )
         error.__cause__ = answer if isinstance(answer, BaseException) else None
@@ -311,6 +315,15 @@ class _Ranges(io.RawIOBase):
         buffer[: len(content)] = content
         self._at += len(content)
         return len(content)
+
+
+def _remedy(told: str) -> str:
+    is_skewed = any(one in told for one in _SKEWED)
+    return (
+        "set this machine's clock"
+        if is_skewed
+        else "look at the bucket, the rights and the options"
+    )
 
 
 def _patience_s(size: int) -> float:

@@ -1,12 +1,17 @@
 """Azure's answers as they come over the wire: what is missing, and what is no store's."""
 
+import time
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tidegate.delta.errors import Unavailable
+from tidegate.runtime import adls_bucket
 from tidegate.runtime.log_store import Put
 from tidegate.runtime.object_store import ObjectStore
 
@@ -77,3 +82,39 @@ def test_what_is_not_packed_as_it_says_ends_no_process(store: Store) -> None:
     store.status = 200
     with pytest.raises(Unavailable, match="cannot be read"):
         list(store.opened().list_from("_delta_log", ""))
+
+
+def test_a_certificate_that_is_renewed_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("adlfs")
+    wrong = pytest.importorskip("azure.core.exceptions")
+    certificate = tmp_path / "certificate.pem"
+    certificate.write_text("expired")
+    asked: list[str] = []
+
+    class DefaultAzureCredential:
+        def __init__(self) -> None:
+            self.certificate = certificate.read_text()
+
+        async def get_token(self, *_: str, **__: Any) -> Any:
+            asked.append(self.certificate)
+            if self.certificate == "expired":
+                raise wrong.ClientAuthenticationError("AADSTS700027: the certificate is over")
+            return SimpleNamespace(token="good", expires_on=int(time.time()) + 3600)
+
+        async def close(self) -> None:
+            """Let go of nothing."""
+
+    monkeypatch.setattr("azure.identity.aio.DefaultAzureCredential", DefaultAzureCredential)
+    store = ObjectStore("abfss://files@account.dfs.invalid/t")
+    with pytest.raises(Unavailable, match="AADSTS700027"):
+        store.put_if_absent("a", b"one", 5.0)
+    certificate.write_text("fresh")
+    with pytest.raises(Unavailable, match="AADSTS700027"):
+        store.put_if_absent("a", b"one", 5.0)
+    monkeypatch.setattr(adls_bucket, "RENEWAL_S", 0.0)
+    with pytest.raises(Unavailable, match="AADSTS700027"):
+        store.put_if_absent("a", b"one", 5.0)
+    assert store.put_if_absent("a", b"one", 5.0) is Put.UNKNOWN, "it is sent, and nobody is there"
+    assert asked == ["expired", "expired", "expired", "fresh"]

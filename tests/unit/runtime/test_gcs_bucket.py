@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tidegate.delta.errors import Misconfigured, Unavailable
-from tidegate.runtime import object_store
+from tidegate.runtime import gcs_bucket, object_store
 from tidegate.runtime.gcs_bucket import GcsBucket
 from tidegate.runtime.log_store import Put
 from tidegate.runtime.object_store import ObjectStore
@@ -204,9 +204,9 @@ def test_a_bucket_that_is_gone_is_told_from_a_file_in_bare_words_too(store: Stor
 
 def test_a_token_that_cannot_be_had_is_unavailable(store: Store) -> None:
     opened = store.opened(Token("fails", is_good=False))
-    with pytest.raises(Unavailable, match="Invalid Credentials"):
+    with pytest.raises(Unavailable, match="the metadata server does not answer"):
         opened.put_if_absent("a", b"mine", 5.0)
-    with pytest.raises(Unavailable, match="Invalid Credentials"):
+    with pytest.raises(Unavailable, match="the metadata server does not answer"):
         opened.read("a")
     assert store.came == []
 
@@ -240,6 +240,47 @@ def test_a_token_that_is_long_in_coming_holds_up_neither_deadline_nor_loop(store
     store.answers = [(200, WRITTEN)]
     assert slow.put_if_absent("a", b"mine", 5.0) is Put.WON
     assert (store.tokens[-1], token.asked) == ("Bearer new", 1)
+
+
+def test_a_key_file_that_is_written_anew_is_read_again(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "key.json"
+    file.write_text("old")
+
+    def read(keeper: Any, name: str) -> None:
+        is_new = Path(name).read_text() == "new"
+        keeper.credentials = Token("succeeds" if is_new else "fails", is_good=False)
+
+    monkeypatch.setattr("gcsfs.credentials.GoogleCredentials._connect_token", read)
+    where = {**store.options(), "google_anonymous": "false"}
+    opened = ObjectStore("gs://lake/t", {**where, "google_application_credentials": str(file)})
+    with pytest.raises(Unavailable, match="does not answer"):
+        opened.put_if_absent("a", b"mine", 5.0)
+    file.write_text("new")
+    with pytest.raises(Unavailable, match="does not answer"):
+        opened.put_if_absent("a", b"mine", 5.0)
+    monkeypatch.setattr(gcs_bucket, "RENEWAL_S", 0.0)
+    store.answers = [(200, WRITTEN)]
+    assert opened.put_if_absent("a", b"mine", 5.0) is Put.WON
+    assert store.tokens == ["Bearer new"]
+
+
+def test_a_token_that_the_store_refuses_is_asked_for_anew(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = Token("succeeds", is_good=True)
+    refused.token = "revoked"
+    opened = store.opened(refused)
+    keeper = "gcsfs.credentials.GoogleCredentials.connect"
+    fresh = Token("succeeds", is_good=False)
+    monkeypatch.setattr(keeper, lambda one, method=None: setattr(one, "credentials", fresh))
+    store.answers = [(401, b'{"error": {"message": "Invalid Credentials"}}'), (200, b"mine")]
+    store.said = {"x-goog-generation": "7"}
+    with pytest.raises(Unavailable, match="401"):
+        opened.read("a")
+    assert opened.read("a") == b"mine"
+    assert store.tokens == ["Bearer revoked", "Bearer new"]
 
 
 def test_without_credentials_nobody_goes_on_as_anybody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -302,6 +302,15 @@ def test_credentials_are_not_looked_for_at_every_refusal(store: Store, credentia
     assert store.signers == ["old", "key1", "key1"]
 
 
+def test_a_clock_that_is_wrong_is_told_from_rights_that_are(store: Store) -> None:
+    code = b"<Error><Code>RequestTimeTooSkewed</Code><Message>too large</Message></Error>"
+    store.answers = [(403, code)] * 2
+    with pytest.raises(Unavailable, match="set this machine's clock"):
+        store.opened().read("a")
+    with pytest.raises(Unavailable, match="set this machine's clock"):
+        store.opened().put_if_absent("a", b"one", 5.0)
+
+
 def test_an_entry_that_cannot_be_read_ends_no_process(store: Store) -> None:
     entry = b"<Contents><Key>t/_delta_log/0</Key><Size>1</Size></Contents>"
     listing = b"<ListBucketResult><IsTruncated>false</IsTruncated>" + entry + b"</ListBucketResult>"
