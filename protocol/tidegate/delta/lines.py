@@ -18,6 +18,9 @@ Spec: "Actions"
 
 _BODIES: Final = frozenset({"add", "remove", *OBJECTS, "checkpointMetadata", "sidecar"})
 
+_MAPS: Final = frozenset({"configuration", "format"})
+"""Fields of metaData that are objects."""
+
 _SPACE: Final = b" \t\r\n"
 """What JSON allows around a value."""
 
@@ -45,18 +48,24 @@ def read_bodies(name: str, content: bytes) -> Bodies:
 def settled(name: str, body: Any) -> Any:
     """Return what an action says where writers leave open what goes without saying.
 
-    A property that is null is not set; a domain that is removed needs no configuration.
+    A property that is null is not set, and so is a field of metaData; a domain that is removed
+    needs no configuration.
     Spec: "Change Metadata"
     """
     if not isinstance(body, dict):
         return body
-    found = body.get("configuration")
-    if name == "metaData" and isinstance(found, dict) and None in found.values():
-        told = {key: value for key, value in found.items() if value is not None}
-        return {**body, "configuration": told}
-    if name == "domainMetadata" and found is None and body.get("removed") is True:
-        return {**body, "configuration": ""}
+    if name == "metaData":
+        return {key: _set(told) if key in _MAPS else told for key, told in _set(body).items()}
+    if name == "domainMetadata" and body.get("configuration") is None:
+        return {**body, "configuration": ""} if body.get("removed") is True else body
     return body
+
+
+def _set(body: Any) -> Any:
+    """Return what an object says that is not null; what is none, as it is."""
+    if not isinstance(body, dict) or None not in body.values():
+        return body
+    return {key: told for key, told in body.items() if told is not None}
 
 
 def _rows(name: str, content: bytes) -> list[Any]:

@@ -65,6 +65,15 @@ def test_a_property_that_is_null_is_not_set() -> None:
     assert found.configuration == {"b": "c"}
 
 
+def test_a_field_of_metadata_that_is_null_is_as_if_it_were_not_there() -> None:
+    body = {"id": "t", "schemaString": "{}"}
+    bare = from_row({"metaData": body})
+    for field in ("partitionColumns", "configuration", "format", "createdTime", "name"):
+        assert from_row({"metaData": {**body, field: None}}) == bare
+    told = {"provider": "parquet", "options": None}
+    assert from_row({"metaData": {**body, "format": told}}) == bare
+
+
 def test_a_domain_that_is_removed_needs_no_configuration() -> None:
     removed = {"domain": "d", "removed": True}
     for body in (removed, {**removed, "configuration": None}):
