@@ -13,7 +13,7 @@ from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import BrokenLog
 from tidegate.delta.features import constraints, row_tracking
 from tidegate.delta.features.activity import change_data_feed
-from tidegate.delta.features.arithmetic import writer_features
+from tidegate.delta.features.arithmetic import supported_features
 from tidegate.delta.features.constraints import WriteRequirements
 from tidegate.delta.features.definition import Definition
 from tidegate.delta.features.identity import IdentityColumn
@@ -82,8 +82,8 @@ class Basis:
 
     @Once
     def features(self) -> frozenset[str]:
-        """The features that a writer must know."""
-        return writer_features(self.protocol)
+        """The features that the table supports: not what one of its versions alone would imply."""
+        return supported_features(self.protocol)
 
     @Once
     def tracks_rows(self) -> bool:

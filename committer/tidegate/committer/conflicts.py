@@ -47,7 +47,7 @@ __all__ = [
     "follow",
 ]
 
-RULES_VERSION: Final = 9
+RULES_VERSION: Final = 10
 """Raised with every change that can change a verdict; it stands in every entry."""
 
 

@@ -21,7 +21,11 @@ from tidegate.committer.policy import Policy
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import BrokenLog, InvalidRequest, TidegateError, UnsupportedFeature
 from tidegate.delta.features import properties
-from tidegate.delta.features.arithmetic import reader_features, writer_features
+from tidegate.delta.features.arithmetic import (
+    reader_features,
+    supported_features,
+    writer_features,
+)
 from tidegate.delta.features.changes import check_change
 from tidegate.delta.features.defaults import check_defaults
 from tidegate.delta.features.definition import Definition
@@ -89,7 +93,7 @@ def _wrong_change(basis: Basis | None, after: Definition) -> Rejection | None:
 
     Who drops a feature is judged where that is looked at as a drop.
     """
-    if basis is not None and basis.features - writer_features(after.protocol):
+    if basis is not None and basis.features - supported_features(after.protocol):
         return None
     found = check_change(basis.definition if basis else None, after)
     if not found:

@@ -12,7 +12,12 @@ from tidegate.committer.metadata_changes import conflict_free, neither_on_nor_of
 from tidegate.committer.standing import Found, Standing
 from tidegate.committer.touched import in_common, touched
 from tidegate.delta.features import row_tracking
-from tidegate.delta.features.arithmetic import reader_features, unreadable, writer_features
+from tidegate.delta.features.arithmetic import (
+    reader_features,
+    supported_features,
+    unreadable,
+    writer_features,
+)
 from tidegate.delta.features.table import FEATURES, Support
 from tidegate.delta.features.upgrades import interrupting_features
 
@@ -58,7 +63,7 @@ def protocol_changed(standing: Standing, winner: Entry) -> Found | None:
         return None
     if standing.candidate.content.protocol is not None:
         return Found("changed the protocol, as does the proposal")
-    dropped = standing.read.features - writer_features(winner.protocol)
+    dropped = standing.read.features - supported_features(winner.protocol)
     return Found(f"dropped the feature {min(dropped)!r}") if dropped else None
 
 

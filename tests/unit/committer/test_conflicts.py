@@ -41,12 +41,13 @@ def found(
     level: Level = "Serializable",
     partitioned_by: Sequence[str] = ("p",),
     features: Sequence[str] = (),
+    versions: tuple[int, int] = (1, 2),
 ) -> Conflict | None:
     """Return the conflict of a proposal that read version 0 of a table partitioned by `p`."""
     candidate = read_record(builders.value_of(one), 0, Policy())
     assert isinstance(candidate, Candidate)
     assert candidate.flaw is None
-    named = protocol(1, 7, writerFeatures=list(features)) if features else protocol()
+    named = protocol(1, 7, writerFeatures=list(features)) if features else protocol(*versions)
     made = commit(0, named, metadata(partitioned_by))
     assert made.metadata is not None
     assert made.protocol is not None
@@ -193,6 +194,15 @@ def test_two_protocols_conflict_and_so_does_a_dropped_feature() -> None:
     assert rule_of(found(proposal(protocol()), winner(1, protocol()))) == "protocol_changed"
     assert rule_of(found(proposal(add("p=1/a")), winner(1, protocol(1, 1)))) == "protocol_changed"
     assert found(proposal(add("p=1/a")), winner(1, protocol())) is None
+
+
+def test_what_two_versions_do_not_imply_together_is_not_dropped() -> None:
+    """Writer version 5 names column mapping, which is supported with reader version 2 alone."""
+    names = ["appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"]
+    listed = winner(1, protocol(1, 7, writerFeatures=names))
+    for reader, is_dropped in ((1, False), (2, True)):
+        told = found(proposal(add("p=1/a")), listed, versions=(reader, 5))
+        assert (rule_of(told) == "protocol_changed") is is_dropped
 
 
 @pytest.mark.parametrize(

@@ -58,3 +58,13 @@ def test_a_feature_that_is_added_by_hand_is_asked_for() -> None:
 def test_who_writes_a_protocol_is_taken_at_its_word() -> None:
     rows = (protocol(1, 3), metadata(enableDeletionVectors="true"))
     assert rules(planned(table([info(), *PLAIN]), proposal(*rows))) == ["feature_not_listed"]
+
+
+def test_versions_bring_what_they_imply_together_and_no_more() -> None:
+    """Writer version 6 names column mapping, which is supported with reader version 2 alone."""
+    state = table([info(), protocol(1, 6), metadata()], [add("a")])
+    rows = written(state, metadata(enableDeletionVectors="true"))
+    listed = rows[1]["protocol"]
+    assert listed["readerFeatures"] == ["deletionVectors"]
+    assert "identityColumns" in listed["writerFeatures"]
+    assert "columnMapping" not in listed["writerFeatures"]
