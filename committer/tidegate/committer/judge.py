@@ -76,17 +76,17 @@ def _by_utc(case: Mapping[str, Any]) -> Mapping[str, Any]:
 
     The service is not told the sessions' zones, and counts such a moment by all of them.
     """
-    definitions = [row["metaData"] for row in case["table"]["base"][0] if "metaData" in row]
+    definitions = [row["metaData"] for row in case["table"]["base"][0] if row.get("metaData")]
     moments = {name for one in definitions for name in _moments(one)}
     if not moments:
         return case
 
     def told(row: Mapping[str, Any]) -> Mapping[str, Any]:
-        if "add" not in row:
+        if not row.get("add"):
             return row
         values = {
             name: f"{text}Z" if name in moments and lacks_zone(text, TIMESTAMP) else text
-            for name, text in row["add"]["partitionValues"].items()
+            for name, text in (row["add"].get("partitionValues") or {}).items()
         }
         return {"add": {**row["add"], "partitionValues": values}}
 
@@ -99,7 +99,7 @@ def _by_utc(case: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _moments(definition: Mapping[str, Any]) -> Iterator[str]:
     """Yield the partition columns of a definition that are timestamps, as files name them."""
-    names = {name.lower() for name in definition.get("partitionColumns", ())}
+    names = {name.lower() for name in definition.get("partitionColumns") or ()}
     for field in orjson.loads(definition["schemaString"]).get("fields", ()):
         if field["type"] == "timestamp" and field["name"].lower() in names:
             yield field["name"]
@@ -142,21 +142,22 @@ def _content(actions: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def _candidate(case: Mapping[str, Any], basis: Basis) -> Candidate:
-    reads = case["reads"]
+    reads = {name: told for name, told in case["reads"].items() if told is not None}
+    operation = {name: told for name, told in case["operation"].items() if told is not None}
     proposal = Proposal(
         proposal_id=_ID,
         table=_ID,
         table_root=_ROOT,
         table_id=basis.metadata.id,
         read_version=case["read_version"],
-        operation=Operation.model_validate(case["operation"]),
+        operation=Operation.model_validate(operation),
         actions=tuple(case["actions"]),
         reads=ReadSet(
-            whole_table=reads["whole_table"],
-            predicates=tuple(one["ast"] for one in reads["predicates"]),
-            files=tuple(reads["files"]),
-            app_ids=tuple(reads["app_ids"]),
-            domains=tuple(reads["domains"]),
+            whole_table=reads.get("whole_table", False),
+            predicates=tuple(one["ast"] for one in reads.get("predicates", ())),
+            files=tuple(reads.get("files", ())),
+            app_ids=tuple(reads.get("app_ids", ())),
+            domains=tuple(reads.get("domains", ())),
         ),
     )
     candidate = _read(proposal)

@@ -132,3 +132,16 @@ def test_a_removal_is_told_without_partition_values_that_are_null(cases: list[Ca
     case["operation"] = {"name": "DELETE", "parameters": {}}
     removes = [row["remove"] for row in judge(case)["committed"] if "remove" in row]
     assert [one["partitionValues"] for one in removes] == [{}]
+
+
+def test_what_a_case_leaves_out_is_nothing(cases: list[Case]) -> None:
+    """Neither reads that there are none of, nor a kind of action that is told as null."""
+    [case] = [one for one in cases if one["name"] == "delete_delete/same-file"]
+    bare = copy.deepcopy(case)
+    bare["reads"] = {key: told or None for key, told in case["reads"].items()}
+    del bare["reads"]["app_ids"]
+    for rows in (*bare["table"]["base"], *bare["winners"], bare["actions"]):
+        for row in rows:
+            row.update(dict.fromkeys({"add", "remove", "metaData", "txn"} - row.keys()))
+    bare["operation"]["parameters"] = case["operation"]["parameters"] or None
+    assert verdict_on(bare) == verdict_on(case)
