@@ -253,7 +253,7 @@ class Reception:
             return wrong
         assert desk.state is not None, "the table was loaded"
         version, sha256 = desk.state.version, None
-        if is_ours(desk.state):
+        if is_ours(desk.state) and desk.news:
             # A gate has served it: under a registration that was lost with what it had not told.
             through = desk.news[0].version - 1
         else:

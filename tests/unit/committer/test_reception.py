@@ -99,6 +99,19 @@ def test_a_table_whose_log_was_cleaned_up_to_a_change_of_the_table_is_registered
     assert gate.tables()[table].published_through == 2
 
 
+def test_a_table_of_ours_of_which_a_checkpoint_alone_is_left_is_registered(gate: Gate) -> None:
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    move_hint_forward(store, write_classic(store, open_snapshot(store, Version(0)), NOW_MS))
+    store.delete(in_log(commit_name(0)))
+    without_registry(gate)
+    [outcome] = gate.ask(register())
+    assert (outcome.status, outcome.version) == ("committed", 0)
+    assert gate.tables()[TABLE].published_through == 0
+    [later] = gate.ask(proposal(add("a")))
+    assert (later.status, later.version) == ("committed", 1)
+
+
 def test_what_was_written_below_a_basis_that_is_gone_is_told_all_the_same(gate: Gate) -> None:
     store = gate.stores[ROOT]
     assert isinstance(store, MemoryStore)
