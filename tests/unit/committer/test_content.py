@@ -29,6 +29,14 @@ def test_a_removal_gets_its_time_when_it_is_written() -> None:
     assert orjson.loads(dated(line, 77))["remove"]["deletionTimestamp"] == 77
 
 
+def test_a_removal_is_dated_once_and_keeps_the_partition_values_that_it_says() -> None:
+    row = remove("p=1/a", deletionTimestamp=1, partitionValues={"p": "1"})
+    [line] = read_content([row], Policy()).lines
+    text = dated(line, 77)
+    assert orjson.loads(text) == remove("p=1/a", deletionTimestamp=77, partitionValues={"p": "1"})
+    assert text.count(b"deletionTimestamp") == 1
+
+
 def test_a_removal_that_says_nothing_of_partitions_says_so() -> None:
     """As delta-spark writes it, for readers whose map may not be null."""
     bare = {"path": "a", "dataChange": True, "deletionTimestamp": 5}

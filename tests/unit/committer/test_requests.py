@@ -23,6 +23,7 @@ from tests.builders import (
 )
 from tests.unit.committer.held_puts import HeldPuts
 from tidegate.committer.lane import RETRY_HALTED_S
+from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log, staged_name
 from tidegate.pipeline.codec import encode
@@ -137,6 +138,25 @@ def test_what_flies_lands_first_and_is_told_and_who_waits_is_told_to_come_again(
     assert rules(gate.outcomes()[1:]) == ["committed", "table_halted", "committed", "table_halted"]
     assert [one.version for one in gate.commits()] == [0, 1]
     assert record_of(gate).published_through == 1
+
+
+def test_a_halt_lets_nothing_off_but_what_was_ready_behind_what_flies() -> None:
+    puts = HeldPuts()
+    one_each = CommitterSection(roots=("memory://tables",), group_members_max=1)
+    gate = Gate(one_each, puts=puts)
+    gate.ask(create())
+    puts.is_holding = True
+    gate.send(*[proposal(add(name)) for name in "abcd"])
+    for _ in range(2):
+        gate.loop.step()
+    gate.send(halt())
+    for _ in range(5):
+        for _ in range(2):
+            gate.loop.step()
+        puts.land()
+    gate.settle()
+    assert rules(gate.outcomes()[1:]) == [*["committed"] * 2, *["table_halted"] * 2, "committed"]
+    assert len(gate.entries()) == 3
 
 
 def test_a_store_that_is_away_does_not_keep_an_operator_from_halting(gate: Gate) -> None:
