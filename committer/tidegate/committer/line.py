@@ -92,16 +92,41 @@ class Line:
         """
         if len(self.waiting) - start <= count:
             return
-        everybody = list(self.waiting)
         before = _producers(self.waiting, start) if start else self.last
-        chosen = _in_turn(everybody[start:], count, before)
-        rest = [one for place, one in enumerate(everybody[start:]) if place not in chosen]
-        first = [everybody[start + place] for place in sorted(chosen)]
-        self.waiting = deque((*everybody[:start], *first, *rest))
+        behind = islice(self.waiting, start, None)
+        chosen = _fresh(behind, count, before)
+        if len(chosen) < count:
+            chosen = sorted(_in_turn(list(self.waiting)[start:], count, before))
+        for moved, place in enumerate(chosen):
+            self._move(start + place, start + moved)
+
+    def _move(self, place: int, to: int) -> None:
+        if place != to:
+            one = self.waiting[place]
+            del self.waiting[place]
+            self.waiting.insert(to, one)
 
 
 def _producers(waiting: deque[Waiting], count: int) -> frozenset[str]:
     return frozenset(one.candidate.producer for one in islice(waiting, count))
+
+
+def _fresh(waiting: Iterator[Waiting], count: int, before: frozenset[str]) -> list[int]:
+    """Return the places of the first `count` producers who had no turn before, or of fewer.
+
+    Where there are so many, they are those whose turn it is: nearly always, and then nobody behind
+    them needs to be looked at.
+    """
+    chosen: list[int] = []
+    seen = set(before)
+    for place, one in enumerate(waiting):
+        producer = one.candidate.producer
+        if producer not in seen:
+            seen.add(producer)
+            chosen.append(place)
+            if len(chosen) == count:
+                break
+    return chosen
 
 
 def _in_turn(waiting: list[Waiting], count: int, before: frozenset[str]) -> set[int]:

@@ -79,3 +79,20 @@ def test_nobody_is_lost_or_overtakes_himself(producers: str, start: int, count: 
     for name in set(producers):
         own = [offset for offset in found if producers[offset] == name]
         assert own == sorted(own)
+
+
+def in_rounds(waiting: str, count: int, before: str) -> list[int]:
+    """Return the places of those whose turn it is: round by round, who had none before first."""
+    names = sorted(dict.fromkeys(waiting), key=lambda name: name in before)
+    queues = {name: [place for place, one in enumerate(waiting) if one == name] for name in names}
+    longest = max(map(len, queues.values()), default=0)
+    rounds = [own[turn] for turn in range(longest) for own in queues.values() if turn < len(own)]
+    return sorted(rounds[:count])
+
+
+@given(st.text("abcdef", max_size=12), st.integers(0, 4), st.integers(1, 5))
+def test_whose_turn_it_is_is_told_by_rounds(producers: str, start: int, count: int) -> None:
+    line = line_of(producers)
+    line.share_out(start, count)
+    chosen = in_rounds(producers[start:], count, producers[:start])
+    assert offsets(line)[start : start + count] == [start + place for place in chosen]
