@@ -66,14 +66,19 @@ def wrong_with(path: str, *, is_change_file: bool = False) -> str | None:
 def wrong_with_old(path: str) -> str | None:
     """Return what is wrong with the path of a file that is in the table already, or None.
 
-    Such a file may lie anywhere, as those of a shallow clone do. Law: the log spells it like that,
-    letter by letter; whoever asks has to look.
+    Such a file may lie anywhere, as those of a shallow clone do, and be spelt as its writer liked
+    (`./a`, `x//a`). Law: the log spells it like that, letter by letter; whoever asks has to look.
     """
-    if not is_absolute(path):
-        return wrong_with(path)
+    if is_plain(path):
+        return None
     if len(path) > PATH_CHARS_MAX:
         return f"is longer than {PATH_CHARS_MAX} characters"
-    return "holds a control character" if _CONTROL.search(unquote(path)) else None
+    key = unquote(path)
+    if _CONTROL.search(key):
+        return "holds a control character"
+    if not is_absolute(path) and (_leaves(key) or _leaves(unquote(key))):
+        return "leads out of the table"
+    return None
 
 
 def wrong_with_new(path: str, *, is_change_file: bool = False) -> str | None:

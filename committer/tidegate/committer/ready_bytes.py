@@ -25,6 +25,7 @@ from tidegate.committer.flaws import (
     NOT_SUPPORTED,
     UNKNOWN_FEATURE,
     Flawed,
+    fault_in,
     flaw,
 )
 from tidegate.committer.head_checks import dead_file, in_another_partition
@@ -74,7 +75,9 @@ def read_ready(version: int, content: bytes) -> Ready | Rejection:
         actions = content_of(commit)
         entry = entry_of(commit, sha256(content), len(content))
     except BrokenLog as error:
-        return flaw(MALFORMED, FIELD, str(error), "write it as the format says, and stage it anew")
+        return flaw(
+            MALFORMED, FIELD, fault_in(error), "write it as the format says, and stage it anew"
+        )
     except Flawed as error:
         return error.rejection
     return Ready(content, commit, actions, entry)
@@ -128,9 +131,9 @@ def is_a_table(arrival: Arrival) -> Rejection | None:
         found = check_change(before.definition, after.definition, dropping=_dropped(arrival))
     except UnsupportedFeature as error:
         rule = NOT_SUPPORTED if error.feature in FEATURES else UNKNOWN_FEATURE
-        return _illegal(rule, "protocol", str(error), error.error_class)
+        return _illegal(rule, "protocol", fault_in(error), error.error_class)
     except (InvalidRequest, BrokenLog) as error:
-        return _illegal(BAD_METADATA, "metaData", str(error), error.error_class)
+        return _illegal(BAD_METADATA, "metaData", fault_in(error), error.error_class)
     if not found:
         return _still_in_use(arrival)
     one = found[0]

@@ -330,9 +330,9 @@ def read_row(where: str, row: Mapping[str, Any]) -> Action:
         return from_row(row)
     except BrokenLog as error:
         raise BrokenLog(
-            f"{where} holds a row that can't be read: {error}; restore it from a backup, or the "
-            "table to an earlier version",
+            f"{where} holds a row that can't be read: {error}",
             error_class=error.error_class,
+            remedy="restore it from a backup, or the table to an earlier version",
         ) from error
 
 
@@ -344,7 +344,7 @@ def check_single(where: str, found: Sequence[Action]) -> None:
     """
     if len(found) > 1:
         raise BrokenLog(
-            f"{where} holds {len(found)} {found[0].wire_name} actions, and which of them is valid "
-            "is not said: restore it from a backup, or the table to an earlier version",
+            f"{where} holds {len(found)} {found[0].wire_name} actions, and not which is valid",
             error_class="CorruptCommit",
+            remedy="restore it from a backup, or the table to an earlier version",
         )

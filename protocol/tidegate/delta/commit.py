@@ -127,13 +127,14 @@ def _action(version: int, line: bytes) -> Action:
     except orjson.JSONDecodeError as error:
         raise BrokenLog(
             f"{commit_name(version)} holds a line that is no JSON ({error}); the file is torn or "
-            "was written by hand: restore it from a backup or the table to an earlier version",
+            "was written by hand",
             error_class="CorruptCommit",
+            remedy="restore it from a backup, or the table to an earlier version",
         ) from error
     if not isinstance(row, dict):
         raise BrokenLog(
-            f"{commit_name(version)} holds a line that is no JSON object: restore it from a "
-            "backup, or the table to an earlier version",
+            f"{commit_name(version)} holds a line that is no JSON object",
             error_class="CorruptCommit",
+            remedy="restore it from a backup, or the table to an earlier version",
         )
     return read_row(commit_name(version), row)

@@ -29,11 +29,11 @@ class TidegateError(Exception):
         self.fault = message
         self.remedy = remedy
 
-    def told_of(self, table: str) -> Self:
-        """Return the same error, told of a table."""
+    def told_as(self, fault: str) -> Self:
+        """Return the same error in other words, with the same remedy."""
         told = copy(self)
-        told.fault = f"table {table}: {self.fault}"
-        told.args = (_message(told.fault, self.remedy),)
+        told.fault = fault
+        told.args = (_message(fault, self.remedy),)
         return told
 
 

@@ -49,7 +49,7 @@ def settled(name: str, body: Any) -> Any:
     """Return what an action says where writers leave open what goes without saying.
 
     A property that is null is not set, and so is a field of metaData; a domain that is removed
-    needs no configuration.
+    needs no configuration; a file that is removed takes its rows along.
     Spec: "Change Metadata"
     """
     if not isinstance(body, dict):
@@ -58,6 +58,8 @@ def settled(name: str, body: Any) -> Any:
         return {key: _set(told) if key in _MAPS else told for key, told in _set(body).items()}
     if name == "domainMetadata" and body.get("configuration") is None:
         return {**body, "configuration": ""} if body.get("removed") is True else body
+    if name == "remove" and body.get("dataChange") is None:
+        return {**body, "dataChange": True}
     return body
 
 
@@ -92,8 +94,9 @@ def _one_by_one(name: str, content: bytes) -> list[Any]:
     except orjson.JSONDecodeError as error:
         raise BrokenLog(
             f"{name} holds a line that is no JSON ({error}); the file is torn or was written by "
-            "hand: restore it from a backup, or the table to an earlier version",
+            "hand",
             error_class="CorruptCommit",
+            remedy="restore it from a backup, or the table to an earlier version",
         ) from error
 
 

@@ -11,7 +11,7 @@ from typing import Final
 import orjson
 import pyarrow as pa
 
-from tidegate.delta.errors import BrokenLog, InvalidRequest, TidegateError, UnsupportedFeature
+from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
 from tidegate.delta.files.columns import ADD_SCHEMA
 from tidegate.delta.names import LAST_CHECKPOINT, LOG_FOLDER, Kind, LogFile, in_log, parse
 from tidegate.delta.replay import LogPart, is_reconciled, read_parts
@@ -154,7 +154,7 @@ def of_table(root: str) -> Iterator[None]:
     try:
         yield
     except (InvalidRequest, BrokenLog, UnsupportedFeature) as error:
-        raise _retold(error, f"table {root}: {error}") from error
+        raise error.told_as(f"table {root}: {error.fault}") from error
 
 
 @contextmanager
@@ -164,13 +164,8 @@ def defined_in(names: Collection[str]) -> Iterator[None]:
         yield
     except (BrokenLog, UnsupportedFeature) as error:
         told = " and ".join(names)
-        raise _retold(error, f"{error} (its protocol and metaData stand in {told})") from error
-
-
-def _retold(error: TidegateError, message: str) -> TidegateError:
-    if isinstance(error, UnsupportedFeature):
-        return UnsupportedFeature(message, feature=error.feature, error_class=error.error_class)
-    return type(error)(message, error_class=error.error_class)
+        where = f"its protocol and metaData stand in {told}"
+        raise error.told_as(f"{error.fault} ({where})") from error
 
 
 def _starts(store: LogStore, version: int | None) -> Iterator[int]:

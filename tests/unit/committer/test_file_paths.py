@@ -1,6 +1,6 @@
 import pytest
 
-from tidegate.committer.file_paths import wrong_with, wrong_with_new
+from tidegate.committer.file_paths import wrong_with, wrong_with_new, wrong_with_old
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,19 @@ def test_a_new_file_is_named_by_what_is_a_uri(path: str) -> None:
 def test_a_file_that_others_named_otherwise_may_leave() -> None:
     assert wrong_with("p=a b/x[1]#2?.parquet") is None
     assert wrong_with("p=1:2/x.parquet") is None
+
+
+@pytest.mark.parametrize("path", ["./a", "x//a", "x/../a", "x/./a", "_old/a", "p=1/.a", "x:y"])
+def test_what_no_new_file_may_be_named_an_old_one_is(path: str) -> None:
+    assert wrong_with_new(path) is not None
+    assert wrong_with_old(path) is None
+
+
+@pytest.mark.parametrize(
+    "path", ["../a", "x/../../a", "x/%2E%2E/%2E%2E/a", "%252E%252E/a", "..\\a", "a\n", "a" * 1_025]
+)
+def test_nothing_outside_is_of_the_table(path: str) -> None:
+    assert wrong_with_old(path) is not None
 
 
 def test_change_files_lie_in_their_folder_or_beside_the_data() -> None:

@@ -116,6 +116,7 @@ MALFORMED_ACTIONS: tuple[tuple[str, Row], ...] = (
     ("malformed", changed("add", dataChange="true")),
     ("malformed", changed("add", dataChange=1)),
     ("malformed", changed("add", dataChange=...)),
+    ("malformed", {"remove": {"path": "old"}}),
     ("malformed", changed("add", partitionValues=...)),
     ("malformed", changed("add", partitionValues=[])),
     ("malformed", changed("add", partitionValues={"p": 1})),

@@ -15,8 +15,10 @@ from tidegate.committer import recovery
 from tidegate.committer.entries import entry_of
 from tidegate.committer.rebase import Attempt, encode
 from tidegate.delta.commit import Commit, sha256
+from tidegate.delta.names import commit_name, in_log
 from tidegate.delta.paths import canonical_path, canonical_paths, unusual_in, unusual_paths
 from tidegate.pipeline.proposal import Operation
+from tidegate.runtime.memory import MemoryStore
 
 SPELLINGS = (
     ("a%20b", "%61%20b"),
@@ -46,6 +48,24 @@ def test_a_file_leaves_under_the_spelling_that_it_came_under(path: str, other: s
         assert rules(planned(state, again)) == ["added_file_live"]
         again = proposal(add(path, **REPEATS), read_version=at, operation=COMPUTED)
         assert rules(planned(state, again)) == ["committed"]
+
+
+@pytest.mark.parametrize("path", ["./a", "x/../a", "x//a", "_x/a", "p=%20//a"])
+def test_files_that_others_named_oddly_leave_and_lose_rows(path: str) -> None:
+    gate = Gate()
+    names = ["deletionVectors"]
+    listed = builders.protocol(3, 7, readerFeatures=names, writerFeatures=names)
+    on = builders.metadata(enableDeletionVectors="true")
+    gate.ask(proposal(listed, on, read_version=-1, operation=Operation(name="CREATE TABLE")))
+    store = gate.stores[builders.ROOT]
+    assert isinstance(store, MemoryStore)
+    store.files[in_log(commit_name(1))] = builders.to_bytes([info(), add(path)])
+    less = builders.row_delete(builders.rows_of(path, [1]), read_version=1)
+    assert [one.status for one in gate.ask(less)] == ["committed"]
+    rows = {name: row for line in gate.entries()[2] for name, row in line.items()}
+    assert (rows["remove"]["path"], rows["add"]["path"]) == (path, path)
+    gone = remove(path, deletionVector=rows["add"]["deletionVector"])
+    assert [one.status for one in gate.ask(proposal(gone, read_version=2))] == ["committed"]
 
 
 def test_the_refusal_says_how_the_log_spells_it() -> None:

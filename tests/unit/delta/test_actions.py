@@ -10,6 +10,7 @@ from tidegate.delta.actions import (
     LogicalFile,
     Metadata,
     Protocol,
+    Remove,
     Unknown,
     from_row,
 )
@@ -81,6 +82,13 @@ def test_a_domain_that_is_removed_needs_no_configuration() -> None:
         assert action == DomainMetadata(domain="d", configuration="", removed=True)
     with pytest.raises(BrokenLog):
         from_row({"domainMetadata": {"domain": "d"}})
+
+
+def test_a_removal_that_does_not_say_so_changes_data() -> None:
+    for body in ({"path": "a"}, {"path": "a", "dataChange": None}):
+        assert from_row({"remove": body}) == Remove(path="a", data_change=True)
+    with pytest.raises(BrokenLog):
+        from_row({"remove": {"path": "a", "dataChange": 7}})
 
 
 def test_a_vector_is_part_of_a_file_key() -> None:
