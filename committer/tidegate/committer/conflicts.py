@@ -33,6 +33,7 @@ from tidegate.committer.table_rules import (
     unbackfill_meets_backfill,
     unclear_table,
 )
+from tidegate.delta.features import row_tracking
 from tidegate.pipeline.outcome import Rejection
 
 __all__ = [
@@ -99,10 +100,18 @@ def _minds_appends(standing: Standing, winner: Entry) -> bool:
     candidate = standing.candidate
     if not winner.added or candidate.is_blind_append or standing.level == "SnapshotIsolation":
         return False
-    if winner.only_moves_row_ids or candidate.only_moves_row_ids:
+    if candidate.only_moves_row_ids or _only_moves_row_ids(standing, winner):
         return False
     may_come_later = winner.is_blind_append and not candidate.writes_metadata
     return not (standing.level == "WriteSerializable" and may_come_later)
+
+
+def _only_moves_row_ids(standing: Standing, winner: Entry) -> bool:
+    """Return whether a winner gave or took row ids: where no table knows any, it only says so."""
+    if not winner.only_moves_row_ids:
+        return False
+    tables = (standing.read, standing.after(winner))
+    return any(row_tracking.supports(one.protocol) for one in tables)
 
 
 def _in_partitions_read(standing: Standing, winner: Entry, added: Added) -> Found | None:

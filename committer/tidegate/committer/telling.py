@@ -100,7 +100,8 @@ class Telling:
         self.producer.publish(at, key, outcome_value(outcome), headers(outcome, trace))
         self.waiting += 1
         rejection, label = outcome.rejection, self._label(name, outcome.table)
-        settled(label, outcome.status).inc()
+        if not outcome.repeat:
+            settled(label, outcome.status).inc()
         told: dict[str, Any] = {"version": outcome.version, "offset": outcome.offset}
         if outcome.repeat:
             told["repeat"] = True

@@ -11,7 +11,9 @@ _FAST: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
 _SECONDS: Final = (*_FAST, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 PROPOSALS: Final = Counter(
-    "tidegate_proposals_total", "Proposals settled, by outcome.", ["table", "outcome"]
+    "tidegate_proposals_total",
+    "Proposals settled, by outcome; what is told again is not counted.",
+    ["table", "outcome"],
 )
 CONFLICTS: Final = Counter(
     "tidegate_conflicts_total", "Proposals rejected by a conflict rule.", ["table", "kind"]

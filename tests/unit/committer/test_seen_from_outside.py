@@ -200,6 +200,13 @@ def test_an_outcome_is_one_line_with_all_that_is_asked_of_it(
     assert not {"rule", "winner", "why", "repeat"} & line.keys()
 
 
+def test_what_is_told_again_is_counted_once(gate: Gate) -> None:
+    one, counted = proposal(add("a")), {"table": "shop", "outcome": "committed"}
+    before = value("tidegate_proposals_total", **counted)
+    assert [outcome.repeat for outcome in gate.ask(one, one)] == [False, True]
+    assert value("tidegate_proposals_total", **counted) == before + 1
+
+
 def test_the_line_of_a_conflict_names_the_rule_and_the_winner(
     gate: Gate, lines: list[dict[str, Any]]
 ) -> None:

@@ -242,6 +242,18 @@ def test_who_was_given_only_row_ids_was_not_appended() -> None:
     assert rule(standing(reader, *table), lies) == "concurrent_append"
 
 
+def test_what_only_calls_itself_a_backfill_is_none_where_no_table_knows_of_row_ids() -> None:
+    reads = proposal(add("z"), reads=ReadSet(whole_table=True))
+    new = add("a", dataChange=False)
+    tracked = (listed(*TRACKED), metadata())
+    for name in ("ROW TRACKING BACKFILL", "ROW TRACKING UNBACKFILL"):
+        named_so = winner(1, info(name), new)
+        assert rule(standing(reads), named_so) == "concurrent_append"
+        assert rule(standing(reads, *tracked), named_so) is None
+        begins = winner(1, listed(*TRACKED, "appendOnly", "invariants"))
+        assert rule(standing(reads), begins, winner(2, info(name), new)) is None
+
+
 def test_a_backfill_forgets_the_files_that_went() -> None:
     gives = named(
         "ROW TRACKING BACKFILL", add("a", dataChange=False), reads=ReadSet(files=("a", "b"))
