@@ -11,7 +11,13 @@ import orjson
 from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import BACKFILL, UNBACKFILL, Candidate
 from tidegate.committer.content import Content
-from tidegate.committer.feature_drops import DROP_FEATURE, in_use, stays, wrong_before_drop
+from tidegate.committer.feature_drops import (
+    DROP_FEATURE,
+    before_drop,
+    in_use,
+    stays,
+    wrong_before_drop,
+)
 from tidegate.committer.flaws import (
     BAD_PROTOCOL,
     DOMAINS_NOT_SUPPORTED,
@@ -225,7 +231,7 @@ def wrong_drop(candidate: Candidate, read: Basis, after: Basis) -> Rejection | N
         FEATURE_IN_USE,
         "actions.protocol",
         f"drops {', '.join(sorted(dropped))}: {why}",
-        "take every trace of the feature out of the table first",
+        before_drop(dropped),
     )
     return found.model_copy(update={"error_class": NOT_REMOVABLE}) if stays(dropped) else found
 

@@ -40,6 +40,15 @@ def stays(dropped: Set[str]) -> bool:
     )
 
 
+def before_drop(dropped: Set[str]) -> str:
+    """Return what is to be done by who would drop features that `in_use` keeps."""
+    if len(dropped) > 1:
+        return "drop one at a time"
+    if stays(dropped):
+        return "keep it: it asks nothing where no property or column of the table uses it"
+    return "take every trace of the feature out of the table first"
+
+
 def in_use(dropped: Set[str], basis: Basis, remains: Remains = NO_REMAINS) -> str | None:
     """Return why features can't be dropped from a table, or None."""
     if len(dropped) > 1:

@@ -10,7 +10,7 @@ from tidegate.committer.admission import unlike_partitioning
 from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content, canonical
-from tidegate.committer.feature_drops import in_use, left_in
+from tidegate.committer.feature_drops import before_drop, in_use, left_in
 from tidegate.committer.feature_switches import (
     drops_row_ids,
     files_left_behind,
@@ -90,7 +90,7 @@ def _traces(candidate: Candidate, state: TableState, after: Basis) -> Rejection 
         FEATURE_IN_USE,
         "actions.protocol",
         f"drops {', '.join(sorted(dropped))}: {trace}",
-        "take every trace of the feature out of the table first",
+        before_drop(dropped),
     )
 
 

@@ -15,7 +15,7 @@ from tidegate.committer.basis import Basis
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.content import Content, canonical, content_of
 from tidegate.committer.entries import Entry, entry_of
-from tidegate.committer.feature_drops import DROP_FEATURE, in_use, left_in
+from tidegate.committer.feature_drops import DROP_FEATURE, before_drop, in_use, left_in
 from tidegate.committer.feature_switches import files_left_behind
 from tidegate.committer.flaws import (
     BAD_METADATA,
@@ -165,7 +165,7 @@ def _still_in_use(arrival: Arrival) -> Rejection | None:
     why = in_use({dropped}, arrival.after, remains)
     if why is None:
         return None
-    remedy = "take every trace of the feature out of the table first"
+    remedy = before_drop({dropped})
     return flaw(FEATURE_IN_USE, f"{FIELD}.protocol", f"drops {dropped}: {why}", remedy)
 
 

@@ -242,6 +242,20 @@ def test_who_was_given_only_row_ids_was_not_appended() -> None:
     assert rule(standing(reader, *table), lies) == "concurrent_append"
 
 
+@pytest.mark.parametrize(
+    ("kept", "remedy"), [((), "drop one at a time"), (("invariants",), "keep it")]
+)
+def test_who_drops_what_stays_is_told_to_keep_it(kept: tuple[str, ...], remedy: str) -> None:
+    gate = Gate()
+    create = {"read_version": -1, "operation": Operation(name="CREATE TABLE")}
+    gate.ask(proposal(listed("appendOnly", "invariants"), metadata(), **create))
+    drop = Operation(name="DROP FEATURE")
+    [told] = gate.ask(proposal(listed(*kept), read_version=0, operation=drop))
+    assert told.rejection is not None
+    assert told.rejection.rule == "feature_in_use"
+    assert f"; {remedy}" in told.rejection.reason
+
+
 def test_what_only_calls_itself_a_backfill_is_none_where_no_table_knows_of_row_ids() -> None:
     reads = proposal(add("z"), reads=ReadSet(whole_table=True))
     new = add("a", dataChange=False)
