@@ -14,7 +14,7 @@ from tidegate.committer.rows import OUR_APPS
 from tidegate.committer.spelling import spelt_after
 from tidegate.delta.actions import DomainMetadata, Txn
 from tidegate.delta.commit import Commit
-from tidegate.delta.features.row_tracking import NO_MARK
+from tidegate.delta.features.row_tracking import DOMAIN, NO_MARK, mark_in
 from tidegate.pipeline.outcome import Rejection
 
 Bases = tuple[tuple[int, Basis], ...]
@@ -141,7 +141,7 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
             state.spelt, (path for path, _ in entry.added), entry.removed, entry.spelt
         ),
         apps=state.apps.changed({txn.app_id: txn for txn in entry.txns}),
-        domains=state.domains.changed({domain.domain: domain for domain in entry.domains}),
+        domains=state.domains.changed(_domains(entry, bases[-1][1])),
         entries=state.entries.changed({entry.version: entry}, drop=gone),
         settled=state.settled.changed(settled_by(entry, state.settled), drop=forgotten),
         window_start=start,
@@ -209,6 +209,22 @@ def leased_by(
     if leases and entry.metadata is not None:
         leases = leases.changed({}, drop=lapsed(leases, basis.numbered))
     return leases
+
+
+def _domains(entry: Entry, basis: Basis) -> dict[str, DomainMetadata]:
+    """Return what an entry says of domains.
+
+    Who takes back the mark of row ids while the table gives some takes back no id: it holds on.
+    """
+    found = {domain.domain: domain for domain in entry.domains}
+    mark = found.get(DOMAIN)
+    if mark is not None and mark.removed and basis.tracks_rows:
+        kept = mark.with_(removed=False)
+        if mark_in(kept) == NO_MARK:
+            del found[DOMAIN]
+        else:
+            found[DOMAIN] = kept
+    return found
 
 
 def _mark_before(state: TableState, gone: range) -> int | None:

@@ -56,6 +56,16 @@ def test_files_of_a_group_get_ids_one_after_the_other() -> None:
     assert marks(second) == [39]
 
 
+@pytest.mark.parametrize("told", ['{"rowIdHighWaterMark":19}', ""])
+def test_a_mark_that_is_taken_back_while_ids_are_given_holds_on(told: str) -> None:
+    state, _ = written(table([info(), *ROWS]), proposal(add("a"), add("b")))
+    gone = {"domain": "delta.rowTracking", "configuration": told, "removed": True}
+    taken = commit(2, info("X"), {"domainMetadata": gone})
+    state = evolve(state, Landed(entry_of(taken, "0" * 64, 1)))
+    _, rows = written(state, proposal(add("c")))
+    assert ids(rows) == [("c", 20, 3)]
+
+
 def test_ids_that_belong_to_moved_rows_stay() -> None:
     state, _ = written(table([info(), *ROWS]), proposal(add("a")))
     moved = add("b", dataChange=False, baseRowId=0, defaultRowCommitVersion=1, tags={"t": "1"})
