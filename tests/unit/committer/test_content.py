@@ -5,7 +5,7 @@ from tests.builders import Row, add, metadata, protocol, remove
 from tidegate.committer.content import read_content
 from tidegate.committer.flaws import Flawed
 from tidegate.committer.policy import Policy
-from tidegate.committer.rows import dated
+from tidegate.committer.rows import ENTRIES_MAX, dated
 
 
 def test_lines_keep_fields_that_nobody_knows() -> None:
@@ -43,6 +43,37 @@ def test_a_removal_that_says_nothing_of_partitions_says_so() -> None:
     content = read_content([{"remove": bare}], Policy())
     [line] = content.lines
     assert orjson.loads(dated(line, 5))["remove"] == {**bare, "partitionValues": {}}
+
+
+MANY = {f"{number:x}": "" for number in range(ENTRIES_MAX + 1)}
+LONG = {"p": "1" * (Policy().partition_value_chars_max + 1)}
+CHANGE_FILE: Row = {"path": "_change_data/c", "size": 1, "dataChange": False}
+
+
+@pytest.mark.parametrize(
+    ("rule", "row"),
+    [
+        ("too_large", add("a", tags=MANY)),
+        ("too_large", add("a", partitionValues=MANY)),
+        ("too_large", remove("a", partitionValues=MANY)),
+        ("too_large", {"cdc": {**CHANGE_FILE, "partitionValues": MANY}}),
+        ("partition_values", add("a", partitionValues=LONG)),
+        ("partition_values", remove("a", partitionValues=LONG)),
+        ("partition_values", {"cdc": {**CHANGE_FILE, "partitionValues": LONG}}),
+    ],
+)
+def test_what_a_file_says_of_itself_is_bounded(rule: str, row: Row) -> None:
+    with pytest.raises(Flawed) as found:
+        read_content([row], Policy())
+    assert found.value.rejection.rule == rule
+
+
+def test_a_file_that_lies_elsewhere_takes_no_vector_from_there() -> None:
+    vector = {"storageType": "p", "pathOrInlineDv": "file:///b", "sizeInBytes": 34, "offset": 1}
+    stays = {"dataChange": False, "deletionVector": {**vector, "cardinality": 1}}
+    with pytest.raises(Flawed) as found:
+        read_content([add("file:///a", **stays)], Policy())
+    assert found.value.rejection.field == "actions[0].add.deletionVector"
 
 
 def test_files_are_known_by_their_canonical_path() -> None:

@@ -120,6 +120,8 @@ def test_values_that_somebody_has_are_taken() -> None:
     assert rule(state, claim("b", 11, 20)) == "identity_values_taken"
     assert rule(state, claim("b", 5, 30)) == "identity_values_taken"
     assert rule(state, claim("b", 31, 40)) is None
+    first_of_two = proposal(add("b"), identity_usage=[used(20, 21), used(22, 23)])
+    assert rule(state, first_of_two) == "identity_values_taken"
 
 
 def test_the_mark_of_another_engine_is_one() -> None:
@@ -185,6 +187,49 @@ def test_new_values_are_told_of(one: Proposal, expected: str | None) -> None:
         assert rule(state, one) is None
     else:
         assert rule(state, one) == expected
+
+
+def test_a_column_that_has_given_out_nothing_yet_is_no_exception() -> None:
+    assert rule(of(), proposal(add("a"))) == "identity_values_not_told"
+    assert rule(of(), proposal(ids("a", 1, 2), identity_usage=[used(1, 1)])) == (
+        "identity_values_not_told"
+    )
+
+
+def test_who_creates_a_table_with_rows_may_write_the_mark_himself() -> None:
+    gate = Gate()
+    create = Operation(name="CREATE TABLE AS SELECT")
+    [made] = gate.ask(
+        proposal(PROTOCOL, numbered(12), ids("a", 1, 12), read_version=-1, operation=create)
+    )
+    assert made.status == "committed"
+    [taken, free] = gate.ask(claim("b", 12, 13), claim("b", 13, 14))
+    assert (taken.status, free.status) == ("rejected", "committed")
+
+
+def test_each_of_several_columns_is_asked_for_itself() -> None:
+    """One takes values of its writers' own: the other does not."""
+    meta = numbered(10)
+    schema = json.loads(meta["metaData"]["schemaString"])
+    open_to_all = {**schema["fields"][0]["metadata"], "delta.identity.allowExplicitInsert": True}
+    for own, told in ((open_to_all, None), (schema["fields"][0]["metadata"], "other")):
+        schema["fields"][1] = {**schema["fields"][0], "name": "other", "metadata": own}
+        meta["metaData"]["schemaString"] = json.dumps(schema)
+        state = table([info(), PROTOCOL, meta])
+        assert rule(state, proposal(add("a"))) == "identity_values_not_told"
+        wrong = refused(state, proposal(add("a"), identity_usage=[used(11, 12)]))
+        assert (told is None and wrong is None) or (wrong and f"{told!r} has new" in wrong.reason)
+
+
+def test_what_is_told_in_parts_is_told_from_the_least_to_the_greatest() -> None:
+    parts = [used(11, 12), used(15, 16)]
+    assert rule(of(mark=10), proposal(ids("a", 11, 16), identity_usage=parts)) is None
+
+
+def test_rows_that_are_rewritten_have_values_from_before_only_if_some_were_given_out() -> None:
+    state = of([info(), ids("z", 1, 10)])
+    rewritten = proposal(remove("z"), ids("a", 3, 9), read_version=1)
+    assert rule(state, rewritten) == "identity_values_not_told"
 
 
 def test_images_of_updated_rows_have_the_values_they_had() -> None:

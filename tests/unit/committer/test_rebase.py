@@ -111,9 +111,11 @@ def test_a_group_adds_its_metrics_up_and_says_what_all_say() -> None:
     ]
 
 
-@pytest.mark.parametrize("digits", [19, 4_301, 10_000])
-def test_a_metric_that_counts_nothing_is_left_out_of_the_sum(digits: int) -> None:
-    told = [{"numFiles": "1"}, {"numFiles": "9" * digits}, {"numFiles": "9" * digits}]
+@pytest.mark.parametrize(
+    "text", ["9" * 19, "9" * 4_301, "9" * 10_000, "", "\u00b2", "many", "-1", "1.5"]
+)
+def test_a_metric_that_counts_nothing_is_left_out_of_the_sum(text: str) -> None:
+    told = [{"numFiles": "1"}, {"numFiles": text}, {"numFiles": text}]
     proposals = [
         proposal(add(f"a{number}"), operation=Operation(metrics=metrics))
         for number, metrics in enumerate(told)

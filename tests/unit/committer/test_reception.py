@@ -186,6 +186,35 @@ def test_the_root_of_a_dropped_table_is_not_given_out_again(gate: Gate) -> None:
     assert another not in gate.tables()
 
 
+def test_the_root_of_a_table_that_is_dropped_just_now_is_not_given_out_either(gate: Gate) -> None:
+    gate.restart()
+    wanted = proposal(kind="drop", table=TABLE, table_root=ROOT)
+    outcomes = gate.ask(wanted, register(UUID(int=99)))
+    assert [one.rejection.rule for one in outcomes if one.rejection] == ["table_dropped"]
+
+
+def test_who_registers_again_is_told_of_the_table_as_it_is_by_now(gate: Gate) -> None:
+    gate.send(proposal(add("a"), table=UUID(int=99)), proposal(add("a")))
+    gate.settle(2)
+    gate.send(register())
+    gate.settle(2)
+    assert gate.outcomes()[-1].repeat
+    assert gate.tables()[TABLE].published_through == 1
+
+
+def test_a_root_that_another_committer_has_just_registered_is_not_given_out() -> None:
+    gate = Gate()
+    gate.loop.step()
+    there = TableRecord(
+        table=UUID(int=99), table_root=ROOT, name="t", proposals_topic="p", topic_partition=0
+    )
+    gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(there))
+    [outcome] = gate.ask(create())
+    assert outcome.rejection is not None
+    assert (outcome.status, outcome.rejection.rule) == ("rejected", "table_exists")
+    assert TABLE not in gate.tables()
+
+
 def staged(gate: Gate, name: str) -> None:
     """Say in the registry that the root is given out, and nothing stands there yet."""
     record = TableRecord(

@@ -26,7 +26,7 @@ from tidegate.committer.lane import RETRY_HALTED_S
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log, staged_name
-from tidegate.pipeline.codec import encode
+from tidegate.pipeline.codec import decode, encode
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
@@ -89,6 +89,25 @@ def test_time_and_another_committer_do_not_reopen_it(gate: Gate) -> None:
     assert record_of(gate).halted_by_hand == WHY
     assert rules(gate.ask(proposal(add("a")))) == ["table_halted"]
     assert rules(gate.ask(reopen(), proposal(add("b")))) == ["committed", "committed"]
+
+
+def test_a_table_that_was_reopened_is_open_to_the_next_committer(gate: Gate) -> None:
+    gate.ask(halt(), reopen())
+    assert record_of(gate).status == "open"
+    gate.restart()
+    assert rules(gate.ask(proposal(add("a")))) == ["committed"]
+
+
+def test_requests_that_are_read_again_open_nothing_that_was_closed_since(gate: Gate) -> None:
+    gate.ask(halt(), reopen(), halt("it takes longer"))
+    before = len(gate.records(gate.topics.table_state))
+    gate.bus.drop_offsets("tidegate.committer")
+    gate.restart()
+    gate.settle()
+    since = gate.records(gate.topics.table_state)[before:]
+    assert "open" not in [decode(TableRecord, one.value).status for one in since]
+    assert record_of(gate).halted_by_hand == "it takes longer"
+    assert rules(gate.outcomes()[-3:]) == ["committed"] * 3
 
 
 def test_asking_again_is_no_error_and_a_new_reason_takes_the_place_of_the_old(gate: Gate) -> None:
