@@ -35,7 +35,10 @@ _LOST_ON_THE_WAY: Final = frozenset(
 )
 """The libraries' roots of what may have reached the store all the same."""
 
-_BUCKETS_GONE: Final = ("NoSuchBucket", "ContainerNotFound")
+_OBJECTS_GONE: Final = ("NoSuchKey", "404", "notFound", "BlobNotFound")
+"""What S3 (whose HEAD has no words), Google and Azure say of an object that is not there. Others
+are of a bucket, of an access point, or, Azure's `ResourceNotFound`, of rights.
+"""
 
 
 class Verdict(Enum):
@@ -85,9 +88,9 @@ def is_not_implemented(answer: Answer) -> bool:
 
 
 def is_missing(answer: Answer) -> bool:
-    """Whether the answer says that the object, not its bucket, is not there."""
+    """Whether the answer says that the object, and nothing else, is not there."""
     reply = _reply(answer) if isinstance(answer, BaseException) else None
-    return reply is not None and reply.status == 404 and reply.code not in _BUCKETS_GONE
+    return reply is not None and reply.status == 404 and reply.code in _OBJECTS_GONE
 
 
 def words(answer: Answer) -> str:

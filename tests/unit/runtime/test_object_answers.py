@@ -92,6 +92,7 @@ def test_a_bare_refusal_suggests(status: int, code: str, verdict: Verdict) -> No
         (503, "ServerBusy", Verdict.UNKNOWN),
         (403, "AuthenticationFailed", Verdict.FATAL),
         (404, "ContainerNotFound", Verdict.FATAL),
+        (404, "ResourceNotFound", Verdict.FATAL),
     ],
 )
 def test_an_answer_of_azure_suggests(status: int, code: str, verdict: Verdict) -> None:
@@ -121,6 +122,9 @@ def test_a_missing_object_is_told_from_a_missing_bucket() -> None:
     assert is_missing(as_s3fs_raises(refused(404, "NoSuchKey")))
     assert is_missing(refused(404))
     assert not is_missing(refused(404, "NoSuchBucket"))
+    assert not is_missing(refused(404, "NoSuchAccessPoint"))
     assert not is_missing(refused(403, "AccessDenied"))
+    assert is_missing(Refusal(404, "notFound", "No such object: lake/a"))
+    assert not is_missing(Refusal(404, "", "not found"))
     assert not is_missing(TimeoutError())
     assert not is_missing(b"content")
