@@ -247,8 +247,9 @@ def test_who_was_given_only_row_ids_was_not_appended() -> None:
 )
 def test_who_drops_what_stays_is_told_to_keep_it(kept: tuple[str, ...], remedy: str) -> None:
     gate = Gate()
-    create = {"read_version": -1, "operation": Operation(name="CREATE TABLE")}
-    gate.ask(proposal(listed("appendOnly", "invariants"), metadata(), **create))
+    create = Operation(name="CREATE TABLE")
+    rows = (listed("appendOnly", "invariants"), metadata())
+    gate.ask(proposal(*rows, read_version=-1, operation=create))
     drop = Operation(name="DROP FEATURE")
     [told] = gate.ask(proposal(listed(*kept), read_version=0, operation=drop))
     assert told.rejection is not None

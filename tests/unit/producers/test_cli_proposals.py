@@ -11,7 +11,7 @@ from tests.ready_bytes import verbatim
 from tests.unit.producers.commands import Line, conflict, line_of
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.read_set import ReadSet
+from tidegate.pipeline.read_set import Predicate, ReadSet
 from tidegate.producers import cli, cli_proposals
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.memory import MemoryStore
@@ -182,7 +182,9 @@ def test_a_conflict_is_explained_by_the_predicate_and_the_application_that_it_is
 ) -> None:
     first = batch_of("s", 1, add("a"))
     line.gate.ask(first, batch_of("other", 1, add("b")))
-    looked = [{"op": "=", "column": ["x"], "value": n, "type": "long"} for n in (1, 2)]
+    looked: list[Predicate] = [
+        {"op": "=", "column": ["x"], "value": n, "type": "long"} for n in (1, 2)
+    ]
     late = proposal(add("c"), reads=ReadSet(app_ids=("s",)))
     read = proposal(add("d"), reads=ReadSet(predicates=tuple(looked)))
     line.gate.ask(late, read)
