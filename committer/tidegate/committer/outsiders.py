@@ -46,7 +46,7 @@ def unsafe(entry: Entry, record: TableRecord) -> BrokenLog:
     return BrokenLog(
         f"version {entry.version} of {record.table_root} was written past the gate by delta-spark, "
         "whose log stores on S3 and on files overwrite versions of others: end that job, or let it "
-        "write through the gate; then, once every version is as it was, set committer.unsafe_writers or "
-        f"the table's {PROPERTY} to `warn`",
+        "write through the gate; then, once every version is as it was, set "
+        f"committer.unsafe_writers or the table's {PROPERTY} to `warn`",
         error_class="UnsafeWriter",
     )
