@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from tidegate.committer import loads
-from tidegate.committer.aside import Aside, at_once
+from tidegate.committer import puts
+from tidegate.committer.aside import Aside, AtOnce
 from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors
-from tidegate.committer.loads import Loads
-from tidegate.committer.puts import AtOnce, Puts
+from tidegate.committer.puts import Puts
 from tidegate.committer.service import CommitterLoop
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.commit import Commit
@@ -258,9 +257,10 @@ class Gate:
     stores: dict[str, LogStore] = field(default_factory=dict)
     clock: StillClock = field(default_factory=StillClock)
     topics: Topics = field(default_factory=Topics)
-    puts: Puts = field(default_factory=AtOnce)
-    aside: Aside = at_once
-    loads: Loads = field(default_factory=loads.AtOnce)
+    puts: Puts = field(default_factory=puts.AtOnce)
+    aside: Aside = field(default_factory=AtOnce)
+    loads: Aside = field(default_factory=AtOnce)
+    reads: Aside = field(default_factory=AtOnce)
     vet: Callable[[LogStore], None] = _pass
     processes: Iterator[int] = field(default_factory=itertools.count)
     tokens: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -281,6 +281,7 @@ class Gate:
             puts=self.puts,
             aside=self.aside,
             loads=self.loads,
+            reads=self.reads,
             vet=self.vet,
             process=f"process {next(self.processes)}",
         )

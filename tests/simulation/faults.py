@@ -7,6 +7,7 @@ seeded source; probabilities differ from seed to seed, so that seeds differ in c
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import BinaryIO, Final
 
@@ -49,6 +50,7 @@ class Character:
     broker_loss: float
     slow_answer: float
     stale_listing: float
+    slow_read: float = 0.0
 
     @classmethod
     def rolled(cls, dice: random.Random) -> "Character":
@@ -108,6 +110,17 @@ class Weather:
     """How often each fault was rolled."""
     spells: dict[str, float] = field(default_factory=dict)
     """Until when what lasts a while lasts."""
+    is_aside: bool = False
+    """Whether a store may be asked: not by the loop itself."""
+
+    @contextmanager
+    def aside(self, *, is_aside: bool = True) -> Iterator[None]:
+        """Ask the store beside the loop; or step, where others were asking."""
+        before, self.is_aside = self.is_aside, is_aside
+        try:
+            yield
+        finally:
+            self.is_aside = before
 
     def happens(self, fault: str, times: float = 1.0) -> bool:
         """Roll one fault, some times as likely as the seed's character has it."""
@@ -194,7 +207,7 @@ class StormyStore:
 
     def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
         """Return the files that there were, or most of them, or fail."""
-        self.weather.strike()
+        self._asked()
         self.weather.outage("the store")
         found = list(self.inner.list_from(folder, start))
         if self.weather.happens("stale_listing"):
@@ -205,7 +218,7 @@ class StormyStore:
 
     def read(self, path: str) -> bytes | None:
         """Return a file as it was, or fail."""
-        self.weather.strike()
+        self._asked()
         self.weather.outage("the store")
         content = self.inner.read(path)
         if content is not None:
@@ -215,7 +228,7 @@ class StormyStore:
 
     def open(self, path: str) -> BinaryIO:
         """Return a reader, or fail."""
-        self.weather.strike()
+        self._asked()
         self.weather.outage("the store")
         reader = self.inner.open(path)
         self.weather.delay()
@@ -226,7 +239,7 @@ class StormyStore:
     ) -> Put:
         """Write if absent; the request or its answer may meet any fate."""
         weather = self.weather
-        weather.strike()
+        self._asked()
         if not turn():
             return Put.WITHHELD
 
@@ -255,6 +268,10 @@ class StormyStore:
     def delete(self, path: str) -> None:
         """Remove a file."""
         self.inner.delete(path)
+
+    def _asked(self) -> None:
+        assert self.weather.is_aside, "the loop waits for no store"
+        self.weather.strike()
 
     def _show(self, *paths: str) -> None:
         self.shown = max([self.shown, *(path for path in paths if path.endswith(".json"))])
@@ -308,7 +325,8 @@ class Unhurried:
             return
         self.is_under_way = True
         try:
-            self.landing = self.work()
+            with self.weather.aside():
+                self.landing = self.work()
         except TidegateError as error:
             self.error = error
             return
@@ -324,7 +342,7 @@ class StormyPuts:
     weather: Weather
     flights: list[Unhurried] = field(default_factory=list)
 
-    def start(self, work: Work, behind: Flight | None = None) -> Unhurried:
+    def start(self, root: str, work: Work, behind: Flight | None = None) -> Unhurried:
         """Send one."""
         self.flights = [one for one in self.flights if not one.is_over]
         flight = Unhurried(work, self.weather, self.flights)

@@ -27,6 +27,7 @@ from tidegate.committer import (
 from tidegate.committer.desk import Desk
 from tidegate.committer.entries import Entry
 from tidegate.committer.entry_put import EntryPut
+from tidegate.committer.errands import Errand
 from tidegate.committer.grouping import Group
 from tidegate.committer.lane import Lane
 from tidegate.committer.leases import Leased, Numbers
@@ -112,15 +113,8 @@ def with_too_old_taken_for_rejected() -> AbstractContextManager[object]:
     return instead_of(steps.too_old_to_tell, reject)
 
 
-READY = Desk._ready
-
-
 def without_looking_again_before_denying() -> AbstractContextManager[object]:
-    def hasty(desk: Desk) -> TableState:
-        with mock.patch.object(Desk, "look"):
-            return READY(desk)
-
-    return mock.patch.object(Desk, "_ready", hasty)
+    return mock.patch.object(Errand, "_is_ahead", return_value=False)
 
 
 def without_comparing_on_doubt() -> AbstractContextManager[object]:

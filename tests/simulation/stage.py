@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from uuid import UUID
 
 from tests import builders
+from tests.simulation import asides
 from tests.simulation.faults import (
     Character,
     Crash,
@@ -94,7 +95,8 @@ class Process:
 class Stage:
     """All there is. `past` are the proposals that were ever sent, with their tables.
 
-    `is_ungrouped` says that an entry of theirs holds one proposal. `verbatim` are the rows of ready
+    `is_ungrouped` says that an entry of theirs holds one proposal, `reads_slowly` that stores which
+    are read take their time. `verbatim` are the rows of ready
     bytes, by the SHA-256 of these; `deadly` are the ids of the proposals that kill whoever reads
     them; `flaws` is what was found wrong at the moment it happened.
     """
@@ -111,6 +113,7 @@ class Stage:
     verbatim: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     deadly: set[str] = field(default_factory=set)
     is_ungrouped: bool = False
+    reads_slowly: bool = False
     flaws: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -121,6 +124,8 @@ class Stage:
         character = Character.rolled(self.dice)
         if self.is_ungrouped:
             character = replace(character, slow=max(character.slow, 0.7))
+        if self.reads_slowly:
+            character = replace(character, slow_read=0.7)
         self.weather = Weather(self.dice, self.clock, character, self.pause)
         self.processes = [Process() for _ in range(COMMITTERS)]
         for table in TABLES:
@@ -143,7 +148,8 @@ class Stage:
         try:
             if process.loop is None:
                 process.loop = CommitterLoop(self._doors(process))
-            process.loop.step()
+            with self.weather.aside(is_aside=False):
+                process.loop.step()
         except Crash:
             process.end()
         except TidegateError as error:
@@ -163,7 +169,8 @@ class Stage:
         running = Running(self.clock, Health(self.clock))
         running.stopping.set()
         try:
-            serve(loop, running)
+            with self.weather.aside(is_aside=False):
+                serve(loop, running)
         except (Crash, TidegateError):
             # Whatever came over it, it goes.
             self.weather.struck["stopped badly"] += 1
@@ -303,6 +310,9 @@ class Stage:
             self.new_id,
             SECTION.model_copy(update=UNGROUPED) if self.is_ungrouped else SECTION,
             puts=StormyPuts(self.weather),
+            aside=asides.StormyAside(self.weather),
+            loads=asides.StormyAside(self.weather),
+            reads=asides.StormyAside(self.weather),
             process=f"{self.processes.index(process)}/{process.lives}",
         )
 

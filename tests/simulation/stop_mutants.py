@@ -8,6 +8,7 @@ from tests.simulation.mutants import Mutant, mutant
 from tidegate.committer import head_checks, recovery, requests, telling
 from tidegate.committer.desk import Desk
 from tidegate.committer.entries import Entry
+from tidegate.committer.loading import Loaded
 from tidegate.committer.service import CommitterLoop
 from tidegate.committer.state import TableState
 from tidegate.committer.trials import Note
@@ -58,15 +59,15 @@ def without_pressing_back() -> AbstractContextManager[object]:
 
 
 def with_listings_taken_for_the_log() -> AbstractContextManager[object]:
-    def load(desk: Desk) -> bool:
+    def load(desk: Desk) -> Loaded:
         with mock.patch.object(recovery, "refresh", unmoved):
             return loaded(desk)
 
     def unmoved(store: LogStore, state: TableState) -> tuple[TableState, tuple[Entry, ...]]:
         return state, ()
 
-    loaded = Desk.load
-    return mock.patch.object(Desk, "load", load)
+    loaded = Desk._read
+    return mock.patch.object(Desk, "_read", load)
 
 
 def without_comparing_letters() -> AbstractContextManager[object]:

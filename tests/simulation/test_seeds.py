@@ -17,7 +17,7 @@ PART = 125
 SOMETIMES = (
     *("crash", "lost_answer", "late", "dropped", "outage", "pause"),
     *("suspension", "disk_full", "broker_loss", "deadly", "withheld"),
-    *("stopped", "orphan", "slow_answer", "stale_listing"),
+    *("stopped", "orphan", "slow_answer", "stale_listing", "slow_read", "unheard"),
     *("pressed", "eased", "taken while pressed", "back after pressure"),
     *("committed", "rejected", "denied", "expired", "repeat committed", "repeat rejected"),
     *("concurrent_append", "concurrent_delete_read", "metadata_changed", "app_txn_seen"),
@@ -34,6 +34,7 @@ KNOWN = {
     0: "5bb310ee152b46efa6484195a775762287aef54e3f7db793ed504c1442d263f8",
     1: "ce3fb6ec934ae18c0914e761027e686db0960bd4f1bf8c2baf0c73095a4f0608",
     2: "b192578774f105722982f062b8319590c1f852c3dc7ea9efb6b84789f8c9a8d7",
+    3: "5d09c50cc25c19379de8419d5c8f64ae844b566f7b16d1fbb125ff59b66d45e3",
 }
 """The histories of some seeds, on every machine. A change of the committer or of the world changes
 them; so does nothing else."""

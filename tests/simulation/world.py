@@ -149,7 +149,7 @@ class World:
 
     def __post_init__(self) -> None:
         dice = random.Random(self.seed)
-        self.stage = Stage(dice, is_ungrouped=self.seed % 4 == 3)
+        self.stage = Stage(dice, is_ungrouped=self.seed % 4 == 3, reads_slowly=self.seed % 5 == 3)
         crowded = CROWDED if self.stage.is_ungrouped else {}
         rare = {event: often for event, often in SOMETIMES.items() if dice.random() < 0.35}
         by_hand = WITH_OPERATORS if self.seed % 7 in (2, 5) else {}

@@ -1,12 +1,10 @@
 """Wiring: settings -> doors -> service. `python -m tidegate.committer --help`."""
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from tidegate.committer import loads
+from tidegate.committer import aside, puts
 from tidegate.committer.doors import Doors
-from tidegate.committer.puts import InThreads
 from tidegate.committer.service import CommitterLoop, serve
 from tidegate.committer.settings import CommitterSettings
 from tidegate.runtime.cli_service import service_app
@@ -27,7 +25,10 @@ would make sixty.
 """
 
 AUDITORS: Final = 8
-"""Threads that ask stores for what nobody waits for."""
+"""Threads that ask a store for what nobody waits for."""
+
+READERS: Final = 4
+"""Threads that ask a store for what decisions wait for. Some of it takes much memory."""
 
 _PROCESS: Final = new_id(SystemClock()).hex
 """Our own name, over every run of the loop: a run that fails is no death."""
@@ -39,7 +40,7 @@ def main(settings: CommitterSettings, running: Running) -> None:
     sweeper = Sweeper(clock.boot_s())
     sweeper.begin()
     sys.setswitchinterval(SWITCH_S)
-    aside = ThreadPoolExecutor(AUDITORS, thread_name_prefix="audit").submit
+    auditors = aside.InThreads(AUDITORS, "audit")
     bus, topics = KafkaBus(settings.kafka, "tidegate-committer"), settings.kafka.topics
     doors = Doors(
         bus=bus,
@@ -54,11 +55,12 @@ def main(settings: CommitterSettings, running: Running) -> None:
         new_id=lambda: new_id(clock),
         settings=settings.committer,
         engine=ENGINE,
-        puts=InThreads(),
+        puts=puts.InThreads(),
         tidy=lambda at_leisure, is_idle: sweeper.sweep(clock.boot_s(), at_leisure, is_idle),
-        aside=aside,
-        loads=loads.InThreads(),
-        vet=Vetting(settings.storage, settings.committer.store_contests, aside, clock).vet,
+        aside=auditors,
+        loads=aside.InThreads(1, "load"),
+        reads=aside.InThreads(READERS, "read"),
+        vet=Vetting(settings.storage, settings.committer.store_contests, auditors.begin, clock).vet,
         process=_PROCESS,
     )
     serve(CommitterLoop(doors), running)

@@ -48,7 +48,7 @@ class Audit:
         """Ask the store for some versions of a table."""
         versions = self._chosen(state, most)
         self.through = state.version
-        self.answer = ask(lambda: hashes(store, versions, self.cleaned))
+        self.answer = ask.begin(store.root, lambda: hashes(store, versions, self.cleaned))
 
     def end(self, state: TableState, root: str, label: str) -> CommittedFile | None:
         """Return a version that is not as it was, once the store has answered; or None.

@@ -8,18 +8,19 @@
 Never are two PUTs in flight, and no version is tried again before what is there has been read.
 While one flies, the next entry is decided as if it had landed, and its PUT made ready where nobody
 else may join it; if it has not landed, that is forgotten, and nothing was sent.
+
+The store is asked aside: the table is loaded, and errands fetch what a decision needs besides.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tidegate.committer import intake, machine, recovery, verbatim
+from tidegate.committer import machine, verbatim
 from tidegate.committer.bucket import Bucket
 from tidegate.committer.candidate import Candidate
-from tidegate.committer.claims import read_claim
-from tidegate.committer.doors import Doors, reach
-from tidegate.committer.entries import Entry
+from tidegate.committer.doors import reach
 from tidegate.committer.entry_put import PAUSE_S, EntryPut
+from tidegate.committer.errands import Errand
 from tidegate.committer.in_flight import (
     RACES_MAX,
     Draft,
@@ -29,87 +30,47 @@ from tidegate.committer.in_flight import (
     sent,
     turn_behind,
 )
-from tidegate.committer.line import Line
-from tidegate.committer.loading import Loaded, Loading, read
+from tidegate.committer.late import follows_untimed
 from tidegate.committer.machine import Landed, Plan, Planning, Terms
 from tidegate.committer.puts import Landing, Pace
-from tidegate.committer.rebase import Origin
+from tidegate.committer.remembered import Remembered
 from tidegate.committer.right_of_way import RightOfWay
 from tidegate.committer.scribe import Scribe
-from tidegate.committer.shelf import Shelf
-from tidegate.committer.state import TableState
 from tidegate.committer.telling import NOBODY
 from tidegate.committer.verdicts import Verdict
-from tidegate.pipeline.published import TableRecord
 from tidegate.runtime import metrics
 from tidegate.runtime.bus import Headers
-from tidegate.runtime.log_store import LogStore, Put
+from tidegate.runtime.log_store import Put
 
 
 @dataclass
-class Desk:
-    """One table: its registration, its store, what is remembered of it, and who waits.
+class Desk(Remembered):
+    """One table: what is remembered of it, who waits, and what is decided and on its way.
 
-    `news` are versions that stand in the log and have not been told, `traces` the trace contexts of
-    those that hold one proposal. `is_registered` is false while the proposal that creates the table
-    is being settled. `draft` is only good for the very state that it was made for. Where it
-    `wants_calm`, no PUT follows on another at once.
+    `traces` are the trace contexts of versions that hold one proposal. `draft` is only good for the
+    very state that it was made for. Where it `wants_calm`, no PUT follows on another at once.
     """
 
-    record: TableRecord
-    store: LogStore
-    doors: Doors
-    origin: Origin
-    is_registered: bool = True
     wants_calm: bool = False
-    state: TableState | None = None
-    line: Line = field(default_factory=Line)
-    news: list[Entry] = field(default_factory=list)
     traces: dict[int, Headers] = field(default_factory=dict)
     flying: InFlight | None = None
     draft: Draft | None = None
     pace: Pace = field(default_factory=Pace)
     races: int = 0
     halted: str | None = None
-    viewed_s: float = 0.0
     rests_until_s: float = 0.0
     rest_s: float = PAUSE_S
     idle_until_s: float = 0.0
-    loading: Loading = field(init=False)
     bucket: Bucket = field(init=False)
-    shelf: Shelf = field(init=False)
     scribe: Scribe = field(init=False)
     way: RightOfWay = field(init=False)
 
     def __post_init__(self) -> None:
-        self.loading = Loading(self.doors, self.store.root)
-        self.shelf = Shelf(self.store)
-        self.scribe = Scribe(self.store, self.doors, self.origin, self.record.name)
+        super().__post_init__()
+        self.scribe = Scribe(self.doors, self.origin, self.record.name)
         section, now_s = self.doors.settings, self.doors.clock.boot_s()
         self.way, burst = RightOfWay(section.external_grace_ms / 1000), section.refusals_burst
         self.bucket = Bucket(burst, section.refusals_per_s, burst, now_s)
-
-    def load(self) -> bool:
-        """Return whether the table is remembered; where it is not, have it read, and go on.
-
-        Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable.
-        """
-        loaded = self.loading.end(self._read)
-        return loaded is not None and self._remember(loaded) is not None
-
-    def load_now(self) -> TableState:
-        """Return the table as its log tells it, read while everybody waits. Raises: as `load`."""
-        self.forget()
-        return self._remember(self._read())
-
-    def _read(self) -> Loaded:
-        return read(self.store, self.doors, self.record, is_registered=self.is_registered)
-
-    def _remember(self, loaded: Loaded) -> TableState:
-        self.shelf.forget_files()
-        self.state, self.news, self.viewed_s = loaded
-        reach("after_load")
-        return loaded.state
 
     def settle(self) -> tuple[Verdict, ...]:
         """Go on with the first of the line; return what stands in the log since the last call.
@@ -122,13 +83,15 @@ class Desk:
             return ()
         verdicts = self.land()
         while not verdicts and self.line:
-            if not self._is_at_hand():
+            if not self.is_at_hand():
                 return ()
             plan = self._decide()
             if plan is None:
                 return ()
             if plan.group.is_empty:
                 return self._done(plan)
+            if not self._knows_when(plan):
+                return ()
             self._take_off(plan)
             if self.flying is not None and not self.flying.flight.done():
                 return ()
@@ -148,25 +111,17 @@ class Desk:
             return ()
         self.races += 1
         metrics.RACES_LOST.labels(self.label).inc()
-        if self._is_at_hand():
-            self.look()
+        self.is_behind = True
+        self.is_at_hand()
         if self.races < RACES_MAX:
             return ()
         self.races = 0
         raise contended(self.store.root, flying.encoded.entry.version)
 
-    def look(self) -> None:
-        """REBASE, and the look at an idle table: learn what others wrote. Raises: as `load`."""
-        state, began_s = self._young(), self.doors.clock.boot_s()
-        self.state, news = recovery.refresh(self.store, state)
-        self.shelf.overtaken(news)
-        self.news += news
-        self.viewed_s = began_s
-
     def forget(self) -> None:
         """Drop what is remembered: the log is asked anew before anything is decided."""
-        self.state, self.draft, self.idle_until_s = None, None, 0.0
-        self.loading.forget()
+        super().forget()
+        self.draft, self.idle_until_s = None, 0.0
 
     def rest(self, now_s: float) -> None:
         """Forget, and try again later; each time in a row the pause is longer."""
@@ -182,8 +137,8 @@ class Desk:
     @property
     def waits_until_s(self) -> float | None:
         """Until when nothing can be done here, though somebody waits; None where nobody does."""
-        if self.loading.answer is not None:
-            return self.loading.looked_after_s
+        if self.waits_for is not None:
+            return self.waits_for.looked_after_s
         if not self.line or self.flying is not None:
             return None
         held = self.way.holds(self.doors.clock.boot_s())
@@ -199,19 +154,25 @@ class Desk:
         return self.pace.lingers_until_s(len(self.line), newest_s, share)
 
     def _decide(self) -> Plan | None:
-        """DECIDE on the first of the line; None while they linger, or let another one go first."""
-        if self.way.holds(self.doors.clock.boot_s()):
-            place = self.line.first_verbatim()
-            if place is None:
-                return None
-            self.line.bring_forward(place)
-        state = None if self.line[0].candidate.is_verbatim else self._ready()
-        if state is None or self.line[0].candidate.is_verbatim:  # It may be another one's turn now.
-            return self._decide_verbatim(self.line[0].candidate)
-        now_s = self.doors.clock.boot_s()
-        draft = self.draft = self.draft or Draft(Planning(state, self.doors.policy), now_s)
+        """DECIDE on the first of the line; None while they linger, let another one go first, or
+        wait for what the store is asked.
+        """
+        errand = self.errand or self._next()
+        if errand is None:
+            return None
+        if (self.errand or errand.is_needed) and not self.runs(errand):
+            return None
+        if errand.is_verbatim:
+            return self._decide_verbatim(errand)
+        now_s, draft = self.doors.clock.boot_s(), self.draft
+        assert self.state is not None, "what is fetched is fetched for a state"
+        if draft and not draft.holds(self.state, now_s):
+            # It is of no use any more, and what it held has to be looked after, too.
+            self.draft = None
+            return self._decide() if self.is_at_hand() else None
+        draft = self.draft = draft or Draft(Planning(self.state, self.doors.policy), now_s)
         planning = draft.planning
-        planning.extend(self._batch(planning.taken), self._terms(), self.shelf.known)
+        planning.extend(errand.batch, self._terms(), self.shelf.known)
         reach("after_decide")
         assert planning.verdicts, "the first record fits into an empty group"
         if self._lingers(planning):
@@ -222,58 +183,33 @@ class Desk:
         metrics.decided(self.label, now_s - self.line[0].since_s, lingered_s)
         return planning.plan()
 
-    def _decide_verbatim(self, candidate: Candidate) -> Plan:
+    def _decide_verbatim(self, errand: Errand) -> Plan:
         """DECIDE on ready bytes: alone, and nothing that was decided before holds after them."""
-        self.draft = None
-        if verbatim.exact_version(candidate) > self._young().version + 1:
-            self.look()
-        assert self.state is not None, "the table is loaded"
-        self.state = recovery.reach_back(self.store, self.state, candidate.read_version)
-        is_needed = verbatim.needs_bytes(self.state, candidate)
-        content = read_claim(self.store, candidate.claim) if is_needed else None
+        assert self.state is not None, "what is fetched is fetched for a state"
+        self.draft, [candidate] = None, errand.batch
         reach("after_decide")
-        case = verbatim.Case(candidate, content, self._terms().now_ms, self.doors.policy)
+        case = verbatim.Case(candidate, errand.content, self._terms().now_ms, self.doors.policy)
         return verbatim.plan_of(self.state, verbatim.decide(self.state, case))
 
-    def _young(self) -> TableState:
-        """Return what is remembered of the table, if it is young enough, or load it anew."""
-        state = self.state if self.loading.is_young(self.viewed_s) else None
-        return state or self.load_now()
-
-    def _is_at_hand(self) -> bool:
-        """Whether what is remembered is young enough; where it is not, have it read anew."""
-        if self.state is not None and not self.loading.is_young(self.viewed_s):
-            self.forget()
-        return self.state is not None or self.load()
-
-    def _ready(self) -> TableState:
-        """Return a state that is young enough, with all at hand that the batch asks for."""
-        before, draft, now_s = self._young(), self.draft, self.doors.clock.boot_s()
-        self.state = before
-        if draft and not draft.holds(before, now_s):
-            draft = self.draft = None
-        if draft is None:
-            self.line.share_out(0, machine.members_max(before, self.doors.policy))
-        decided = draft.planning.taken if draft else 0
-        batch = list(self._batch(decided))
-        if not batch:
-            return self.state
-        if max(one.read_version for one in batch) > self.state.version:
-            self.look()
-        oldest_read = min(one.read_version for one in batch)
-        if oldest_read + 1 < self.state.window_start:
-            self.state = recovery.reach_back(self.store, self.state, oldest_read)
-        for place, candidate in enumerate(batch):
-            if intake.needs_claim(candidate):
-                content = read_claim(self.store, candidate.claim)
-                batch[place] = intake.with_claim(candidate, content, self.doors.policy)
-                self.line.replace(decided + place, batch[place])
-        self.state = recovery.complete(self.store, self.state, batch)
-        if draft is not None and self.state is not before:
-            # The draft is of no use any more, and what it held has to be looked after, too.
-            return self._ready()
-        self.shelf.learn(self.state, batch, self.doors.policy)
-        return self.state
+    def _next(self) -> Errand | None:
+        """Return what those need whose turn it is; None where they let another one go first."""
+        now_s = self.doors.clock.boot_s()
+        assert self.state is not None, "the table is at hand"
+        if self.way.holds(now_s):
+            place = self.line.first_verbatim()
+            if place is None:
+                return None
+            self.line.bring_forward(place)
+        if not self.line[0].candidate.is_verbatim:
+            if self.draft and not self.draft.holds(self.state, now_s):
+                self.draft = None
+            if self.draft is None:
+                self.line.share_out(0, machine.members_max(self.state, self.doors.policy))
+        first = self.line[0].candidate
+        if first.is_verbatim:
+            return self.errand_for(0, [first])
+        decided = self.draft.planning.taken if self.draft else 0
+        return self.errand_for(decided, list(self._batch(decided)))
 
     def _batch(self, start: int) -> Iterator[Candidate]:
         # One at a time at first: it may be the one that creates the table, or not.
@@ -320,9 +256,20 @@ class Desk:
             return False
         return self.doors.clock.boot_s() < self.lingers_until_s
 
+    def _knows_when(self, plan: Plan) -> bool:
+        """Whether it is known when the last version was written, where that matters; else ask."""
+        assert self.state is not None, "what is written was decided on a state"
+        matters = plan.ready is None and follows_untimed(self.state, plan.group.members)
+        if not matters or self.written[0] == self.state.version:
+            return True
+        errand = self.errand_for(0, [])
+        errand.asks_when = True
+        return self.runs(errand)
+
     def _take_off(self, plan: Plan) -> None:
         assert self.state is not None, "what is written was decided on a state"
-        encoded = verbatim.encoded_of(plan) or self.scribe.spell(self.state, plan)
+        ready = verbatim.encoded_of(plan)
+        encoded = ready or self.scribe.spell(self.state, plan, self.written[1])
         put = EntryPut(self.store, self.label, encoded)
         self.flying = sent(plan, put, self.doors, self.viewed_s)
 

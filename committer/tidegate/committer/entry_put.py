@@ -70,7 +70,7 @@ class EntryPut:
         clock, section = doors.clock, doors.settings
         young_s = min(clock.boot_s(), viewed_s + section.view_age_max_s)
         until_s = young_s + section.put_deadline_s
-        return doors.puts.start(lambda: self.land(clock, until_s, turn), behind)
+        return doors.puts.start(self.store.root, lambda: self.land(clock, until_s, turn), behind)
 
     def land(self, clock: Clock, until_s: float, turn: Turn = at_once) -> Landing:
         """Return WON or LOST for certain, or WITHHELD; nothing is sent once `until_s` has passed.

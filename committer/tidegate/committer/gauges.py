@@ -43,9 +43,12 @@ def stranded(lanes: Iterable[Lane], now_s: float) -> int:
 
     To start the committer anew helps none of them, and takes the other tables away from it.
     """
-    desks = (desk for lane in lanes for desk in lane.busy)
-    held = (desk for desk in desks if desk.rests_until_s > now_s or desk.loading.answer)
-    return sum(len(desk.line) for desk in held)
+    return sum(
+        len(desk.line) + len(lane.reception.asked.get(desk.record.table, ()))
+        for lane in lanes
+        for desk in lane.busy
+        if desk.rests_until_s > now_s or desk.waits_for
+    )
 
 
 def observe(lanes: Iterable[Lane], paused: int, now_s: float) -> None:

@@ -26,7 +26,7 @@ class Glance:
         """Ask whether a version is there."""
         path = in_log(commit_name(version))
         self.version, self.asked_s = version, now_s
-        self.answer = ask(lambda: store.read(path) is not None)
+        self.answer = ask.begin(store.root, lambda: store.read(path) is not None)
 
     def end(self, following: int) -> bool | None:
         """Return whether the version is there, or None: the store is still asked, or was asked

@@ -143,7 +143,7 @@ def plain(
         is_known = state.window_start - 1 <= candidate.read_version <= state.version
         if candidate.is_verbatim or not is_known or intake.needs_claim(candidate):
             return
-        if recovery.lacks(state, candidate):
+        if recovery.lacks(state, [candidate]):
             return
         if wanted(state, [candidate], known, policy.vector_bytes_max):
             return

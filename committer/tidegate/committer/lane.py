@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from tidegate.committer.audits import Audit
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.entries import Entry
-from tidegate.committer.glances import Glance
 from tidegate.committer.intake import Letter, read_record
 from tidegate.committer.outsiders import halts, is_unsafe, unsafe
 from tidegate.committer.poison import read_poison
@@ -24,11 +22,11 @@ from tidegate.committer.reception import BROKEN, Reception
 from tidegate.committer.registration import halted
 from tidegate.committer.trials import Trials
 from tidegate.committer.verdicts import Verdict
+from tidegate.committer.watch import Watch
 from tidegate.delta.errors import Contended, TidegateError, Unavailable
 from tidegate.runtime.bus import Offset, Record
 from tidegate.runtime.logs import log_event
-from tidegate.runtime.metrics import PROBES, RESTS, UNSAFE_VERSIONS
-from tidegate.runtime.overwriting import overwritten
+from tidegate.runtime.metrics import RESTS, UNSAFE_VERSIONS
 
 RETRY_HALTED_S: Final = 30.0
 """How long a halted table is left alone before its log is read again."""
@@ -54,9 +52,11 @@ class Lane:
     position: Offset | None = None
     committed: Offset | None = None
     moved: dict[UUID, None] = field(default_factory=dict)
-    audits: dict[UUID, Audit] = field(default_factory=dict)
-    glances: dict[UUID, Glance] = field(default_factory=dict)
+    watch: Watch = field(init=False)
     busy: list[Desk] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.watch = Watch(self.doors)
 
     def take(self, record: Record) -> None:
         """Bring a record to the desk of its table; who is under suspicion waits to be called."""
@@ -102,10 +102,10 @@ class Lane:
     def _is_quiet(self) -> bool:
         """Whether every table was read, and nothing is judged but what its store keeps waiting."""
         now_s = self.doors.clock.boot_s()
-        return all(
+        return not self.reception.reading and all(
             desk.rests_until_s > now_s
             or desk.record.halted_by_hand is not None
-            or (desk.state is not None and not desk.line and desk.flying is None)
+            or (desk.state and not desk.line and desk.flying is None and not desk.is_behind)
             for desk in self.reception.desks.values()
         )
 
@@ -113,14 +113,16 @@ class Lane:
         """Let each desk settle one entry, and tell; return whether more could be done at once."""
         busy = has_loaded = False
         for desk in self._due(self.doors.clock.boot_s()):
+            if desk.record.table in self.reception.reading:
+                self.reception.obey(desk)
+                continue
             if desk.record.halted_by_hand is not None:
-                # What was asked of its store before may not hold after: files are moved meanwhile.
-                self.audits.pop(desk.record.table, None)
-                self.glances.pop(desk.record.table, None)
+                # Its files are moved meanwhile.
+                self.watch.forget(desk)
                 continue
             if desk.rests_until_s > self.doors.clock.boot_s():
                 continue
-            if desk.state is None and not desk.loading.answer and not desk.line:
+            if desk.state is None and not desk.waits_for and not desk.line:
                 # There may be many: between two the group hears from us, and who is waited for.
                 if has_loaded or not self.doors.loads.is_free(desk.store.root):
                     busy = busy or has_loaded
@@ -128,25 +130,13 @@ class Lane:
                 has_loaded = True
             busy = self._attend(desk) or busy
         desks = self.reception.desks.values()
-        self.busy = [one for one in desks if one.line.waiting or one.flying or one.loading.answer]
+        self.busy = [one for one in desks if one.line.waiting or one.flying or one.waits_for]
         return busy
 
     def _due(self, now_s: float) -> list[Desk]:
         """Return the desks at which something may have to be done."""
         desks = self.reception.desks.values()
         return [desk for desk in desks if desk.idle_until_s <= now_s or desk.line.waiting]
-
-    def _idle_until_s(self, desk: Desk) -> float:
-        """Return until when nothing has to be done at a desk, if nobody comes; 0 where it has."""
-        table = desk.record.table
-        audit, glance = self.audits.get(table), self.glances.get(table)
-        if desk.line or desk.news or desk.flying is not None or desk.state is None:
-            return 0.0
-        if audit is None or audit.answer is not None or (glance and glance.answer is not None):
-            return 0.0
-        section = self.doors.settings
-        look_s = min(section.external_probe_s, section.view_age_max_s)
-        return min(audit.due_s, desk.viewed_s + look_s)
 
     def make_durable(self) -> Offset | None:
         """Flush what was told, then the registry; return the offset to record, if it has moved."""
@@ -213,7 +203,7 @@ class Lane:
         # What fails from here on is the bus, for all tables: it is not for a table to wait it out.
         self._told(desk, verdicts)
         self.reception.obey(desk)
-        desk.idle_until_s = self._idle_until_s(desk)
+        desk.idle_until_s = self.watch.idle_until_s(desk)
         return bool(verdicts and desk.line)
 
     def _attempt(self, desk: Desk, work: Work) -> tuple[Verdict, ...]:
@@ -241,55 +231,17 @@ class Lane:
             is_down = desk.flying is not None and desk.flying.flight.done()
             return desk.land() if is_down else ()
         if desk.state is None:
-            if not desk.is_registered:
-                self.doors.vet(desk.store)
             if not desk.load():
                 return ()
             self._tell_news(desk)
             if desk.state is None:
                 return ()
             self._heal(desk)
-        self._audit(desk)
+        self.watch.audit(desk)
         if desk.line:
             return desk.settle()
-        self._probe(desk)
+        self.watch.glance(desk)
         return ()
-
-    def _audit(self, desk: Desk) -> None:
-        """Compare recent versions with what they were, every so often, and while no PUT flies."""
-        state, section, now_s = desk.state, self.doors.settings, self.doors.clock.boot_s()
-        if state is None or not desk.is_registered:
-            return
-        audit = self.audits.get(desk.record.table)
-        if audit is None:
-            audit = self.audits[desk.record.table] = Audit(now_s + section.audit_s)
-        desk.wants_calm = audit.wants_calm(now_s)
-        if desk.flying is not None:
-            return
-        found = audit.end(state, desk.store.root, desk.label)
-        if found is not None:
-            desk.record = desk.record.model_copy(update={"overwritten": found})
-            raise overwritten(desk.store.root, found)
-        if audit.answer is None and now_s >= audit.due_s:
-            audit.due_s = now_s + section.audit_s
-            audit.begin(desk.store, state, section.audit_versions, self.doors.aside)
-
-    def _probe(self, desk: Desk) -> None:
-        """Ask an idle table for versions that others wrote, and learn them once there are some."""
-        now_s, state = self.doors.clock.boot_s(), desk.state
-        if state is None or now_s - desk.viewed_s > self.doors.settings.view_age_max_s:
-            desk.forget()
-            return
-        glance = self.glances.setdefault(desk.record.table, Glance())
-        is_due = now_s - desk.viewed_s >= self.doors.settings.external_probe_s
-        if is_due and glance.answer is None:
-            PROBES.labels(desk.label).inc()
-            glance.begin(desk.store, state.version + 1, now_s, self.doors.aside)
-        is_there = glance.end(state.version + 1)
-        if is_there:
-            desk.look()
-        elif is_there is False:
-            desk.viewed_s = max(desk.viewed_s, glance.asked_s)
 
     def _tell_news(self, desk: Desk) -> None:
         if not desk.is_registered or not desk.news:

@@ -1,23 +1,17 @@
 """Loading one table: what its log says of it, asked for while the loop goes on."""
 
-from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from tidegate.committer import recovery
 from tidegate.committer.doors import Doors
 from tidegate.committer.entries import Entry
+from tidegate.committer.one_life import check_alone
 from tidegate.committer.state import TableState
 from tidegate.committer.telling import NOBODY
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.metrics import LOADS
-
-LOOK_SHARE: Final = 0.1
-LOOK_MIN_S: Final = 0.001
-LOOK_MAX_S: Final = 0.05
-"""How long a load is not looked after: a share of what it has taken so far, within bounds."""
 
 
 class Loaded(NamedTuple):
@@ -31,53 +25,31 @@ class Loaded(NamedTuple):
     viewed_s: float
 
 
-@dataclass
-class Loading:
-    """The load of a table, if one is under way: since `since_s`, by `Clock.boot_s`."""
-
-    doors: Doors
-    root: str
-    since_s: float = 0.0
-    answer: Future[Loaded] | None = None
-
-    def end(self, read: Callable[[], Loaded]) -> Loaded | None:
-        """Return what was read, or None while it is being read. Raises: as `read`."""
-        if self.answer is None:
-            self.since_s = self.doors.clock.boot_s()
-            self.answer = self.doors.loads.begin(self.root, read)
-        if not self.answer.done():
-            return None
-        answer, self.answer = self.answer, None
-        return answer.result()
-
-    def forget(self) -> None:
-        """Wait for it no more."""
-        if self.answer is not None:
-            self.answer.cancel()
-        self.answer = None
-
-    def is_young(self, viewed_s: float) -> bool:
-        """Whether what was seen of the log then may still be relied on."""
-        return self.doors.clock.boot_s() - viewed_s <= self.doors.settings.view_age_max_s
-
-    @property
-    def looked_after_s(self) -> float:
-        """When to look whether it is over. By `Clock.boot_s`."""
-        now_s = self.doors.clock.boot_s()
-        pause_s = LOOK_SHARE * (now_s - self.since_s)
-        return now_s + min(LOOK_MAX_S, max(LOOK_MIN_S, pause_s))
-
-
-def read(store: LogStore, doors: Doors, record: TableRecord, *, is_registered: bool) -> Loaded:
+def read(store: LogStore, doors: Doors, record: TableRecord) -> Loaded:
     """LOAD and RECONCILE: return a table from its log, and what of it is to be told.
 
     Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable.
     """
-    with LOADS.labels(record.name if is_registered else NOBODY).time():
-        return _read(store, doors, record, is_registered)
+    with LOADS.labels(record.name).time():
+        return _read(store, doors, record, is_registered=True)
 
 
-def _read(store: LogStore, doors: Doors, record: TableRecord, is_registered: bool) -> Loaded:
+def read_anew(
+    store: LogStore, doors: Doors, record: TableRecord, others: Sequence[TableRecord]
+) -> Loaded:
+    """Return the same of a table that is not registered: its store has to pass first, and none of
+    the others may be in its folder.
+
+    Raises: as `read`; Misconfigured.
+    """
+    doors.vet(store)
+    with LOADS.labels(NOBODY).time():
+        loaded = _read(store, doors, record, is_registered=False)
+    check_alone(store, loaded.state, record, others, doors)
+    return loaded
+
+
+def _read(store: LogStore, doors: Doors, record: TableRecord, *, is_registered: bool) -> Loaded:
     began_s = doors.clock.boot_s()
     through = record.published_through
     state = recovery.load(store, record.table, doors.policy.window)

@@ -1,7 +1,8 @@
 """A map that never changes, where a changed copy costs its changes and not its size.
 
 The newest copy owns one ordinary dict; an older one keeps what to undo and a pointer to the next.
-Reading an older copy turns the chain around, so whatever was handed out stays valid.
+Reading an older copy turns the chain around, so whatever was handed out stays valid: but copies are
+for one thread at a time, whichever of them it reads.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

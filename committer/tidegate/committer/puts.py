@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final, Protocol
 
-from tidegate.committer.aside import at_once
+from tidegate.committer.aside import at_once, store_of
 from tidegate.runtime.log_store import Put
 
 REMEMBERED: Final = 16
@@ -34,7 +34,7 @@ GIVES_WAY_SHARE: Final = 0.25
 what one would have waited at most."""
 
 TOGETHER_MAX: Final = 64
-"""PUTs in flight, and made ready for their turn, at once, over all tables of a process."""
+"""PUTs in flight, and made ready for their turn, at once, over all tables in one store."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,10 @@ class Flight(Protocol):
 class Puts(Protocol):
     """Where PUTs are sent from."""
 
-    def start(self, work: Work, behind: Flight | None = None) -> Flight:
-        """Send one, or have it made ready while the one flies behind which its turn comes."""
+    def start(self, root: str, work: Work, behind: Flight | None = None) -> Flight:
+        """Send one to the store in which a table lies, or have it made ready while the one flies
+        behind which its turn comes.
+        """
 
     def wait(self, timeout_s: float) -> None:
         """Wait until a PUT ends, no longer than so long."""
@@ -78,7 +80,7 @@ class Puts(Protocol):
 class AtOnce:
     """PUTs that end before `start` returns: no thread, so that a seed replays every step."""
 
-    def start(self, work: Work, behind: Flight | None = None) -> Flight:
+    def start(self, root: str, work: Work, behind: Flight | None = None) -> Flight:
         """Send one and wait for its end."""
         return at_once(work)
 
@@ -90,21 +92,24 @@ class AtOnce:
 
 
 class InThreads:
-    """PUTs in threads of their own; the interpreter is free while they wait for the store."""
+    """PUTs in threads of their own; the interpreter is free while they wait for their stores."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(TOGETHER_MAX, thread_name_prefix="put")
+        self._threads: dict[str, ThreadPoolExecutor] = {}
         self._landed = threading.Event()
         self._hands_over = threading.Event()
         self._followed: set[Flight] = set()
 
-    def start(self, work: Work, behind: Flight | None = None) -> Flight:
-        """Send one; past TOGETHER_MAX it waits for a thread."""
+    def start(self, root: str, work: Work, behind: Flight | None = None) -> Flight:
+        """Send one; past TOGETHER_MAX in a store it waits for a thread."""
+        store = store_of(root)
+        if store not in self._threads:
+            self._threads[store] = ThreadPoolExecutor(TOGETHER_MAX, thread_name_prefix="put")
         if behind is not None:
             self._followed.add(behind)
             if behind.done():
                 self._followed.discard(behind)
-        flight = self._threads.submit(work)
+        flight = self._threads[store].submit(work)
         flight.add_done_callback(self._ended)
         return flight
 
@@ -128,7 +133,8 @@ class InThreads:
 
     def close(self) -> None:
         """Start no more. What was sent may still land: the next owner finds it in the log."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in self._threads.values():
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass

@@ -31,6 +31,7 @@ from tidegate.committer.state import (
     leased_by,
     settled_by,
 )
+from tidegate.committer.whole_tables import whole_table
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import BrokenLog, InvalidRequest
 from tidegate.delta.features.row_tracking import FEATURE, NO_MARK, high_water_mark, supports
@@ -44,7 +45,6 @@ from tidegate.runtime.open_table import (
     head_version,
     oldest_commit,
     open_keys,
-    open_snapshot,
     read_commit,
 )
 from tidegate.runtime.overwriting import check_restored
@@ -167,16 +167,21 @@ def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> 
     return state
 
 
-def lacks(state: TableState, candidate: Candidate) -> bool:
-    """Return whether a proposal needs more at hand than the state holds."""
+def lacks(state: TableState, batch: Sequence[Candidate]) -> bool:
+    """Return whether some proposals need more at hand than the state holds: see `complete`."""
     if not state.bases:
         return False
-    if _unlooked(state, [candidate]):
+    if _unlooked(state, batch):
         return True
-    if not _may_number_rows(state, [candidate]):
+    if not _may_number_rows(state, batch):
         return False
-    unknown = state.mark_before is None and candidate.content.has_row_ids
-    return unknown or bool(_unread(state, [candidate]))
+    unknown = state.mark_before is None and any(one.content.has_row_ids for one in batch)
+    return unknown or bool(_unread(state, batch))
+
+
+def is_short(state: TableState, read_version: int) -> bool:
+    """Return whether versions after `read_version` are not at hand, and may still be in the log."""
+    return max(read_version + 1, state.oldest) < state.window_start
 
 
 def written_ms(store: LogStore, version: int) -> int:
@@ -237,10 +242,10 @@ def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -
         bases: Bases = ()
     else:
         try:
-            before = open_snapshot(store, start - 1)
+            with whole_table(store, start - 1) as before:
+                bases = ((start - 1, Basis(before.metadata, before.protocol)),)
         except (BrokenLog, InvalidRequest):
             return None
-        bases = ((start - 1, Basis(before.metadata, before.protocol)),)
     for entry in changes:
         last = bases[-1][1] if bases else None
         metadata = entry.metadata or (last.metadata if last else None)
@@ -274,13 +279,14 @@ def _unlooked(state: TableState, batch: Sequence[Candidate]) -> bool:
 def _row_ids(store: LogStore, version: int) -> RowIds:
     """Return which files of a version carry row ids, and which lack them."""
     try:
-        files = open_snapshot(store, version).files
+        with whole_table(store, version) as table:
+            with_ids, one = files_with_row_ids(table.files)
+            without, another = files_without_row_ids(table.files)
     except (BrokenLog, InvalidRequest):
         unknown = (
             f"version {version} can't be read any more, so nobody knows which files carry row ids"
         )
         return RowIds(unknown, unknown)
-    (with_ids, one), (without, another) = files_with_row_ids(files), files_without_row_ids(files)
     return RowIds(
         f"{with_ids} files carry row ids, {one!r} is one" if with_ids else "",
         f"{without} files carry no row ids, {another!r} is one" if without else "",
@@ -290,7 +296,8 @@ def _row_ids(store: LogStore, version: int) -> RowIds:
 def _row_mark(store: LogStore, version: int) -> int | None:
     """Return the mark of row ids in a version, or None where it can't be read any more."""
     try:
-        return high_water_mark(open_snapshot(store, version).domains)
+        with whole_table(store, version) as table:
+            return high_water_mark(table.domains)
     except (BrokenLog, InvalidRequest):
         return None
 

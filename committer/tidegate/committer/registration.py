@@ -5,7 +5,7 @@ proposal of kind `register`, which writes nothing to the log. Here is what is as
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -140,6 +140,22 @@ def under_way(candidate: Candidate) -> Verdict:
     reason = (
         f"table_root: a table is being created at {_proposal(candidate).table_root}; ask again "
         "when that is settled"
+    )
+    return denied(candidate, "being_created", reason, "retry")
+
+
+def is_named_so(wrong: Verdict | None, names: Collection[str]) -> bool:
+    """Return whether a table may not be registered because another has its name, one of some."""
+    if wrong is None or wrong.rejection is None or wrong.rejection.rule != "name_taken":
+        return False
+    return _proposal(wrong.candidate).name in names
+
+
+def name_under_way(candidate: Candidate) -> Verdict:
+    """Return the answer to who asks for a name that a table would have that may not come to be."""
+    reason = (
+        f"name: {_proposal(candidate).name!r} is to be another table's, which is just being "
+        "created or registered; ask again when that is settled"
     )
     return denied(candidate, "being_created", reason, "retry")
 

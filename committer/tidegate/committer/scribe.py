@@ -4,13 +4,11 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.committer import recovery
 from tidegate.committer.doors import Doors
 from tidegate.committer.late import follows_untimed
 from tidegate.committer.machine import Plan
 from tidegate.committer.rebase import Attempt, Encoded, Origin, encode
 from tidegate.committer.state import TableState
-from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.logs import log_event
 
 AHEAD_MS: Final = 5 * 60 * 1000
@@ -22,19 +20,20 @@ _log = logging.getLogger(__name__)
 class Scribe:
     """Who spells the entries of one table; `label` is its name in logs."""
 
-    store: LogStore
     doors: Doors
     origin: Origin
     label: str
 
-    def spell(self, state: TableState, plan: Plan) -> Encoded:
+    def spell(self, state: TableState, plan: Plan, written_ms: int | None = None) -> Encoded:
         """Return the entry after a state that makes a plan true.
 
-        Raises: BrokenLog; Unavailable: where times begin to be kept, the store is asked for one.
+        Where times begin to be kept it has to be known when the last version was written.
+        Units: `written_ms` since the Unix epoch.
         """
         now_ms = self.doors.clock.now_ms()
         if follows_untimed(state, plan.group.members):
-            now_ms = max(now_ms, recovery.written_ms(self.store, state.version) + 1)
+            assert written_ms is not None, "the store was asked for it"
+            now_ms = max(now_ms, written_ms + 1)
         if state.timestamp > now_ms + AHEAD_MS:
             ahead, level = state.timestamp - now_ms, logging.WARNING
             log_event(_log, "time_ahead", level=level, table=self.label, ahead_ms=ahead)

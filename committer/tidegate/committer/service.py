@@ -150,7 +150,7 @@ class CommitterLoop:
     def leave(self) -> None:
         """Leave the group, so that the next owner need not wait for the session to end."""
         gauges.observe((), 0, self.doors.clock.boot_s())
-        self.doors.puts.close()
+        self.doors.close()
         self.consumer.close()
 
     def _take(self, record: Record) -> None:

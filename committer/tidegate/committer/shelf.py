@@ -17,13 +17,14 @@ from tidegate.committer.known import NO_ROWS, NO_VECTOR, Growth, Known, key_of
 from tidegate.committer.policy import Policy
 from tidegate.committer.rebase import Encoded
 from tidegate.committer.state import TableState
+from tidegate.committer.whole_tables import whole_table
 from tidegate.delta.actions import Add, DeletionVector
 from tidegate.delta.errors import BrokenLog, UnsupportedFeature
 from tidegate.delta.files.bitmap import Bitmap
 from tidegate.delta.files.columns import rows_to_adds
 from tidegate.delta.paths import canonical_paths
 from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.open_table import open_snapshot, read_commit
+from tidegate.runtime.open_table import read_commit
 from tidegate.runtime.vector_files import read_vector
 
 FILES_MAX: Final = 10_000
@@ -55,6 +56,11 @@ class Shelf:
     def known(self) -> Known:
         """All of it, as a decision takes it."""
         return Known(self._files, self._rows, self._growths, self._adds)
+
+    def lacks(self, state: TableState, batch: Sequence[Candidate], policy: Policy) -> bool:
+        """Return whether the decision over a batch needs something that is not known."""
+        self._forget_unreadable()
+        return bool(wanted(state, batch, self.known, policy.vector_bytes_max))
 
     def learn(self, state: TableState, batch: Sequence[Candidate], policy: Policy) -> Known:
         """Read what the decision over a batch needs.
@@ -165,10 +171,10 @@ class Shelf:
                 break
         left |= cleaned
         if left:
-            files = open_snapshot(self._store, state.version).files
-            paths_there = canonical_paths(files["path"]).to_pylist()
-            places = [place for place, path in enumerate(paths_there) if path in left]
-            adds = rows_to_adds(files.take(places))
+            with whole_table(self._store, state.version) as table:
+                paths_there = canonical_paths(table.files["path"]).to_pylist()
+                places = [place for place, path in enumerate(paths_there) if path in left]
+                adds = rows_to_adds(table.files.take(places))
             found |= {canonical(add.path): add for add in adds}
         missing = paths - found.keys()
         assert not missing, f"{missing} are live and nowhere in the log"

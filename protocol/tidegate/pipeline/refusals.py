@@ -267,7 +267,7 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "there is no Delta table at that root", "create it first, or correct the root"
     ),
     "being_created": Refusal(
-        "a table is just being created at that root by another proposal",
+        "a table is just being created at that root, or under that name, by another proposal",
         "ask again when that is settled",
     ),
     "root_given_out": Refusal(

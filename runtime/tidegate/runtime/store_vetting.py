@@ -45,18 +45,18 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 WAIT_S: Final = 5.0
-"""How long who asks first waits for a probe: few stores take longer. All tables wait with him."""
+"""How long who asks first waits for a probe: few stores take longer. Others there wait with him."""
 
 AGAIN_S: Final = 30.0
 """How long what a probe found wrong, or did not find out, is told to all who ask."""
 
-Asking = Callable[[Callable[[], ProbeReport]], Future[ProbeReport]]
-"""Where probes are run."""
+Asking = Callable[[str, Callable[[], ProbeReport]], Future[ProbeReport]]
+"""Where probes are run, of the store of a root."""
 
 _CLOCK: Final = SystemClock()
 
 
-def _at_once(asked: Callable[[], ProbeReport]) -> Future[ProbeReport]:
+def _at_once(root: str, asked: Callable[[], ProbeReport]) -> Future[ProbeReport]:
     report: Future[ProbeReport] = Future()
     try:
         report.set_result(asked())
@@ -104,27 +104,30 @@ class Vetting:
         if isinstance(store, RatifiedStore):
             return
         place = _place(store.root)
+        if not self._contests or place in self._passed or self._is_known(store.root):
+            return
+        report = self._report(place, store)
+        if not report.passed:
+            raise Misconfigured(
+                f"the store of {store.root} did not show that it keeps put-if-absent, so two "
+                f"writers might both believe a version theirs: {'; '.join(report.failures)}; "
+                f"`tidegate store probe` shows the same; put the table on another store",
+                error_class="UnsafeStore",
+            )
         with self._turn:
-            if not self._contests or place in self._passed or self._is_known(store.root):
-                return
-            report = self._report(place, store)
-            if not report.passed:
-                raise Misconfigured(
-                    f"the store of {store.root} did not show that it keeps put-if-absent, so two "
-                    f"writers might both believe a version theirs: {'; '.join(report.failures)}; "
-                    f"`tidegate store probe` shows the same; put the table on another store",
-                    error_class="UnsafeStore",
-                )
             self._passed.add(place)
-            del self._probing[place]
+            self._probing.pop(place, None)
 
     def _report(self, place: str, store: LogStore) -> ProbeReport:
         now_s, wait_s = self._clock.boot_s(), 0.0
-        there = self._probing.get(place)
-        if there is None or there.is_over(now_s):
-            asked = self._asking(lambda: probe(store, self._contests, at_once=_AT_ONCE))
-            there = self._probing[place] = _Probing(asked, now_s)
-            wait_s = WAIT_S
+        with self._turn:
+            there = self._probing.get(place)
+            if there is None or there.is_over(now_s):
+                asked = self._asking(
+                    store.root, lambda: probe(store, self._contests, at_once=_AT_ONCE)
+                )
+                there = self._probing[place] = _Probing(asked, now_s)
+                wait_s = WAIT_S
         try:
             return there.report.result(wait_s)
         except TimeoutError:

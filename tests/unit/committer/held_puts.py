@@ -34,7 +34,7 @@ class HeldPuts:
     is_holding: bool = False
     lands_in_time: bool = False
 
-    def start(self, work: Work, behind: Flight | None = None) -> Held:
+    def start(self, root: str, work: Work, behind: Flight | None = None) -> Held:
         """Send one."""
         flight = Held(work)
         self.flights.append(flight)

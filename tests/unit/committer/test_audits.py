@@ -1,8 +1,10 @@
 """Versions are read again: who overwrites one is found out, though nobody writes."""
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 from uuid import UUID
 
@@ -20,7 +22,7 @@ from tests.builders import (
     to_bytes,
 )
 from tests.unit.committer.held_puts import HeldPuts
-from tidegate.committer.aside import at_once
+from tidegate.committer.aside import AtOnce
 from tidegate.committer.audits import Audit
 from tidegate.committer.persistent import PersistentMap
 from tidegate.committer.settings import CommitterSection
@@ -39,6 +41,17 @@ SECTION = CommitterSection(
 
 def path_of(version: int) -> str:
     return in_log(commit_name(version))
+
+
+class Pending(AtOnce):
+    """Questions whose answer a test gives."""
+
+    def __init__(self, answer: Future[Any]) -> None:
+        self._answer = answer
+
+    def begin(self, root: str, question: Callable[[], Any], /) -> Future[Any]:
+        """Return where the answer will be."""
+        return self._answer
 
 
 def overwrite(store: LogStore, version: int) -> bytes:
@@ -194,7 +207,7 @@ def test_every_version_of_the_window_has_its_turn(gate: Gate) -> None:
     seen: list[int] = []
     audit = Audit(0.0)
     for _ in range(4):
-        audit.begin(MemoryStore("memory://tables/none"), state, 3, at_once)
+        audit.begin(MemoryStore("memory://tables/none"), state, 3, AtOnce())
         assert audit.answer is not None
         seen += audit.answer.result()
     assert seen[0] == state.version, "the newest one comes first"
@@ -206,7 +219,7 @@ def test_an_answer_that_takes_its_time_keeps_nobody_waiting(gate: Gate) -> None:
     assert state is not None
     pending: Future[object] = Future()
     audit = Audit(0.0)
-    audit.begin(gate.stores[ROOT], state, 3, lambda question: pending)  # type: ignore[arg-type]  # any answer
+    audit.begin(gate.stores[ROOT], state, 3, Pending(pending))
     assert audit.end(state, ROOT, "t") is None
     pending.set_result({5: "another"})
     found = audit.end(state, ROOT, "t")
@@ -220,7 +233,7 @@ def test_a_version_that_left_the_window_while_it_was_read_is_compared_with_nothi
     state, store = gate.desk().state, gate.stores[ROOT]
     assert state is not None
     audit = Audit(0.0)
-    audit.begin(store, state, 3, at_once)
+    audit.begin(store, state, 3, AtOnce())
     later = replace(state, version=state.version + 1, entries=PersistentMap())
     assert audit.end(later, ROOT, "t") is None
 

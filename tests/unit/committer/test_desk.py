@@ -241,7 +241,7 @@ def test_a_put_that_fails_at_once_fails_when_it_is_asked_for() -> None:
     def lost() -> Landing:
         raise OutcomeUnknown("no answer")
 
-    flight = AtOnce().start(lost)
+    flight = AtOnce().start(ROOT, lost)
     assert flight.done()
     with pytest.raises(OutcomeUnknown):
         flight.result()

@@ -25,7 +25,14 @@ class Slow:
 
     asked: deque[tuple[Callable[[], Any], Future[Any]]] = field(default_factory=deque)
 
-    def __call__(self, question: Callable[[], T], /) -> Future[T]:
+    def is_free(self, root: str) -> bool:
+        """Return that anything may be asked."""
+        return True
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def begin(self, root: str, question: Callable[[], T], /) -> Future[T]:
         """Keep a question."""
         answer: Future[T] = Future()
         self.asked.append((question, answer))

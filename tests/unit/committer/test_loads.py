@@ -1,17 +1,14 @@
 """Tables are read while the loop goes on: a store that hangs keeps its own tables waiting."""
 
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from tests.builders import ROOT, TABLE, Gate, add, create, proposal
-from tidegate.committer import loads
-from tidegate.committer.aside import at_once
+from tests.unit.committer.held_questions import Held
+from tidegate.committer.aside import InThreads
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import BrokenLog, Unavailable
 from tidegate.pipeline.proposal import Proposal
@@ -20,38 +17,13 @@ OTHER = UUID(int=0x7000_8000_0000_0000_4712)
 OTHER_ROOT = "memory://others/t2"
 
 
-@dataclass
-class HeldLoads:
-    """Loads that end at once, or when told, of the tables that are `held`."""
-
-    held: set[str] = field(default_factory=set)
-    asked: list[tuple[str, Callable[[], Any], Future[Any]]] = field(default_factory=list)
-
-    def is_free(self, root: str) -> bool:
-        """Return whether nothing is held there."""
-        return all(one != root or answer.done() for one, _, answer in self.asked)
-
-    def begin(self, root: str, question: Callable[[], Any], /) -> Future[Any]:
-        """Read, or note who asks."""
-        if root not in self.held:
-            return at_once(question)
-        self.asked.append((root, question, Future()))
-        return self.asked[-1][2]
-
-    def answer(self) -> None:
-        """Read all that was asked for and is still waited for."""
-        for _, question, answer in self.asked:
-            if not answer.done() and answer.set_running_or_notify_cancel():
-                answer.set_result(at_once(question).result())
+@pytest.fixture
+def held() -> Held:
+    return Held()
 
 
 @pytest.fixture
-def held() -> HeldLoads:
-    return HeldLoads()
-
-
-@pytest.fixture
-def gate(held: HeldLoads) -> Gate:
+def gate(held: Held) -> Gate:
     """A committer that takes over two tables; the store of one does not answer."""
     section = CommitterSection(roots=("memory://tables", "memory://others"), audit_s=1e9)
     gate = Gate(section, loads=held)
@@ -66,7 +38,7 @@ def at_other(*actions: Any) -> Proposal:
     return proposal(*actions, table=OTHER, table_root=OTHER_ROOT)
 
 
-def test_a_store_that_hangs_keeps_no_other_table_waiting(gate: Gate, held: HeldLoads) -> None:
+def test_a_store_that_hangs_keeps_no_other_table_waiting(gate: Gate, held: Held) -> None:
     gate.send(proposal(add("a")))
     [told] = gate.ask(at_other(add("b")))
     assert (told.table, told.status) == (OTHER, "committed")
@@ -84,7 +56,7 @@ def test_who_waits_for_a_store_that_hangs_makes_no_watchman_restart_the_committe
 
 
 def test_a_table_is_asked_for_once_and_looked_after_ever_more_rarely(
-    gate: Gate, held: HeldLoads
+    gate: Gate, held: Held
 ) -> None:
     desk = gate.desk()
     gate.settle()
@@ -98,7 +70,7 @@ def test_a_table_is_asked_for_once_and_looked_after_ever_more_rarely(
         assert until_s - gate.clock.boot == pytest.approx(pause_s)
 
 
-def test_a_view_that_is_too_old_is_read_anew_aside(gate: Gate, held: HeldLoads) -> None:
+def test_a_view_that_is_too_old_is_read_anew_aside(gate: Gate, held: Held) -> None:
     held.answer()
     gate.settle()
     gate.clock.boot += 2 * gate.settings.view_age_max_s
@@ -114,7 +86,7 @@ def test_a_view_that_is_too_old_is_read_anew_aside(gate: Gate, held: HeldLoads) 
     ("error", "reason"), [(Unavailable("away"), None), (BrokenLog("torn"), "torn")]
 )
 def test_a_load_that_fails_is_for_its_table_alone(
-    gate: Gate, held: HeldLoads, error: Exception, reason: str | None
+    gate: Gate, held: Held, error: Exception, reason: str | None
 ) -> None:
     [(_, _, answer)] = held.asked
     answer.set_exception(error)
@@ -130,7 +102,7 @@ def test_a_load_that_fails_is_for_its_table_alone(
 
 
 def test_what_was_asked_before_a_halt_by_hand_does_not_count_after_it(
-    gate: Gate, held: HeldLoads
+    gate: Gate, held: Held
 ) -> None:
     root = gate.desk().record.table_root
     gate.ask(proposal(kind="halt", reason="files are moved", table_root=root))
@@ -142,7 +114,7 @@ def test_what_was_asked_before_a_halt_by_hand_does_not_count_after_it(
 
 
 def test_tables_of_one_store_are_read_one_by_one_and_stores_beside_each_other() -> None:
-    many, going_on, order = loads.InThreads(), threading.Event(), list[str]()
+    many, going_on, order = InThreads(1, "load"), threading.Event(), list[str]()
 
     def hangs() -> None:
         going_on.wait(10.0)

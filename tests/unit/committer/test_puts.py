@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.builders import ROOT
 from tidegate.committer.in_flight import THOUGHT_S, turn_behind
 from tidegate.committer.puts import (
     FORBEARING,
@@ -26,7 +27,7 @@ WON = Landing(Put.WON, 0.03)
 
 
 def test_a_put_at_once_has_landed_when_it_is_returned() -> None:
-    flight = AtOnce().start(lambda: WON)
+    flight = AtOnce().start(ROOT, lambda: WON)
     assert flight.done()
     assert flight.result() == WON
 
@@ -38,7 +39,7 @@ def test_a_put_in_a_thread_flies_until_its_store_answers() -> None:
         answers.wait()
         return WON
 
-    flight = puts.start(work)
+    flight = puts.start(ROOT, work)
     assert not flight.done()
     answers.set()
     puts.wait(30.0)
@@ -60,12 +61,12 @@ def test_who_was_waiting_for_a_put_that_has_landed_is_left_alone_for_a_moment(
     def follow() -> Landing:
         return first.result()
 
-    alone = puts.start(lambda: WON)
+    alone = puts.start(ROOT, lambda: WON)
     alone.result()
     puts.wait(30.0)
     assert slept == [], "nobody was waiting"
-    first = puts.start(work)
-    second = puts.start(follow, first)
+    first = puts.start(ROOT, work)
+    second = puts.start(ROOT, follow, first)
     answers.set()
     second.result()
     for _ in range(2):
@@ -85,10 +86,10 @@ def test_who_waits_for_his_turn_keeps_no_thread_from_others() -> None:
         return lambda: Landing(Put.WON if turn() else Put.WITHHELD, 0.0)
 
     for _ in range(TOGETHER_MAX // 2):
-        before = puts.start(work)
+        before = puts.start(ROOT, work)
         turn = turn_behind(before, clock.boot_s() - THOUGHT_S + 0.1, clock)
-        puts.start(behind(turn), before)
-    other = puts.start(lambda: WON)
+        puts.start(ROOT, behind(turn), before)
+    other = puts.start(ROOT, lambda: WON)
     try:
         assert other.result(30.0) == WON
     finally:
@@ -102,7 +103,7 @@ def test_what_a_put_raises_is_raised_where_it_is_asked_for() -> None:
     def work() -> Landing:
         raise OutcomeUnknown("no answer")
 
-    flight = puts.start(work)
+    flight = puts.start(ROOT, work)
     with pytest.raises(OutcomeUnknown):
         flight.result()
     puts.close()

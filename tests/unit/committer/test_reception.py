@@ -22,7 +22,7 @@ from tests.builders import (
     table_in_memory,
     to_bytes,
 )
-from tidegate.committer.reception import STALE_S
+from tidegate.committer.seats import STALE_S
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import OutcomeUnknown, Unavailable
 from tidegate.delta.names import Version, commit_name, in_log

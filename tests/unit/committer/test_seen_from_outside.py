@@ -163,7 +163,7 @@ def test_what_strangers_call_their_tables_is_no_label(gate: Gate) -> None:
     exposed = prometheus_client.generate_latest().decode()
     assert "labels-without-end" not in exposed
     [lane] = gate.loop.lanes.values()
-    assert fields["table"] not in lane.audits, "nor is anything kept of them"
+    assert fields["table"] not in lane.watch.audits, "nor is anything kept of them"
     assert value("tidegate_refusals_total", table="-", status="denied", rule="root_not_allowed")
 
 

@@ -119,7 +119,7 @@ def test_nobody_waits_for_a_probe_that_takes_its_time(monkeypatch: pytest.Monkey
     monkeypatch.setattr(store_vetting, "WAIT_S", 0.0)
     under_way: list[tuple[Callable[[], ProbeReport], Future[ProbeReport]]] = []
 
-    def aside(asked: Callable[[], ProbeReport]) -> Future[ProbeReport]:
+    def aside(root: str, asked: Callable[[], ProbeReport]) -> Future[ProbeReport]:
         under_way.append((asked, Future()))
         return under_way[-1][1]
 

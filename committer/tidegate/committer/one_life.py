@@ -1,0 +1,51 @@
+"""A folder has one life: a table that is to be registered as it stands is in nobody else's.
+
+Two registrations of one folder have a committer each: two would publish, summarise and halt it each
+for itself, and where a partition decides, each by a partition of its own.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from tidegate.committer.doors import Doors
+from tidegate.committer.state import TableState
+from tidegate.delta.errors import InvalidRequest, Misconfigured
+from tidegate.pipeline.published import TableRecord
+from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.one_place import is_one_place
+
+
+def check_alone(
+    store: LogStore,
+    state: TableState,
+    record: TableRecord,
+    others: Iterable[TableRecord],
+    doors: Doors,
+) -> None:
+    """Hold a table against those that were registered before, of which some may be in its folder.
+
+    Raises: InvalidRequest (`table_exists`), where one is; Unavailable.
+    """
+    if state.version < 0:
+        return
+    for other in _with_its_id(state.basis.metadata.id, record, others):
+        try:
+            there = doors.open_store(other.table_root)
+        except Misconfigured:
+            # Who can't open it serves no table there.
+            continue
+        if is_one_place(store, there, doors.new_id().hex):
+            raise InvalidRequest(
+                f"{record.table_root} is the folder that is registered as {other.name!r} under "
+                f"{other.table_root}; use that root, or drop that table first",
+                error_class="table_exists",
+            )
+
+
+def _with_its_id(
+    table_id: str, record: TableRecord, others: Iterable[TableRecord]
+) -> Iterator[TableRecord]:
+    """Yield other tables with the metaData's id: copies of the table, or the table itself."""
+    for other in others:
+        is_there = other.status not in ("staged", "dropped")
+        if is_there and other.table_id == table_id and other.table != record.table:
+            yield other
