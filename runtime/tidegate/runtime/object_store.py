@@ -70,18 +70,19 @@ class SharedBuckets:
     """Buckets that the stores of a process share, each as long as one of them lives.
 
     What speaks to a bucket of S3 takes 25 MB and half a second to make, and asks for credentials of
-    its own: many tables lie in one bucket.
+    its own: many tables lie in one bucket. Nobody waits while another bucket is opened: credentials
+    may be looked for where nobody answers.
     """
 
     def __init__(self) -> None:
         self._opened: WeakValueDictionary[Hashable, Bucket] = WeakValueDictionary()
-        self._turn = Lock()
+        self._turns: dict[Hashable, Lock] = {}
 
     def __call__(self, scheme: str, name: str, told: Mapping[str, str]) -> Bucket:
         """Return the bucket that is open, or open it. Raises: Misconfigured; Unavailable."""
         # A child process has another loop, and may not use its parent's connections.
         key = (os.getpid(), scheme, name, tuple(sorted(told.items())))
-        with self._turn:
+        with self._turns.setdefault(key, Lock()):
             bucket = self._opened.get(key)
             if bucket is None:
                 bucket = self._opened[key] = opened_alone(scheme, name, told)

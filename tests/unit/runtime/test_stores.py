@@ -1,8 +1,11 @@
 import asyncio
 import gc
+import threading
 import weakref
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -106,3 +109,24 @@ def test_a_whole_object_is_no_part_of_one() -> None:
     assert len(store.read_range("part-0.parquet", 0, 10, "1")) == 10
     with pytest.raises(Unavailable, match="10 bytes came where 3 were asked for"):
         store.read_range("part-0.parquet", 2, 5, "1")
+
+
+def test_nobody_waits_while_another_bucket_looks_for_credentials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks, finds = threading.Event(), threading.Event()
+
+    def opened(scheme: str, name: str, told: Mapping[str, str]) -> object:
+        if name == "slow":
+            looks.set()
+            finds.wait(10.0)
+        return mock.Mock()
+
+    monkeypatch.setattr(object_store, "opened_alone", opened)
+    buckets = object_store.SharedBuckets()
+    with ThreadPoolExecutor(2) as threads:
+        slow = threads.submit(buckets, "gs", "slow", {})
+        assert looks.wait(10.0)
+        assert threads.submit(buckets, "gs", "other", {}).result(10.0) is not None
+        finds.set()
+        assert slow.result(10.0) is buckets("gs", "slow", {})
