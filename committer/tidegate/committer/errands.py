@@ -22,9 +22,8 @@ class Errand:
     nobody is fetched for itself. `state` and all below it are as far as it has come.
 
     A thread fills it in, and the desk looks into it once that is done. With it goes the shelf.
-    `is_behind` says that others are known to have written, `has_draft` that the line has others
-    before `start` who were decided on by the same state, `asks_when` that it must be known when the
-    last version was written.
+    `is_behind` says that others are known to have written, `asks_when` that it must be known when
+    the last version was written.
     Units: `viewed_s` by `Clock.boot_s`; `written_ms` since the Unix epoch.
     """
 
@@ -36,7 +35,6 @@ class Errand:
     is_behind: bool
     start: int
     batch: list[Candidate]
-    has_draft: bool = False
     asks_when: bool = False
     news: list[Entry] = field(default_factory=list)
     content: bytes | None = None
@@ -84,16 +82,12 @@ class Errand:
         self.viewed_s, self.is_behind = began_s, False
 
     def _fetch(self) -> None:
-        before = self.state
         self.state = recovery.reach_back(self.store, self.state, self._oldest_read)
         for place, candidate in enumerate(self.batch):
             if intake.needs_claim(candidate):
                 content = read_claim(self.store, candidate.claim)
                 self.batch[place] = intake.with_claim(candidate, content, self.doors.policy)
         self.state = recovery.complete(self.store, self.state, self.batch)
-        if self.has_draft and (self.news or self.state is not before):
-            # Those before the batch have to be looked after, too: all of them at once.
-            return
         self.shelf.learn(self.state, self.batch, self.doors.policy)
 
     def _fetch_bytes(self, candidate: Candidate) -> None:
