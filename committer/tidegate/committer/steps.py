@@ -15,6 +15,7 @@ from tidegate.committer import (
     moving,
     patching,
     row_admission,
+    verdicts,
 )
 from tidegate.committer.adoption import with_own_ids_only
 from tidegate.committer.appended import asks_too_much
@@ -340,11 +341,5 @@ def _negative(view: View, command: Consider, rejection: Rejection, *, is_log_fac
     if view.state.version < 0 and not view.group.members:
         return Verdict(candidate, "denied", rejection=rejection)
     if not command.may_refuse:
-        return denied(
-            candidate,
-            "too_many_refusals",
-            f"{rejection.reason} (rule {rejection.rule}; too many refusals in a short time to "
-            "write this one down: send it again later for an answer that holds)",
-            "retry",
-        )
+        return verdicts.unwritten(candidate, rejection)
     return Verdict(candidate, "rejected", "refusal", rejection=rejection)

@@ -73,6 +73,20 @@ def denied(candidate: Candidate, rule: str, reason: str, advice: Advice = "fix")
     return Verdict(candidate, "denied", rejection=rejection)
 
 
+def unwritten(candidate: Candidate, rejection: Rejection) -> Verdict:
+    """Return the denial of who is refused by what can't be written into the log just now."""
+    told = Rejection(
+        rule="too_many_refusals",
+        reason=f"{rejection.reason} (rule {rejection.rule}; too many refusals in a short time to "
+        "write this one down: send it again later for an answer that holds)",
+        advice="retry",
+        error_class=rejection.error_class,
+        field=rejection.field,
+        path=rejection.path,
+    )
+    return Verdict(candidate, "denied", rejection=told)
+
+
 def field_of(reason: str) -> str | None:
     """Return the field of a proposal with which a reason begins, as ours do; else None."""
     field = reason.partition(":")[0]

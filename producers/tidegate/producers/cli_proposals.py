@@ -209,7 +209,7 @@ def _explained(settings: ServiceSettings, proposal: UUID, table: str | None) -> 
             raise Unavailable(f"{silence}; {unnamed}: it may be older, or wait") from silence
         raise InvalidRequest(
             f"proposal {proposal} is not on {settings.kafka.topics.proposals}, and {unnamed}: it "
-            "was never sent, or is older",
+            "was never sent, is older, or lost against a winner, which no entry says",
             error_class="ProposalNotFound",
         )
     body, others = (one.proposal, one.others) if one else (None, ())

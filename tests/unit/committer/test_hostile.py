@@ -8,10 +8,10 @@ import pytest
 
 from tests import builders
 from tests.builders import Gate, Row, add, metadata, proposal, protocol, remove, rows_of
+from tidegate.committer.file_paths import wrong_with_old
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.commit import sha256
 from tidegate.delta.names import commit_name, in_log
-from tidegate.delta.paths import is_absolute
 from tidegate.pipeline.codec import encode
 from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import ReadSet
@@ -312,7 +312,7 @@ def test_who_proposes_wrong_metadata_is_not_told_to_restore_a_table(gate: Gate, 
 @pytest.mark.parametrize("path", BAD_PATHS)
 def test_a_path_out_of_the_table_is_refused(gate: Gate, path: str) -> None:
     assert told(gate, proposal(changed("add", path=path))) == ("rejected", "bad_path")
-    rule = "removed_file_not_live" if is_absolute(path) else "bad_path"
+    rule = "bad_path" if wrong_with_old(path) else "removed_file_not_live"
     assert told(gate, proposal(changed("remove", path=path))) == ("rejected", rule)
 
 
@@ -512,6 +512,7 @@ def test_a_hostile_flood_costs_few_versions() -> None:
     assert [one.status for one in outcomes].count("rejected") == 5
     denied = [one for one in outcomes if one.status == "denied"]
     assert {one.rejection.rule for one in denied if one.rejection} == {"too_many_refusals"}
+    assert {one.rejection.field for one in denied if one.rejection} == {"actions[0].add.path"}
     assert len(gate.entries()) == 2
 
 
