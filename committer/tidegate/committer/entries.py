@@ -29,7 +29,7 @@ from tidegate.delta.commit import Commit
 from tidegate.delta.features.row_tracking import DOMAIN as ROW_TRACKING
 from tidegate.delta.features.row_tracking import mark_in
 from tidegate.delta.files.bitmap import Bitmap
-from tidegate.pipeline.provenance import Provenance, of
+from tidegate.pipeline.provenance import Provenance, of, rows_deleted_by
 
 
 class Revision(NamedTuple):
@@ -147,11 +147,8 @@ class Entry:
         """Return the place of the member by which a file came, left or lost rows."""
         came = _whose(path, [one for one, _ in self.added], origin.files_added)
         left = _whose(path, self.removed_in_order, origin.files_removed) if came is None else came
-        if left is not None or path not in self.removed_in_order:
-            return left
-        after = self.removed_in_order.index(path) - sum(origin.files_removed)
-        by = origin.rows_by[after] if 0 <= after < len(origin.rows_by) else ()
-        return by[0] if len(by) == 1 else None
+        by = rows_deleted_by(origin, self.removed_in_order, path) if left is None else ()
+        return by[0] if len(by) == 1 else left
 
     @property
     def is_patch(self) -> bool:

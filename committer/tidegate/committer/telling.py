@@ -12,6 +12,7 @@ from uuid import UUID
 from pydantic import JsonValue
 
 from tidegate.committer.candidate import Candidate
+from tidegate.committer.conflicts import DELTA_NAMES
 from tidegate.committer.doors import reach
 from tidegate.committer.entries import Entry
 from tidegate.committer.fitting import outcome_value, short, table_value
@@ -110,7 +111,7 @@ class Telling:
             not_committed(label, outcome.status, rule).inc()
             told |= {"rule": rejection.rule, "winner": rejection.winner_version}
             told["why"] = rejection.reason
-            if rejection.winner_version is not None:
+            if rejection.rule in DELTA_NAMES and rejection.winner_version is not None:
                 CONFLICTS.labels(label, rule).inc()
         told |= {"waited_ms": waited_ms, "trace_id": trace_id(trace)}
         known = {key: value for key, value in told.items() if value is not None}

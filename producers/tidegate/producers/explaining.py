@@ -11,6 +11,7 @@ from tidegate.delta.paths import canonical_path
 from tidegate.pipeline import provenance
 from tidegate.pipeline.outcome import Outcome, Rejection
 from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.provenance import Accepted, Provenance
 from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.refusals import REFUSALS, Refusal
 from tidegate.producers.log_search import Found, said_by
@@ -262,7 +263,7 @@ def _winner(rejection: Rejection, commit: Commit | None) -> Winner | None:
         return Winner(version)
     ours = provenance.of(commit)
     told = rejection.winner_proposal_id
-    members = [str(one.id) for one in ours.accepted] if ours else []
+    members = [str(one.id) for one in _those_with(rejection, ours, commit)] if ours else []
     return Winner(
         version,
         commit.info.operation,
@@ -270,6 +271,15 @@ def _winner(rejection: Rejection, commit: Commit | None) -> Winner | None:
         commit.info.in_commit_timestamp or commit.info.timestamp,
         (told,) if told else tuple(members[:SHOWN_MAX]),
     )
+
+
+def _those_with(rejection: Rejection, ours: Provenance, commit: Commit) -> Sequence[Accepted]:
+    """Return the proposals of an entry of which one won: those that deleted rows of the file."""
+    if rejection.path is None:
+        return ours.accepted
+    removed = [canonical_path(remove.path) for remove in commit.removes]
+    by = provenance.rows_deleted_by(ours, removed, rejection.path)
+    return [ours.accepted[place] for place in by if place < len(ours.accepted)] or ours.accepted
 
 
 def _overlap(proposal: Proposal | None, rejection: Rejection, commit: Commit | None) -> Overlap:

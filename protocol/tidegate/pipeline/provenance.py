@@ -4,7 +4,7 @@ It is the committer's memory: which proposals the entry accepted and which it re
 the table ignore it, as they do every field of commitInfo that they do not know.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -115,6 +115,18 @@ def _told(one: Accepted) -> Any:
     if metrics:
         told["metrics"] = metrics
     return told
+
+
+def rows_deleted_by(origin: Provenance, removed: Sequence[str], path: str) -> Sequence[int]:
+    """Return who of several deleted rows of a file that stays, by place in `accepted`.
+
+    `removed` are the files that left, in the entry's order, spelt as `path` is. It is empty where
+    the entry does not tell.
+    """
+    if path not in removed:
+        return ()
+    place = removed.index(path) - sum(origin.files_removed)
+    return origin.rows_by[place] if 0 <= place < len(origin.rows_by) else ()
 
 
 def of(commit: Commit) -> Provenance | None:

@@ -20,6 +20,7 @@ from tidegate.pipeline.trace import TRACEPARENT, compose
 from tidegate.runtime.health import Health
 from tidegate.runtime.logs import JsonFormatter
 from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.metrics import CONFLICTS
 from tidegate.runtime.service import Running
 
 
@@ -198,6 +199,15 @@ def test_an_outcome_is_one_line_with_all_that_is_asked_of_it(
     assert line["trace_id"] == f"{0xABC:032x}"
     assert line["waited_ms"] >= 250
     assert not {"rule", "winner", "why", "repeat"} & line.keys()
+
+
+def test_who_creates_a_table_that_is_there_is_no_conflict(gate: Gate) -> None:
+    [told] = gate.ask(create())
+    assert told.rejection is not None
+    assert (told.rejection.rule, told.rejection.winner_version) == ("table_exists", 0)
+    assert "table_exists" not in [
+        sample.labels["kind"] for sample in CONFLICTS.collect()[0].samples
+    ]
 
 
 def test_what_is_told_again_is_counted_once(gate: Gate) -> None:

@@ -6,11 +6,25 @@ from uuid import UUID
 
 import pytest
 
-from tests.builders import ROOT, TABLE, add, an_id, batch_of, info, proposal
+from tests.builders import (
+    ROOT,
+    TABLE,
+    add,
+    an_id,
+    batch_of,
+    info,
+    metadata,
+    proposal,
+    protocol,
+    remove,
+    row_delete,
+    rows_of,
+)
 from tests.ready_bytes import verbatim
 from tests.unit.producers.commands import Line, conflict, line_of
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
+from tidegate.pipeline.proposal import Operation
 from tidegate.pipeline.read_set import Predicate, ReadSet
 from tidegate.producers import cli, cli_proposals
 from tidegate.runtime.bus import TopicPartition
@@ -193,6 +207,32 @@ def test_a_conflict_is_explained_by_the_predicate_and_the_application_that_it_is
     assert told["winner"]["proposal_ids"] == [str(first.proposal_id)]
     assert line.explained(read, 2)["overlap"]["predicates"] == ["x = 1"]
     assert "  s\n" in line.run(cli.app, "conflicts", "shop").stdout
+
+
+def test_of_many_who_deleted_rows_those_of_the_file_are_named(line: Line) -> None:
+    names = ["deletionVectors"]
+    listed = protocol(3, 7, readerFeatures=names, writerFeatures=names)
+    line.gate.ask(
+        proposal(
+            listed,
+            metadata(enableDeletionVectors="true"),
+            table=UUID(int=5),
+            table_root="memory://tables/rows",
+            read_version=-1,
+            operation=Operation(name="CREATE TABLE"),
+        )
+    )
+    at = {"table": UUID(int=5), "table_root": "memory://tables/rows"}
+    line.gate.ask(proposal(add("a"), add("b"), read_version=0, **at))
+    first, other, second = (
+        row_delete(rows_of(path, [row]), read_version=1, **at)
+        for path, row in (("a", 1), ("b", 1), ("a", 2))
+    )
+    line.gate.ask(first, other, second)
+    late = proposal(remove("a"), read_version=1, reads=ReadSet(files=("a",)), **at)
+    line.gate.ask(late)
+    told = line.explained(late, 2)
+    assert told["winner"]["proposal_ids"] == [str(first.proposal_id), str(second.proposal_id)]
 
 
 def test_a_torn_log_does_not_hide_what_the_topic_says_of_refusals(line: Line) -> None:
