@@ -21,6 +21,7 @@ from tests.conformance.delta_spark_program import NO_JAR
 from tests.conformance.oracle_cases import made_cases
 from tests.conformance.oracle_excuses import excuse
 from tests.conformance.oracle_histories import histories
+from tests.conformance.oracle_meetings import meetings
 from tests.conformance.scoring import conflict_cases, conflict_judges
 from tests.corpora import ROOT, own_corpus
 from tidegate.delta.errors import BrokenLog, UnsupportedFeature
@@ -74,10 +75,13 @@ def asked(cases: Iterable[Mapping[str, Any]]) -> Iterator[Case]:
 
 
 def new_cases(seed: int) -> Iterator[Case]:
-    """Yield cases that nobody has thought of, without end; every third is a history."""
+    """Yield cases that nobody has thought of, without end; every fourth is a history, and every
+    fourth is about a table of another kind than those of the vectors.
+    """
     made, told = made_cases(conflict_cases(own_corpus()), seed), histories(seed)
+    met = meetings(seed)
     while True:
-        yield from (next(made), next(made), next(told))
+        yield from (next(made), next(told), next(made), next(met))
 
 
 def with_answer(case: Mapping[str, Any], answer: Mapping[str, Any]) -> Case:

@@ -158,7 +158,7 @@ def _timed_otherwise(case: Case) -> bool:
 def _tracks_rows_namelessly(metadata: Mapping[str, Any]) -> bool:
     configuration = metadata.get("configuration", {})
     is_on = configuration.get("delta.enableRowTracking") == "true"
-    return is_on and not any("materializedRow" in name for name in configuration)
+    return is_on and sum("materializedRow" in name for name in configuration) < 2
 
 
 def _is_iceberg_alone(protocol: Mapping[str, Any]) -> bool:

@@ -1,0 +1,167 @@
+"""What may be done to the definition of a table of any kind: its columns, properties, features, row
+ids and domains.
+"""
+
+import copy
+import json
+
+from tests.conformance.oracle_pool import Row
+from tests.conformance.oracle_row_doings import Doing, counts
+from tests.conformance.oracle_tables import (
+    IDS,
+    MAPPING,
+    NAMES,
+    SUSPENDED,
+    TIMED,
+    TRACKS,
+    VECTORS,
+    Table,
+    domain,
+)
+from tests.conformance.oracle_tables import field as column
+
+
+def changes_columns(table: Table, place: str | None) -> Doing:
+    """A column comes, goes, is renamed, widened, spoken of or may be null."""
+    metadata, fields = table.metadata, copy.deepcopy(table.fields)
+    kind, about = table.random.choice(("ADD", "COMMENT", "WIDEN", "RENAME", "DROP")), {}
+    is_mapped = f"{MAPPING}mode" in table.own
+    if is_mapped:
+        last = int(table.own[f"{MAPPING}maxColumnId"]) + 1
+        about = {f"{MAPPING}id": last, f"{MAPPING}physicalName": "col-new"}
+    name = "CHANGE COLUMN"
+    if kind == "WIDEN" and "delta.enableTypeWidening" in table.own:
+        change: Row = {"fromType": fields[1]["type"], "toType": "long"}
+        if table.has("typeWidening-preview"):
+            change["tableVersion"] = table.version + 1
+        fields[1]["type"] = "long"
+        fields[1]["metadata"].setdefault("delta.typeChanges", []).append(change)
+        if fields[2]["name"] == "n":
+            inner = dict(change, fromType="short", toType="integer", fieldPath="element")
+            within = fields[2]["type"]["fields"][1]["type"]["elementType"]["fields"][0]
+            within["type"] = "integer"
+            within["metadata"]["delta.typeChanges"] = [
+                {key: one for key, one in inner.items() if key != "fieldPath"}
+            ]
+    elif kind == "RENAME" and is_mapped:
+        fields[-2]["name"], name = f"{fields[-2]['name']}2", "RENAME COLUMN"
+    elif kind == "DROP" and is_mapped:
+        fields, name = [one for one in fields if one["name"] != "s"], "DROP COLUMNS"
+    elif kind == "COMMENT":
+        fields[1]["metadata"]["comment"] = "new"
+    else:
+        fields.append(column("y", "string", **about))
+        name = "ADD COLUMNS"
+        if is_mapped:
+            metadata["configuration"][f"{MAPPING}maxColumnId"] = str(last)
+    metadata["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+    return Doing(name, [{"metaData": metadata}])
+
+
+def enables(table: Table, place: str | None) -> Doing:
+    """A property that others may be carried over, mostly."""
+    found: list[dict[str, str]] = [{"io.unitycatalog.tableId": "u"}]
+    if table.has("deletionVectors"):
+        found.append({VECTORS: "true"})
+    if table.has("v2Checkpoint"):
+        found.append({"delta.checkpointPolicy": "v2"})
+    if table.tracks and all(IDS[0] in one for one in table.files.values()):
+        found += [{TRACKS: "true", **NAMES}] * 2
+    if table.has("inCommitTimestamp") and TIMED not in table.own:
+        found += [{TIMED: "true"}] * 2
+    if table.has("rowTracking") and TRACKS not in table.own:
+        found.append({SUSPENDED: "true"})
+    if table.random.random() < 0.15:
+        found = [{"acme.owner": "you"}, {"delta.appendOnly": "false"}, {TIMED: "false"}]
+    metadata = table.metadata
+    metadata["configuration"] = {**table.own, **table.random.choice(found)}
+    return Doing("SET TBLPROPERTIES", [{"metaData": metadata}])
+
+
+def maps_names(table: Table, place: str | None) -> Doing:
+    """Columns are mapped by name from now on, as they are called."""
+    if f"{MAPPING}mode" in table.own or not (
+        table.has("columnMapping") or (table.features is None and table.legacy[1] > 4)
+    ):
+        return enables(table, place)
+    after, features = copy.deepcopy(table), table.features
+    after.map_names(anew=False)
+    after.features = features
+    return Doing("SET TBLPROPERTIES", [{"metaData": after.metadata}])
+
+
+def upgrades(table: Table, place: str | None) -> Doing:
+    """The table supports a feature more, or a higher version."""
+    after = copy.deepcopy(table)
+    if table.features is None and table.random.random() < 0.5:
+        after.legacy = table.random.choice(((1, 4), (2, 5), (2, 6)))
+    else:
+        after.support(
+            table.random.choice(
+                ("rowTracking", "inCommitTimestamp", "deletionVectors", "v2Checkpoint",
+                 "columnMapping", "domainMetadata", "changeDataFeed", "vacuumProtocolCheck",
+                 "typeWidening", "checkConstraints", "timestampNtz", "checkpointProtection")
+            )
+        )  # fmt: skip
+    rows: list[Row] = [{"protocol": after.protocol}]
+    if table.random.random() < 0.3 and after.has("deletionVectors"):
+        after.own[VECTORS] = "true"
+        rows.append({"metaData": after.metadata})
+    return Doing("UPGRADE PROTOCOL", rows)
+
+
+def drops(table: Table, place: str | None) -> Doing:
+    """The table supports a feature less."""
+    if not table.features:
+        return enables(table, place)
+    gone = table.random.choice(sorted(table.features - {"appendOnly", "invariants"}) or [""])
+    after = copy.deepcopy(table)
+    assert after.features is not None
+    after.features.discard(gone)
+    rows: list[Row] = [{"protocol": after.protocol}]
+    if table.has("checkpointProtection") and table.random.random() < 0.6:
+        bound = {"delta.requireCheckpointProtectionBeforeVersion": str(table.version + 1)}
+        after.own.update(bound)
+        rows.insert(0, {"metaData": after.metadata})
+    return Doing("DROP FEATURE", rows, feature=gone)
+
+
+def backfills(table: Table, place: str | None) -> Doing:
+    """Files that have no row ids get some."""
+    if not table.tracks:
+        return counts(table, place)
+    bare = [one for one in table.files.values() if IDS[0] not in one]
+    rows = [{"add": {**one, "dataChange": False}} for one in bare]
+    return Doing("ROW TRACKING BACKFILL", rows, by_path=[one["path"] for one in bare])
+
+
+def unbackfills(table: Table, place: str | None) -> Doing:
+    """Files lose their row ids."""
+    if not table.has("rowTracking") or table.own.get(SUSPENDED) != "true":
+        return counts(table, place)
+    rows = [
+        {"add": {**{key: told for key, told in one.items() if key not in IDS}, "dataChange": False}}
+        for one in table.files.values()
+        if IDS[0] in one
+    ]
+    paths = [row["add"]["path"] for row in rows]
+    return Doing("ROW TRACKING UNBACKFILL", rows, by_path=paths)
+
+
+def clusters(table: Table, place: str | None) -> Doing:
+    """The table is clustered otherwise, or no more."""
+    if not table.has("clustering"):
+        return says(table, place)
+    told = json.dumps({"clusteringColumns": table.random.choice(([["id"]], []))})
+    return Doing("CLUSTER BY", [domain("delta.clustering", told)])
+
+
+def says(table: Table, place: str | None) -> Doing:
+    """Something is said of a domain, or taken back."""
+    if not table.has("domainMetadata"):
+        return Doing(table.random.choice(("VACUUM START", "VACUUM END", "Empty Commit")))
+    name = table.random.choice(("acme.a", "acme.b"))
+    rows = [domain(name, '{"k": 1}', removed=table.random.random() < 0.3)]
+    if table.random.random() < 0.4:
+        rows.append({"add": table.file(place)})
+    return Doing("X", rows)

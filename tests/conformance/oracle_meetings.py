@@ -1,0 +1,143 @@
+"""Transactions that meet others on tables of many kinds: any doing past any others, on a table with
+a past of its own.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Final
+
+from tests.conformance.oracle_definition_doings import (
+    backfills,
+    changes_columns,
+    clusters,
+    drops,
+    enables,
+    maps_names,
+    says,
+    unbackfills,
+    upgrades,
+)
+from tests.conformance.oracle_pool import Case, Row
+from tests.conformance.oracle_predicates import sql_of
+from tests.conformance.oracle_row_doings import (
+    Doing,
+    appends,
+    compacts,
+    counts,
+    deletes,
+    deletes_rows,
+    numbers,
+    overwrites,
+    replaces,
+    restores,
+    selects,
+    streams,
+    updates,
+)
+from tests.conformance.oracle_table_changes import level_of
+from tests.conformance.oracle_tables import (
+    BEGIN_MS,
+    BEGUN,
+    TIMED,
+    TRACKS,
+    Table,
+    domain,
+    table_of_some_kind,
+)
+
+OTHERS: Final = ("2", "3", "4", None)
+"""Partitions that the transaction is not about: that of its own is `1`."""
+DOINGS: Final[Sequence[Callable[[Table, str | None], Doing]]] = (
+    appends, numbers, streams, selects, deletes, updates, deletes_rows, deletes_rows, compacts,
+    compacts, counts, restores, overwrites, replaces, changes_columns, enables, enables, maps_names,
+    upgrades, drops, backfills, unbackfills, clusters, says,
+)  # fmt: skip
+LIGHT: Final = (appends, streams, deletes, updates, deletes_rows, compacts, counts, enables, says,
+                numbers, backfills)  # fmt: skip
+"""What a winner mostly does: much may be carried over it."""
+
+
+def meetings(seed: int) -> Iterator[Case]:
+    """Yield new cases without end; the same ones for a seed."""
+    at = 0
+    while True:
+        yield _case(Random(f"meeting/{seed}/{at}"), f"meeting/{seed}-{at}")
+        at += 1
+
+
+def _case(random: Random, name: str) -> Case:
+    table = table_of_some_kind(random)
+    base = [_begun(table)]
+    base += [_won(table, random, _place(random)) for _ in range(random.choice((0, 0, 0, 1, 2)))]
+    chosen = random.choice(DOINGS)
+    own = chosen(table, "1" if table.keys else None)
+    case: Case = {
+        "name": name,
+        "table": {"protocol": table.protocol, "metaData": table.metadata, "base": base},
+        "read_version": table.version,
+    }
+    winners = [_won(table, random, _place(random)) for _ in range(random.choice((1, 1, 2, 3, 4)))]
+    done = [rows[0]["commitInfo"]["operation"] for rows in winners]
+    scans: list[Row] = [] if own.ast is None else [{"sql": sql_of(own.ast), "ast": own.ast}]
+    if own.dynamic:
+        scans = [{"sql": None, "ast": own.ast, "kind": "dynamic_overwrite"}]
+    case["winners"] = winners
+    case["reads"] = {"whole_table": own.whole, "predicates": scans, "files": list(own.by_path)}
+    case["reads"].update(app_ids=list(own.app_ids), domains=[])
+    parameters: Row = {"mode": own.mode} if own.mode else {}
+    if own.feature is not None:
+        parameters["featureName"] = own.feature
+    case["operation"] = {"name": own.name, "parameters": parameters}
+    case["actions"] = copy.deepcopy(list(own.rows))
+    case["why"] = f"{table.kind}: {chosen.__name__} past {', '.join(done)}"
+    case["winner_mtimes_ms"] = [BEGIN_MS + 9_000 * at for at in range(len(winners))]
+    case["isolation"] = level_of(case)
+    return case
+
+
+def _place(random: Random) -> str | None:
+    return "1" if random.random() < 0.15 else random.choice(OTHERS)
+
+
+def _begun(table: Table) -> list[Row]:
+    start: list[Row] = [{"protocol": table.protocol}, {"metaData": table.metadata}]
+    if "delta.clustering" in table.domains:
+        start.append(domain("delta.clustering", table.domains["delta.clustering"]))
+    places = ("1", "1", "2", "3", "4", None) if table.keys else (None,) * 4
+    held = None
+    if TRACKS not in table.own and table.tracks and table.random.random() < 0.5:
+        # Its files are older than the feature.
+        held, table.features = table.features, set(table.features or ()) - {"rowTracking"}
+    files = [{"add": table.file(one)} for one in places]
+    features = held or table.features
+    rows = table.apply([row for row in [*start, *files] if "protocol" not in row])
+    table.features = features
+    return [_info(table, Doing("CREATE TABLE AS SELECT")), start[0], *rows]
+
+
+def _won(table: Table, random: Random, place: str | None) -> list[Row]:
+    """Somebody commits something."""
+    done = random.choice(LIGHT if random.random() < 0.75 else DOINGS)(table, place)
+    begins = TIMED not in table.own
+    rows = copy.deepcopy(list(done.rows))
+    for row in rows:
+        own = row.get("metaData", {}).get("configuration", {})
+        if begins and own.get(TIMED) == "true":
+            own[f"{BEGUN}Version"] = str(table.version + 1)
+            own[f"{BEGUN}Timestamp"] = str(table.at_ms + 60)
+    rows = table.apply(rows)
+    step = 60 if begins else random.choice((1, 50, 5_000))
+    if table.own.get(TIMED) == "true":
+        table.at_ms += step
+    return [_info(table, done), *rows]
+
+
+def _info(table: Table, done: Doing) -> Row:
+    info: Row = {"timestamp": BEGIN_MS, "operation": done.name, "operationParameters": {}}
+    info["isBlindAppend"] = done.is_blind
+    if table.own.get(TIMED) == "true":
+        info["inCommitTimestamp"] = table.at_ms
+    if done.tags:
+        info["tags"] = dict(done.tags)
+    return {"commitInfo": info}
