@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final, Literal, get_args
 
 from tidegate.committer.desk import Desk
@@ -19,6 +20,9 @@ from tidegate.runtime.metrics import (
 
 State = Literal["unread", "idle", "waiting", "writing", "resting", "halted", "stopped"]
 """What goes on at a table's desk."""
+
+_shown: Final[set[str]] = set()
+"""The tables of which this process shows a version, as long as it has them."""
 
 STATES: Final[tuple[State, ...]] = get_args(State)
 
@@ -58,14 +62,25 @@ def observe(lanes: Iterable[Lane], paused: int, now_s: float) -> None:
     found = Counter(state_of(desk, now_s) for desk in desks)
     for state in STATES:
         TABLES.labels(state).set(found[state])
+    _take_back(desk.label for desk in desks)
     for desk in desks:
         if desk.is_registered and desk.state is not None and desk.state.version >= 0:
             EXTERNAL_VERSIONS.labels(desk.label)  # shown at 0: what begins at 1 has no increase
             TABLE_VERSION.labels(desk.label).set(desk.state.version)
             TABLE_LAST_COMMIT.labels(desk.label).set(desk.state.timestamp / 1000)
+            _shown.add(desk.label)
     TOPIC_PARTITIONS.set(len(lanes))
     TOPIC_PARTITIONS_PAUSED.set(paused)
     IN_FLIGHT.set(sum(lane.unsettled for lane in lanes))
     # Who stands first need not have come first: lines are fair, and some go before others.
     since_s = (one.since_s for desk in desks for one in desk.line.waiting)
     QUEUE_AGE.set(now_s - min(since_s, default=now_s))
+
+
+def _take_back(tables: Iterable[str]) -> None:
+    """Show no more what others serve now, or nobody: it would stand still here for ever."""
+    for gone in _shown.difference(tables):
+        _shown.discard(gone)
+        for gauge in (TABLE_VERSION, TABLE_LAST_COMMIT):
+            with suppress(KeyError):
+                gauge.remove(gone)

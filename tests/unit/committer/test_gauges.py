@@ -5,6 +5,7 @@ from unittest import mock
 from prometheus_client import REGISTRY, generate_latest
 
 from tests.builders import NOW_MS, ROOT, Gate, add, create, info, proposal, to_bytes
+from tidegate.committer.service import OBSERVED_S
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
@@ -42,6 +43,19 @@ def test_a_table_that_was_only_read_has_a_version_and_a_time() -> None:
     at_s = shown("tidegate_table_last_commit_timestamp_seconds", "idle")
     assert at_s is not None
     assert at_s >= NOW_MS / 1000
+
+
+def test_a_table_that_others_serve_now_or_nobody_is_shown_no_more() -> None:
+    gate = Gate()
+    gate.ask(create(name="moved"))
+    gate.settle()
+    assert shown("tidegate_table_version", "moved") == 0
+    gate.clock.boot += OBSERVED_S + 1
+    gate.ask(proposal(kind="drop"))
+    gate.clock.boot += OBSERVED_S + 1
+    gate.settle()
+    assert shown("tidegate_table_version", "moved") is None
+    assert shown("tidegate_table_last_commit_timestamp_seconds", "moved") is None
 
 
 def test_what_an_alert_asks_for_a_first_increase_begins_at_nothing() -> None:
