@@ -18,7 +18,7 @@ from uuid import UUID
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import BrokenLog, MalformedRecord, Unavailable
 from tidegate.delta.names import LOG_FOLDER, STAGED_FOLDER, Kind, commit_name, in_log, parse
-from tidegate.pipeline.codec import decode, encode, headers
+from tidegate.pipeline.codec import decode, encode, headers, other_format
 from tidegate.pipeline.ratification import Ratification, Ratified, fold
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Bus, Offset, TopicPartition
@@ -89,6 +89,12 @@ class RatifyLog:
                     f"{self._at} gave nothing from {position} to {end}; look at the brokers"
                 )
             for record in records:
+                other = other_format(record.headers, Ratification)
+                if other is not None:
+                    raise Unavailable(
+                        f"{self._at}@{record.offset} is a record of format {other!r}: a newer "
+                        "release decides here, and this one would decide otherwise; upgrade it"
+                    )
                 self._fold(record.value, record.offset)
                 position = self._next = Offset(record.offset + 1)
 

@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from tidegate.delta.errors import InvalidRequest, MalformedRecord, Misconfigured, Unavailable
-from tidegate.pipeline.codec import decode
+from tidegate.pipeline.codec import decode, other_format
 from tidegate.pipeline.published import TableRecord
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Bus, Offset, Reader, Record, TopicPartition
@@ -112,7 +112,12 @@ def _fold(tables: dict[UUID, TableRecord], record: Record) -> None:
         if gone is not None:
             tables.pop(gone, None)
         return
+    other = other_format(record.headers, TableRecord)
     try:
+        if other is not None:
+            raise MalformedRecord(
+                f"it is of format {other!r}, by a newer release: upgrade this one"
+            )
         table = decode(TableRecord, record.value)
     except MalformedRecord as error:
         where = f"{record.at.topic}/{record.at.partition}@{record.offset}"

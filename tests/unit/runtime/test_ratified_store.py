@@ -12,6 +12,8 @@ import pytest
 from tests.builders import StillClock
 from tests.store_laws import DEADLINE_S, LAWS, assert_one_winner_each, contest
 from tidegate.delta.errors import BrokenLog, Unavailable
+from tidegate.pipeline.codec import encode
+from tidegate.pipeline.ratification import Ratification
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Headers, TopicPartition
 from tidegate.runtime.local_store import LocalStore
@@ -289,6 +291,18 @@ def test_a_record_that_nobody_can_read_decides_nothing(
     headers: Headers = ()
     bus.append(AT, b"x", b"no record", headers)
     assert opened(below, bus).put_if_absent(name(1), b"mine", DEADLINE_S) is Put.WON
+
+
+def test_who_does_not_read_what_a_newer_release_decides_decides_nothing(
+    below: Unconditional, bus: MemoryBus
+) -> None:
+    older, newer = opened(below, bus), opened(below, bus)
+    claim = Ratification(table_root=below.root, version=-1)
+    bus.append(AT, b"x", encode(claim), (("format", b"ratification/2"),))
+    for store in (older, newer, older):
+        with pytest.raises(Unavailable, match="ratification/2"):
+            store.put_if_absent(name(0), b"mine", DEADLINE_S)
+    assert below.files == {}
 
 
 def test_what_is_read_again_and_again_does_not_ask_the_partition(

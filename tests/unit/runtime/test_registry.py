@@ -87,6 +87,16 @@ def test_a_record_that_cannot_be_read_hides_no_other(bus: MemoryBus) -> None:
     assert list(read_registry(bus, TOPICS)) == [UUID(int=3)]
 
 
+def test_a_record_of_a_newer_format_is_not_read_as_one_of_ours(
+    bus: MemoryBus, caplog: pytest.LogCaptureFixture
+) -> None:
+    tell(bus, table(3))
+    newer = encode(table(3, name="other"))
+    bus.append(TopicPartition(TOPICS.table_state, 0), b"k", newer, (("format", b"table/2"),))
+    assert read_registry(bus, TOPICS)[UUID(int=3)].name == "t3"
+    assert "table/2" in caplog.text
+
+
 @pytest.mark.parametrize("asked", ["t2", "file:///lake/2", "/lake/2", "/lake/2/", str(UUID(int=2))])
 def test_a_table_is_found_by_name_root_and_id(asked: str) -> None:
     registry = {UUID(int=n): table(n) for n in (1, 2)}

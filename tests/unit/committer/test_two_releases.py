@@ -1,0 +1,43 @@
+"""An older committer beside a newer one, or in its place: what it does not know it leaves alone."""
+
+import json
+from uuid import UUID
+
+from tests.builders import ROOT, TABLE, Gate, add, create, proposal, to_bytes
+from tidegate.delta.names import commit_name, in_log
+from tidegate.pipeline.codec import encode, headers
+from tidegate.pipeline.provenance import Provenance
+from tidegate.pipeline.published import TableRecord
+from tidegate.runtime.bus import TopicPartition
+
+
+def test_what_a_newer_release_says_of_a_table_stays_in_the_registry() -> None:
+    gate = Gate()
+    gate.ask(create())
+    record = gate.tables()[TABLE].model_dump(mode="json") | {"from_a_newer_release": {"a": 1}}
+    newer = TableRecord.model_validate(record)
+    at = TopicPartition(gate.topics.table_state, 0)
+    gate.bus.append(at, str(TABLE).encode(), encode(newer), headers(newer))
+    gate.restart()
+    [outcome] = gate.ask(proposal(add("a"), read_version=0))
+    assert outcome.status == "committed"
+    told = gate.tables()[TABLE]
+    assert (told.published_through, told.model_extra) == (1, {"from_a_newer_release": {"a": 1}})
+
+
+def test_what_a_newer_release_committed_is_not_committed_again() -> None:
+    gate = Gate()
+    one = proposal(add("a"), read_version=0)
+    assert [outcome.version for outcome in gate.ask(create(), one)] == [0, 1]
+    rows = gate.entries()[1]
+    told = rows[0]["commitInfo"]["tidegate"]
+    told["from_a_newer_release"], told["accepted"][0]["and_this"] = ["x"], {"y": None}
+    assert Provenance.model_validate(told).accepted[0].id == one.proposal_id
+    path = in_log(commit_name(1))
+    gate.stores[ROOT].put(path, to_bytes(rows))
+    heir = Gate(stores=gate.stores)
+    heir.ask(proposal(kind="register", table=TABLE, table_root=ROOT, proposal_id=UUID(int=9)))
+    [again] = heir.ask(one)
+    assert (again.status, again.version, again.repeat) == ("committed", 1, True)
+    assert len(heir.entries()) == 2
+    assert json.loads(json.dumps(heir.entries()[1])) == rows
