@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from tests.house import rules, tree
+from tests.house import rules, tree, waiting
+from tests.house.homes import COMMITTER
 
 Rule = Callable[[str, str], Iterator[str]]
 
@@ -73,6 +74,30 @@ def test_pure_code_opens_no_file_and_prints_nothing() -> None:
     assert pure
     found = breaches(lambda name, text: rules.calls(name, text, banned), pure)
     assert not found, "\n".join(found)
+
+
+def test_the_loop_of_the_committer_asks_no_store() -> None:
+    found = breaches(waiting.asks_in_the_loop, tree.python_files(tests=False))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "        self.state, news = recovery.refresh(self.store, self.state)",
+        "        content = read_claim(self.store, candidate.claim)",
+        "        with whole_table(self.store, 3) as table:",
+        "        there = self.store.read(path)",
+        "from tidegate.runtime.open_table import open_snapshot",
+        "        self.doors.vet(desk.store)",
+        "        errand.run()",
+    ],
+)
+def test_who_asks_a_store_in_the_loop_is_found(line: str) -> None:
+    assert list(waiting.asks_in_the_loop(f"{COMMITTER}lane.py", line))
+    assert not list(waiting.asks_in_the_loop(f"{COMMITTER}errands.py", line))
+    kept = "recovery.lacks(state, batch) and candidate.reads.whole_table"
+    assert not list(waiting.asks_in_the_loop(f"{COMMITTER}lane.py", kept))
 
 
 def test_no_file_names_a_path_of_one_machine() -> None:
