@@ -205,9 +205,8 @@ def test_who_creates_a_table_that_is_there_is_no_conflict(gate: Gate) -> None:
     [told] = gate.ask(create())
     assert told.rejection is not None
     assert (told.rejection.rule, told.rejection.winner_version) == ("table_exists", 0)
-    assert "table_exists" not in [
-        sample.labels["kind"] for sample in CONFLICTS.collect()[0].samples
-    ]
+    [conflicts] = CONFLICTS.collect()
+    assert "table_exists" not in [sample.labels["kind"] for sample in conflicts.samples]
 
 
 def test_what_is_told_again_is_counted_once(gate: Gate) -> None:
