@@ -13,7 +13,7 @@ from tidegate.delta.errors import OutcomeUnknown, Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.log_store import LogStore, Put, Turn, at_once
-from tidegate.runtime.metrics import COMMIT_WRITE, PUTS_IN_FLIGHT, STORAGE_AMBIGUOUS
+from tidegate.runtime.metrics import COMMIT_WRITE, PUTS_IN_FLIGHT, STORAGE_AMBIGUOUS, of_table
 
 PAUSE_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
@@ -47,7 +47,7 @@ class _Leaving:
         took_s = self.clock.boot_s() - self.began_s
         if self.has_left:
             PUTS_IN_FLIGHT.dec()
-            COMMIT_WRITE.labels(label).observe(took_s)
+            of_table(COMMIT_WRITE, label).observe(took_s)
         return took_s
 
 

@@ -124,6 +124,8 @@ class Effects:
 
     def as_written(self, lines: Iterable[Line]) -> "Effects":
         """Return the effects with those files only that stand in the log to the letter."""
+        if not self.files:
+            return self
         there = {line for line in lines if isinstance(line, bytes)}
         files = {path: file for path, file in self.files.items() if add_line(file) in there}
         return replace(self, files=files)

@@ -108,7 +108,8 @@ class CommitterLoop:
         if flies and is_quiet:
             self.doors.puts.wait(self._glance_s())
         self._keep_up()
-        self._press_back()
+        if polled.records or self.paused:
+            self._press_back()
         self._observe()
         is_idle = is_quiet and not self.unsettled
         self.doors.tidy(is_idle or (is_quiet and flies), is_idle)
@@ -295,6 +296,7 @@ class CommitterLoop:
             gauges.observe(self.lanes.values(), len(self.paused), now_s)
 
     def _press_back(self) -> None:
+        """Read no further where too much waits: what was just read may be."""
         for at, lane in self.lanes.items():
             fullness = max(lane.unsettled / UNSETTLED_MAX, lane.unsettled_bytes / BYTES_MAX)
             if fullness > 1 and at not in self.paused:

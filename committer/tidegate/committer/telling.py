@@ -34,8 +34,9 @@ from tidegate.runtime.metrics import (
     DEAD_LETTERS,
     EXTERNAL_VERSIONS,
     FLUSH,
-    latency,
+    PROPOSAL_LATENCY,
     not_committed,
+    of_table,
     settled,
 )
 
@@ -88,7 +89,9 @@ class Telling:
         waited_ms = _waited_ms(candidate, outcome)
         self.outcome(outcome, record.name, candidate.trace, waited_ms)
         if waited_ms is not None:
-            latency(self._label(record.name, record.table)).observe(waited_ms / 1000)
+            of_table(PROPOSAL_LATENCY, self._label(record.name, record.table)).observe(
+                waited_ms / 1000
+            )
         if candidate.is_cancel and verdict.status == "rejected":
             log_event(_log, "gave_up", table=record.name, proposal=target_of(candidate))
 

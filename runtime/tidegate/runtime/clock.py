@@ -3,8 +3,11 @@
 import secrets
 import time
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Final, Protocol
 from uuid import UUID
+
+BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""The clock that counts suspension, where the system has it."""
 
 
 class Clock(Protocol):
@@ -28,8 +31,8 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def boot_s(self) -> float:
-        """Return CLOCK_BOOTTIME in seconds, where the system has it."""
-        return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+        """Return BOOTTIME in seconds."""
+        return time.clock_gettime(BOOTTIME)
 
     def sleep(self, seconds: float) -> None:
         """Wait."""

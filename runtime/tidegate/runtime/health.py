@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ PORT_FILE: Final = "TIDEGATE_PORT_FILE"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Watched:
     """One thing that should move. Units: ages by `Clock.boot_s`."""
 
@@ -45,21 +45,21 @@ class Health:
     def progress(self, name: str) -> None:
         """Note that `name` moved."""
         with self._lock:
-            self._watched[name] = replace(self._seen(name), moved_s=self._clock.boot_s())
+            self._seen(name).moved_s = self._clock.boot_s()
 
     def work(self, name: str, waiting: int) -> None:
         """Note how much waits for `name`: while some does, it has to make progress."""
         with self._lock:
-            former = self._seen(name)
-            moved_s = former.moved_s if former.waiting else self._clock.boot_s()
-            self._watched[name] = replace(former, waiting=waiting, moved_s=moved_s)
+            seen = self._seen(name)
+            if not seen.waiting:
+                seen.moved_s = self._clock.boot_s()
+            seen.waiting = waiting
 
     def expect(self, name: str, within_s: float) -> None:
         """Ask for progress of `name` at least every so often, work or not."""
         with self._lock:
-            self._watched[name] = replace(
-                self._seen(name), within_s=within_s, moved_s=self._clock.boot_s()
-            )
+            seen = self._seen(name)
+            seen.within_s, seen.moved_s = within_s, self._clock.boot_s()
 
     def forget(self) -> None:
         """Watch nothing and be unready: the service starts over."""
@@ -80,19 +80,22 @@ class Health:
     def stalled(self) -> dict[str, str]:
         """Return what should have moved and has not, with the reason; empty: all is well."""
         now_s = self._clock.boot_s()
-        with self._lock:
-            watched = dict(self._watched)
         found: dict[str, str] = {}
-        for name, seen in watched.items():
-            age_s = now_s - seen.moved_s
-            if seen.waiting and age_s > self._stalled_s:
-                found[name] = f"{seen.waiting} waiting, no progress for {age_s:.0f} s"
-            elif seen.within_s is not None and age_s > seen.within_s:
-                found[name] = f"no progress for {age_s:.0f} s, expected every {seen.within_s:g} s"
+        with self._lock:
+            for name, seen in self._watched.items():
+                age_s = now_s - seen.moved_s
+                if seen.waiting and age_s > self._stalled_s:
+                    found[name] = f"{seen.waiting} waiting, no progress for {age_s:.0f} s"
+                elif seen.within_s is not None and age_s > seen.within_s:
+                    within = f"expected every {seen.within_s:g} s"
+                    found[name] = f"no progress for {age_s:.0f} s, {within}"
         return found
 
     def _seen(self, name: str) -> _Watched:
-        return self._watched.get(name) or _Watched(self._clock.boot_s())
+        seen = self._watched.get(name)
+        if seen is None:
+            seen = self._watched[name] = _Watched(self._clock.boot_s())
+        return seen
 
 
 @contextmanager

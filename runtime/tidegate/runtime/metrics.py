@@ -141,18 +141,18 @@ def not_committed(table: str, status: str, rule: str) -> Counter:
 
 
 @cache
-def latency(table: str) -> Histogram:
-    """Return the histogram of a table's proposals; looked up once."""
-    return PROPOSAL_LATENCY.labels(table)
+def of_table(histogram: Histogram, table: str) -> Histogram:
+    """Return a histogram of a table; looked up once."""
+    return histogram.labels(table)
 
 
 def decided(table: str, waited_s: float, lingered_s: float) -> None:
     """Note that a group of a table is decided, after so long."""
-    GROUP_WAIT.labels(table).observe(waited_s)
-    GROUP_LINGER.labels(table).observe(lingered_s)
+    of_table(GROUP_WAIT, table).observe(waited_s)
+    of_table(GROUP_LINGER, table).observe(lingered_s)
 
 
 def landed(table: str, members: int, size: int) -> None:
     """Note an entry of ours."""
-    GROUP_SIZE.labels(table).observe(members)
-    GROUP_BYTES.labels(table).observe(size)
+    of_table(GROUP_SIZE, table).observe(members)
+    of_table(GROUP_BYTES, table).observe(size)
