@@ -72,19 +72,21 @@ class Telling:
     def verdict(self, verdict: Verdict, record: TableRecord, entry: Entry | None) -> None:
         """Tell a writer what became of its delivery; `entry` is the version it is in."""
         candidate = verdict.candidate
-        outcome = Outcome(
-            proposal_id=candidate.id,
-            proposal_sha256=candidate.sha256,
-            table=record.table,
-            status=verdict.status,
-            repeat=verdict.repeat,
-            offset=candidate.offset,
-            version=verdict.version,
-            sub_index=verdict.place,
-            in_commit_timestamp=entry.timestamp if entry else None,
-            rejection=verdict.rejection,
-            assigned=_assigned(verdict, entry),
-            decided_ms=self.clock.now_ms(),
+        outcome = Outcome.trusted(
+            {
+                "proposal_id": candidate.id,
+                "proposal_sha256": candidate.sha256,
+                "table": record.table,
+                "status": verdict.status,
+                "repeat": verdict.repeat,
+                "offset": candidate.offset,
+                "version": verdict.version,
+                "sub_index": verdict.place,
+                "in_commit_timestamp": entry.timestamp if entry else None,
+                "rejection": verdict.rejection,
+                "assigned": _assigned(verdict, entry),
+                "decided_ms": self.clock.now_ms(),
+            }
         )
         waited_ms = _waited_ms(candidate, outcome)
         self.outcome(outcome, record.name, candidate.trace, waited_ms)

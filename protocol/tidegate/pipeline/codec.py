@@ -49,13 +49,12 @@ def encode(message: Message) -> bytes:
 
 def headers(message: Message, extra: Iterable[tuple[str, bytes]] = ()) -> Headers:
     """Return the headers: `format`, `table`, `proposal_id` where there is one, and more."""
-    named = [(FORMAT, FORMATS[type(message)])]
-    named += [
-        (name, str(value))
-        for name in ("proposal_id", "table")
-        if (value := getattr(message, name, None)) is not None
-    ]
-    return (*((name, value.encode()) for name, value in named), *extra)
+    told = [(FORMAT, FORMATS[type(message)].encode())]
+    for name in ("proposal_id", "table"):
+        value = getattr(message, name, None)
+        if value is not None:
+            told.append((name, str(value).encode()))
+    return (*told, *extra)
 
 
 def other_format(headers: Headers, kind: type[Message]) -> str | None:
