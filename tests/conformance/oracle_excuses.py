@@ -254,6 +254,23 @@ STRICTER: Final[Sequence[tuple[str, Callable[[Case], bool], str]]] = (
         "who turns row tracking on names the columns that keep the ids",
     ),
     (
+        "constraint_not_validated",
+        lambda case: not case["reads"]["whole_table"],
+        "a constraint that is new, on rows that nobody has looked at",
+    ),
+    (
+        "DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH",
+        lambda case: any(
+            "CURRENT_DEFAULT" in one["schemaString"] for one in _own(case, "metaData")
+        ),
+        "a column default without its feature, which delta-spark's commands ask for",
+    ),
+    (
+        "DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE",
+        lambda case: any("add" in row for row in _winning(case)),
+        "files that stay would have their columns under other names",
+    ),
+    (
         "DELTA_ICEBERG_COMPAT_VIOLATION",
         lambda case: any(_is_iceberg_alone(one) for one in _own(case, "protocol")),
         "a protocol that lists Iceberg compatibility lists what that needs",
