@@ -124,6 +124,15 @@ def test_an_append_does_not_rule_out_who_read_files_by_their_paths_alone() -> No
     assert rules(planned(state, delete("old", read_version=1))) == ["committed"]
 
 
+def test_who_follows_the_creation_is_judged_as_all_who_come_later() -> None:
+    txn = {"txn": {"appId": "app", "version": 3}}
+    state = table([*creation(), add("a"), txn])
+    decided = planned(state, delete("a"), delete("a"), delete("nobody"))
+    assert rules(decided) == ["committed", "concurrent_delete_read", "removed_file_not_live"]
+    seen = proposal(add("b"), app_txn={"app_id": "app", "version": 3})
+    assert rules(planned(state, seen)) == ["app_txn_seen"]
+
+
 def test_the_id_is_found_before_any_conflict() -> None:
     state = table(creation(), [add("old")])
     one = delete("old", read_version=1)

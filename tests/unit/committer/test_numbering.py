@@ -13,6 +13,7 @@ from tests.builders import (
     Row,
     add,
     an_id,
+    commit,
     info,
     metadata,
     proposal,
@@ -23,11 +24,15 @@ from tests.unit.committer.test_late import bodies, written
 from tests.unit.committer.test_machine import landed, planned, rules, table
 from tests.unit.committer.test_table_rules import TAGGED, listed
 from tidegate.committer import recovery
-from tidegate.committer.leases import Leased
+from tidegate.committer.entries import entry_of
+from tidegate.committer.leases import Leased, leases_after
+from tidegate.committer.machine import Landed, evolve
+from tidegate.committer.persistent import PersistentMap
 from tidegate.committer.state import TableState
 from tidegate.pipeline.identity_values import IdentityBlock, IdentityUsage
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate.pipeline.provenance import Accepted
 
 PROTOCOL = listed("identityColumns", "appendOnly")
 MARK = "delta.identity.highWaterMark"
@@ -116,6 +121,7 @@ def test_values_that_somebody_has_are_taken() -> None:
     assert (wrong.field, wrong.advice) == ("identity_usage[0]", "rerun")
     assert "20 to 25 of 'id'" in wrong.reason
     assert "the next value is 21" in wrong.reason
+    assert decided.verdicts[1].needs == "refusal"
     state = landed(of(mark=10), claim("a", 11, 20))
     assert rule(state, claim("b", 11, 20)) == "identity_values_taken"
     assert rule(state, claim("b", 5, 30)) == "identity_values_taken"
@@ -292,6 +298,9 @@ def test_members_of_one_group_use_a_lease_apart_from_each_other() -> None:
         "identity_values_taken",
         "committed",
     ]
+    state = landed(state, one, three)
+    assert rule(state, claim("e", 5, 6, lease.proposal_id)) == "identity_values_taken"
+    assert rule(state, claim("e", 21, 22, lease.proposal_id)) is None
     twice = proposal(
         add("d"), identity_usage=[used(1, 5, lease.proposal_id), used(5, 6, lease.proposal_id)]
     )
@@ -326,6 +335,47 @@ def test_a_lease_lapses_when_the_mark_is_set_back() -> None:
         assert rule(lapsed, claim("a", 11, 12, lease.proposal_id, read_version=2)) == (
             "identity_lease_unknown"
         )
+
+
+def two_columns(mark: int, other: int) -> Row:
+    meta = numbered(mark)
+    schema = json.loads(meta["metaData"]["schemaString"])
+    own = {**schema["fields"][0]["metadata"], MARK: other}
+    schema["fields"][1] = {**schema["fields"][0], "name": "other", "metadata": own}
+    meta["metaData"]["schemaString"] = json.dumps(schema)
+    return meta
+
+
+def test_a_lease_of_one_column_is_none_of_another() -> None:
+    state = table([info(), PROTOCOL, two_columns(10, 10)])
+    lease = leasing(100)
+    state = landed(state, lease)
+    told = [used(20, 21, lease.proposal_id, column="other"), used(11, 12)]
+    wrong = refused(state, proposal(add("a"), identity_usage=told))
+    assert wrong is not None
+    assert wrong.rule == "outside_identity_lease"
+
+
+def test_a_lease_lapses_with_one_of_its_columns() -> None:
+    wanted = [{"column": name, "count": 5} for name in ("id", "other")]
+    lease = proposal(identity_leases=wanted)
+    state = landed(table([info(), PROTOCOL, two_columns(10, 10)]), lease)
+    assert len(state.leases) == 1
+    assert not lapse(state, two_columns(15, 10)).leases, "of the other's values one may be taken"
+    assert not lapse(state, numbered(15)).leases, "the other gives out none any more"
+    assert len(lapse(state, two_columns(15, 15)).leases) == 1
+
+
+def lapse(state: TableState, row: Row) -> TableState:
+    """Return the state after another engine's metadata."""
+    entry = entry_of(commit(state.version + 1, info(), row), "0" * 64, 1)
+    return evolve(state, Landed(entry))
+
+
+def test_the_use_of_a_lease_that_nobody_remembers_is_no_news_of_it() -> None:
+    usage = IdentityUsage(column="id", low=1, high=2, lease=an_id())
+    one = Accepted(id=an_id(), offset=0, sha256="0" * 64, identity_used=(usage,))
+    assert not leases_after(PersistentMap(), [one])
 
 
 def test_a_lease_is_in_the_log() -> None:

@@ -26,6 +26,9 @@ MATERIALISED = {
 NEW_IDS = {"baseRowId": 0, "defaultRowCommitVersion": 1}
 
 
+MINE: Row = {"domainMetadata": {"domain": "mine", "configuration": "{}", "removed": False}}
+
+
 def marked(mark: object) -> Row:
     """Return the domain with a high-water mark of row ids."""
     text = json.dumps({"rowIdHighWaterMark": mark})
@@ -70,6 +73,7 @@ def test_where_rows_are_tracked_a_new_file_brings_both_its_numbers(
         (None, [marked(9)], "row_mark_behind"),
         (None, [marked("10")], "row_mark_behind"),
         (None, [marked(10)], "committed"),
+        (None, [MINE, marked(10)], "committed"),
     ],
 )
 def test_the_mark_that_ready_bytes_leave_covers_the_row_ids_that_they_give(
@@ -117,6 +121,41 @@ def test_rows_leave_no_table_that_only_takes_appends() -> None:
     assert answer(rows, remove("old")) == "append_only"
     moved = (remove("old", dataChange=False), add("new", dataChange=False))
     assert answer(rows, *moved) == "committed"
+    assert answer(rows, add("new")) == "committed"
+    assert answer([*rows, add("other")], *moved, remove("other")) == "append_only"
+
+
+def test_who_says_nothing_of_himself_may_write_where_versions_need_no_time_of_their_own() -> None:
+    def said(rows: list[Row], *ready: Row) -> str:
+        gate = Gate()
+        gate.ask(proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE")))
+        outcome = gate.ask(verbatim(gate, 1, *ready))[-1]
+        return outcome.rejection.rule if outcome.rejection else outcome.status
+
+    rows = [protocol(), metadata()]
+    assert said(rows, add("a")) == "committed"
+    assert said(rows, metadata(**{"logRetentionDuration": "interval 9 days"})) == "committed"
+    features = ["inCommitTimestamp", "appendOnly", "invariants"]
+    timed = [protocol(1, 7, writerFeatures=features), metadata(enableInCommitTimestamps="true")]
+    assert said(timed, add("a")) == "no_timestamp"
+
+
+def test_the_work_that_is_named_is_the_one_of_the_bytes() -> None:
+    gate = Gate()
+    gate.ask(builders.create())
+    other = gate.ask(verbatim(gate, 1, info(txnId="w"), add("a"), txn_id="v"))[-1]
+    assert other.rejection is not None
+    assert (other.rejection.rule, other.rejection.field) == ("malformed", "txn_id")
+    same = gate.ask(verbatim(gate, 1, info(txnId="w"), add("a"), txn_id="w"))[-1]
+    assert same.status == "committed"
+
+
+def test_a_file_comes_again_in_the_partition_that_it_was_in() -> None:
+    rows = [VECTORS, metadata(["p"], enableDeletionVectors="true"), add("p=1/old")]
+    again = add("p=1/old", deletionVector=VECTOR)
+    assert answer(rows, remove("p=1/old"), again) == "committed"
+    again["add"]["partitionValues"] = {"p": "2"}
+    assert answer(rows, remove("p=1/old"), again) == "partition_values"
 
 
 def test_a_file_comes_again_only_as_it_is_or_after_it_left() -> None:
@@ -165,6 +204,14 @@ def test_a_feature_is_dropped_by_who_says_so_and_where_nothing_is_left_of_it() -
     assert told(info("SET TBLPROPERTIES", txnId="w"), without, off) == "bad_protocol"
     assert told(dropping, without) == "bad_protocol"
     assert told(dropping, without, off, marked=True) == "feature_in_use"
+    rows[0] = protocol(
+        *(3, 7),
+        readerFeatures=["deletionVectors"],
+        writerFeatures=["deletionVectors", "appendOnly"],
+    )
+    kept = protocol(1, 7, writerFeatures=["checkpointProtection", "appendOnly"])
+    assert told(dropping, kept, off) == "committed", "whatever else the table has"
+    assert told(dropping, without, off) == "bad_protocol", "two features at once"
 
 
 def test_files_of_vectors_may_be_removed_for_vacuums_sake() -> None:

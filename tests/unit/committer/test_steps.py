@@ -74,3 +74,24 @@ def test_who_rewrites_rows_that_a_member_moves_is_told_of_its_version(gate: Gate
     assert told[1].rejection is not None
     assert told[1].rejection.winner_version == told[0].version
     assert told[1].rejection.winner_proposal_id == str(first.proposal_id)
+
+
+def test_rows_leave_the_files_that_a_table_was_created_with() -> None:
+    gate = Gate()
+    rows = FEATURE, metadata(enableDeletionVectors="true"), add("a")
+    create = proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE AS SELECT"))
+    assert outcomes(gate, create) == [("committed", 0)]
+    assert outcomes(gate, row_delete(rows_of("a", [3]))) == [("committed", 1)]
+
+
+def test_what_the_log_does_not_say_by_itself_is_written_before_it_is_told(gate: Gate) -> None:
+    change = {"op": "set_property", "key": "delta.appendOnly", "value": "true"}
+    patch = {"base": "0" * 64, "changes": [change]}
+    for refused in (
+        row_delete(rows_of("nobody", [3]), read_version=1),
+        row_delete(rows_of("a", [99]), read_version=1),
+        proposal(metadata_patch=patch, read_version=1),
+    ):
+        before = len(gate.entries())
+        assert [status for status, _ in outcomes(gate, refused)] == ["rejected"]
+        assert len(gate.entries()) == before + 1

@@ -123,6 +123,9 @@ def test_a_staged_file_with_other_bytes_is_denied(gate: Gate) -> None:
     assert one.claim_check is not None
     gate.stores[ROOT].put(one.claim_check.path, to_bytes([info(), add("z")]))
     assert told(gate, one) == ("denied", "staged_file")
+    gate.stores[ROOT].put(one.claim_check.path, to_bytes([info(txnId="w"), add("z")]))
+    assert told(gate, one) == ("denied", "staged_file"), "as many, too"
+    assert bytes_of(gate, 1) is None
 
 
 def test_who_names_the_work_needs_no_staged_file_to_hear_that_the_version_is_taken(
@@ -133,6 +136,11 @@ def test_who_names_the_work_needs_no_staged_file_to_hear_that_the_version_is_tak
     gate.stores[ROOT].delete(one.claim_check.path)
     gate.ask(proposal(add("b")))
     assert told(gate, one) == ("rejected", "version_taken")
+
+
+def test_work_without_a_name_is_not_taken_for_another_one_without(gate: Gate) -> None:
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("theirs")]))
+    assert told(gate, verbatim(gate, 1, info(), add("a"))) == ("rejected", "version_taken")
 
 
 @pytest.mark.parametrize("txn_id", [None, "w"])
@@ -155,6 +163,8 @@ def test_a_version_below_the_oldest_that_is_left_is_expired() -> None:
     for number in range(3):
         gate.ask(proposal(add(f"a{number}"), read_version=number))
     late = verbatim(gate, 1, info(txnId="w"), add("a"))
+    # Whether its work is in a version since it was read, nobody can tell any more.
+    later = verbatim(gate, 4, info(txnId="v"), add("b"), read_version=0)
     store = gate.stores[ROOT]
     move_hint_forward(store, write_classic(store, open_snapshot(store, Version(3)), 0))
     for version in range(3):
@@ -163,6 +173,9 @@ def test_a_version_below_the_oldest_that_is_left_is_expired() -> None:
     assert [one.status for one in gate.ask(late) if one.proposal_id == late.proposal_id] == [
         "expired"
     ]
+    assert gate.ask(later)[-1].status == "expired"
+    last = verbatim(gate, 4, info(txnId="v"), add("b"), read_version=2)
+    assert gate.ask(last)[-1].status == "committed", "every version since is at hand"
 
 
 def test_a_put_without_an_answer_is_settled_by_the_bytes(gate: Gate) -> None:
