@@ -55,6 +55,9 @@ FLYING_SHARE: Final = 0.1
 LANDING_S: Final = 1.0
 """How long a clean stop waits for what flies; the next owner finds it in the log otherwise."""
 
+OUTSIDE_S: Final = 600.0
+"""How long the group may let nobody in: a member that hangs keeps it waiting half as long."""
+
 OBSERVED_S: Final = 0.5
 """How often the gauges are set: scrapes are rarer, and a loop that is busy steps far oftener."""
 
@@ -78,12 +81,14 @@ class CommitterLoop:
     lags_since_s: float | None = None
     observed_s: float = -math.inf
     is_busy: bool = False
+    outside_since_s: float = field(init=False)
     process: str = field(init=False)
 
     def __post_init__(self) -> None:
         topics = self.doors.topics
         self.consumer = self.doors.bus.consumer(f"{topics.prefix}committer", [topics.proposals])
         self.producer = self.doors.bus.producer()
+        self.outside_since_s = self.doors.clock.boot_s()
         self.process = self.doors.process or self.doors.new_id().hex
 
     def step(self, timeout_s: float = IDLE_S) -> bool:
@@ -95,6 +100,7 @@ class CommitterLoop:
         flies = any(lane.flies for lane in self.lanes.values())
         polled = self.consumer.poll(RECORDS_MAX, 0.0 if flies else self._patience_s(timeout_s))
         self._rebalance(polled)
+        self._mind_the_group()
         if polled.records:
             age_ms = self.doors.clock.now_ms() - polled.records[0].timestamp_ms
             PROPOSAL_PICKUP.observe(max(0, age_ms) / 1000)
@@ -193,6 +199,19 @@ class CommitterLoop:
             log_event(_log, "assigned", partition=at.partition, tables=len(lane.reception.desks))
             if not self._begin(at, lane.trials.note):
                 return
+
+    def _mind_the_group(self) -> None:
+        """Start over where the group lets nobody in for long: a new client reads its certificates
+        anew, and the one that is there has those that were in their files when it was made.
+        """
+        now_s = self.doors.clock.boot_s()
+        if self.lanes or self.consumer.is_member:
+            self.outside_since_s = now_s
+        elif now_s - self.outside_since_s > OUTSIDE_S:
+            raise Unavailable(
+                f"the group has not let it in for {OUTSIDE_S:.0f} s: look at the brokers, and at "
+                "the lines `librdkafka`; the loop starts over"
+            )
 
     def _begin(self, at: TopicPartition, note: Note) -> bool:
         """Let the group's note say whose turn it is; return whether it is ours."""
