@@ -31,6 +31,9 @@ _READING: Final[Mapping[str, Any]] = {
     "queued.max.messages.kbytes": 32 * 1024,
 }
 
+READERS: Final = "reader"
+"""The name, behind the prefix, that readers without a group give theirs."""
+
 
 class KafkaBus:
     """A Kafka cluster. Nothing connects before it is used."""
@@ -80,8 +83,10 @@ class KafkaBus:
 
     def reader(self) -> KafkaReader:
         """Return a reader without a group."""
-        # librdkafka wants a group's name of every consumer; this one never joins it.
-        config = self._config(tunable={}, fixed={**_READING, "group.id": f"{self._client_id}.none"})
+        # librdkafka wants a group's name of every consumer, and looks for its coordinator, to which
+        # brokers want a right; nobody joins this one. One name under the prefix is one rule.
+        group = f"{self._settings.topic_prefix}{READERS}"
+        config = self._config(tunable={}, fixed={**_READING, "group.id": group})
         return KafkaReader(made(Consumer, config))
 
     def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:

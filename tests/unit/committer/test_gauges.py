@@ -2,16 +2,18 @@
 
 from unittest import mock
 
+import pytest
 from prometheus_client import REGISTRY, generate_latest
 
 from tests.builders import NOW_MS, ROOT, Gate, add, create, info, proposal, to_bytes
-from tidegate.committer.service import OBSERVED_S
+from tidegate.committer.service import OBSERVED_S, OUTSIDE_S
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.codec import PRODUCER
 from tidegate.runtime import metrics
 from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.memory_bus import MemoryConsumer
 
 
 def shown(metric: str, table: str) -> float | None:
@@ -92,3 +94,19 @@ def test_a_metric_is_exposed_once() -> None:
     lines = generate_latest().decode().splitlines()
     assert not [line for line in lines if line.startswith("tidegate_") and "_created" in line]
     assert 'tidegate_flush_seconds_bucket{le="0.001"} 0.0' not in lines, "a PUT of 1 ms shows"
+
+
+def test_who_is_not_let_into_the_group_for_long_starts_over_with_new_clients() -> None:
+    gate = Gate()
+    gate.ask(create())
+    other = gate.start()
+    with mock.patch.object(MemoryConsumer, "is_member", False):
+        other.step()
+        gate.clock.boot += OUTSIDE_S
+        other.step()
+        gate.loop.step()
+        gate.clock.boot += 1
+        with pytest.raises(Unavailable, match="has not let it in"):
+            other.step()
+        gate.loop.step()
+    assert gate.loop.readiness[0], "who has a topic partition is in"

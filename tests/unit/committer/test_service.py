@@ -24,7 +24,6 @@ from tests.builders import (
 )
 from tidegate.committer.desk import Desk
 from tidegate.committer.lane import Lane
-from tidegate.committer.service import OUTSIDE_S
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Misconfigured, OutcomeUnknown, Unavailable
 from tidegate.delta.names import commit_name, in_log
@@ -556,21 +555,6 @@ def test_a_step_passes_idle_tables_by(gate: Gate, monkeypatch: pytest.MonkeyPatc
     gate.clock.boot += gate.settings.external_probe_s
     gate.loop.step()
     assert set(attended) == set(lane.reception.desks)
-
-
-def test_who_is_not_let_into_the_group_for_long_starts_over_with_new_clients(gate: Gate) -> None:
-    gate.ask(create())
-    other = gate.start()
-    with mock.patch.object(MemoryConsumer, "is_member", False):
-        other.step()
-        gate.clock.boot += OUTSIDE_S
-        other.step()
-        gate.loop.step()
-        gate.clock.boot += 1
-        with pytest.raises(Unavailable, match="has not let it in"):
-            other.step()
-        gate.loop.step()
-    assert gate.loop.readiness[0], "who has a topic partition is in"
 
 
 def test_a_clean_stop_leaves_nothing_behind(gate: Gate) -> None:

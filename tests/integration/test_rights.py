@@ -1,0 +1,164 @@
+"""The rights in Kafka that the manual names for each service are enough: nobody has more here."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not declared so
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from tests.integration.conftest import Line
+from tests.integration.test_checkpointer import wait_until
+from tests.integration.test_outages import free_port
+from tidegate.pipeline.topics import Topic
+from tidegate.producers.client import Client
+from tidegate.producers.options import Place
+from tidegate.producers.registering import register
+from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.kafka_broker import HOST, EmbeddedKafka
+from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.topic_admin import create_topics, missing_topics
+
+pytestmark = pytest.mark.broker
+
+PREFIX = "tidegate."
+SECRET = "secret"
+MANUAL = Path(__file__).parents[2] / "docs" / "operations.md"
+ROW = re.compile(
+    r"^\| (?P<who>[\w ]+) \| (?P<kind>topic|group|transactional id) (?P<names>.+) "
+    r"\| (?P<rights>[\w, ]+) \|$",
+    re.MULTILINE,
+)
+KINDS = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional id": ResourceType.TRANSACTIONAL_ID,
+}
+WHO = ("committer", "checkpointer", "cdc_publisher", "writer")
+
+
+class GuardedKafka(EmbeddedKafka):
+    """A broker that lets nobody do what he has no right to; who comes by the other door may all."""
+
+    def _properties(self) -> dict[str, str | int]:
+        plain = super()._properties()
+        self.guarded = f"{HOST}:{free_port()}"
+        door = f"SASL_PLAINTEXT://{self.guarded}"
+        kinds = f"{plain['listener.security.protocol.map']},SASL_PLAINTEXT:SASL_PLAINTEXT"
+        users = " ".join(f'user_{who}="{SECRET}"' for who in WHO)
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        return {
+            **plain,
+            "listeners": f"{plain['listeners']},{door}",
+            "advertised.listeners": f"{plain['advertised.listeners']},{door}",
+            "listener.security.protocol.map": kinds,
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{module} required {users};",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
+
+
+def rights() -> list[AclBinding]:
+    """Return the rights that the manual's table names."""
+    found = []
+    for row in ROW.finditer(MANUAL.read_text(encoding="utf-8")):
+        who = row["who"].replace("change publisher", "cdc_publisher").replace("everybody", "*")
+        for name in re.findall(r"`([\w.*-]+)`", row["names"]):
+            pattern = (
+                ResourcePatternType.PREFIXED if name.endswith("*") else ResourcePatternType.LITERAL
+            )
+            for right in row["rights"].split(", "):
+                found.append(
+                    AclBinding(
+                        KINDS[row["kind"]],
+                        PREFIX + name.removesuffix("*"),
+                        pattern,
+                        f"User:{who}",
+                        "*",
+                        AclOperation[right.upper()],
+                        AclPermissionType.ALLOW,
+                    )
+                )
+    assert {one.principal for one in found} == {f"User:{who}" for who in (*WHO, "*")}
+    return found
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[GuardedKafka]:
+    with GuardedKafka(tmp_path / "kafka") as broker:
+        anybody = KafkaSettings(bootstrap_servers=broker.bootstrap, topic_prefix=PREFIX)
+        create_topics(anybody, anybody.topics.declared())
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for done in admin.create_acls(rights()).values():
+            done.result(15)
+        yield broker
+
+
+def test_the_services_do_their_work_with_the_rights_that_the_manual_names(
+    guarded: GuardedKafka, tmp_path: Path
+) -> None:
+    tables = tmp_path / "tables"
+    rows = pa.table({"k": [1, 2]})
+    deltalake.write_deltalake(tables / "t", rows)
+    kafka = KafkaSettings(bootstrap_servers=guarded.guarded, topic_prefix=PREFIX)
+    line = Line(kafka, tmp_path / "services", tables)
+    try:
+        for service, own in (
+            ("committer", {}),
+            ("checkpointer", {"look_s": "0.5"}),
+            ("cdc_publisher", {"look_s": "0.5", "tables.t.key_columns": "k"}),
+        ):
+            section = "cdc" if service == "cdc_publisher" else service
+            line.started(service, service, kafka=login(service), **{section: own})
+        secured = KafkaSettings.model_validate(
+            {
+                **kafka.model_dump(),
+                "security": {k.removeprefix("security."): v for k, v in login("writer").items()},
+            }
+        )
+        client = Client(KafkaBus(secured, "writer"), secured.topics)
+        assert (
+            register(client, Place((tables / "t").as_uri(), {}), None, 60.0).status == "committed"
+        )
+        for _ in range(11):
+            deltalake.write_deltalake(tables / "t", rows, mode="append")
+        wait_until(
+            lambda: (tables / "t" / "_delta_log" / "_last_checkpoint").exists(), "a checkpoint"
+        )
+        wait_until(lambda: told(guarded) > 0, "changes")
+    finally:
+        line.stop()
+
+
+def login(who: str) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "security.mechanism": "PLAIN",
+        "security.username": who,
+        "security.password": SECRET,
+    }
+
+
+def told(guarded: GuardedKafka) -> int:
+    """Return the end of the table's changes."""
+    anybody = KafkaSettings(bootstrap_servers=guarded.bootstrap, topic_prefix=PREFIX)
+    bus = KafkaBus(anybody, "test")
+    at = TopicPartition(anybody.topics.changes("t"), 0)
+    if missing_topics(anybody, [Topic(at.topic, "", 1, "delete", -1)]):
+        return 0
+    reader = bus.reader()
+    try:
+        return reader.bounds(at)[1]
+    finally:
+        reader.close()
