@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from tidegate.committer.doors import Doors
 from tidegate.committer.state import TableState
-from tidegate.delta.errors import InvalidRequest, Misconfigured
+from tidegate.delta.errors import InvalidRequest, Misconfigured, Unavailable
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.one_place import is_one_place
@@ -33,7 +33,14 @@ def check_alone(
         except Misconfigured:
             # Who can't open it serves no table there.
             continue
-        if is_one_place(store, there, doors.new_id().hex):
+        try:
+            is_taken = is_one_place(store, there, doors.new_id().hex)
+        except Unavailable as error:
+            raise Unavailable(
+                f"whether {record.table_root} is the folder that is registered as {other.name!r} "
+                f"cannot be told ({error}); where that table is gone, drop it first"
+            ) from error
+        if is_taken:
             raise InvalidRequest(
                 f"{record.table_root} is the folder that is registered as {other.name!r} under "
                 f"{other.table_root}; use that root, or drop that table first",

@@ -307,4 +307,5 @@ def test_whether_a_folder_is_registered_is_asked_again_where_its_store_does_not_
         [outcome] = gate.ask(register(UUID(int=5), copy))
     assert outcome.rejection is not None
     assert (outcome.rejection.rule, outcome.rejection.advice) == ("Unavailable", "retry")
+    assert "drop it first" in outcome.rejection.reason
     assert gate.ask(register(UUID(int=6), copy))[0].status == "committed"
