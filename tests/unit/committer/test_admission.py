@@ -126,3 +126,9 @@ def test_a_partition_column_that_was_widened_has_values_of_before() -> None:
         one = considered(proposal(add("a", partitionValues={"p": "1.20"})))
         found = refusal(one, Place(state.root, state.basis, NOW_MS), POLICY)
         assert (found is None) == ("typeChanges" in text)
+
+
+def test_an_application_is_named_once() -> None:
+    txn: Row = {"txn": {"appId": "a", "version": 1}}
+    assert rule(add("a"), txn, **named(1)) == "duplicate_action"
+    assert rule(add("a"), txn, **named(2)) is None

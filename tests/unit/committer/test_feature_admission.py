@@ -245,3 +245,28 @@ def test_a_tolerated_change_of_names_is_judged_at_the_head() -> None:
 
 
 KINDS = {"x": "long", "s": "string", "p": "integer"}
+
+
+def test_rows_may_move_where_they_only_join() -> None:
+    state = table([info(), listed(), metadata(appendOnly="true"), add("a")])
+    moved = remove("a", dataChange=False), add("b", dataChange=False)
+    assert said(state, proposal(*moved)) == "committed"
+    assert said(state, proposal(remove("a"), moved[1])) == "append_only"
+
+
+def test_who_repeats_vectors_brings_none_to_a_table_without_them() -> None:
+    state = table([info(), listed(), metadata(), add("a")])
+    marked = add("a", dataChange=False, deletionVector=VECTOR, stats=WIDE)
+    for name in ("COMPUTE STATS", "ROW TRACKING BACKFILL"):
+        assert said(state, named(name, remove("a", dataChange=False), marked)) == (
+            "vectors_not_allowed"
+        )
+
+
+def test_a_domain_that_was_removed_keeps_no_feature() -> None:
+    start = [info(), listed("domainMetadata"), metadata()]
+    state = table(start, [info(), domain("mine")])
+    drops = {"read_version": 1}
+    assert said(state, named("DROP FEATURE", listed(), **drops)) == "feature_in_use"
+    state = table(start, [info(), domain("mine")], [info(), domain("mine", removed=True)])
+    assert said(state, named("DROP FEATURE", listed(), read_version=2)) == "committed"

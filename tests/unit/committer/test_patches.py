@@ -462,3 +462,13 @@ def test_a_file_is_left_out_where_it_holds_no_row_under_the_table_of_now_either(
     five: Predicate = {"op": "=", "column": ["col-n"], "value": 5, "type": "integer"}
     reads = ReadSet(files=("a",), predicates=(five,))
     assert statuses(gate.ask(proposal(remove("a"), read_version=1, reads=reads))) == [verdict]
+
+
+def test_a_table_that_is_clustered_no_more_is_patched_like_one_that_never_was(gate: Gate) -> None:
+    text = json.dumps({"clusteringColumns": [["col-n"]]})
+    body = {"domain": "delta.clustering", "configuration": text, "removed": False}
+    gone = {**body, "configuration": "{}", "removed": True}
+    gate.ask(proposal({"domainMetadata": body}, read_version=1))
+    gate.ask(proposal({"domainMetadata": gone}, read_version=2))
+    told = gate.ask(patch(put("delta.logRetentionDuration", "interval 9 days"), read_version=3))
+    assert statuses(told) == ["committed"]
