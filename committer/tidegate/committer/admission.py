@@ -314,9 +314,9 @@ def _mistyped(file: Add | Cdc, basis: Basis, *, is_new: bool) -> Rejection | Non
     """
     for name, text in file.partition_values.items():
         kind = basis.partition_kinds[name]
-        is_strict = is_new and name not in basis.widened_partitions
+        is_widened = name in basis.widened_partitions
         try:
-            (partition_texts.check if is_strict else partition_texts.check_readable)(text, kind)
+            partition_texts.check_of_file(text, kind, is_new=is_new, is_widened=is_widened)
         except ValueError as error:
             return flaw(
                 PARTITION_VALUES,

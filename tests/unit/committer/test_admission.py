@@ -132,3 +132,22 @@ def test_an_application_is_named_once() -> None:
     txn: Row = {"txn": {"appId": "a", "version": 1}}
     assert rule(add("a"), txn, **named(1)) == "duplicate_action"
     assert rule(add("a"), txn, **named(2)) is None
+
+
+def test_a_file_that_was_there_has_its_values_as_its_writer_spelt_them() -> None:
+    row = metadata(["p"])
+    row["metaData"]["schemaString"] = schema(x="long", p="boolean")
+    state = table([info(), protocol(), row], [info(), add("p=yes/a")])
+    restore = Operation(name="RESTORE")
+    told = {
+        "comes anew": proposal(add("p=yes/b")),
+        "is rewritten": proposal(
+            remove("p=yes/a", dataChange=False), add("p=yes/b", dataChange=False)
+        ),
+        "comes back": proposal(add("p=yes/b"), operation=restore),
+    }
+    place = Place(state.root, state.basis, NOW_MS)
+    found = {name: refusal(considered(one), place, POLICY) for name, one in told.items()}
+    assert {name: one.rule for name, one in found.items() if one} == {
+        "comes anew": "partition_values"
+    }

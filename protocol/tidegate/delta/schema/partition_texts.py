@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Final
 
-from tidegate.delta.schema import partitions
+from tidegate.delta.schema import casting, partitions
 from tidegate.delta.schema.types import STRING, DataType, DecimalType, PrimitiveType
 
 _DAY: Final = r"[+-]?\d{4,7}-\d{1,2}-\d{1,2}"
@@ -51,6 +51,33 @@ def check_readable(text: str | None, kind: DataType) -> None:
         partitions.parse(text, kind)
     except ValueError:
         partitions.column([text], kind)
+
+
+def check_there(text: str | None, kind: DataType) -> None:
+    """Refuse what no reader takes for a value of a type: what stands in a log by a cast is one.
+
+    Raises: ValueError, which names the text.
+    Spec: "Partition Value Serialization"
+    """
+    try:
+        check_readable(text, kind)
+    except ValueError:
+        casting.cast(text or "", kind)
+
+
+def check_of_file(text: str | None, kind: DataType, *, is_new: bool, is_widened: bool) -> None:
+    """Refuse what may not stand as a value of a file: of new rows, or of such as were there before.
+
+    Of a column whose type was widened new rows may have a text from before.
+    Raises: ValueError, which names the text.
+    Spec: "Partition Value Serialization"
+    """
+    if not is_new:
+        check_there(text, kind)
+    elif is_widened:
+        check_readable(text, kind)
+    else:
+        check(text, kind)
 
 
 @lru_cache(maxsize=4096)

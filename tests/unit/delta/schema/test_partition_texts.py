@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.delta.schema.partition_samples import READ, UNREAD
 from tidegate.delta.schema import partitions
-from tidegate.delta.schema.partition_texts import check, check_readable
+from tidegate.delta.schema.partition_texts import check, check_readable, check_there
 from tidegate.delta.schema.types import parse_type
 
 
@@ -28,9 +28,17 @@ def test_what_is_no_value_is_neither(kind: str) -> None:
         if kind in ("string", "binary"):
             check(text, parse_type(kind))
             continue
-        for one in (check, check_readable):
+        for one in (check, check_readable, check_there):
             with pytest.raises(ValueError, match="partition value"):
                 one(text, parse_type(kind))
+
+
+@pytest.mark.parametrize(("kind", "text"), [("boolean", "yes"), ("date", "2024-02")])
+def test_what_a_cast_makes_a_value_of_may_stay_and_may_not_come(kind: str, text: str) -> None:
+    check_there(text, parse_type(kind))
+    for one in (check, check_readable):
+        with pytest.raises(ValueError, match="partition value"):
+            one(text, parse_type(kind))
 
 
 def test_null_is_a_value_of_each_type() -> None:
