@@ -7,6 +7,8 @@ threads of its own. The loop itself never waits for a store.
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
+from threading import Lock
 from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -19,6 +21,10 @@ LOOK_SHARE: Final = 0.1
 LOOK_MIN_S: Final = 0.001
 LOOK_MAX_S: Final = 0.05
 """How long an answer is not looked for: a share of what it has taken so far, within bounds."""
+
+
+STORES_KEPT: Final = 32
+"""Stores whose threads are kept though they have nothing to do."""
 
 
 class Aside(Protocol):
@@ -50,31 +56,47 @@ class AtOnce:
 
 
 class InThreads:
-    """Questions in threads, so many for each store; nobody waits for those of one that hangs."""
+    """So many threads for each store, begun when they are needed: a store waits for no other one's.
+
+    There may be a thousand stores, each asked for little: of those that have nothing to do the ones
+    that were used last are kept. Threads may share it.
+    """
 
     def __init__(self, most: int, name: str) -> None:
         self._most, self._name = most, name
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._newest: dict[str, Future[Any]] = {}
+        self._turn = Lock()
+
+    def begin(self, root: str, work: Callable[[], T], /) -> Future[T]:
+        """Work in a thread of the store in which a table lies; past the most it waits for one."""
+        store = store_of(root)
+        with self._turn:
+            threads = self._threads.pop(store, None)
+            if threads is None:
+                self._let_go()
+                threads = ThreadPoolExecutor(self._most, thread_name_prefix=self._name)
+            self._threads[store] = threads
+            answer = self._newest[store] = threads.submit(work)
+        return answer
 
     def is_free(self, root: str) -> bool:
-        """Return whether the last question that was begun there is answered."""
+        """Return whether what was begun last for a store has ended."""
         newest = self._newest.get(store_of(root))
         return newest is None or newest.done()
 
-    def begin(self, root: str, question: Callable[[], T], /) -> Future[T]:
-        """Ask in a thread of the store; past the most of them it waits for one."""
-        store = store_of(root)
-        if store not in self._threads:
-            self._threads[store] = ThreadPoolExecutor(self._most, thread_name_prefix=self._name)
-        answer = self._threads[store].submit(question)
-        self._newest[store] = answer
-        return answer
-
     def close(self) -> None:
-        """Ask nothing more: whoever ends would have to wait for all that stands in line."""
-        for threads in self._threads.values():
-            threads.shutdown(wait=False, cancel_futures=True)
+        """Begin nothing more: whoever ends would have to wait for all that stands in line."""
+        with self._turn:
+            for threads in self._threads.values():
+                threads.shutdown(wait=False, cancel_futures=True)
+
+    def _let_go(self) -> None:
+        excess = max(0, len(self._threads) - STORES_KEPT)
+        idle = (store for store in self._threads if self._newest[store].done())
+        for store in list(islice(idle, excess)):
+            self._threads.pop(store).shutdown(wait=False)
+            del self._newest[store]
 
 
 @dataclass

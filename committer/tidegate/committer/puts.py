@@ -8,12 +8,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final, Protocol
 
-from tidegate.committer.aside import at_once, store_of
+from tidegate.committer import aside
+from tidegate.committer.aside import at_once
 from tidegate.runtime.log_store import Put
 
 REMEMBERED: Final = 16
@@ -95,21 +95,18 @@ class InThreads:
     """PUTs in threads of their own; the interpreter is free while they wait for their stores."""
 
     def __init__(self) -> None:
-        self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._threads = aside.InThreads(TOGETHER_MAX, "put")
         self._landed = threading.Event()
         self._hands_over = threading.Event()
         self._followed: set[Flight] = set()
 
     def start(self, root: str, work: Work, behind: Flight | None = None) -> Flight:
         """Send one; past TOGETHER_MAX in a store it waits for a thread."""
-        store = store_of(root)
-        if store not in self._threads:
-            self._threads[store] = ThreadPoolExecutor(TOGETHER_MAX, thread_name_prefix="put")
         if behind is not None:
             self._followed.add(behind)
             if behind.done():
                 self._followed.discard(behind)
-        flight = self._threads[store].submit(work)
+        flight = self._threads.begin(root, work)
         flight.add_done_callback(self._ended)
         return flight
 
@@ -133,8 +130,7 @@ class InThreads:
 
     def close(self) -> None:
         """Start no more. What was sent may still land: the next owner finds it in the log."""
-        for threads in self._threads.values():
-            threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
 
 @dataclass

@@ -31,7 +31,7 @@ from tests.builders import (
 from tests.unit.committer.held_puts import HeldPuts
 from tests.unit.committer.held_questions import Held
 from tidegate.committer import puts
-from tidegate.committer.aside import InThreads
+from tidegate.committer.aside import STORES_KEPT, InThreads
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
@@ -485,3 +485,22 @@ def test_whoever_ends_asks_nothing_of_what_stands_in_line() -> None:
     one.result(10.0)
     assert other.cancelled()
     assert asked == ["first"]
+
+
+def test_threads_of_stores_that_are_asked_for_nothing_end() -> None:
+    many, going_on = InThreads(1, "of-many-stores"), threading.Event()
+    hanging = many.begin("s3://hangs/t", lambda: going_on.wait(10.0))
+    for number in range(3 * STORES_KEPT):
+        assert many.begin(f"s3://bucket-{number}/t", lambda: 1).result(10.0) == 1
+    assert not many.is_free("s3://hangs/u"), "who is at work is not forgotten"
+
+    def there() -> int:
+        return sum(one.name.startswith("of-many-stores") for one in threading.enumerate())
+
+    for _ in range(1_000):
+        if there() <= STORES_KEPT + 2:
+            break
+        time.sleep(0.01)
+    assert there() <= STORES_KEPT + 2
+    going_on.set()
+    assert hanging.result(10.0)
