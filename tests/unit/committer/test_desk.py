@@ -558,3 +558,17 @@ def test_a_put_that_landed_long_ago_says_no_more_than_when_it_left(
     gate.send(proposal(add("b"), read_version=1))
     gate.settle(20)
     assert gate.stores[ROOT].read(in_log(commit_name(2))) is None, "what was cleaned up stays so"
+
+
+def test_the_offset_stays_at_the_first_that_has_no_answer(puts: HeldPuts) -> None:
+    gate = Gate(puts=puts)
+    gate.ask(create())
+    puts.is_holding = True
+    gate.send(proposal(add("a")), proposal(add("a"), table=UUID(int=99)))
+    gate.settle()
+    assert [one.status for one in gate.outcomes()] == ["committed", "denied"]
+    at = TopicPartition(gate.topics.proposals, 0)
+    assert gate.bus.committed("tidegate.committer") == {at: 1}
+    puts.release()
+    gate.settle()
+    assert gate.bus.committed("tidegate.committer") == {at: 3}

@@ -117,3 +117,12 @@ def test_a_store_that_fails_lets_the_table_rest_and_is_asked_again(gate: Gate, s
     assert gate.desk().rests_until_s > gate.clock.boot
     [told] = gate.ask(proposal(add("a")))
     assert told.version == 1
+
+
+def test_an_idle_table_that_was_not_looked_at_for_long_is_read_anew() -> None:
+    gate = Gate()
+    gate.ask(create())
+    gate.clock.boot += 10 * gate.settings.view_age_max_s
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("foreign")]))
+    gate.settle()
+    assert [one.version for one in gate.commits()] == [0, 1]

@@ -25,12 +25,14 @@ from tidegate.committer import shelf
 from tidegate.delta.actions import DeletionVector
 from tidegate.delta.files.bitmap import of_rows
 from tidegate.delta.files.deletion_vectors import in_file, inline
-from tidegate.delta.names import commit_name, in_log
+from tidegate.delta.names import Version, commit_name, in_log
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Operation
 from tidegate.pipeline.read_set import Predicate, ReadSet
+from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
 from tidegate.runtime.log_store import Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.open_table import open_snapshot
 from tidegate.runtime.vector_files import read_vector
 
 NAMES = ["deletionVectors"]
@@ -472,3 +474,13 @@ def test_too_much_to_compare_is_refused(gate: Gate) -> None:
     write(gate, 2, remove("a"), add("a", deletionVector=heavy))
     assert asked(gate, rows_of("a", [5])) == "too_large"
     assert asked(gate, rows_of("b", [5])) == "committed"
+
+
+def test_rows_leave_a_file_whose_commit_was_cleaned_up_since(gate: Gate) -> None:
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    move_hint_forward(store, write_classic(store, open_snapshot(store, Version(1)), 0))
+    for version in (0, 1):
+        store.delete(in_log(commit_name(version)))
+    [told] = gate.ask(row_delete(rows_of("a", [1]), read_version=1))
+    assert (told.status, told.version) == ("committed", 2)

@@ -22,7 +22,6 @@ from tests.builders import (
     table_in_memory,
     to_bytes,
 )
-from tests.unit.committer.held_puts import HeldPuts
 from tidegate.committer.desk import Desk
 from tidegate.committer.lane import Lane
 from tidegate.committer.settings import CommitterSection
@@ -94,20 +93,6 @@ def test_a_resent_proposal_gets_the_same_answer_and_no_second_version(gate: Gate
 def test_the_offset_moves_past_what_was_answered(gate: Gate) -> None:
     gate.ask(proposal(add("a")), b"no proposal", proposal(add("../b")))
     assert gate.bus.committed("tidegate.committer") == {AT: 4}
-
-
-def test_the_offset_stays_at_the_first_that_has_no_answer() -> None:
-    puts = HeldPuts()
-    gate = Gate(puts=puts)
-    gate.ask(create())
-    puts.is_holding = True
-    gate.send(proposal(add("a")), proposal(add("a"), table=UUID(int=99)))
-    gate.settle()
-    assert [one.status for one in gate.outcomes()] == ["committed", "denied"]
-    assert gate.bus.committed("tidegate.committer") == {AT: 1}
-    puts.release()
-    gate.settle()
-    assert gate.bus.committed("tidegate.committer") == {AT: 3}
 
 
 def test_a_refusal_waits_for_company(gate: Gate) -> None:
@@ -184,14 +169,6 @@ def test_another_engines_versions_are_told_and_respected(gate: Gate) -> None:
     assert [(one.version, one.author) for one in gate.commits()][-1] == (2, "external")
     [outcome] = gate.ask(delete("old", read_version=1))
     assert rule_of(outcome) == "concurrent_delete_read"
-
-
-def test_an_idle_table_that_was_not_looked_at_for_long_is_read_anew(gate: Gate) -> None:
-    gate.settle()
-    gate.clock.boot += 10 * gate.settings.view_age_max_s
-    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("foreign")]))
-    gate.settle()
-    assert [one.version for one in gate.commits()] == [0, 1]
 
 
 def test_a_lost_race_is_decided_anew(gate: Gate) -> None:
