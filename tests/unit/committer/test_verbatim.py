@@ -213,6 +213,16 @@ def test_it_shares_a_line_with_native_proposals_and_no_entry(gate: Gate) -> None
     assert [one.version for one in outcomes] == [1, 1, 2, 3, 3]
 
 
+def test_who_names_his_work_is_known_by_it_when_he_has_the_right_of_way() -> None:
+    gate = Gate(CommitterSection(roots=("memory://tables",), external_grace_ms=60_000))
+    gate.ask(create(), proposal(add("a")))
+    late = verbatim(gate, 1, info(txnId="w"), add("z"), txn_id="w")
+    assert told(gate, late) == ("rejected", "version_taken")
+    assert gate.ask(proposal(add("b"))) == [], "he is waited for"
+    again = gate.ask(verbatim(gate, 2, info(txnId="w"), add("z"), txn_id="w"))
+    assert [(one.status, one.version) for one in again] == [("committed", 2), ("committed", 3)]
+
+
 WRONG: dict[str, tuple[str, list[builders.Row]]] = {
     "nothing": ("malformed", []),
     "no action": ("malformed", [{"add": {"path": "a"}}]),
