@@ -125,7 +125,7 @@ class Stage:
         if self.is_ungrouped:
             character = replace(character, slow=max(character.slow, 0.7))
         if self.reads_slowly:
-            character = replace(character, slow_read=0.7)
+            character = replace(character, slow_read=0.85)
         self.weather = Weather(self.dice, self.clock, character, self.pause)
         self.processes = [Process() for _ in range(COMMITTERS)]
         for table in TABLES:

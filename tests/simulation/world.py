@@ -88,6 +88,9 @@ WITH_OPERATORS: Final[dict[Event, int]] = {
 }
 """What happens in two worlds of seven, told by their seeds: so no dice fall otherwise elsewhere."""
 
+IMPATIENT: Final[dict[Event, int]] = {operators.halt: 16, operators.reopen: 16}
+"""What happens besides where stores are slow to read: a halt waits for no answer of theirs."""
+
 PRESSED: Final[dict[Event, int]] = {proposers.flood: 2}
 """What happens besides in one world of three, where a committer has few records in hand."""
 
@@ -153,6 +156,7 @@ class World:
         crowded = CROWDED if self.stage.is_ungrouped else {}
         rare = {event: often for event, often in SOMETIMES.items() if dice.random() < 0.35}
         by_hand = WITH_OPERATORS if self.seed % 7 in (2, 5) else {}
+        by_hand = {**by_hand, **(IMPATIENT if self.stage.reads_slowly else {})}
         pressed = PRESSED if self.is_pressed else {}
         self.events = {**USUAL, **crowded, **rare, **by_hand, **pressed}
         self.stage.weather.sleep = self._sleep
