@@ -361,7 +361,7 @@ MUTANTS: dict[str, Mutant] = {
     "without_put_if_absent": mutant(
         "F4, F12: the store puts if absent, for everybody",
         without_put_if_absent,
-        *("no_overwrite", "outcome_agreement", "vectors_are_unions"),
+        *("no_overwrite", "dense_events", "outcome_agreement", "vectors_are_unions"),
     ),
     "with_views_of_any_age": mutant(
         "F11: no view is older than half of what the log is kept",
