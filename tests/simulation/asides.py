@@ -9,22 +9,15 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from tests.simulation.faults import Weather
-from tidegate.delta.errors import TidegateError
+from tests.simulation.faults import Deferred, Weather
 
 T = TypeVar("T")
 
 
 @dataclass
-class Unheard:
+class Unheard(Deferred[Any]):
     """A question whose answer comes when the dice say so: as a future of a thread's."""
 
-    question: Callable[[], Any]
-    weather: Weather
-    answer: Any = None
-    error: TidegateError | None = None
-    is_over: bool = False
-    is_under_way: bool = False
     is_given_up: bool = False
 
     def done(self) -> bool:
@@ -48,20 +41,6 @@ class Unheard:
             self.go_on()
         self.is_over = self.is_given_up = True
         return True
-
-    def go_on(self) -> None:
-        """Do what there is to do, if nobody is at it."""
-        if self.is_over or self.is_under_way:
-            return
-        self.is_under_way = True
-        try:
-            with self.weather.aside():
-                self.answer = self.question()
-        except TidegateError as error:
-            self.error = error
-        finally:
-            self.is_under_way = False
-        self.is_over = True
 
 
 @dataclass

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Generic, TypeVar
 
 from tidegate.committer.puts import Flight, Landing, Work
 from tidegate.delta.errors import Fenced, OutcomeUnknown, TidegateError, Unavailable
@@ -28,6 +28,8 @@ from tidegate.runtime.log_store import FileStat, Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer
 from tidegate.runtime.memory_clients import MemoryProducer, MemoryReader
+
+T = TypeVar("T")
 
 
 class Crash(BaseException):
@@ -283,18 +285,39 @@ class StormyStore:
 
 
 @dataclass
-class Unhurried:
+class Deferred(Generic[T]):
+    """What a thread would do while its loop goes on: `answer` or `error` is what came of it."""
+
+    work: Callable[[], T]
+    weather: Weather
+    answer: T | None = field(default=None, init=False)
+    error: TidegateError | None = field(default=None, init=False)
+    is_over: bool = field(default=False, init=False)
+    is_under_way: bool = field(default=False, init=False)
+
+    def go_on(self) -> None:
+        """Do what there is to do, if nobody is at it."""
+        if self.is_over or self.is_under_way:
+            return
+        self.is_under_way = True
+        try:
+            with self.weather.aside():
+                self.answer = self.work()
+        except TidegateError as error:
+            self.error = error
+        finally:
+            self.is_under_way = False
+        self.is_over = True
+
+
+@dataclass
+class Unhurried(Deferred[Landing]):
     """A PUT that lands when the dice say so: until then its committer goes on.
 
     `others` were sent before it lands, and may have landed when it has: each in its turn.
     """
 
-    work: Work
-    weather: Weather
     others: list["Unhurried"]
-    landing: Landing | None = None
-    error: TidegateError | None = None
-    is_under_way: bool = False
 
     def done(self) -> bool:
         """Return whether it has ended; now and then it does so just now, and others with it."""
@@ -310,29 +333,16 @@ class Unhurried:
         self.go_on()
         if self.error is not None:
             raise self.error
-        if self.landing is None:
+        if self.answer is None:
             raise TimeoutError("who asks is there in the midst of it")
-        return self.landing
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it has ended."""
-        return self.landing is not None or self.error is not None
+        return self.answer
 
     def go_on(self) -> None:
-        """Do what there is to do, if nobody is at it."""
-        if self.is_over or self.is_under_way:
-            return
-        self.is_under_way = True
-        try:
-            with self.weather.aside():
-                self.landing = self.work()
-        except TidegateError as error:
-            self.error = error
-            return
-        finally:
-            self.is_under_way = False
-        self.weather.struck["withheld"] += self.landing.put is Put.WITHHELD
+        """Do what there is to do, if nobody is at it, and count what was withheld."""
+        was_over = self.is_over
+        super().go_on()
+        if self.answer is not None and not was_over:
+            self.weather.struck["withheld"] += self.answer.put is Put.WITHHELD
 
 
 @dataclass
