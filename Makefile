@@ -89,6 +89,8 @@ nightly: env ## longer: large models, TLC, 5,000 seeds, more examples, contests,
 		$(MAKE) --no-print-directory night-$$part || failed="$$failed $$part"; \
 	done; test -z "$$failed" || { echo "the night failed in:$$failed"; exit 1; }
 
+$(NIGHT:%=night-%): env
+
 night-model:
 	$(call heading,night: every model and TLC; 30 minutes)
 	@$(PYTEST) $(MANY) $(call budget,30) tests/model --full -rs
