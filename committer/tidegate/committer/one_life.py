@@ -48,6 +48,26 @@ def check_alone(
             )
 
 
+def is_overtaken(
+    record: TableRecord, table_id: str, before: Iterable[TableRecord], now: Iterable[TableRecord]
+) -> bool:
+    """Return whether tables that were not registered before have a table's root, its name or its
+    metaData's id now: such a one was not held against them.
+    """
+    known = {(one.table, one.table_id) for one in before}
+    return any(
+        (one.table, one.table_id) not in known
+        and one.table != record.table
+        and one.status != "staged"
+        and (
+            one.table_root == record.table_root
+            or one.name == record.name
+            or one.table_id == table_id
+        )
+        for one in now
+    )
+
+
 def _with_its_id(
     table_id: str, record: TableRecord, others: Iterable[TableRecord]
 ) -> Iterator[TableRecord]:

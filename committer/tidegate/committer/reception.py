@@ -12,6 +12,7 @@ from uuid import UUID
 from tidegate.committer import registration, requests
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.desk import Desk
+from tidegate.committer.one_life import is_overtaken
 from tidegate.committer.registration import Known
 from tidegate.committer.seats import Seats
 from tidegate.committer.state import is_ours
@@ -242,7 +243,10 @@ class Reception(Seats):
         return True
 
     def _take_over(self, candidate: Candidate, desk: Desk) -> bool:
-        """Register a table as its log stands, or say why that can't be."""
+        """Register a table as its log stands, or say why that can't be.
+
+        Reading takes its time: where another table got in its way meanwhile, it is asked for anew.
+        """
         found = self._has_read(desk)
         if found is False:
             return False
@@ -255,6 +259,10 @@ class Reception(Seats):
             del self.desks[record.table]
             reason = f"table_root: {record.table_root} holds no Delta table; create it first"
             self.answer(denied(candidate, "NotADeltaTable", reason), record)
+            return True
+        if is_overtaken(record, state.basis.metadata.id, desk.others, self.open().tables.values()):
+            del self.desks[record.table]
+            self.asked[record.table].insert(1, candidate)
             return True
         version, sha256 = state.version, None
         if is_ours(state) and desk.news:

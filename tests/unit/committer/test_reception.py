@@ -22,6 +22,8 @@ from tests.builders import (
     table_in_memory,
     to_bytes,
 )
+from tests.unit.committer.held_questions import Held
+from tidegate.committer.aside import Aside, AtOnce
 from tidegate.committer.seats import STALE_S
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import OutcomeUnknown, Unavailable
@@ -48,10 +50,10 @@ def written(folder: Path) -> str:
     return store.root
 
 
-def gate_to(folder: Path, *roots: str) -> Gate:
+def gate_to(folder: Path, *roots: str, loads: Aside | None = None) -> Gate:
     stores: dict[str, LogStore] = {root: LocalStore(root) for root in roots}
     settings = CommitterSection(roots=(f"file://{folder}",), audit_s=1e9)
-    return Gate(stores=stores, settings=settings)
+    return Gate(stores=stores, settings=settings, loads=loads or AtOnce())
 
 
 def without_registry(gate: Gate) -> None:
@@ -288,6 +290,50 @@ def test_a_folder_that_is_registered_has_no_second_life_under_another_name(tmp_p
     gate.ask(proposal(kind="drop", table_root=root))
     [outcome] = gate.ask(register(UUID(int=6), link))
     assert outcome.status == "committed", "a table that moves is dropped first"
+
+
+def test_of_two_names_of_a_folder_that_are_registered_at_once_one_is(tmp_path: Path) -> None:
+    root = written(tmp_path / "t")
+    (tmp_path / "link").symlink_to(tmp_path / "t")
+    link, held = f"file://{tmp_path}/link", Held()
+    gate = gate_to(tmp_path, root, link, loads=held)
+    held.held |= {root, link}
+    gate.ask(register(TABLE, root), register(UUID(int=5), link))
+    held.held.clear()
+    held.answer()
+    gate.settle()
+    first, second = gate.outcomes()
+    assert first.status == "committed"
+    assert second.rejection is not None
+    assert (second.status, second.rejection.rule) == ("denied", "table_exists")
+    assert list(gate.tables()) == [TABLE]
+
+
+def asking_while_another_committer_registers(root: str, name: str) -> Gate:
+    held = Held({ROOT})
+    gate = Gate(stores={ROOT: table_in_memory(creation())}, loads=held)
+    gate.ask(register())
+    there = TableRecord(
+        table=UUID(int=99), table_root=root, name=name, proposals_topic="p", topic_partition=0
+    )
+    gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(there))
+    held.held.clear()
+    held.answer()
+    gate.settle()
+    return gate
+
+
+def test_a_root_that_another_committer_registers_while_its_log_is_read_is_registered_once() -> None:
+    gate = asking_while_another_committer_registers(ROOT, "other")
+    [outcome] = gate.outcomes()
+    assert (outcome.table, outcome.repeat) == (UUID(int=99), True)
+    assert list(gate.tables()) == [UUID(int=99)]
+
+
+def test_a_name_that_another_committer_gives_while_a_log_is_read_is_given_once() -> None:
+    gate = asking_while_another_committer_registers("memory://tables/other", "t")
+    assert [one.status for one in gate.outcomes()] == ["committed"]
+    assert sorted(one.name for one in gate.tables().values()) == ["t", f"t-{TABLE.hex[-8:]}"]
 
 
 def test_a_copy_of_a_table_is_another_table(tmp_path: Path) -> None:
