@@ -16,15 +16,15 @@ from tidegate.committer.feature_switches import (
     files_left_behind,
     rows_without_ids,
 )
+from tidegate.committer.file_paths import wrong_with_new
 from tidegate.committer.flaws import BAD_PATH, FEATURE_IN_USE, PARTITION_VALUES, flaw
 from tidegate.committer.known import Known
 from tidegate.committer.live_files import GONE
 from tidegate.committer.policy import Policy
-from tidegate.committer.spelling import misspelt
+from tidegate.committer.spelling import Spellings, misspelt, spelling_of
 from tidegate.committer.state import TableState
 from tidegate.committer.table_changes import wrong_table
 from tidegate.delta.features import row_tracking
-from tidegate.delta.paths import is_absolute
 from tidegate.pipeline.outcome import Rejection
 
 
@@ -54,7 +54,8 @@ def wrong_at_head(
     if wrong is None and after.tracks_rows:
         mark = row_tracking.high_water_mark(state.domains)
         wrong = feature_admission.no_ids_left(candidate, after, mark)
-    wrong = wrong or dead_file(content, live) or _live_file(content, live)
+    wrong = wrong or dead_file(content, live) or oddly_named(content, live, state.spelt)
+    wrong = wrong or _live_file(content, live)
     wrong = wrong or misspelt(content, live, state.spelt) or in_another_partition(content)
     return wrong or row_admission.wrong_vectors(candidate, live, known, policy)
 
@@ -131,6 +132,25 @@ def in_another_partition(content: Content) -> Rejection | None:
     return None
 
 
+def oddly_named(
+    content: Content, live: Mapping[str, str | None], spelt: Spellings
+) -> Rejection | None:
+    """Return which file joins that lies elsewhere, or is spelt as no new file may be, or None.
+
+    One that is there already, spelt like that, may come again.
+    """
+    if content.is_plain:
+        return None
+    for add, (path, _) in zip(content.adds, content.added, strict=True):
+        wrong = wrong_with_new(add.path)
+        is_there = path in live and add.path == spelling_of(path, spelt)
+        if wrong is not None and not is_there:
+            remedy = "name a new file below the table root, percent-encoded once"
+            what = f"{add.path[:128]!r} {wrong}"
+            return flaw(BAD_PATH, "actions.add.path", what, remedy, path=add.path)
+    return None
+
+
 def _live_file(content: Content, live: Mapping[str, str | None]) -> Rejection | None:
     vectors = content.vectors
     for add, (path, _) in zip(content.adds, content.added, strict=True):
@@ -145,10 +165,6 @@ def _live_file(content: Content, live: Mapping[str, str | None]) -> Rejection | 
                 "write new rows under a new name, or remove the file with the vector that it has",
                 path=path,
             )
-        if path not in live and is_absolute(path):
-            what = f"{path[:128]!r} is absolute, and so leads out of the table"
-            remedy = "write new files below the table root"
-            return flaw(BAD_PATH, "actions.add.path", what, remedy, path=path)
         if not (add.data_change or content.removes or path in live):
             return flaw(
                 "rows_from_nowhere",

@@ -37,7 +37,6 @@ from tidegate.delta.files.deletion_vectors import (
     is_inline,
     path_of,
 )
-from tidegate.delta.paths import is_absolute
 
 OUR_APPS: Final = "tidegate/"
 DELTA_DOMAINS: Final = "delta."
@@ -183,10 +182,10 @@ def _check_file(action: FileAction, where: str, policy: Policy) -> None:
 
 
 def _check_place_of(add: Add, where: str) -> None:
-    """Refuse a file that may lie nowhere; one that stays may lie anywhere: at the head it has to be
-    in the table.
+    """Refuse a file that may lie nowhere; one that stays may lie anywhere, and be spelt as its
+    writer liked: at the head it has to be in the table.
     """
-    if not is_absolute(add.path) or (add.data_change and add.deletion_vector is None):
+    if file_paths.is_plain(add.path) or (add.data_change and add.deletion_vector is None):
         check_place(add, where)
         return
     _check_path(add.path, file_paths.wrong_with_old(add.path), where)

@@ -23,6 +23,11 @@ def unusual(files: Iterable[Add]) -> Spellings:
     return dict(unusual_paths((file.path, canonical(file.path)) for file in files))
 
 
+def spelling_of(key: str, spelt: Spellings) -> str:
+    """Return how the log spells the canonical path of a live file."""
+    return spelt.get(key) or usual_path(key)
+
+
 def spelt_after(
     known: PersistentMap[str, str],
     added: Iterable[str],
@@ -46,7 +51,7 @@ def misspelt(
         return None
     for one in (*content.removes, *_repeated(content, live)):
         key = canonical(one.path)
-        there = spelt.get(key) or usual_path(key)
+        there = spelling_of(key, spelt)
         if one.path == there:
             continue
         is_removed = isinstance(one, Remove)

@@ -248,9 +248,10 @@ def unlike_the_group(view: View, command: Consider) -> Verdict | None:
 
 def wrong_at_head(view: View, command: Consider) -> Verdict | None:
     """A file to remove is not live, a file to add is, or the table does not take removals."""
-    if view.state.version < 0:
-        return None
     candidate, state = command.candidate, view.state
+    if state.version < 0:
+        odd = head_checks.oddly_named(candidate.content, state.files, state.spelt)
+        return _negative(view, command, odd, is_log_fact=False) if odd else None
     rejection = head_checks.wrong_at_head(candidate, state, view.policy, view.known)
     rejection = rejection or change_files.incomplete(candidate, state.basis, view.known.files)
     return _negative(view, command, rejection, is_log_fact=False) if rejection else None

@@ -15,9 +15,11 @@ from tidegate.committer import recovery
 from tidegate.committer.entries import entry_of
 from tidegate.committer.rebase import Attempt, encode
 from tidegate.delta.commit import Commit, sha256
+from tidegate.delta.files.bitmap import of_rows
+from tidegate.delta.files.deletion_vectors import inline
 from tidegate.delta.names import commit_name, in_log
 from tidegate.delta.paths import canonical_path, canonical_paths, unusual_in, unusual_paths
-from tidegate.pipeline.proposal import Operation
+from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.runtime.memory import MemoryStore
 
 SPELLINGS = (
@@ -30,6 +32,7 @@ SPELLINGS = (
     ("plain", "%70lain"),
     ("%70lain", "plain"),
 )
+ODD = ("./a", "x/../a", "x//a", "_x/a", "x%20//a")
 PIECES = ("a", "/", "%20", "%2F", "%2f", "%25", "é", "%C3%A9", " ", ".", "=", ":", "~", "s3://")
 REPEATS = {"dataChange": False}
 COMPUTED = Operation(name="COMPUTE STATS")
@@ -50,8 +53,8 @@ def test_a_file_leaves_under_the_spelling_that_it_came_under(path: str, other: s
         assert rules(planned(state, again)) == ["committed"]
 
 
-@pytest.mark.parametrize("path", ["./a", "x/../a", "x//a", "_x/a", "p=%20//a"])
-def test_files_that_others_named_oddly_leave_and_lose_rows(path: str) -> None:
+def with_a_file_by_others(path: str) -> Gate:
+    """Return the gate of a table that takes vectors, with a file of another engine."""
     gate = Gate()
     names = ["deletionVectors"]
     listed = builders.protocol(3, 7, readerFeatures=names, writerFeatures=names)
@@ -60,12 +63,55 @@ def test_files_that_others_named_oddly_leave_and_lose_rows(path: str) -> None:
     store = gate.stores[builders.ROOT]
     assert isinstance(store, MemoryStore)
     store.files[in_log(commit_name(1))] = builders.to_bytes([info(), add(path)])
+    return gate
+
+
+@pytest.mark.parametrize("path", ODD)
+def test_files_that_others_named_oddly_leave_and_lose_rows(path: str) -> None:
+    gate = with_a_file_by_others(path)
     less = builders.row_delete(builders.rows_of(path, [1]), read_version=1)
     assert [one.status for one in gate.ask(less)] == ["committed"]
     rows = {name: row for line in gate.entries()[2] for name, row in line.items()}
     assert (rows["remove"]["path"], rows["add"]["path"]) == (path, path)
     gone = remove(path, deletionVector=rows["add"]["deletionVector"])
     assert [one.status for one in gate.ask(proposal(gone, read_version=2))] == ["committed"]
+
+
+@pytest.mark.parametrize("path", ODD)
+def test_files_that_others_named_oddly_come_again_as_the_log_spells_them(path: str) -> None:
+    told = (proposal(add(path, tags={"a": "b"}, **REPEATS), read_version=1), lesser(path, path))
+    statuses = [with_a_file_by_others(path).ask(one)[-1].status for one in told]
+    assert statuses == ["committed", "committed"]
+
+
+@pytest.mark.parametrize("path", [*ODD, "s3://other/table/a"])
+def test_no_file_joins_under_an_odd_name(path: str) -> None:
+    usual, joins = canonical_path(path), proposal(add(path, **REPEATS), read_version=1)
+    with_vector = proposal(less_a_row(path), read_version=1)
+    table_of_it = (builders.protocol(), builders.metadata(), add(path, **REPEATS))
+    named = Operation(name="CREATE TABLE")
+    created = proposal(*table_of_it, read_version=-1, operation=named)
+    for gate, one in (
+        (with_a_file_by_others("b"), joins),
+        (with_a_file_by_others("b"), with_vector),
+        (with_a_file_by_others("b"), lesser("b", path)),
+        (with_a_file_by_others(f"{usual}b"), joins),
+        *([(with_a_file_by_others(usual), lesser(usual, path))] if usual != path else []),
+        (Gate(), created),
+    ):
+        [outcome] = gate.ask(one)
+        assert outcome.rejection is not None
+        assert (outcome.rejection.rule, outcome.rejection.path) == ("bad_path", path)
+
+
+def less_a_row(path: str) -> builders.Row:
+    """Return the file that comes again under a name, less a row."""
+    vector = inline(of_rows([1])).model_dump(by_alias=True, exclude_none=True)
+    return add(path, deletionVector=vector, stats='{"numRecords":10,"tightBounds":false}')
+
+
+def lesser(before: str, after: str) -> Proposal:
+    return proposal(remove(before), less_a_row(after), read_version=1)
 
 
 def test_the_refusal_says_how_the_log_spells_it() -> None:
