@@ -101,6 +101,13 @@ class TableState:
         """
         return max(self.window_start - 1, 0) <= version <= self.version
 
+    def written_by(self, app_id: str) -> Entry | None:
+        """Return the version that moved an application last, where the window holds it."""
+        for at in range(self.version, self.window_start - 1, -1):
+            if any(txn.app_id == app_id for txn in self.entries[at].txns):
+                return self.entries[at]
+        return None
+
     def row_mark_at(self, version: int) -> int | None:
         """Return the high-water mark of row ids in a version, or None where it is not known.
 

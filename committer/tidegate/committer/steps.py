@@ -115,13 +115,7 @@ def app_txn_seen(view: View, command: Consider) -> Verdict | None:
     seen = view.state.apps.get(proposal.app_txn.app_id)
     if seen is None or seen.version < proposal.app_txn.version:
         return None
-    rejection = Rejection(
-        rule="app_txn_seen",
-        reason=f"app_txn: the table has application {seen.app_id!r} at version {seen.version}, so "
-        f"{proposal.app_txn.version} is in it or comes too late; go on with the next one",
-        advice="fix",
-        field="app_txn.version",
-    )
+    rejection = verdicts.app_txn_seen(view.state, seen, proposal.app_txn.version)
     # A table that forgets its applications can't be asked again: there the log must remember.
     keeps = txn_retention_ms(view.state.basis.metadata) is None
     return _negative(view, command, rejection, is_log_fact=keeps)

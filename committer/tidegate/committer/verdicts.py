@@ -10,6 +10,7 @@ from tidegate.committer.grouping import Group
 from tidegate.committer.known import NOTHING, Known
 from tidegate.committer.policy import Policy
 from tidegate.committer.state import TableState
+from tidegate.delta.actions import Txn
 from tidegate.pipeline.outcome import Advice, Rejection, Status
 from tidegate.pipeline.proposal import Proposal
 
@@ -85,6 +86,23 @@ def unwritten(candidate: Candidate, rejection: Rejection) -> Verdict:
         path=rejection.path,
     )
     return Verdict(candidate, "denied", rejection=told)
+
+
+def app_txn_seen(state: TableState, seen: Txn, asked: int) -> Rejection:
+    """Return the refusal of an application's version in a table that was seen to have it."""
+    winner = state.written_by(seen.app_id)
+    since = f" since the table's version {winner.version}" if winner else ""
+    by = winner.proposal_with(None, seen.app_id) if winner else None
+    return Rejection(
+        rule="app_txn_seen",
+        reason=f"app_txn: the table has application {seen.app_id!r} at version {seen.version}"
+        f"{since}, so {asked} is in it or comes too late; go on with the next one",
+        advice="fix",
+        field="app_txn.version",
+        winner_version=winner.version if winner else None,
+        winner_proposal_id=str(by) if by else None,
+        app_id=seen.app_id,
+    )
 
 
 def field_of(reason: str) -> str | None:

@@ -258,6 +258,21 @@ def test_an_application_that_was_seen_is_not_committed_again() -> None:
     assert rules(planned(state, batch_of("s", 6, add("b")))) == ["committed"]
 
 
+def test_who_hears_that_an_application_was_seen_hears_in_which_version_and_by_whom() -> None:
+    first = batch_of("s", 5, add("a"))
+    state = landed(landed(table(creation()), first, proposal(add("c"))), proposal(add("d")))
+    [verdict] = planned(state, batch_of("s", 5, add("b"))).verdicts
+    told = verdict.rejection
+    assert told is not None
+    assert (told.winner_version, told.app_id) == (1, "s")
+    assert told.winner_proposal_id == str(first.proposal_id)
+    [verdict] = planned(
+        replace(state, window_start=2), batch_of("s", 5, add("b"), read_version=2)
+    ).verdicts
+    assert verdict.rejection is not None
+    assert verdict.rejection.winner_version is None, "it was too long ago"
+
+
 def test_a_table_that_forgets_applications_writes_that_refusal_down() -> None:
     made = creation(setTransactionRetentionDuration="interval 1 day")
     state = landed(table(made), batch_of("s", 5, add("a")))
