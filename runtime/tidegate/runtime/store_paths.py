@@ -70,7 +70,7 @@ def canonical_root(uri_or_path: str) -> str:
         if not _SINGLE_SLASH.match(uri_or_path):
             return _local_root(uri_or_path)
     if scheme == "file":
-        return _local_root("/" + rest.removeprefix("localhost").lstrip("/"))
+        return _local_root(_of_this_machine(rest, uri_or_path))
     known = SCHEMES.get(scheme) if separator else None
     if known is None:
         raise Misconfigured(
@@ -109,6 +109,17 @@ def _local_root(path: str) -> str:
     if bare == "/":
         raise Misconfigured("the table root '/' is the whole file system; give a folder of its own")
     return f"file://{bare}"
+
+
+def _of_this_machine(rest: str, given: str) -> str:
+    """Return the path of a URI of the scheme `file`, which begins behind a host."""
+    host, slash, path = rest.partition("/")
+    if host not in ("", "localhost"):
+        raise Misconfigured(
+            f"the table root {given!r} names the host {host!r}, and files are opened on this "
+            f"machine alone; write file:///{rest} for the path /{rest}"
+        )
+    return f"{slash}{path.lstrip('/')}"
 
 
 def _object_root(scheme: str, rest: str, given: str) -> str:

@@ -90,11 +90,17 @@ def test_a_relative_path_begins_at_the_working_folder(
         ],
         *["az://files/t", "wasbs://files@account.blob.core.windows.net/t", "hdfs://host/t"],
         *["hdfs:/t", "s3:/bucket/t", "dbfs:/tables/t"],
+        *["file://", "file://localhost", "file://data/t", "file://localhosts/t"],
     ],
 )
 def test_what_is_no_place_of_its_own_is_refused(given: str) -> None:
     with pytest.raises(Misconfigured):
         canonical_root(given)
+
+
+def test_who_forgets_a_slash_is_told_how_the_root_is_spelt() -> None:
+    with pytest.raises(Misconfigured, match=r"'data'.*file:///data/t "):
+        canonical_root("file://data/t")
 
 
 def test_a_path_stays_as_it_is() -> None:
