@@ -5,6 +5,7 @@ the table ignore it, as they do every field of commitInfo that they do not know.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Final
 from uuid import UUID
 
@@ -78,6 +79,26 @@ class Provenance(Message):
 
 _BEFORE_ACCEPTED: Final = ("epoch", "stream", "offsets", "rules")
 
+_IDENTITY: Final = frozenset(
+    name for name, one in Accepted.model_fields.items() if one.is_required()
+)
+"""What a proposal is found by: nothing is ours where that can't be read"""
+
+_COUNTS: Final = Provenance.model_fields.keys() - {*_BEFORE_ACCEPTED, "accepted", "refused"}
+
+_STAND_INS: Final[Mapping[str, JsonValue]] = {
+    "epoch": str(UUID(int=0)),
+    "stream": "",
+    "offsets": [0, 0],
+    "rules": 0,
+}
+"""Nobody's: an entry with them is told of as another committer's, decided by rules that we lack."""
+
+_UNREAD: Final[Mapping[str, JsonValue]] = {
+    "rule": "unknown",
+    "reason": "the gate refused it, and this release cannot read why: see the entry itself",
+}
+
 _PLAIN: Final = frozenset({str, int, bool, type(None)})
 """Kinds of metrics that all spell alike."""
 
@@ -136,6 +157,39 @@ def of(commit: Commit) -> Provenance | None:
         return None
     try:
         return Provenance.model_validate(told)
+    except ValidationError as error:
+        return _as_far_as_it_is_known(told, error)
+
+
+def _as_far_as_it_is_known(told: Any, error: ValidationError) -> Provenance | None:
+    """Return provenance without what can't be read of it, or None where it is not ours in shape.
+
+    Another release may say things otherwise. Which proposals are in the entry, and which never will
+    be, must be known all the same: who sends one again would commit it twice. Of the rest nothing
+    is said, which is the careful reading of each field. Anybody may write a field of this name.
+    """
+    known = deepcopy(told)
+    for one in error.errors(include_url=False, include_context=False, include_input=False):
+        match one["loc"]:
+            case ("accepted", int(), str(name), *_) if name not in _IDENTITY:
+                known["accepted"][one["loc"][1]].pop(name, None)
+            case ("refused", int(at), "reason", *_):
+                known["refused"][at]["reason"] = _readable(told["refused"][at].get("reason"))
+            case (str(name), *_) if name in _STAND_INS:
+                known[name] = _STAND_INS[name]
+            case (str(name), *_) if name in _COUNTS:
+                # One is read by the others: none of them tells anything alone.
+                known = {key: value for key, value in known.items() if key not in _COUNTS}
+            case _:
+                return None
+    try:
+        found = Provenance.model_validate(known)
     except ValidationError:
-        # Anybody may write a field of this name; what is not ours in shape is not ours.
         return None
+    return found if found.accepted or found.refused else None
+
+
+def _readable(reason: Any) -> Mapping[str, JsonValue]:
+    """Return what is told of a refusal that another release spells otherwise."""
+    said = reason if isinstance(reason, dict) else {}
+    return {**_UNREAD, **{name: said[name] for name in _UNREAD if isinstance(said.get(name), str)}}

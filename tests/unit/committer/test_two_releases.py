@@ -41,3 +41,18 @@ def test_what_a_newer_release_committed_is_not_committed_again() -> None:
     assert (again.status, again.version, again.repeat) == ("committed", 1, True)
     assert len(heir.entries()) == 2
     assert json.loads(json.dumps(heir.entries()[1])) == rows
+
+
+def test_what_another_release_tells_otherwise_is_not_committed_again_either() -> None:
+    gate = Gate()
+    one = proposal(add("a"), read_version=0)
+    gate.ask(create(), one)
+    rows = gate.entries()[1]
+    told = rows[0]["commitInfo"]["tidegate"]
+    told["rules"], told["accepted"][0]["metrics"] = "12.1", ["files: 1"]
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes(rows))
+    heir = Gate(stores=gate.stores)
+    heir.ask(proposal(kind="register", table=TABLE, table_root=ROOT, proposal_id=UUID(int=9)))
+    [again] = heir.ask(one)
+    assert (again.status, again.version, again.repeat) == ("committed", 1, True)
+    assert len(heir.entries()) == 2

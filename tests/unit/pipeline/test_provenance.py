@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -34,6 +35,54 @@ def test_a_version_by_somebody_else_has_none(row: Row) -> None:
 @pytest.mark.parametrize("told", [{}, {"epoch": 1}, {"accepted": "all"}])
 def test_what_is_not_ours_in_shape_is_not_ours(told: Row) -> None:
     assert of(commit(1, info(tidegate=told))) is None
+
+
+def as_another_release_tells(change: Callable[[Row], object]) -> Provenance | None:
+    told = json.loads(ORIGIN.model_dump_json(exclude_none=True))
+    change(told)
+    return of(commit(1, info(tidegate=told)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda told: told.update(epoch=7, offsets=[3], rules="12.1"),
+        lambda told: told.pop("stream"),
+        lambda told: told.update(files_added="one", rows_by=[[-1]], files_removed=[1]),
+        lambda told: told["accepted"][0].update(metrics=[1], patched="perhaps", row_mapping=[{}]),
+        lambda told: told["refused"][0]["reason"].update(advice="wait", path=["a"]),
+    ],
+)
+def test_whose_an_entry_is_is_known_though_the_rest_is_told_otherwise(
+    change: Callable[[Row], object],
+) -> None:
+    found = as_another_release_tells(change)
+    assert found is not None
+    assert [(one.id, one.sha256) for one in found.accepted] == [(ORIGIN.accepted[0].id, "a" * 64)]
+    assert found.files_removed == (), "it is nothing without the others"
+    [refused] = found.refused
+    assert (refused.id, refused.reason.rule) == (ORIGIN.refused[0].id, "bad_path")
+
+
+def test_a_refusal_that_nobody_can_read_holds() -> None:
+    found = as_another_release_tells(lambda told: told["refused"][0].update(reason="no"))
+    assert found is not None
+    assert found.refused[0].reason.rule == "unknown"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda told: told["accepted"][0].update(id="one"),
+        lambda told: told["accepted"][0].pop("sha256"),
+        lambda told: told["refused"][0].update(sha256=7),
+        lambda told: told.update(accepted={}),
+        lambda told: told.update(accepted=["all"]),
+        lambda told: told.update(accepted=[], refused=[], rules="12.1"),
+    ],
+)
+def test_an_entry_that_names_nobody_is_not_ours(change: Callable[[Row], object]) -> None:
+    assert as_another_release_tells(change) is None
 
 
 def test_fields_of_a_newer_release_survive() -> None:
