@@ -21,7 +21,8 @@ def open_table_file(store: LogStore, path: str) -> BinaryIO:
     if place.startswith(store.root + "/"):
         return store.open(place.removeprefix(store.root + "/"))
     folder, _, name = place.rpartition("/")
-    if store.root.startswith("file://") and place.startswith("file://") and folder != "file://":
+    is_local = store.root.startswith("file://") and place.startswith("file:///")
+    if is_local and folder != "file://":
         return open_store(folder).open(name)
     raise UnsupportedFeature(
         f"table {store.root} names the file {path!r}, which lies outside of its store: copy the "

@@ -9,12 +9,13 @@ from unittest import mock
 
 import pytest
 
-from tidegate.delta.errors import Misconfigured, Unavailable
+from tidegate.delta.errors import Misconfigured, Unavailable, UnsupportedFeature
 from tidegate.runtime import object_store
 from tidegate.runtime.gcs_bucket import GcsBucket
 from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.object_store import ObjectStore
 from tidegate.runtime.stores import canonical_root, open_store
+from tidegate.runtime.table_files import open_table_file
 
 
 def test_a_path_opens_the_local_store(tmp_path: Path) -> None:
@@ -130,3 +131,8 @@ def test_nobody_waits_while_another_bucket_looks_for_credentials(
         assert threads.submit(buckets, "gs", "other", {}).result(10.0) is not None
         finds.set()
         assert slow.result(10.0) is buckets("gs", "slow", {})
+
+
+def test_a_file_that_the_log_names_on_another_machine_is_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedFeature, match="outside of its store"):
+        open_table_file(open_store(str(tmp_path)), "file://host/x/a.parquet")
