@@ -48,10 +48,12 @@ class Desk(Remembered):
     """One table: what is remembered of it, who waits, and what is decided and on its way.
 
     `traces` are the trace contexts of versions that hold one proposal. `draft` is only good for the
-    very state that it was made for. Where it `wants_calm`, no PUT follows on another at once.
+    very state that it was made for. Where it `wants_calm`, no PUT follows on another at once;
+    `has_sent` says whether there ever was one.
     """
 
     wants_calm: bool = False
+    has_sent: bool = False
     traces: dict[int, Headers] = field(default_factory=dict)
     flying: InFlight | None = None
     draft: Draft | None = None
@@ -271,7 +273,7 @@ class Desk(Remembered):
         ready = verbatim.encoded_of(plan)
         encoded = ready or self.scribe.spell(self.state, plan, self.written[1])
         put = EntryPut(self.store, self.label, encoded)
-        self.flying = sent(plan, put, self.doors, self.viewed_s)
+        self.flying, self.has_sent = sent(plan, put, self.doors, self.viewed_s), True
 
     def _landed(self, flying: InFlight, landing: Landing) -> None:
         assert self.state is not None, "what was decided on is remembered"

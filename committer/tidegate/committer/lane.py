@@ -213,6 +213,8 @@ class Lane:
         except BROKEN as error:
             self._halt(desk, error)
         except (Unavailable, Contended) as error:
+            if self.reception.gives_up(desk, error):
+                return ()
             desk.rest(self.doors.clock.boot_s())
             RESTS.labels(desk.label, type(error).__name__).inc()
             log_event(_log, "resting", level=logging.WARNING, table=desk.record.name, why=error)

@@ -23,6 +23,9 @@ from tidegate.runtime.registry import read_registry
 STALE_S: Final = 1.0
 """How old the registry may be that says that a table is unknown, or may not be."""
 
+CREATION_S: Final = 600.0
+"""How long at most a table that is to be created waits for a store that is away."""
+
 
 @dataclass
 class Seats:
@@ -71,6 +74,23 @@ class Seats:
         del self.desks[desk.record.table]
         for one in desk.line.everybody():
             self.answer(registration.unfit(one.candidate, error), desk.record)
+
+    def gives_up(self, desk: Desk, error: TidegateError) -> bool:
+        """Send away who would create a table, once his time is over and its store is still away.
+
+        Nobody could halt or drop a table that is not registered, and without his answer the offset
+        would stay where he stands. Who has a PUT in doubt waits for the store to tell.
+        """
+        if desk.is_registered or desk.has_sent or not desk.line:
+            return False
+        first, clock = desk.line[0], self.doors.clock
+        deadline_ms = first.candidate.proposal.deadline_ms if first.candidate.proposal else None
+        is_over = deadline_ms is not None and clock.now_ms() > deadline_ms
+        if not is_over and clock.boot_s() - first.since_s <= CREATION_S:
+            return False
+        desk.forget()
+        self.send_away(desk, error)
+        return True
 
     def _registered(self, desk: Desk) -> None:
         assert desk.state is not None, "what is registered was loaded"
