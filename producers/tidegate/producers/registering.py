@@ -28,7 +28,9 @@ def register(client: Client, place: Place, name: str | None, timeout_s: float) -
     snapshot = open_snapshot(store_for(place))
     check_writable(snapshot.protocol, snapshot.metadata, place.root)
     known = client.table(place.root, timeout_s)
-    if known is not None and name is not None and name != known.name:
+    # Of a dropped one the gate says that its root is not given out again, under no name.
+    is_another = known is not None and name not in (None, known.name)
+    if known is not None and is_another and known.status != "dropped":
         raise InvalidRequest(
             f"{place.root} is registered as {known.name!r}, and a table keeps its name; register "
             "it without one",

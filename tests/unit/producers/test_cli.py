@@ -253,6 +253,9 @@ def test_a_registered_table_takes_no_other_name(
     assert result.exit_code == 2
     assert "TableHasName" in result.stderr
     assert "'shop'" in result.stderr
+    line.json(cli.app, "drop", "shop", "--yes")
+    result = line.run(cli.app, "register", ROOT, "--name", "other")
+    assert "was dropped; take another root" in result.stderr
     assert line.run(cli.app, "register", ROOT, "--timeout", 0).exit_code == 2
 
 
