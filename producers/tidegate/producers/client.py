@@ -43,6 +43,7 @@ FRESH_S: Final = 10.0
 """How long the end of the outcomes, as far as it was read, is taken for near the true one."""
 
 _PAUSE_S: Final = 1.0
+_PAUSE_MAX_S: Final = 8.0
 
 APP_TXN_SEEN: Final = "app_txn_seen"
 """The rule that refuses an application's version that is in the table already."""
@@ -171,6 +172,23 @@ class Client:
         raise OutcomeUnknown(_silence(proposal, timeout_s), error_class="OutcomeUnknown") from (
             silence
         )
+
+    def insist(self, proposal: Proposal, timeout_s: float = TIMEOUT_S) -> Outcome:
+        """Send a proposal, again where it is denied by what may pass, and return its outcome.
+
+        A table is halted, or just being created; its store is away: nothing was promised, and the
+        same bytes may be taken a moment later. The last denial is returned when time is over.
+        Raises: as `propose`.
+        """
+        deadline_s, pause_s = self.clock.boot_s() + timeout_s, _PAUSE_S
+        while True:
+            outcome = self.propose(proposal, max(0.0, deadline_s - self.clock.boot_s()))
+            asks_again = outcome.rejection is not None and outcome.rejection.advice == "retry"
+            is_over = self.clock.boot_s() + pause_s >= deadline_s
+            if outcome.status != "denied" or not asks_again or is_over:
+                return outcome
+            self.clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     def cancel(self, proposal: Proposal, timeout_s: float = TIMEOUT_S) -> Outcome:
         """Give a proposal up, and return the outcome of doing so.

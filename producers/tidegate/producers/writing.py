@@ -170,7 +170,7 @@ def propose(client: Client, store: LogStore, proposal: Proposal, timeout_s: floa
     sent, content = draft.with_claim_check(proposal)
     if content is not None and sent.claim_check is not None:
         store.put(sent.claim_check.path, content)
-    return result(client.propose(sent, timeout_s))
+    return result(client.insist(sent, timeout_s))
 
 
 def stamp_for(client: Client, saying: Saying, since_ms: int | None = None) -> draft.Stamp:

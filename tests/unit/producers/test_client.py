@@ -10,7 +10,7 @@ from tests.unit.producers.gate import ROOT, TABLE, Answers, Gate, ManualClock, c
 from tidegate.delta.actions import Add
 from tidegate.delta.errors import InvalidRequest, OutcomeUnknown, Unavailable
 from tidegate.pipeline.codec import decode
-from tidegate.pipeline.outcome import Outcome, Rejection
+from tidegate.pipeline.outcome import Advice, Outcome, Rejection
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.topics import Topics, partition_of
 from tidegate.pipeline.trace import is_traceparent
@@ -154,6 +154,35 @@ def test_a_cancel_names_the_proposal_that_is_given_up() -> None:
     sent = decode(Proposal, gate.sent[0][1])
     assert (sent.kind, sent.cancels, sent.read_version) == ("cancel", ID, 0)
     assert sent.proposal_id != ID
+
+
+def denied(sent: Proposal, digest: str, advice: Advice) -> Outcome:
+    why = Rejection(rule="table_halted", reason="table: it is halted", advice=advice)
+    return rejected(sent, digest, why).model_copy(update={"status": "denied"})
+
+
+def test_who_is_denied_by_what_may_pass_sends_the_same_bytes_again() -> None:
+    def answers(sent: Proposal, digest: str) -> Iterable[Outcome]:
+        yield denied(sent, digest, "retry") if len(gate.sent) < 4 else committed(sent, digest, 4)
+
+    client, gate = client_of(answers)
+    assert client.insist(proposal(), 60).version == 4
+    assert len({value for _, value in gate.sent}) == 1
+    assert len(gate.sent) == 4
+
+
+def test_who_insists_hears_the_last_denial_when_his_time_is_over() -> None:
+    client, gate = client_of(lambda sent, digest: [denied(sent, digest, "retry")])
+    began_s = client.clock.boot_s()
+    assert client.insist(proposal(), 20).status == "denied"
+    assert client.clock.boot_s() - began_s <= 20
+    assert 3 <= len(gate.sent) <= 6
+
+
+def test_who_is_told_to_mend_something_does_not_insist() -> None:
+    client, gate = client_of(lambda sent, digest: [denied(sent, digest, "fix")])
+    assert client.insist(proposal()).status == "denied"
+    assert len(gate.sent) == 1
 
 
 def test_a_rejection_is_raised_with_delta_sparks_exception_and_the_winner() -> None:
