@@ -79,6 +79,9 @@ class Reception(Seats):
         """Answer what a desk has settled; the first answer decides whether a table is created."""
         creates = not desk.is_registered
         if creates and verdict.status == "committed":
+            # It may have taken its time, and nobody can refuse it its name any more.
+            known = self.open() if self._is_stale() else self.known
+            desk.record = registration.named_once(desk.record, known)
             self._registered(desk)
         entry = None
         if desk.state is not None and verdict.version is not None:

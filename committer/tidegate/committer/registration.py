@@ -111,6 +111,20 @@ def new_record(candidate: Candidate, known: Known, topic: str, partition: int) -
     )
 
 
+def named_once(record: TableRecord, known: Known) -> TableRecord:
+    """Return the registration of a table that came to be, under a name that no other table has.
+
+    Of two tables of one name nobody could say which he means, and they would have one change topic:
+    who got it first, by another committer, keeps it.
+    """
+    others = (one for one in known.tables.values() if one.table != record.table)
+    if all(one.name != record.name or one.status == "dropped" for one in others):
+        return record
+    suffix = f"-{record.table.hex[-8:]}"
+    name = record.name[: NAME_CHARS_MAX - len(suffix)] + suffix
+    return record.model_copy(update={"name": name})
+
+
 def unfit(candidate: Candidate, error: TidegateError) -> Verdict:
     """Return the answer to a table whose store cannot be opened, or may not hold one."""
     if isinstance(error, Unavailable):

@@ -309,6 +309,24 @@ def test_of_two_names_of_a_folder_that_are_registered_at_once_one_is(tmp_path: P
     assert list(gate.tables()) == [TABLE]
 
 
+def test_a_table_that_is_long_in_coming_leaves_its_name_to_who_got_it_meanwhile() -> None:
+    gate, there = Gate(stores={ROOT: MemoryStore(ROOT)}), UUID(int=99)
+    with mock.patch.object(gate.stores[ROOT], "list_from", side_effect=Unavailable("away")):
+        gate.ask(create(name="sales"))
+        taken = TableRecord(
+            table=there,
+            table_root="memory://tables/o",
+            name="sales",
+            topic_partition=0,
+            proposals_topic="p",
+        )
+        gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(taken))
+    gate.settle(20)
+    assert [one.status for one in gate.outcomes()] == ["committed"]
+    names = {table: one.name for table, one in gate.tables().items()}
+    assert names == {there: "sales", TABLE: f"sales-{TABLE.hex[-8:]}"}
+
+
 def asking_while_another_committer_registers(root: str, name: str) -> Gate:
     held = Held({ROOT})
     gate = Gate(stores={ROOT: table_in_memory(creation())}, loads=held)
