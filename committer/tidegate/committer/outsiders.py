@@ -7,7 +7,7 @@ what we commit in the same instant. What it says of itself in a version is how w
 writes at all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, get_args
 
 from tidegate.committer.entries import Entry
@@ -39,6 +39,18 @@ def halts(configuration: Mapping[str, str], default: UnsafeWriters) -> bool:
     """Return whether a table with these properties is halted for such a version."""
     said = configuration.get(PROPERTY, "").lower()
     return (said if said in _WORDS else default) == "halt"
+
+
+def what_halts(
+    news: Iterable[Entry],
+    record: TableRecord,
+    configuration: Mapping[str, str],
+    default: UnsafeWriters,
+) -> BrokenLog | None:
+    """Return the error of the first version for which a table is halted, or None."""
+    if not halts(configuration, default):
+        return None
+    return next((unsafe(entry, record) for entry in news if is_unsafe(entry, record)), None)
 
 
 def unsafe(entry: Entry, record: TableRecord) -> BrokenLog:

@@ -13,6 +13,7 @@ from tidegate.committer import registration, requests
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.desk import Desk
 from tidegate.committer.one_life import is_overtaken
+from tidegate.committer.outsiders import what_halts
 from tidegate.committer.registration import Known
 from tidegate.committer.seats import Seats
 from tidegate.committer.state import is_ours
@@ -152,10 +153,16 @@ class Reception(Seats):
             self.answer(requests.granted(candidate, desk.record, repeat=True), desk.record)
             return True
         found = self._has_read(desk)
+        if found is True and desk.state is not None:
+            said = desk.state.basis.metadata.configuration
+            word = self.doors.settings.unsafe_writers
+            found = what_halts(desk.news, desk.record, said, word) or found
         if isinstance(found, Unavailable):
             away = denied(candidate, found.error_class, f"table: {found}", "retry")
             self.answer(away, desk.record)
         elif isinstance(found, TidegateError):
+            desk.forget()
+            desk.news.clear()
             self.answer(requests.still_closed(candidate, str(found)), desk.record)
         elif found:
             desk.halted, desk.rests_until_s = None, 0.0

@@ -106,6 +106,29 @@ def test_it_is_healed_once_the_operator_has_settled_it() -> None:
     assert [one.version for one in gate.commits()] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_who_would_reopen_it_before_that_hears_why_it_stays_halted(by_hand: bool) -> None:
+    gate = served(BUCKET, "halt")
+    if by_hand:
+        gate.ask(proposal(kind="halt", table_root=BUCKET, reason="a look at it"))
+    write_past(gate, BUCKET, SPARK)
+    before = gate.tables()[TABLE]
+    [told] = gate.ask(proposal(kind="reopen", table_root=BUCKET))
+    assert told.rejection is not None
+    assert (told.status, told.rejection.rule) == ("denied", "table_halted")
+    assert "version 1" in told.rejection.reason
+    assert "committer.unsafe_writers" in told.rejection.reason
+    gate.clock.boot += 60
+    gate.settle()
+    assert gate.tables()[TABLE] == before
+    gate.settings = gate.settings.model_copy(update={"unsafe_writers": "warn"})
+    gate.restart()
+    gate.settle(12)
+    [told] = gate.ask(proposal(kind="reopen", table_root=BUCKET))
+    assert (told.status, status(gate)) == ("committed", "open")
+    assert [one.version for one in gate.commits()] == [0, 1]
+
+
 def test_a_proposal_that_meets_such_a_version_is_answered_by_what_became_of_it() -> None:
     gate = served(BUCKET, "halt")
     path = in_log(commit_name(1))
@@ -169,11 +192,12 @@ def test_a_table_that_halts_while_an_entry_flies_heals_and_takes_the_same_bytes(
     puts.release()
     [told] = gate.ask(proposal(kind="halt", table_root=BUCKET, reason="a look at it"))
     assert told.status == "committed", "nothing is waited for any more"
-    [told] = gate.ask(proposal(kind="reopen", table_root=BUCKET))
-    assert told.status == "committed"
     gate.settings = gate.settings.model_copy(update={"unsafe_writers": "warn"})
     gate.restart()
     gate.settle(12)
+    assert {told.status for told in gate.ask(proposal(kind="reopen", table_root=BUCKET))} == {
+        "committed"
+    }
     [told] = gate.ask(one)
     assert (told.status, told.version) == ("committed", 2)
     assert status(gate) == "open"
