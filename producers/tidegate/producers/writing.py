@@ -5,12 +5,13 @@ The plan is made before any row is written and travels with the rows to wherever
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 from uuid import UUID
 
 from tidegate.delta.actions import Add, Metadata, Protocol
-from tidegate.delta.errors import InvalidRequest
+from tidegate.delta.errors import InvalidRequest, Unavailable
 from tidegate.delta.features.instructions import canonical_keys
 from tidegate.delta.features.properties import append_only, check_names, validate
 from tidegate.delta.features.settling import define_new
@@ -131,6 +132,24 @@ def plan(client: Client, frame: StructType, mode: Mode, options: WriteOptions) -
     metadata_id, is_derived = seen.metadata.id, asked is not None
     version = int(seen.version)
     return Plan(place, mode, layout, version, metadata_id, now_ms, is_derived=is_derived)
+
+
+def check_served(client: Client, written: Plan) -> None:
+    """Check that the gate takes commits of a table, before its rows are computed.
+
+    Brokers that are away just now are left to the commit, which waits for them.
+    Raises: InvalidRequest (`TableNotRegistered`), also for a table that was dropped.
+    """
+    if written.creation is not None:
+        return
+    with suppress(Unavailable):
+        record = client.require(written.place.root)
+        if record.status == "dropped":
+            raise InvalidRequest(
+                f"{record.table_root} was dropped from the gate, which takes no more commits of "
+                "it; write to a table under another root, or with another engine",
+                error_class="TableNotRegistered",
+            )
 
 
 def commit(client: Client, written: Plan, adds: Sequence[Add], saying: Saying) -> Outcome | None:

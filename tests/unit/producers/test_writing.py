@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,10 +13,10 @@ import pytest
 
 from tests.unit.producers.gate import Gate, ManualClock, committed, rejected
 from tidegate.delta.actions import Add, DeletionVector, Metadata
-from tidegate.delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate.delta.errors import InvalidRequest, Unavailable, UnsupportedFeature
 from tidegate.delta.files.deletion_vectors import inline_rows
 from tidegate.delta.schema.types import LONG, STRING, DataType, StructField, StructType
-from tidegate.pipeline.codec import decode
+from tidegate.pipeline.codec import decode, encode, headers
 from tidegate.pipeline.outcome import Outcome, Rejection
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.topics import Topics
@@ -29,7 +30,17 @@ from tidegate.producers.options import WriteOptions, for_writing
 from tidegate.producers.registering import register
 from tidegate.producers.table.deletion import Rewriting, delete
 from tidegate.producers.vouching import in_table_already
-from tidegate.producers.writing import Mode, Plan, Saying, commit, creating, creation, plan
+from tidegate.producers.writing import (
+    Mode,
+    Plan,
+    Saying,
+    check_served,
+    commit,
+    creating,
+    creation,
+    plan,
+)
+from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.data_files import read_table
 from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.open_table import head_version, open_snapshot
@@ -440,3 +451,32 @@ def test_an_overwrite_is_told_to_readers_of_the_change_feed_by_its_files(line: L
 def test_what_is_no_hash_is_refused(line: Line, text: str) -> None:
     with pytest.raises(InvalidRequest, match="constraintsEnforced"):
         line.options(constraintsenforced=text)
+
+
+def test_a_write_to_a_table_that_the_gate_does_not_serve_ends_before_its_rows(
+    tmp_path: Path,
+) -> None:
+    line = Line(tmp_path)
+    check_served(line.client, plan(line.client, FRAME, "append", line.options()))
+    line.write(rows(1))
+    made = plan(line.client, FRAME, "append", line.options())
+    check_served(line.client, made)
+    at = TopicPartition(Topics().table_state, 0)
+    record = line.client.require(line.yes.store.root)
+    dropped = record.model_copy(update={"status": "dropped"})
+    line.gate.append(at, str(record.table).encode(), encode(dropped), headers(dropped))
+    with pytest.raises(InvalidRequest, match="was dropped"):
+        check_served(Client(line.gate, Topics(), ManualClock()), made)
+    line.gate.create_topic(Topics().table_state, 1)
+    with pytest.raises(InvalidRequest, match="tidegate table register"):
+        check_served(Client(line.gate, Topics(), ManualClock()), made)
+
+
+def test_brokers_that_are_away_before_the_rows_are_asked_again_after_them(tmp_path: Path) -> None:
+    line = Line(tmp_path)
+    line.write(rows(1))
+    made = plan(line.client, FRAME, "append", line.options())
+    fresh = Client(line.gate, Topics(), ManualClock())
+    with mock.patch.object(fresh, "tables", side_effect=Unavailable("away")) as asked:
+        check_served(fresh, made)
+    assert asked.called

@@ -19,7 +19,7 @@ from tidegate.producers.connection import client_for, clock, store_for
 from tidegate.producers.files.writer import FileWriter, actions_of
 from tidegate.producers.options import WriteOptions, app_txn_of
 from tidegate.producers.source.trail import tell
-from tidegate.producers.writing import Mode, Plan, Saying, commit, plan
+from tidegate.producers.writing import Mode, Plan, Saying, check_served, commit, plan
 
 _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 
@@ -40,7 +40,9 @@ class BatchWriter(DataSourceArrowWriter):
         super().__init__()
         self._options = options
         self._app_txn = app_txn_of(options)
-        self._plan = plan(client_for(options.kafka), frame, mode, options)
+        client = client_for(options.kafka)
+        self._plan = plan(client, frame, mode, options)
+        check_served(client, self._plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task.
