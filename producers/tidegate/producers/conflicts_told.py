@@ -7,14 +7,17 @@ as long as it keeps them.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tidegate.delta.errors import BrokenLog
-from tidegate.pipeline.outcome import Rejection
+from tidegate.pipeline.outcome import Outcome, Rejection
 from tidegate.producers.history import Entry, entry_of
 from tidegate.producers.ledger import Answer
 from tidegate.producers.log_search import newest_commits, said_by
 from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.open_table import read_commit
+
+CANCELLED: Final = "cancelled"
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ def conflicts(
             str(one.outcome.proposal_id), one.outcome.status, one.outcome.rejection, one.at_ms
         )
         for one in told
-        if one.outcome.rejection is not None
+        if one.outcome.rejection is not None and not _gives_up(one.outcome)
     }
     for refused in _in_the_log(store, versions):
         known = found.get(refused.proposal_id)
@@ -55,6 +58,14 @@ def conflicts(
             found[refused.proposal_id] = refused
     newest = sorted(found.values(), key=lambda one: (one.at_ms or 0, one.proposal_id))
     return [_with_winner(store, one) for one in newest[::-1][:limit]]
+
+
+def _gives_up(outcome: Outcome) -> bool:
+    """Return whether an outcome answers who gave a proposal up: that one was refused, not he."""
+    told = outcome.rejection
+    if told is None or told.rule != CANCELLED:
+        return False
+    return str(outcome.proposal_id) in told.reason
 
 
 def _in_the_log(store: LogStore, versions: int) -> Iterator[ToldConflict]:

@@ -151,6 +151,15 @@ def test_a_conflict_that_was_given_up_is_still_shown_as_the_conflict(line: Line)
     assert lost["winner"]["version"] == 2
 
 
+def test_who_gives_a_proposal_up_was_not_refused_himself(line: Line) -> None:
+    line.gate.ask(proposal(add("a")))
+    never = an_id()
+    line.gate.ask(proposal(kind="cancel", cancels=never, read_version=1))
+    told = line.json(cli.app, "conflicts", "shop")
+    assert told["rules"] == {"cancelled": 1}
+    assert [one["proposal"] for one in told["conflicts"]] == [str(never)]
+
+
 def test_what_was_rejected_is_given_up_without_a_word_in_the_log(line: Line) -> None:
     loser = conflict(line)
     before = line.gate.entries()
