@@ -40,6 +40,22 @@ def serve(running):
 
 sys.exit(run(serve, "program", ServiceSettings()))
 """
+ASKING = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from tidegate.runtime.cli_service import service_app
+from tidegate.runtime.settings import ServiceSettings
+
+def serve(settings, running):
+    \"\"\"Ask a store that hangs.\"\"\"
+    asked = ThreadPoolExecutor(1)
+    asked.submit(threading.Event().wait)
+    running.health.ready(True)
+    running.stopping.wait()
+    asked.shutdown(wait=False, cancel_futures=True)
+
+service_app("asking", ServiceSettings, serve)()
+"""
 Start = Callable[[Command], ServiceProcess]
 
 
@@ -55,6 +71,16 @@ def test_a_service_is_ready_when_it_says_so_and_ends_when_asked(process: Start) 
     assert service.child.stop() == 0
     assert time.monotonic() - began < 3
     assert json.loads(service.child.tail(1))["event"] == "stopped"
+
+
+def test_a_service_that_ends_waits_for_no_store_that_it_has_asked(process: Start) -> None:
+    service = process(Command("asking", [sys.executable, "-c", ASKING]))
+    service.wait_ready(20)
+    began = time.monotonic()
+    assert service.child.stop() == 0
+    assert time.monotonic() - began < 5
+    last = json.loads(service.child.tail(1))
+    assert (last["event"], last["status"]) == ("stopped", 0), "all that it had to say is said"
 
 
 def test_one_that_never_is_ready_is_named_with_what_it_said(process: Start) -> None:

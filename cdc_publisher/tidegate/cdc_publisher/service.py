@@ -153,8 +153,8 @@ class CdcPublisher:
                 _measure_no_more(one)  # it is told by another one, or by nobody any more
 
     def close(self) -> None:
-        """Let go of every table."""
-        for stream in self._streams.values():
+        """Let go of every table: a stop does not wait for whoever is still at one of them."""
+        for stream in list(self._streams.values()):
             stream.close()
         self._streams.clear()
 

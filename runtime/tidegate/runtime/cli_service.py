@@ -1,6 +1,9 @@
 """The command of a service: `--config`, `--set`, `--help`, and the ladder around what it runs."""
 
+import logging
+import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,10 +42,24 @@ def service_app(name: str, kind: type[S], serve: Callable[[S, Running], None]) -
 
     def command(config: Config = None, set_: Set = None) -> None:
         settings = loaded(kind, config, set_)
-        raise typer.Exit(run(lambda running: serve(settings, running), name, settings))
+        before = frozenset(threading.enumerate())
+        status = run(lambda running: serve(settings, running), name, settings)
+        leave_behind(before, status)
+        raise typer.Exit(status)
 
     app.command(name, help=serve.__doc__)(command)
     return app
+
+
+def leave_behind(before: frozenset[threading.Thread], status: int) -> None:
+    """End the process where threads are left that were not there before.
+
+    They wait for a store, for a minute and more, and nobody waits for them: all that had to be
+    told and durable is. Whoever runs the service would have to kill it.
+    """
+    if any(one not in before and not one.daemon for one in threading.enumerate()):
+        logging.shutdown()
+        os._exit(status)
 
 
 def loaded(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S:

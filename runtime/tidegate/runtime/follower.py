@@ -79,7 +79,8 @@ async def _follow(
     try:
         await _Follower(service, settings, running, pool).run(folder)
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        # A run that starts over must not meet the one before; a process that ends meets nobody.
+        pool.shutdown(wait=not running.stopping.is_set(), cancel_futures=True)
 
 
 @dataclass
@@ -127,7 +128,8 @@ class _Follower:
         """Look, join, follow; end with the first failure or when told to stop."""
         health = self._running.health
         health.ready(False, "looking at the tables")
-        await self._look()
+        if not await self._has_looked():
+            return
         app = self._app(folder)
         health.ready(False, "joining the group")
         self._begin(lambda: self._start(app))
@@ -232,6 +234,18 @@ class _Follower:
             if not self._over():
                 await self._loop.run_in_executor(self._pool, self._service.look)
                 metrics.LOOKS.inc()
+
+    async def _has_looked(self) -> bool:
+        """Return whether the first look came to its end; a stop does not wait for it for long."""
+        looks = self._loop.create_task(self._look())
+        while not looks.done() and not self._over():
+            await asyncio.wait([looks], timeout=_TICK_S)
+        if not looks.done():
+            await _bounded(self._turns.idle(), SETTLE_TIMEOUT_S)
+            looks.cancel()
+            return False
+        looks.result()
+        return True
 
     async def _look_at_times(self) -> None:
         while not self._over():

@@ -1,0 +1,51 @@
+"""A follower without brokers: what its stop waits for."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tidegate.pipeline.published import CommitRecord
+from tidegate.runtime import follower
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.follower import run_follower
+from tidegate.runtime.health import Health
+from tidegate.runtime.service import Running
+from tidegate.runtime.settings import ServiceSettings
+
+WAIT_S = 20.0
+
+
+class Hanging:
+    """Looks at a store that does not answer."""
+
+    name = "hanging"
+    look_s = 30.0
+
+    def __init__(self) -> None:
+        self.looks = threading.Event()
+        self.answer = threading.Event()
+
+    def notice(self, record: CommitRecord) -> None:
+        """Hear nothing: there are no brokers."""
+
+    def look(self) -> None:
+        """Wait for the answer."""
+        self.looks.set()
+        self.answer.wait(WAIT_S)
+
+
+def test_a_stop_waits_for_a_store_that_hangs_no_longer_than_for_what_may_still_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follower, "SETTLE_TIMEOUT_S", 0.1)
+    clock, service = SystemClock(), Hanging()
+    running = Running(clock, Health(clock))
+    with ThreadPoolExecutor() as pool:
+        run = pool.submit(run_follower, service, ServiceSettings(), running)
+        try:
+            assert service.looks.wait(WAIT_S)
+            running.stopping.set()
+            run.result(WAIT_S / 2)
+        finally:
+            service.answer.set()
