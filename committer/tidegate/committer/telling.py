@@ -40,7 +40,9 @@ from tidegate.runtime.metrics import (
     settled,
 )
 
-FLUSH_S: Final = 30.0
+FLUSH_S: Final = 20.0
+"""How long brokers may take to acknowledge what was told. Nothing else is done meanwhile, and who
+is told to stop has 30 s by the custom of most orchestrators."""
 NOBODY: Final = "-"
 """A table without a registration, to metrics: what a stranger calls his table is no label."""
 

@@ -1,13 +1,16 @@
 """A follower without brokers: what its stop waits for."""
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from mode.threads import ServiceThread
 
 from tidegate.pipeline.published import CommitRecord
 from tidegate.runtime import follower
 from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.faust_app import LooseThread
 from tidegate.runtime.follower import run_follower
 from tidegate.runtime.health import Health
 from tidegate.runtime.service import Running
@@ -49,3 +52,36 @@ def test_a_stop_waits_for_a_store_that_hangs_no_longer_than_for_what_may_still_e
             run.result(WAIT_S / 2)
         finally:
             service.answer.set()
+
+
+def test_who_stops_a_thread_of_fausts_hears_of_its_end_though_it_was_cancelled() -> None:
+    class Cancelled:
+        has_ended = False
+
+        def _start_thread(self) -> None:
+            raise asyncio.CancelledError
+
+        def set_shutdown(self) -> None:
+            self.has_ended = True
+
+    service = Cancelled()
+    thread = LooseThread(service)
+    thread.start()
+    thread.join(WAIT_S)
+    assert service.has_ended
+
+
+def test_what_a_thread_of_fausts_ends_over_is_logged_and_not_printed(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Crashing(ServiceThread):
+        async def on_thread_started(self) -> None:
+            raise OSError("the brokers are away")
+
+    async def scene() -> None:
+        with pytest.raises(OSError, match="brokers are away"):
+            await Crashing(Worker=LooseThread).start()
+
+    asyncio.run(scene())
+    assert "brokers are away" in caplog.text
+    assert capsys.readouterr().err == ""
