@@ -3,7 +3,10 @@
 import json
 import logging
 import sys
+import threading
+import time
 import traceback
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -13,7 +16,12 @@ import orjson
 
 Format = Literal["auto", "json", "text"]
 _AS_TEXT: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_KINDS_MAX: Final = 1_000
+QUIET_S: Final = 60.0
+"""How long what libraries say is held back after something of its kind was logged."""
+_OURS: Final = "tidegate."
 _NOISY: Final = ("faust", "mode", "aiokafka", "kafka", "s3fs", "botocore", "asyncio", "urllib3")
+_log = logging.getLogger(__name__)
 
 
 def log_event(
@@ -25,6 +33,47 @@ def log_event(
     # Made here and not by `logger.log`, which walks the stack for a place that no line shows.
     told = _Event(event, fields)
     logger.handle(logger.makeRecord(logger.name, level, "", 0, told, (), None))
+
+
+class Repeats:
+    """What was said a moment ago. Threads may share it."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        self._logged: dict[Hashable, tuple[float, int]] = {}
+
+    def held_back(self, kind: Hashable) -> int | None:
+        """Return None for what is to be held back; else how many of its kind were."""
+        with self._lock:
+            now_s = self._now_s()
+            at_s, held_back = self._logged.get(kind, (now_s - QUIET_S, 0))
+            if now_s - at_s < QUIET_S:
+                self._logged[kind] = (at_s, held_back + 1)
+                return None
+            if kind not in self._logged and len(self._logged) >= _KINDS_MAX:
+                self._logged.clear()
+            self._logged[kind] = (now_s, 0)
+            return held_back
+
+
+class _Foreign(logging.Filter):
+    """Lets one a minute of each kind through of what libraries say: those without brokers tell of
+    each attempt to connect, sixty times a second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._repeats = Repeats()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is logged."""
+        if record.name.startswith(_OURS):
+            return True
+        held_back = self._repeats.held_back((record.name, str(record.msg)))
+        if held_back:
+            record.msg, record.args = _Event(record.getMessage(), {"held_back": held_back}), ()
+        return held_back is not None
 
 
 @dataclass(frozen=True)
@@ -46,6 +95,9 @@ def configure(service: str, level: str, style: Format, stream: TextIO | None = N
     readable = style == "text" or (style == "auto" and out.isatty())
     handler = logging.StreamHandler(out)
     handler.setFormatter(TextFormatter() if readable else JsonFormatter(service))
+    if logging.getLevelName(level) > logging.DEBUG:
+        handler.addFilter(_Foreign())
+    threading.excepthook = _thread_failed
     root = logging.getLogger()
     for former in list(root.handlers):
         root.removeHandler(former)
@@ -89,6 +141,13 @@ class TextFormatter(logging.Formatter):
         if record.exc_info:
             line += "\n" + "".join(traceback.format_exception(*record.exc_info)).rstrip()
         return line
+
+
+def _thread_failed(told: threading.ExceptHookArgs) -> None:
+    """Log what a thread ended over; Python would print it, over many lines."""
+    if told.exc_value is not None and told.exc_type is not SystemExit:
+        trace = (told.exc_type, told.exc_value, told.exc_traceback)
+        _log.error("thread_failed", exc_info=trace)
 
 
 def _json(line: dict[str, Any]) -> str:

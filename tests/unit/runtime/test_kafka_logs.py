@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from tidegate.runtime.kafka_logs import QUIET_S, LibraryLog
+from tidegate.runtime.kafka_logs import LibraryLog
+from tidegate.runtime.logs import QUIET_S
 
 REFUSED = ("FAIL", "client#1", "Connect to 127.0.0.1:9092 failed: Connection refused")
 

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -16,8 +17,9 @@ _log = logging.getLogger("tidegate.test")
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    handlers, level, hook = list(root.handlers), root.level, threading.excepthook
     yield
+    threading.excepthook = hook
     root.handlers[:] = handlers
     root.setLevel(level)
 
@@ -77,3 +79,45 @@ def test_a_program_that_logs_by_itself_sees_the_fields_too() -> None:
     logging.getLogger().handlers[:] = [handler]
     log_event(_log, "librdkafka", level=logging.WARNING, why="Connection refused")
     assert out.getvalue() == 'librdkafka why="Connection refused"\n'
+
+
+def test_what_libraries_repeat_is_logged_once_a_minute_of_each_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, library = lines("json"), logging.getLogger("aiokafka")
+    for port in range(100):
+        library.error("Unable connect to node with id %s: %s", 1, f"port {port}")
+    library.error("Unable to update metadata from %s", [1])
+    for _ in range(2):
+        log_event(_log, "resting")
+    monkeypatch.setattr(logs, "QUIET_S", 0.0)
+    library.error("Unable connect to node with id %s: %s", 1, "port 100")
+    told = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [one["event"].rpartition(":")[0] or one["event"] for one in told] == [
+        "Unable connect to node with id 1",
+        "Unable to update metadata from [1]",
+        *("resting", "resting"),
+        "Unable connect to node with id 1",
+    ]
+    assert [one.get("held_back") for one in told] == [None, None, None, None, 99]
+
+
+def test_who_debugs_hears_all_that_libraries_say() -> None:
+    out = lines("json", "DEBUG")
+    for _ in range(3):
+        logging.getLogger("aiokafka").error("Unable to update metadata")
+    assert len(out.getvalue().splitlines()) == 3
+
+
+def test_what_a_thread_ends_over_is_one_line_of_json() -> None:
+    out = lines("json")
+
+    def fail() -> None:
+        raise RuntimeError("nobody caught it")
+
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+    [line] = out.getvalue().splitlines()
+    assert json.loads(line)["event"] == "thread_failed"
+    assert "nobody caught it" in json.loads(line)["exception"]
