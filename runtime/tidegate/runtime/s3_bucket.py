@@ -197,8 +197,9 @@ class S3Bucket:
         if self._is_outdated and now_s >= self._renewed_s + RENEWAL_S:
             self._is_outdated, self._renewed_s = False, now_s
             self._system = _file_system(self._told)
-            with self._turn:
-                self._putters.clear()
+            # In this order, and without the lock: who makes a client holds it for as long as the
+            # giver of credentials takes, and all stores share the loop that would wait here.
+            self._putters = {}
 
     def _putter(self, timeout_s: float) -> Any:
         """Return a client that waits so long, or half of that: a client has one patience for life,
@@ -206,10 +207,11 @@ class S3Bucket:
         """
         patience_s = 2.0 ** math.floor(math.log2(max(timeout_s, PATIENCE_MIN_S)))
         with self._turn:
-            if patience_s not in self._putters:
+            putters = self._putters
+            if patience_s not in putters:
                 with _fitting():
-                    self._putters[patience_s] = _client(self._system, patience_s)
-            return self._putters[patience_s]
+                    putters[patience_s] = _client(self._system, patience_s)
+            return putters[patience_s]
 
 
 def _checksum(content: bytes) -> str:

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socket import socket
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 from botocore.auth import S3SigV4Auth
@@ -300,6 +301,35 @@ def test_credentials_are_not_looked_for_at_every_refusal(store: Store, credentia
             opened.read("a")
         written(credentials, f"key{len(store.signers)}")
     assert store.signers == ["old", "key1", "key1"]
+
+
+def test_a_giver_of_credentials_that_hangs_keeps_no_other_store_waiting(
+    store: Store, credentials: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = {"endpoint_url": f"http://127.0.0.1:{store.server_port}", "region": "eu-west-1"}
+    opened = ObjectStore("s3://lake/t", {**where, "path_style": "true"})
+    store.answers = [EXPIRED, *[(200, b"one")] * 2]
+    with pytest.raises(Unavailable, match="ExpiredToken"):
+        opened.read("a")
+    asks, answers = Event(), Event()
+    make = s3_bucket._client
+
+    def patiently(system: object, timeout_s: float) -> object:
+        asks.set()
+        answers.wait(20)
+        return make(system, timeout_s)
+
+    monkeypatch.setattr(s3_bucket, "_client", patiently)
+    with ThreadPoolExecutor() as pool:
+        put = pool.submit(opened.put_if_absent, "b", b"one", 5.0)
+        assert asks.wait(10)
+        renewed, other = pool.submit(opened.read, "a"), pool.submit(store.opened().read, "a")
+        try:
+            assert [one.result(10) for one in (renewed, other)] == [b"one", b"one"]
+        finally:
+            store.answers.append((200, b""))
+            answers.set()
+        assert put.result(10) is Put.WON
 
 
 def test_a_clock_that_is_wrong_is_told_from_rights_that_are(store: Store) -> None:
