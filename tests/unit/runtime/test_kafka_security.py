@@ -1,8 +1,15 @@
 import ssl
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from faust import SASLCredentials, SSLCredentials
 from faust.types.auth import AuthProtocol
 from pydantic import SecretStr, ValidationError
@@ -82,6 +89,64 @@ def test_a_certificate_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     missing = str(tmp_path / "ca.pem")
     with pytest.raises(FileNotFoundError):
         ssl_context(KafkaSecurity(protocol="SSL", ca_location=missing))
+
+
+def written(folder: Path, name: str) -> None:
+    """Write a key and a certificate that vouches for itself, as of a client of that name."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(who, who, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, SHA256())
+    )
+    pem, plain = Encoding.PEM, (PrivateFormat.PKCS8, NoEncryption())
+    (folder / "me.pem").write_bytes(made.public_bytes(pem))
+    (folder / "me.key").write_bytes(key.private_bytes(pem, *plain))
+
+
+def presented(context: ssl.SSLContext, folder: Path) -> str:
+    """Return whom a client presents to a server that asks, over buffers in memory."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(folder / "me.pem", folder / "me.key")
+    server.load_verify_locations(folder / "me.pem")
+    server.verify_mode = ssl.CERT_REQUIRED
+    name = x509.load_pem_x509_certificate((folder / "me.pem").read_bytes()).subject
+    here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+    host = str(name.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+    ends = [
+        context.wrap_bio(here, there, server_hostname=host),
+        server.wrap_bio(there, here, server_side=True),
+    ]
+    for _ in range(4):
+        for end in ends:
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    told = ends[1].getpeercert()
+    assert told is not None
+    return str(dict(one[0] for one in told["subject"])["commonName"])  # type: ignore[misc]  # typeshed says less
+
+
+def test_faust_presents_the_certificate_that_is_there_when_it_connects(tmp_path: Path) -> None:
+    security = KafkaSecurity(
+        protocol="SSL",
+        ca_location=str(tmp_path / "me.pem"),
+        certificate_location=str(tmp_path / "me.pem"),
+        key_location=str(tmp_path / "me.key"),
+    )
+    written(tmp_path, "old")
+    credentials: Any = for_faust(KafkaSettings(security=security))
+    assert presented(credentials.context, tmp_path) == "old"
+    written(tmp_path, "new")
+    assert presented(credentials.context, tmp_path) == "new"
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    for name in ("me.pem", "me.key"):
+        (tmp_path / name).rename(aside / name)
+    assert presented(credentials.context, aside) == "new", "it is being replaced again"
 
 
 @pytest.mark.parametrize(
