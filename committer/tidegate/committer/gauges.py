@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, Literal, get_args
+from uuid import UUID
 
 from tidegate.committer.desk import Desk
 from tidegate.committer.lane import Lane
@@ -11,6 +12,7 @@ from tidegate.runtime.metrics import (
     EXTERNAL_VERSIONS,
     IN_FLIGHT,
     QUEUE_AGE,
+    STORE_WAIT,
     TABLE_LAST_COMMIT,
     TABLE_VERSION,
     TABLES,
@@ -23,6 +25,12 @@ State = Literal["unread", "idle", "waiting", "writing", "resting", "halted", "st
 
 _shown: Final[set[str]] = set()
 """The tables of which this process shows a version, as long as it has them."""
+
+STORE_WAIT_MIN_S: Final = 10.0
+"""How long a table has to wait for its store before that is shown: most wait a moment."""
+
+_waiting: Final[dict[UUID, float]] = {}
+"""Since when tables wait for their stores. Units: by `Clock.boot_s`."""
 
 STATES: Final[tuple[State, ...]] = get_args(State)
 
@@ -69,12 +77,45 @@ def observe(lanes: Iterable[Lane], paused: int, now_s: float) -> None:
             TABLE_VERSION.labels(desk.label).set(desk.state.version)
             TABLE_LAST_COMMIT.labels(desk.label).set(desk.state.timestamp / 1000)
             _shown.add(desk.label)
+    _show_waits(desks, now_s)
     TOPIC_PARTITIONS.set(len(lanes))
     TOPIC_PARTITIONS_PAUSED.set(paused)
     IN_FLIGHT.set(sum(lane.unsettled for lane in lanes))
     # Who stands first need not have come first: lines are fair, and some go before others.
     since_s = (one.since_s for desk in desks for one in desk.line.waiting)
     QUEUE_AGE.set(now_s - min(since_s, default=now_s))
+
+
+def _waits_since_s(desk: Desk, now_s: float) -> float | None:
+    """Return since when a table waits for its store, or None where it does not."""
+    if desk.halted is not None or desk.record.halted_by_hand is not None:
+        return None
+    since_s = None
+    if desk.rests_until_s > now_s:
+        since_s = now_s
+    elif desk.waits_for is not None:
+        since_s = desk.waits_for.since_s
+    elif desk.flying is not None:
+        since_s = desk.flying.since_s
+    if desk.state is not None:
+        return since_s
+    # Of whom nothing is known waits on, however often he was asked about: nothing came back.
+    return _waiting.get(desk.record.table, since_s)
+
+
+def _show_waits(desks: Iterable[Desk], now_s: float) -> None:
+    """Show who waits: nothing else tells of a store that hangs, and on a mount for ever."""
+    waits = {desk.record.table: (_waits_since_s(desk, now_s), desk.label) for desk in desks}
+    _waiting.clear()
+    shown: dict[str, float] = {}
+    for table, (since_s, label) in waits.items():
+        if since_s is not None:
+            _waiting[table] = since_s
+            shown[label] = max(now_s - since_s, shown.get(label, 0.0))
+    STORE_WAIT.clear()
+    for label, waited_s in shown.items():
+        if waited_s >= STORE_WAIT_MIN_S:
+            STORE_WAIT.labels(label).set(waited_s)
 
 
 def _take_back(tables: Iterable[str]) -> None:

@@ -1,7 +1,6 @@
 """What is said to Faust and what is heard from it: settings, partitions, counts and errors."""
 
 import asyncio
-import logging
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -18,11 +17,10 @@ from tidegate.runtime.kafka_settings import KafkaSettings
 
 _COMMIT_INTERVAL_S: Final = 0.5
 _ANSWER_S: Final = 10.0
-_log = logging.getLogger(__name__)
 
 
 class LooseThread(WorkerThread):
-    """A thread of Faust's that does not keep the process alive, and whose end is told.
+    """A thread of Faust's that does not keep the process alive.
 
     Who is told to stop while it joins its group may not get it to end in time; all it holds then
     is a place in the group, which ends with its session.
@@ -31,11 +29,11 @@ class LooseThread(WorkerThread):
     def __init__(self, service: Any, **kwargs: Any) -> None:
         super().__init__(service, **kwargs)
         self.daemon = True
-        # It is told below, as a line of our log, and to the follower; Faust prints it.
+        # The follower learns it, and the log what ended the thread; Faust would print it.
         service.on_crash = lambda *_, **__: None
 
     def run(self) -> None:
-        """Serve, and tell over what it ended.
+        """Serve; whoever waits for the end is told of it.
 
         Where brokers are away that is a cancellation, of which Faust tells nobody: the one who
         stops it would wait for a minute.
@@ -46,8 +44,6 @@ class LooseThread(WorkerThread):
             # He may have gone himself, and his loop with him.
             with suppress(RuntimeError):
                 self.service.set_shutdown()
-        except Exception:
-            _log.warning("thread_failed", exc_info=True)
 
 
 def app_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def for_faust(settings: KafkaSettings) -> CredentialsT | None:
     security = settings.security
     context = None
     if security.uses_tls:
-        context = RenewedContext(ssl.PROTOCOL_TLS_CLIENT)
+        context = RenewedTls(ssl.PROTOCOL_TLS_CLIENT)
         context.read(security)
     if security.uses_sasl:
         return faust.SASLCredentials(
@@ -31,7 +31,7 @@ def for_faust(settings: KafkaSettings) -> CredentialsT | None:
     return None if context is None else faust.SSLCredentials(context)
 
 
-class RenewedContext(ssl.SSLContext):
+class RenewedTls(ssl.SSLContext):
     """A context by whose connections each reads its certificates anew: their files are replaced
     under a running service, and the brokers take the former ones no more.
     """

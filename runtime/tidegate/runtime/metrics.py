@@ -88,6 +88,9 @@ IN_FLIGHT: Final = Gauge("tidegate_proposals_in_flight", "Proposals read and not
 QUEUE_AGE: Final = Gauge(
     "tidegate_proposal_queue_age_seconds", "Age of the oldest proposal not yet settled."
 )
+STORE_WAIT: Final = Gauge(
+    "tidegate_store_wait_seconds", "How long a table has waited for its store.", ["table"]
+)
 TABLE_VERSION: Final = Gauge("tidegate_table_version", "The last version seen.", ["table"])
 TABLE_LAST_COMMIT: Final = Gauge(
     "tidegate_table_last_commit_timestamp_seconds", "When the last version was written.", ["table"]

@@ -6,6 +6,7 @@ import pytest
 from prometheus_client import REGISTRY, generate_latest
 
 from tests.builders import NOW_MS, ROOT, Gate, add, create, info, proposal, to_bytes
+from tests.unit.committer.held_questions import Held
 from tidegate.committer.service import OBSERVED_S, OUTSIDE_S
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Unavailable
@@ -58,6 +59,48 @@ def test_a_table_that_others_serve_now_or_nobody_is_shown_no_more() -> None:
     gate.settle()
     assert shown("tidegate_table_version", "moved") is None
     assert shown("tidegate_table_last_commit_timestamp_seconds", "moved") is None
+
+
+WAIT = "tidegate_store_wait_seconds"
+
+
+def test_a_store_that_hangs_is_shown_by_the_table_that_waits_for_it() -> None:
+    held = Held()
+    gate = Gate(loads=held)
+    gate.ask(create(name="hung"))
+    held.held.add(ROOT)
+    gate.restart()
+    gate.settle()
+    assert shown(WAIT, "hung") is None, "most wait a moment"
+    gate.clock.boot += 45
+    gate.settle()
+    first = shown(WAIT, "hung")
+    assert first is not None
+    assert first >= 45
+    [(_, _, answer)] = held.asked
+    answer.set_exception(Unavailable("no answer within 60 s"))
+    gate.clock.boot += 45
+    gate.settle()
+    again = shown(WAIT, "hung")
+    assert again is not None
+    assert again >= 90, "it was asked anew, and has not come back"
+    held.held.clear()
+    held.answer()
+    gate.settle()
+    assert shown(WAIT, "hung") is None
+
+
+def test_a_table_that_its_operator_halted_waits_for_nothing() -> None:
+    held = Held()
+    gate = Gate(loads=held)
+    gate.ask(create(name="closed"))
+    held.held.add(ROOT)
+    gate.restart()
+    gate.settle()
+    gate.clock.boot += 45
+    gate.ask(proposal(kind="halt", reason="its disk is away"))
+    gate.settle()
+    assert shown(WAIT, "closed") is None
 
 
 def test_what_an_alert_asks_for_a_first_increase_begins_at_nothing() -> None:

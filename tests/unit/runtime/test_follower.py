@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -71,9 +72,12 @@ def test_who_stops_a_thread_of_fausts_hears_of_its_end_though_it_was_cancelled()
     assert service.has_ended
 
 
-def test_what_a_thread_of_fausts_ends_over_is_logged_and_not_printed(
-    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+def test_what_a_thread_of_fausts_ends_over_is_told_once_and_not_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    told: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", told.append)
+
     class Crashing(ServiceThread):
         async def on_thread_started(self) -> None:
             raise OSError("the brokers are away")
@@ -83,5 +87,8 @@ def test_what_a_thread_of_fausts_ends_over_is_logged_and_not_printed(
             await Crashing(Worker=LooseThread).start()
 
     asyncio.run(scene())
-    assert "brokers are away" in caplog.text
+    until_s = time.monotonic() + WAIT_S
+    while not told:
+        assert time.monotonic() < until_s
+    assert [one.exc_type for one in told] == [OSError]
     assert capsys.readouterr().err == ""
