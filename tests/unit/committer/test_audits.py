@@ -22,6 +22,7 @@ from tests.builders import (
     to_bytes,
 )
 from tests.unit.committer.held_puts import HeldPuts
+from tests.unit.committer.held_questions import Held
 from tidegate.committer.aside import AtOnce
 from tidegate.committer.audits import Audit
 from tidegate.committer.persistent import PersistentMap
@@ -236,6 +237,24 @@ def test_a_version_that_left_the_window_while_it_was_read_is_compared_with_nothi
     audit.begin(store, state, 3, AtOnce())
     later = replace(state, version=state.version + 1, entries=PersistentMap())
     assert audit.end(later, ROOT, "t") is None
+
+
+def test_what_was_asked_of_a_table_before_it_was_halted_by_hand_says_nothing_after() -> None:
+    held = Held({ROOT})
+    gate = Gate(SECTION, aside=held)
+    gate.ask(create(), proposal(add("a")))
+    wait(gate, 40.0)
+    assert len(held.asked) == 1, "an audit is out"
+    gate.ask(proposal(kind="halt", table_root=ROOT, reason="its files are moved"))
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    there = dict(store.files)
+    store.files.clear()
+    held.answer()
+    gate.settle()
+    store.files.update(there)
+    told = gate.ask(proposal(kind="reopen", table_root=ROOT), proposal(add("b")))
+    assert [one.status for one in told] == ["committed", "committed"]
 
 
 def test_a_table_that_was_moved_away_takes_no_commits_until_it_is_back(tmp_path: Path) -> None:
