@@ -32,6 +32,7 @@ OPTIONS: Final = (
     "session_token",
     "anonymous",
     "path_style",
+    "request_payer",
 )
 """What S3 may be told; `AWS_ENDPOINT_URL` and the like are the same words."""
 
@@ -71,6 +72,9 @@ class S3Bucket:
         self._name = name
         self._told = told
         self._system = _file_system(told)
+        # A bucket whose readers pay (Requester Pays) answers nobody who does not say so each time.
+        pays = told.get("request_payer", "").lower() == "true"
+        self._place = {"Bucket": name, **({"RequestPayer": "requester"} if pays else {})}
         self._is_outdated = False
         self._renewed_s = -math.inf
         self._connecting = asyncio.Lock()
@@ -125,7 +129,7 @@ class S3Bucket:
             client = self._putter(timeout_s)
             with understood():
                 answer = client.put_object(
-                    Bucket=self._name,
+                    **self._place,
                     Key=key,
                     Body=content,
                     ContentMD5=_checksum(content),
@@ -181,7 +185,7 @@ class S3Bucket:
             send_once(await http._get_session(proxy))
         try:
             with understood():
-                return await system._call_s3(method, Bucket=self._name, **request)
+                return await system._call_s3(method, **self._place, **request)
         except OSError as error:
             self._heed(error.__cause__)
             raise

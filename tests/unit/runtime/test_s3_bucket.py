@@ -37,6 +37,7 @@ class Store(ThreadingHTTPServer):
         self.callers: set[str | None] = set()
         self.checksums: list[str | None] = []
         self.signers: list[str] = []
+        self.payers: list[str | None] = []
 
     def options(self, told: dict[str, str]) -> dict[str, str]:
         where = {"endpoint_url": f"http://127.0.0.1:{self.server_port}", "region": "eu-west-1"}
@@ -82,6 +83,7 @@ class _Put(BaseHTTPRequestHandler):
             self._answer(self.server.head_status, b"")
 
     def _answer(self, status: int, body: bytes) -> None:
+        self.server.payers.append(self.headers["x-amz-request-payer"])
         signed = str(self.headers["authorization"])
         self.server.signers.append(signed.partition("Credential=")[2].partition("/")[0])
         self.send_response(status)
@@ -330,6 +332,18 @@ def test_a_giver_of_credentials_that_hangs_keeps_no_other_store_waiting(
             store.answers.append((200, b""))
             answers.set()
         assert put.result(10) is Put.WON
+
+
+def test_each_request_says_that_it_is_paid_for_where_a_bucket_asks_for_that(store: Store) -> None:
+    listing = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+    store.answers = [(200, b""), (200, b""), (200, b"one"), (200, listing), (200, b"")]
+    paying = store.opened(aws_request_payer="true")
+    assert paying.put_if_absent("a", b"one", 5.0) is Put.WON
+    paying.put("a", b"one")
+    assert paying.read("a") == b"one"
+    assert list(paying.list_from("_delta_log", "")) == []
+    assert store.opened().put_if_absent("b", b"one", 5.0) is Put.WON
+    assert store.payers == [*["requester"] * 4, None]
 
 
 def test_a_clock_that_is_wrong_is_told_from_rights_that_are(store: Store) -> None:
