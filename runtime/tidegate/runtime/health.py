@@ -102,7 +102,7 @@ class Health:
 def serving(health: Health, settings: HttpSettings) -> Iterator[int | None]:
     """Answer the probes while the body runs; yields the port, None where probes are off.
 
-    Raises: Misconfigured, when the port is taken.
+    Raises: Misconfigured, when the port is taken, or the file for it cannot be written.
     """
     if settings.port is None:
         yield None
@@ -118,11 +118,11 @@ def serving(health: Health, settings: HttpSettings) -> Iterator[int | None]:
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="http", daemon=True)
     thread.start()
     port = server.server_port
-    for file in (settings.port_file, os.environ.get(PORT_FILE)):
-        if file is not None:
-            _write_port(Path(file), port)
-    log_event(_log, "listening", host=settings.host, port=port)
     try:
+        for file in (settings.port_file, os.environ.get(PORT_FILE)):
+            if file is not None:
+                _write_port(Path(file), port)
+        log_event(_log, "listening", host=settings.host, port=port)
         yield port
     finally:
         server.shutdown()
@@ -179,7 +179,13 @@ class _Probes(BaseHTTPRequestHandler):
 
 
 def _write_port(file: Path, port: int) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f"{file.name}.part")
-    part.write_text(f"{port}\n", encoding="utf-8")
-    part.replace(file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_name(f"{file.name}.part")
+        part.write_text(f"{port}\n", encoding="utf-8")
+        part.replace(file)
+    except OSError as error:
+        raise Misconfigured(
+            f"http.port_file {file} cannot be written ({error.strerror}); choose another place, or "
+            "leave it out"
+        ) from error

@@ -147,3 +147,12 @@ def test_a_taken_port_is_a_setting_to_fix(health: Health) -> None:
 def test_no_port_means_no_server(health: Health) -> None:
     with serving(health, HttpSettings(port=None)) as port:
         assert port is None
+
+
+def test_a_file_for_the_port_that_cannot_be_written_is_misconfigured(
+    health: Health, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    settings = HttpSettings(port_file=tmp_path / "file" / "port")
+    with pytest.raises(Misconfigured, match=r"http\.port_file"), serving(health, settings):
+        pass
