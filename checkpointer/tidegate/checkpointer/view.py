@@ -56,8 +56,10 @@ class View:
         after = None if before is None else checksum.evolve(before, commit)
         if after is not None:
             return after
-        snapshot = open_snapshot(self.store, version)
-        return checksum.of(snapshot, commit.info.txn_id if commit.info else None)
+        txn_id = commit.info.txn_id if commit.info else None
+        # It may be large, and is read again on the way to the snapshot: once at a time is enough.
+        del commit
+        return checksum.of(open_snapshot(self.store, version), txn_id)
 
 
 def first_sight(store: LogStore, compaction_interval: int) -> View:
