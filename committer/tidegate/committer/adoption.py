@@ -166,10 +166,11 @@ def adopt(standing: Standing, winner: Entry) -> Standing:
     return standing
 
 
-def with_own_ids_only(candidate: Candidate, state: TableState) -> Candidate:
+def with_own_ids_only(candidate: Candidate, state: TableState) -> Candidate | None:
     """Return a proposal without row ids that were not given yet in the version that it read.
 
-    What is left of ids belongs to rows that it moved; the others it could only guess.
+    What is left of ids belongs to rows that it moved; the others it could only guess. None where
+    the log no longer tells which is which: to take them all off would give rows other ids.
     """
     if not candidate.content.has_row_ids:
         return candidate
@@ -177,6 +178,8 @@ def with_own_ids_only(candidate: Candidate, state: TableState) -> Candidate:
     if not read.after(candidate.content.metadata, candidate.content.protocol).tracks_rows:
         return candidate
     known = state.row_mark_at(candidate.read_version)
+    if known is None and state.basis.tracks_rows:
+        return None
     mark = row_tracking.NO_MARK if known is None else known
 
     def own(add: Add, path: str) -> Add:

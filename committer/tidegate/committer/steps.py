@@ -202,8 +202,10 @@ def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
     if candidate.is_indifferent and state.bases[-1][0] <= candidate.read_version:
         return None
     read, group = state.basis_at(candidate.read_version), view.group
-    level = admission.level_of(candidate, read)
-    standing = begin(with_own_ids_only(candidate, state), read, level, view.known)
+    own = with_own_ids_only(candidate, state)
+    if own is None:
+        return Verdict(candidate, "expired")
+    standing = begin(own, read, admission.level_of(candidate, read), view.known)
     met = follow(standing, state.since(candidate.read_version))
     if not (isinstance(met, Conflict) or passes_by(met, group.footprint, group.adds)):
         if asks_too_much(met.candidate, group.footprint.count):

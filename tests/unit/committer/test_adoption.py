@@ -1,16 +1,17 @@
 """What following a winner makes of a proposal, effect by effect."""
 
+from dataclasses import replace
 from typing import Any
 
 from tests.builders import Row, add, commit, info, metadata, proposal, remove
-from tests.unit.committer.test_machine import table
+from tests.unit.committer.test_machine import planned, rules, table
 from tests.unit.committer.test_table_rules import BACKFILL, TRACKED, listed, named, standing
 from tidegate.committer.adoption import wanted_in_full, with_own_ids_only
 from tidegate.committer.candidate import Candidate
 from tidegate.committer.conflicts import follow
 from tidegate.committer.entries import Entry, entry_of
 from tidegate.committer.standing import Standing
-from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import ReadSet
 
 TABLE: tuple[Row, Row] = (listed(*TRACKED), metadata())
@@ -166,9 +167,22 @@ def test_ids_that_were_not_given_yet_are_guesses() -> None:
     state = table([info(), *TABLE, mark], [info("DELETE"), remove("x")])
     brought = proposal(add("a", baseRowId=9), add("b", baseRowId=10), read_version=1)
     one = standing(brought, *TABLE).candidate
-    assert ids(with_own_ids_only(one, state)) == {"a": (9, None), "b": (None, None)}
+    own = with_own_ids_only(one, state)
+    assert own is not None
+    assert ids(own) == {"a": (9, None), "b": (None, None)}
     plain = standing(proposal(add("a"), read_version=1), *TABLE).candidate
     assert with_own_ids_only(plain, state) is plain
+
+
+def test_no_row_gets_another_id_where_nobody_can_tell_which_were_given() -> None:
+    given = {"baseRowId": 4, "defaultRowCommitVersion": 1}
+    before = [info(), add("x", **given)], [info("DELETE"), remove("x")]
+    cleaned_up = replace(table([info(), *TABLE], *before), mark_before=None)
+    restores = proposal(add("x", **given), read_version=2, operation=Operation(name="RESTORE"))
+    assert rules(planned(cleaned_up, restores, proposal(add("y"), read_version=2))) == [
+        "expired",
+        "committed",
+    ]
 
 
 def test_only_who_repeats_winners_files_wants_them_in_full() -> None:
