@@ -45,8 +45,8 @@ class Known:
 def objection(candidate: Candidate, known: Known) -> Verdict | None:
     """Return why a table may not be registered, or None.
 
-    What is answered here promises nothing, for there is no log yet that could keep the promise;
-    but for a root that holds another table, which its log says.
+    What is answered here promises nothing, for no log was read that could keep the promise: who
+    made the table at the root may ask again, whose answer was lost before it was registered.
     """
     proposal = _proposal(candidate)
     root = proposal.table_root
@@ -205,7 +205,7 @@ def _exists(candidate: Candidate, other: TableRecord) -> Verdict:
         field="table_root",
         winner_version=0,
     )
-    return Verdict(candidate, "rejected", rejection=rejection)
+    return Verdict(candidate, "denied", rejection=rejection)
 
 
 def _free_name(proposal: Proposal, known: Known) -> str:

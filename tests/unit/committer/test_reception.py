@@ -213,8 +213,19 @@ def test_a_root_that_another_committer_has_just_registered_is_not_given_out() ->
     gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(there))
     [outcome] = gate.ask(create())
     assert outcome.rejection is not None
-    assert (outcome.status, outcome.rejection.rule) == ("rejected", "table_exists")
+    assert (outcome.status, outcome.rejection.rule) == ("denied", "table_exists")
     assert TABLE not in gate.tables()
+
+
+def test_who_made_a_table_that_another_registered_is_not_told_that_he_never_will() -> None:
+    gate = Gate()
+    one = create()
+    assert [told.status for told in gate.ask(one)] == ["committed"]
+    gate.records(gate.topics.table_state).clear()
+    gate.restart()
+    gate.ask(register(UUID(int=99), ROOT))
+    [told] = gate.ask(one)
+    assert (told.status, told.rejection and told.rejection.rule) == ("denied", "table_exists")
 
 
 def staged(gate: Gate, name: str) -> None:
