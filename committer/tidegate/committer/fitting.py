@@ -41,7 +41,8 @@ def short(text: str | None) -> str | None:
 
 def table_value(record: TableRecord) -> bytes:
     """Return a registration as it is told."""
-    return encode(record.model_copy(update={"reason": short(record.reason)}))
+    told = {"reason": short(record.reason), "table_id": short(record.table_id)}
+    return encode(record.model_copy(update=told))
 
 
 def _cut(rejection: Rejection) -> Rejection:

@@ -7,6 +7,7 @@ for itself, and where a partition decides, each by a partition of its own.
 from collections.abc import Iterable, Iterator
 
 from tidegate.committer.doors import Doors
+from tidegate.committer.fitting import short
 from tidegate.committer.state import TableState
 from tidegate.delta.errors import InvalidRequest, Misconfigured, Unavailable
 from tidegate.pipeline.published import TableRecord
@@ -74,5 +75,6 @@ def _with_its_id(
     """Yield other tables with the metaData's id: copies of the table, or the table itself."""
     for other in others:
         is_there = other.status not in ("staged", "dropped")
-        if is_there and other.table_id == table_id and other.table != record.table:
+        is_same = short(other.table_id) == short(table_id)
+        if is_there and is_same and other.table != record.table:
             yield other

@@ -12,6 +12,7 @@ from tests.builders import (
     NOW_MS,
     ROOT,
     TABLE,
+    TABLE_ID,
     Gate,
     add,
     create,
@@ -24,6 +25,7 @@ from tests.builders import (
 )
 from tests.unit.committer.held_questions import Held
 from tidegate.committer.aside import Aside, AtOnce
+from tidegate.committer.fitting import TEXT_CHARS_MAX
 from tidegate.committer.seats import STALE_S
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import OutcomeUnknown, Unavailable
@@ -43,10 +45,12 @@ def register(table: UUID = TABLE, root: str = ROOT) -> Proposal:
     return proposal(kind="register", table=table, table_root=root)
 
 
-def written(folder: Path) -> str:
+def written(folder: Path, table_id: str = TABLE_ID) -> str:
     """Write a table of one version, and return its root."""
-    store = LocalStore(str(folder))
-    store.put(in_log(commit_name(0)), to_bytes(creation()))
+    store, rows = LocalStore(str(folder)), creation()
+    for row in rows:
+        row.get("metaData", {})["id"] = table_id
+    store.put(in_log(commit_name(0)), to_bytes(rows))
     return store.root
 
 
@@ -363,6 +367,18 @@ def test_a_name_that_another_committer_gives_while_a_log_is_read_is_given_once()
     gate = asking_while_another_committer_registers("memory://tables/other", "t")
     assert [one.status for one in gate.outcomes()] == ["committed"]
     assert sorted(one.name for one in gate.tables().values()) == ["t", f"t-{TABLE.hex[-8:]}"]
+
+
+def test_a_folder_is_known_though_its_table_calls_itself_by_a_very_long_id(tmp_path: Path) -> None:
+    root = written(tmp_path / "t", "i" * 2 * TEXT_CHARS_MAX)
+    (tmp_path / "link").symlink_to(tmp_path / "t")
+    link = f"file://{tmp_path}/link"
+    gate = gate_to(tmp_path, root, link)
+    gate.ask(register(TABLE, root))
+    gate.restart()
+    [outcome] = gate.ask(register(UUID(int=5), link))
+    assert outcome.rejection is not None
+    assert outcome.rejection.rule == "table_exists"
 
 
 def test_a_copy_of_a_table_is_another_table(tmp_path: Path) -> None:

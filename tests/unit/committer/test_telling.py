@@ -181,6 +181,18 @@ def test_the_record_of_a_version_with_a_long_name_fits() -> None:
     assert fits(gate)
 
 
+def test_a_registration_fits_though_others_called_their_metadata_by_a_long_id() -> None:
+    gate = Gate()
+    gate.ask(create())
+    renamed = metadata()
+    renamed["metaData"]["id"] = "i" * 2 * MIB
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), renamed]))
+    gate.restart()
+    gate.settle()
+    assert gate.tables()[TABLE].published_through == 1
+    assert fits(gate)
+
+
 def test_the_reason_of_a_halt_fits() -> None:
     gate = Gate()
     gate.ask(create())
