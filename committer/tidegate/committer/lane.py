@@ -276,6 +276,7 @@ class Lane:
     def _halt(self, desk: Desk, error: TidegateError) -> None:
         """Serve this table no more until its log can be read; the other tables go on."""
         desk.forget()
+        self.watch.forget(desk)
         # What flies is found in the log, should it land: nobody was promised that it does not.
         desk.flying = None
         desk.rests_until_s = self.doors.clock.boot_s() + RETRY_HALTED_S

@@ -19,6 +19,7 @@ from tests.builders import (
     create,
     info,
     proposal,
+    protocol,
     to_bytes,
 )
 from tests.unit.committer.held_puts import HeldPuts
@@ -72,12 +73,25 @@ def wait(gate: Gate, seconds: float) -> None:
 
 
 @pytest.fixture
-def gate() -> Gate:
-    gate = Gate(SECTION)
+def held() -> Held:
+    return Held()
+
+
+def written(gate: Gate) -> Gate:
     gate.ask(create())
     for number in range(5):
         gate.ask(proposal(add(f"f{number}"), read_version=number))
     return gate
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return written(Gate(SECTION))
+
+
+@pytest.fixture
+def held_gate(held: Held) -> Gate:
+    return written(Gate(SECTION, aside=held))
 
 
 @pytest.mark.parametrize("version", [5, 4, 1])
@@ -226,6 +240,44 @@ def test_an_answer_that_takes_its_time_keeps_nobody_waiting(gate: Gate) -> None:
     found = audit.end(state, ROOT, "t")
     assert found is not None
     assert found.version == 5
+
+
+def after_restoring(gate: Gate, held: Held, halt: Callable[[], None], version: int) -> str:
+    """Return how a table stands whose log was repaired while an audit was under way."""
+    held.held.add(ROOT)
+    gate.clock.boot += SECTION.audit_s
+    gate.loop.step()
+    before = overwrite(gate.stores[ROOT], version)
+    halt()
+    held.answer()
+    held.held.clear()
+    gate.stores[ROOT].put(path_of(version), before)
+    gate.stores[ROOT].delete(path_of(6))
+    gate.ask(proposal(kind="reopen", table_root=ROOT))
+    gate.settle()
+    return gate.tables()[TABLE].status
+
+
+def test_what_an_audit_saw_before_a_halt_by_hand_does_not_count_after_it(
+    held: Held, held_gate: Gate
+) -> None:
+    def halt() -> None:
+        held_gate.ask(proposal(kind="halt", reason="it is restored", table_root=ROOT))
+
+    assert after_restoring(held_gate, held, halt, 5) == "open"
+
+
+def test_what_an_audit_saw_before_a_halt_does_not_count_after_it(
+    held: Held, held_gate: Gate
+) -> None:
+    def halt() -> None:
+        unknown = protocol(3, 7, readerFeatures=["later"], writerFeatures=["later"])
+        held_gate.stores[ROOT].put(path_of(6), to_bytes([info(), unknown]))
+        [told] = held_gate.ask(proposal(add("b"), read_version=5))
+        assert told.rejection is not None
+        assert told.rejection.rule == "table_halted"
+
+    assert after_restoring(held_gate, held, halt, 5) == "open"
 
 
 def test_a_version_that_left_the_window_while_it_was_read_is_compared_with_nothing(

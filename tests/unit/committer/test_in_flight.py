@@ -1,18 +1,30 @@
-"""What is decided while a PUT flies: only what can be decided without a look into the store."""
+"""What is decided while a PUT flies, when it leaves, and what is told once it has landed."""
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
 
-from tests.builders import Gate, add, creation, info, metadata, proposal, row_delete, rows_of
+from tests.builders import (
+    Gate,
+    StillClock,
+    add,
+    creation,
+    info,
+    metadata,
+    proposal,
+    row_delete,
+    rows_of,
+)
 from tests.ready_bytes import verbatim
 from tests.unit.committer.test_machine import considered, table
 from tests.unit.committer.test_table_rules import TRACKED, listed
-from tidegate.committer.in_flight import plain
+from tidegate.committer.in_flight import THOUGHT_S, plain, turn_behind
 from tidegate.committer.intake import CLAIM_FOLDER
 from tidegate.committer.known import NOTHING
 from tidegate.committer.policy import Policy
+from tidegate.committer.puts import Landing
 from tidegate.committer.state import TableState
 from tidegate.pipeline.proposal import ClaimCheck, Proposal
 
@@ -60,3 +72,24 @@ def test_nobody_is_decided_on_behind_one_for_whom_the_store_must_be_asked(name: 
     line = [considered(easy), considered(odd(), 1), considered(easy, 2)]
     decided = plain(iter(line), state, NOTHING, Policy())
     assert [one.offset for one in decided] == [0]
+
+
+def test_a_turn_that_does_not_come_while_the_decision_is_young_is_given_up() -> None:
+    clock = StillClock(boot=THOUGHT_S)
+    assert not turn_behind(Future[Landing](), 0.0, clock)()
+
+
+def test_what_is_told_again_beside_an_entry_has_not_the_row_ids_of_who_is_in_it() -> None:
+    gate = Gate()
+    properties = {
+        "enableRowTracking": "true",
+        "rowTracking.materializedRowIdColumnName": "_row-id",
+        "rowTracking.materializedRowCommitVersionColumnName": "_row-version",
+    }
+    gate.ask(proposal(listed(*TRACKED), metadata(**properties), read_version=-1))
+    first, second = proposal(add("a")), proposal(add("b"))
+    gate.ask(first)
+    again, new = gate.ask(first, second)
+    assert (again.repeat, again.version, again.assigned) == (True, 1, {})
+    assert new.version == 2
+    assert list(new.assigned["base_row_ids"]) == ["b"]

@@ -331,7 +331,7 @@ def test_the_oldest_guilt_is_forgotten_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"until":"x"}', '{"guilty":3}', "a note of others"]
+    "text", ["", "{", "[]", '{"until":"x"}', '{"until":null}', '{"guilty":3}', "a note of others"]
 )
 def test_what_is_no_note_of_ours_says_nothing(text: str) -> None:
     assert read_note(text) == Note()
