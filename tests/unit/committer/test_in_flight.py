@@ -92,4 +92,4 @@ def test_what_is_told_again_beside_an_entry_has_not_the_row_ids_of_who_is_in_it(
     again, new = gate.ask(first, second)
     assert (again.repeat, again.version, again.assigned) == (True, 1, {})
     assert new.version == 2
-    assert list(new.assigned["base_row_ids"]) == ["b"]
+    assert new.assigned["base_row_ids"] == {"b": 10}

@@ -120,6 +120,9 @@ def test_content_is_durable_before_its_name_and_the_name_before_the_answer(
     monkeypatch.setattr(os, "link", noting_link)
     assert store.put_if_absent(PATH, b"x", 30.0) is Put.WON
     assert steps == ["fsync file", "link", "fsync folder"]
+    steps.clear()
+    store.put(PATH, b"y")
+    assert steps == ["fsync file", "fsync folder"]
 
 
 def test_new_folders_are_made_durable_up_to_what_was_there(
@@ -210,6 +213,7 @@ def test_what_is_named_and_not_yet_durable_is_read_by_nobody(
 ) -> None:
     store = LocalStore(str(tmp_path))
     store.put("_delta_log/other", b"")
+    assert len(list(store.list_from("_delta_log", ""))) == 1
     fsync = os.fsync
 
     def failing_for_folders(descriptor: int) -> None:
@@ -399,6 +403,7 @@ def test_no_version_is_written_where_the_one_before_is_not(tmp_path: Path, left:
     with pytest.raises(Unavailable, match=r"0001\.json.* is not there: mount the file system"):
         store.put_if_absent(third, b"z", 30.0)
     assert [place for place in (tmp_path / "t").rglob("*") if place.is_file()] == []
+    assert (tmp_path / "t" / "_delta_log").exists() == bool(left), "none is made in its place"
     shutil.rmtree(tmp_path / "t")
     (tmp_path / "away").rename(tmp_path / "t")
     assert store.put_if_absent(third, b"z", 30.0) is Put.WON

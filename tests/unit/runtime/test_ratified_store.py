@@ -12,7 +12,7 @@ import pytest
 from tests.builders import StillClock
 from tests.store_laws import DEADLINE_S, LAWS, assert_one_winner_each, contest
 from tidegate.delta.errors import BrokenLog, Unavailable
-from tidegate.pipeline.codec import encode
+from tidegate.pipeline.codec import decode, encode
 from tidegate.pipeline.ratification import Ratification
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Headers, TopicPartition
@@ -125,9 +125,10 @@ def test_what_a_dead_winner_did_not_publish_is_published_by_who_comes_next(
 
 
 class Silent(MemoryBus):
-    """Loses the next record or its acknowledgement, as told."""
+    """Loses the next record or its acknowledgement, or lets it arrive `late`, as told."""
 
     lost = ""
+    late: MemoryProducer | None = None
 
     def producer(self) -> MemoryProducer:
         return SilentProducer(self)
@@ -142,6 +143,9 @@ class SilentProducer(MemoryProducer):
 
     def flush(self, timeout_s: float) -> None:
         lost, self._silent.lost = self._silent.lost, ""
+        if lost == "late":
+            self._silent.late = MemoryProducer(self._silent)
+            self._silent.late.queued, self.queued = self.queued, []
         if lost == "record":
             self.queued.clear()
         super().flush(timeout_s)
@@ -159,6 +163,48 @@ def test_an_append_in_doubt_is_read_back(below: Unconditional) -> None:
     assert store.put_if_absent(name(2), b"mine", DEADLINE_S) is Put.UNKNOWN
     assert store.read(name(2)) is None
     assert store.put_if_absent(name(2), b"mine", DEADLINE_S) is Put.WON
+
+
+def test_a_claim_that_arrives_late_finds_what_it_claims_for(below: Unconditional) -> None:
+    bus = Silent(TOPICS.declared())
+    store = opened(below, bus)
+    assert store.put_if_absent(name(0), b"first", DEADLINE_S) is Put.WON
+    bus.lost = "late"
+    assert store.put_if_absent(name(1), b"mine", DEADLINE_S) is Put.UNKNOWN
+    assert bus.late is not None
+    bus.late.flush(1.0)
+    assert opened(below, bus).put_if_absent(name(1), b"theirs", DEADLINE_S) is Put.LOST
+    assert store.read(name(1)) == b"mine"
+
+
+def test_past_its_deadline_nothing_is_claimed(below: Unconditional, bus: MemoryBus) -> None:
+    clock = StillClock()
+    store = RatifiedStore(below, RatifyLog(bus, TOPICS, clock), uuid4, clock)
+    assert store.put_if_absent(name(0), b"first", DEADLINE_S) is Put.WON
+    told = len(bus.logs[AT])
+    with mock.patch.object(below, "put", side_effect=lambda *_: clock.sleep(DEADLINE_S)):
+        assert store.put_if_absent(name(1), b"mine", DEADLINE_S) is Put.UNKNOWN
+    assert len(bus.logs[AT]) == told
+
+
+def test_a_partition_that_gives_nothing_is_not_waited_for_for_ever(
+    below: Unconditional, bus: MemoryBus
+) -> None:
+    clock = StillClock()
+    assert opened(below, bus).put_if_absent(name(0), b"first", DEADLINE_S) is Put.WON
+    log = RatifyLog(bus, TOPICS, clock)
+
+    def gives_nothing(*_: object) -> list[object]:
+        clock.sleep(1.0)
+        return []
+
+    with (
+        mock.patch.object(log._reader, "read", gives_nothing),
+        pytest.raises(Unavailable, match="look at the brokers"),
+    ):
+        RatifiedStore(below, log, uuid4, clock).read(name(0))
+    assert clock.boot < 60.0
+    assert RatifiedStore(below, log, uuid4, clock).read(name(0)) == b"first"
 
 
 class Dead(MemoryProducer):
@@ -188,6 +234,8 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
     assert store.put_if_absent(name(1), b"second", DEADLINE_S) is Put.WON
     bus.create_topic(TOPICS.ratify, 1)
     assert store.put_if_absent(name(2), b"mine", DEADLINE_S) is Put.WON
+    begun = decode(Ratification, bus.logs[AT][0].value)
+    assert (begun.is_claim, begun.version) == (False, 1), "else no claim in it counts for others"
     rival = opened(below, bus)
     assert rival.put_if_absent(name(2), b"theirs", DEADLINE_S) is Put.LOST
     assert rival.put_if_absent(name(3), b"theirs", DEADLINE_S) is Put.WON
@@ -283,6 +331,38 @@ def test_what_was_decided_and_is_nowhere_is_a_gap(bus: MemoryBus) -> None:
     assert raised.value.error_class == "LogGap"
 
 
+def test_other_bytes_than_were_claimed_for_are_not_published(bus: MemoryBus) -> None:
+    below = Dying("s3://bucket/t")
+    below.dies = True
+    with pytest.raises(Unavailable):
+        opened(below, bus).put_if_absent(name(0), b"mine", DEADLINE_S)
+    below.dies = False
+    [path] = staged(below)
+    below.put(path, b"torn")
+    with pytest.raises(BrokenLog, match="restore one of them"):
+        opened(below, bus).read(name(0))
+    assert name(0) not in below.files
+
+
+class Publishing(Unconditional):
+    """Another publishes what is staged, and cleans up, whenever somebody is about to read it."""
+
+    def read(self, path: str) -> bytes | None:
+        content = super().read(path)
+        if content is not None and "_staged_commits" in path:
+            self.files[name(0)] = self.files.pop(path)
+            return None
+        return content
+
+
+def test_what_another_publishes_between_two_looks_is_there(bus: MemoryBus) -> None:
+    below, died = Publishing("s3://bucket/t"), Unavailable("the writer died here")
+    store = opened(below, bus)
+    with mock.patch.object(store, "_publish", side_effect=died), pytest.raises(Unavailable):
+        store.put_if_absent(name(0), b"mine", DEADLINE_S)
+    assert opened(below, bus).read(name(0)) == b"mine"
+
+
 def test_a_record_that_nobody_can_read_decides_nothing(
     below: Unconditional, bus: MemoryBus
 ) -> None:
@@ -329,6 +409,6 @@ def test_only_tables_under_the_roots_are_ratified(bus: MemoryBus) -> None:
     assert isinstance(open_one("s3://fast/t"), Unconditional)
     assert logs == []
     assert isinstance(open_one("s3://slow/t"), RatifiedStore)
-    assert isinstance(open_one("s3://slow/u"), RatifiedStore)
+    assert isinstance(open_one("s3://slow"), RatifiedStore)
     assert isinstance(open_one("s3://slower/t"), Unconditional)
     assert len(logs) == 1
