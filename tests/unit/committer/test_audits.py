@@ -242,6 +242,13 @@ def test_an_answer_that_takes_its_time_keeps_nobody_waiting(gate: Gate) -> None:
     assert found.version == 5
 
 
+def test_a_store_that_does_not_answer_is_asked_once(held: Held, held_gate: Gate) -> None:
+    held.held.add(ROOT)
+    for _ in range(4):
+        wait(held_gate, SECTION.audit_s)
+    assert len(held.asked) == 1
+
+
 def after_restoring(gate: Gate, held: Held, halt: Callable[[], None], version: int) -> str:
     """Return how a table stands whose log was repaired while an audit was under way."""
     held.held.add(ROOT)

@@ -73,6 +73,27 @@ def test_it_is_not_on_its_way_before_its_turn_nor_after_its_end(
     assert landed() == count + 1
 
 
+@pytest.mark.parametrize(("there", "answer"), [(CONTENT, Put.WON), (b"theirs", Put.LOST)])
+def test_what_became_of_a_put_in_doubt_is_looked_up(
+    put: EntryPut,
+    store: MemoryStore,
+    clock: StillClock,
+    monkeypatch: pytest.MonkeyPatch,
+    there: bytes,
+    answer: Put,
+) -> None:
+    sent: list[object] = []
+
+    def doubtful(*told: object) -> Put:
+        sent.append(told)
+        store.put(PATH, there)
+        return Put.UNKNOWN
+
+    monkeypatch.setattr(store, "put_if_absent", doubtful)
+    assert put.land(clock, clock.boot + 9.0).put is answer
+    assert len(sent) == 1
+
+
 def test_its_turn_is_asked_for_once_however_often_it_is_sent(
     put: EntryPut, store: MemoryStore, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

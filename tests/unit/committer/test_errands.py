@@ -151,6 +151,27 @@ def test_versions_of_others_are_learned_at_an_idle_table_while_others_commit(
     assert [one.version for one in gate.commits() if one.table == TABLE] == [0, 1, 2]
 
 
+def test_what_others_wrote_is_looked_for_once(gate: Gate, held: Held) -> None:
+    held.held.clear()
+    write(gate, 2, add("foreign"))
+    assert told(gate.ask(proposal(add("a"), read_version=1))) == [(TABLE, "committed", 3)]
+    with mock.patch.object(gate.stores[ROOT], "read", side_effect=AssertionError("not again")):
+        assert told(gate.ask(proposal(add("b"), read_version=3))) == [(TABLE, "committed", 4)]
+
+
+def test_what_a_slow_store_has_fetched_is_decided_on_however_long_it_took(
+    gate: Gate, held: Held
+) -> None:
+    gate.send(with_a_claim(gate))
+    gate.settle()
+    gate.clock.boot += gate.settings.view_age_max_s + 1.0
+    gate.loop.step()
+    held.answer()
+    gate.settle()
+    assert len(held.asked) == 1
+    assert told(gate.outcomes())[-1] == (TABLE, "committed", 2)
+
+
 def test_who_comes_while_a_store_is_asked_is_decided_on_after_who_came_first(
     gate: Gate, held: Held
 ) -> None:

@@ -70,6 +70,14 @@ def test_a_table_is_asked_for_once_and_looked_after_ever_more_rarely(
         assert until_s - gate.clock.boot == pytest.approx(pause_s)
 
 
+def test_nobody_is_kept_awake_by_tables_that_are_idle(gate: Gate, held: Held) -> None:
+    [lane] = gate.loop.lanes.values()
+    assert lane.waits_until_s is not None
+    held.answer()
+    gate.settle()
+    assert lane.waits_until_s is None
+
+
 def test_a_view_that_is_too_old_is_read_anew_aside(gate: Gate, held: Held) -> None:
     held.answer()
     gate.settle()

@@ -1,5 +1,7 @@
 """What operators ask of tables, to halt, reopen or drop them: each in its place in the topic."""
 
+from collections.abc import Callable
+from typing import Any
 from unittest import mock
 from uuid import UUID
 
@@ -32,6 +34,7 @@ from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.memory_clients import MemoryProducer
 
 WHY = "the bucket is being moved"
 
@@ -55,6 +58,34 @@ def record_of(gate: Gate) -> TableRecord:
 def rules(outcomes: list[Outcome]) -> list[str | None]:
     """Return the status of each, or the rule where it is not committed."""
     return [one.rejection.rule if one.rejection else one.status for one in outcomes]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ((create,), "open"),
+        ((create, halt), "halted"),
+        ((create, halt, reopen), "open"),
+        ((create, request_to_drop), "dropped"),
+    ],
+)
+def test_nobody_is_told_what_became_of_a_table_before_the_registry_holds_it(
+    asked: tuple[Callable[[], Proposal], ...], status: str
+) -> None:
+    gate, held = Gate(), list[str]()
+    *before, last = asked
+    for one in before:
+        gate.ask(one())
+    publish = MemoryProducer.publish
+
+    def noting(self: MemoryProducer, at: TopicPartition, *told: Any) -> None:
+        if at.topic == gate.topics.outcomes:
+            held.append(gate.tables()[TABLE].status)
+        publish(self, at, *told)
+
+    with mock.patch.object(MemoryProducer, "publish", noting):
+        gate.ask(last())
+    assert held == [status]
 
 
 @pytest.fixture

@@ -131,6 +131,14 @@ def test_what_is_known_of_a_file_is_forgotten_when_others_revise_it(gate: Gate) 
     assert gone(gate, "a") == [0, 1, 2]
 
 
+def test_what_is_known_of_a_file_is_forgotten_when_its_table_is_read_anew(gate: Gate) -> None:
+    assert asked(gate, rows_of("a", [0])) == "committed"
+    write(gate, 3, remove("a", deletionVector=vector(0)), add("a", deletionVector=vector(0, 1)))
+    gate.clock.boot += 2 * gate.settings.view_age_max_s
+    assert asked(gate, rows_of("a", [2])) == "committed"
+    assert gone(gate, "a") == [0, 1, 2]
+
+
 def test_deletes_go_on_where_less_is_kept_of_files_and_vectors(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -492,6 +492,16 @@ def test_an_overwritten_version_halts_the_table(gate: Gate) -> None:
     assert gate.tables()[TABLE].status == "halted"
 
 
+def test_an_overwritten_version_halts_the_table_though_others_wrote_behind_it(gate: Gate) -> None:
+    gate.ask(proposal(add("a")))
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("b")]))
+    for version in (2, 3):
+        gate.stores[ROOT].put(in_log(commit_name(version)), to_bytes([info(), add(f"c{version}")]))
+    gate.restart()
+    gate.settle(10)
+    assert gate.tables()[TABLE].status == "halted"
+
+
 def test_a_stale_view_is_dropped_before_anything_is_decided(gate: Gate) -> None:
     desk = gate.desk()
     before = desk.state

@@ -43,7 +43,7 @@ def size_of(record: Record) -> int:
     return len(record.key or b"") + len(record.value or b"") + headers + 2 * OVERHEAD
 
 
-def set_aside(key: bytes | None, value: bytes, headers: Headers) -> Record:
+def set_aside(key: bytes | None, value: bytes | None, headers: Headers) -> Record:
     gate = Gate()
     gate.bus.append(TopicPartition(gate.topics.proposals, 0), key, value, headers)
     gate.settle()
@@ -55,6 +55,7 @@ def set_aside(key: bytes | None, value: bytes, headers: Headers) -> Record:
     ("key", "value", "headers"),
     [
         (b"k" * 4 * MIB, b"{", ()),
+        (b"k", None, ()),
         (None, b"[" * 4 * MIB, ()),
         (None, b"{", tuple((f"h{number}", b"") for number in range(200_000))),
         (None, b"{", (("h", b"x" * 4 * MIB),)),
@@ -62,11 +63,11 @@ def set_aside(key: bytes | None, value: bytes, headers: Headers) -> Record:
     ],
 )
 def test_a_dead_letter_fits_into_its_topic(
-    key: bytes | None, value: bytes, headers: Headers
+    key: bytes | None, value: bytes | None, headers: Headers
 ) -> None:
     letter = set_aside(key, value, headers)
     assert size_of(letter) < TOPIC_BYTES_MAX
-    assert (letter.value or b"") == value[:LETTER_BYTES_MAX]
+    assert (letter.value or b"") == (value or b"")[:LETTER_BYTES_MAX]
     assert (key or b"").startswith(letter.key or b"")
     told = dict(letter.headers)
     assert told["rule"] == b"malformed"
