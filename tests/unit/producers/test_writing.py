@@ -336,10 +336,14 @@ def test_a_delete_keeps_strings_that_are_longer_than_they_should_be(line: Line) 
     assert line.rows() == [{"k": 2, "p": "long"}]
 
 
-def test_a_delete_proposes_rows_where_the_table_takes_vectors(line: Line) -> None:
+def with_vectors(line: Line) -> None:
     options = line.options()
     made = creation(line.client, FRAME, (), options, {"delta.enableDeletionVectors": "true"})
     commit(line.client, creating(made, options.place), (), Saying.of(options))
+
+
+def test_a_delete_proposes_rows_where_the_table_takes_vectors(line: Line) -> None:
+    with_vectors(line)
     line.write(rows(1, 2, 3))
     line.write(rows(4))
     before = {path for path in line.root.iterdir() if path.is_file()}
@@ -374,6 +378,14 @@ def test_a_delete_without_a_match_proposes_nothing(line: Line) -> None:
     assert line.delete("k = 99") is None
     assert line.delete("p = 'zzz'") is None
     assert len(line.gate.sent) == 1
+
+
+def test_a_delete_that_statistics_leave_no_file_for_proposes_nothing(line: Line) -> None:
+    with_vectors(line)
+    assert line.delete("k = 99") is None
+    line.write(rows(1, 3))
+    assert line.delete("k = 99") is None
+    assert len(line.gate.sent) == 2
 
 
 def test_a_write_of_very_many_files_goes_by_claim_check(

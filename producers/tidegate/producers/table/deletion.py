@@ -129,9 +129,12 @@ def _found(
     rewriting: Rewriting, candidates: pa.Table, snapshot: Snapshot, runner: Runner
 ) -> Iterator[Rewritten]:
     """Yield what becomes of each file; a vector needs to know how many rows its file has."""
-    counted = pa.array([draft.row_count(one) is not None for one in rows_to_adds(candidates)])
-    if not takes_vectors(snapshot):
-        counted = pa.array([False] * candidates.num_rows, pa.bool_())
+    may_mark = takes_vectors(snapshot)
+    # With its type: where statistics leave no candidate, nothing in the list tells it.
+    counted = pa.array(
+        [may_mark and draft.row_count(one) is not None for one in rows_to_adds(candidates)],
+        pa.bool_(),
+    )
     marking, copying = candidates.filter(counted), candidates.filter(pc.invert(counted))
     if marking.num_rows:
         yield from runner(replace(rewriting, by="vectors"), list(rows_of(marking)))
