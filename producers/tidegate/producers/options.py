@@ -47,30 +47,38 @@ WRITING: Final = {
     )
 }
 READING: Final = {name.lower(): name for name in ("path", "versionAsOf", "timestampAsOf")}
-LATER: Final = {
-    name.lower(): name
-    for name in (
-        "mergeSchema",
-        "overwriteSchema",
-        "replaceWhere",
-        "replaceOn",
-        "replaceUsing",
-        "optimizeWrite",
-        "readChangeFeed",
-        "readChangeData",
-        "startingVersion",
-        "startingTimestamp",
-        "endingVersion",
-        "endingTimestamp",
-        "maxFilesPerTrigger",
-        "maxBytesPerTrigger",
-        "ignoreDeletes",
-        "ignoreChanges",
-        "skipChangeCommits",
-        "schemaTrackingLocation",
-    )
+_EVERY_ROW: Final = (
+    "an overwrite replaces every row of the table here; where some rows are meant, delete these "
+    "with Table.delete, and append"
+)
+_COLUMNS_FIRST: Final = "change the columns with Table.alter first, and write the rows then"
+_CHANGES: Final = "read the table's change topic, or see `tidegate table changes`"
+LATER: Final[Mapping[str, tuple[str, str]]] = {
+    name.lower(): (name, remedy)
+    for remedy, names in {
+        _COLUMNS_FIRST: ("mergeSchema", "overwriteSchema"),
+        _EVERY_ROW: ("replaceWhere", "replaceOn", "replaceUsing"),
+        _CHANGES: (
+            "readChangeFeed",
+            "readChangeData",
+            "startingVersion",
+            "startingTimestamp",
+            "endingVersion",
+            "endingTimestamp",
+        ),
+        "leave it out": (
+            "optimizeWrite",
+            "maxFilesPerTrigger",
+            "maxBytesPerTrigger",
+            "ignoreDeletes",
+            "ignoreChanges",
+            "skipChangeCommits",
+            "schemaTrackingLocation",
+        ),
+    }.items()
+    for name in names
 }
-"""Delta's options that this release refuses by name."""
+"""Delta's options that this release refuses by name, and what does instead."""
 
 _SECURITY: Final = {
     "security.protocol": "protocol",
@@ -83,6 +91,8 @@ _SECURITY: Final = {
     "ssl.key.location": "key_location",
     "ssl.key.password": "key_password",
 }
+_WHOLE_MAX: Final = 2**63 - 1
+"""The largest number that the log has room for: Delta's versions are of 64 bits."""
 _DURATION: Final = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|)$")
 _HASH: Final = re.compile(r"^[0-9a-f]{64}$")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
@@ -136,7 +146,7 @@ def for_writing(options: Mapping[str, str]) -> WriteOptions:
     """
     given = _known(options, WRITING, {})
     _check_fixed(given, "dataChange", "true")
-    _check_fixed(given, "partitionOverwriteMode", "static")
+    _check_fixed(given, "partitionOverwriteMode", "static", f"; {_EVERY_ROW}")
     return WriteOptions(
         place=_place(options, given),
         kafka=kafka_settings(options),
@@ -223,9 +233,10 @@ def _known(
         elif name in passed:
             continue
         elif name in LATER:
+            asked, remedy = LATER[name]
             raise UnsupportedFeature(
-                f"option {LATER[name]} is not there in this release: leave it out",
-                feature=LATER[name],
+                f"option {asked} is not there in this release: {remedy}",
+                feature=asked,
             )
         elif name.startswith("delta."):
             _refuse(f"option {option}: give table properties to Table.create(properties=...)")
@@ -264,11 +275,11 @@ def _hashes(text: str) -> tuple[str, ...]:
     return found
 
 
-def _check_fixed(given: Mapping[str, str], name: str, only: str) -> None:
+def _check_fixed(given: Mapping[str, str], name: str, only: str, remedy: str = "") -> None:
     value = given.get(name, only)
     if value.lower() != only:
         raise UnsupportedFeature(
-            f"option {name}={value} is not there in this release: only {name}={only} is",
+            f"option {name}={value} is not there in this release: only {name}={only} is{remedy}",
             feature=name,
         )
 
@@ -287,8 +298,8 @@ def _whole(given: Mapping[str, str], name: str, least: int) -> int | None:
     text = given.get(name)
     if text is None:
         return None
-    if not text.strip().isdigit() or int(text) < least:
-        _refuse(f"option {name}={text}: expected a whole number, {least} or more")
+    if not text.strip().isdecimal() or not least <= int(text) <= _WHOLE_MAX:
+        _refuse(f"option {name}={text}: expected a whole number from {least} to {_WHOLE_MAX}")
     return int(text)
 
 

@@ -52,6 +52,15 @@ def test_deltas_later_options_are_refused_by_name(name: str) -> None:
     assert raised.value.feature == name
 
 
+@pytest.mark.parametrize(
+    "given", [{"replaceWhere": "day = 1"}, {"partitionOverwriteMode": "dynamic"}], ids=str
+)
+def test_who_replaces_some_rows_is_not_told_to_replace_all(given: dict[str, str]) -> None:
+    with pytest.raises(UnsupportedFeature, match="replaces every row") as raised:
+        for_writing({**PATH, **given})
+    assert "leave it out" not in str(raised.value)
+
+
 def test_options_with_one_possible_value_take_that_one() -> None:
     for_writing({**PATH, "partitionoverwritemode": "STATIC", "datachange": "true"})
     with pytest.raises(UnsupportedFeature, match="partitionOverwriteMode=dynamic"):
@@ -68,6 +77,8 @@ def test_options_with_one_possible_value_take_that_one() -> None:
         ("compression", "rar"),
         ("isolationLevel", "chaos"),
         ("txnVersion", "-1"),
+        ("txnVersion", "9223372036854775808"),
+        ("readVersion", "\N{SUPERSCRIPT TWO}"),
     ],
 )
 def test_a_bad_value_names_the_option_and_what_was_expected(option: str, value: str) -> None:
