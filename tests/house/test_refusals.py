@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterable
 from typing import get_args
 
 from tests.house import tree
@@ -11,6 +12,7 @@ from tidegate.pipeline.outcome import Status
 from tidegate.pipeline.refusals import OTHER, REFUSALS, label_of
 
 MANUAL = "docs/committer.md"
+OPERATIONS = "docs/operations.md"
 GUIDE = "docs/guide.md"
 SETTLING = (
     "protocol/tidegate/delta/features/instructions.py",
@@ -21,6 +23,12 @@ SETTLING = (
 
 DOORS_THAT_LOG = ("health", "kafka_logs", "ratified_store", "registry", "service")
 """Files of the runtime whose lines stand in the committer's log."""
+
+RATIFIED = ("runtime/tidegate/runtime/ratified_store.py",)
+"""What only the committer opens."""
+
+FAULT = {"fault"}
+"""What a service logs with a trace, and so by the library's own call."""
 
 
 def spoken() -> set[str]:
@@ -91,18 +99,40 @@ def test_the_manual_explains_every_state_of_a_table_and_of_the_loop() -> None:
     assert [word for word in said if f"`{word}`" not in loop] == []
 
 
-def test_the_manual_explains_every_event_in_the_log() -> None:
-    told = set(get_args(Status))
-    doors = [tree.text(f"runtime/tidegate/runtime/{name}.py") for name in DOORS_THAT_LOG]
-    for text in (*committer_sources().values(), *doors):
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "log_event":
-                event = node.args[1]
-                if isinstance(event, ast.Constant):
-                    told.add(str(event.value))
+def events(names: Iterable[str]) -> set[str]:
+    """Return the events that files log under a name of their own."""
+    calls = [
+        node
+        for name in names
+        for node in ast.walk(ast.parse(tree.text(name)))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "log_event"
+    ]
+    found = [call.args[1] for call in calls]
+    return {str(event.value) for event in found if isinstance(event, ast.Constant)}
+
+
+def explained(manual: str, heading: str) -> set[str]:
+    """Return the events that the table below a heading explains."""
+    section = tree.text(manual).partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    return {event for row in rows for event in re.findall(r"`(\w+)`", row)}
+
+
+def test_the_manual_explains_every_event_in_the_log_and_no_other() -> None:
+    doors = [f"runtime/tidegate/runtime/{name}.py" for name in DOORS_THAT_LOG]
+    told = events([*committer_sources(), *doors])
     assert {"halted", "assigned", "dead_letter"} <= told
+    assert told | FAULT == explained(MANUAL, "Its log")
     section = tree.text(MANUAL).partition("\n## Its log\n")[2].partition("\n## ")[0]
-    assert [event for event in sorted(told) if f"`{event}`" not in section] == []
+    assert [status for status in get_args(Status) if f"`{status}`" not in section] == []
+
+
+def test_the_manual_explains_every_event_of_the_services_that_follow() -> None:
+    sources = [name for name in tree.python_files(tests=False) if not name.startswith("committer/")]
+    doors = {f"runtime/tidegate/runtime/{name}.py" for name in ("health", "kafka_logs", "service")}
+    told = events(name for name in sources if name not in {*doors, *RATIFIED})
+    assert {"set_aside", "took_over", "compacted"} <= told
+    assert told - {"unchanged"} == explained(OPERATIONS, "Log lines")
 
 
 def test_every_alert_says_when_what_it_means_and_what_to_do() -> None:
