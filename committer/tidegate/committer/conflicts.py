@@ -48,7 +48,7 @@ __all__ = [
     "follow",
 ]
 
-RULES_VERSION: Final = 10
+RULES_VERSION: Final = 11
 """Raised with every change that can change a verdict; it stands in every entry."""
 
 

@@ -71,9 +71,10 @@ def feature_binds_writers(standing: Standing, winner: Entry) -> Found | None:
     """The winner added a feature that asks something of files which are written already."""
     if winner.protocol is None or standing.candidate.patch is not None:
         return None
-    # A version of before the features names none: what it implies, nobody has asked for.
+    # A version of before the features names none: what it implies, nobody has asked for. Neither
+    # has who names it later, for the table has features by name from then on.
     named = frozenset(winner.protocol.writer_features or ())
-    added = named.intersection(interrupting_features(standing.read.protocol, winner.protocol))
+    added = named.intersection(interrupting_features(standing.now.protocol, winner.protocol))
     return Found(f"added the feature {min(added)!r}, which binds every writer") if added else None
 
 

@@ -54,3 +54,17 @@ def test_what_a_version_without_features_implies_fails_nobody() -> None:
     )
     write(gate, 1, protocol(1, 4))
     assert statuses(gate.ask(proposal(add("a")))) == ["committed"]
+
+
+def test_what_a_winner_implied_another_may_name() -> None:
+    """Who lists one feature more puts by name what the version before implied."""
+    gate = Gate()
+    gate.ask(
+        proposal(protocol(), metadata(), read_version=-1, operation=Operation(name="CREATE TABLE"))
+    )
+    write(gate, 1, protocol(1, 4))
+    implied = ("appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants")
+    write(gate, 2, protocol(1, 7, writerFeatures=[*implied, "domainMetadata"]))
+    assert statuses(gate.ask(proposal(add("a")))) == ["committed"]
+    write(gate, 4, protocol(1, 7, writerFeatures=[*implied, "domainMetadata", "identityColumns"]))
+    assert statuses(gate.ask(proposal(add("b")))) == ["feature_binds_writers"]
