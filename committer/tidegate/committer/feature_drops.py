@@ -68,9 +68,6 @@ def in_use(dropped: Set[str], basis: Basis, remains: Remains = NO_REMAINS) -> st
 def wrong_before_drop(dropped: Set[str], read: Basis, after: Basis) -> str | None:
     """Return why a table is not ready for a drop, or loses more by it than the feature, or None."""
     [name] = dropped
-    if name == row_tracking.FEATURE and not row_tracking.is_suspended(read.metadata):
-        # Until it is suspended every new file is given row ids, which the drop would leave behind.
-        return f"the feature {name!r} gives out row ids, for it is not suspended"
     found = check_change(read.definition, after.definition, dropping=name)
     return str(found[0]) if found else None
 

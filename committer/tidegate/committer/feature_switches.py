@@ -34,14 +34,13 @@ def minds_row_ids(candidate: Candidate, state: TableState) -> bool:
 
 
 def drops_row_ids(candidate: Candidate, state: TableState) -> bool:
-    """Return whether a proposal would drop row tracking from a table that gives out no row ids."""
+    """Return whether a proposal would drop row tracking from the table that it read."""
     protocol = candidate.content.protocol
     if candidate.operation != DROP_FEATURE or protocol is None or row_tracking.supports(protocol):
         return False
     if not state.remembers(candidate.read_version):
         return False
-    read = state.basis_at(candidate.read_version)
-    return row_tracking.FEATURE in read.features and row_tracking.is_suspended(read.metadata)
+    return row_tracking.FEATURE in state.basis_at(candidate.read_version).features
 
 
 def _turns_on(candidate: Candidate, state: TableState) -> bool:

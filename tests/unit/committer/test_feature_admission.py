@@ -1,6 +1,7 @@
 """What the features of the table that was read ask of a proposal, and what dropping one takes."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from tests.unit.committer.test_machine import landed, planned, rules, table
 from tests.unit.committer.test_table_rules import TRACKED, listed, named
 from tidegate.committer.feature_admission import MARK_MAX, ROWS_MAX
 from tidegate.committer.policy import Policy
-from tidegate.committer.state import TableState
+from tidegate.committer.state import RowIds, TableState
 from tidegate.pipeline.proposal import Proposal
 
 WIDE = '{"numRecords":10,"tightBounds":false}'
@@ -173,17 +174,18 @@ def test_a_writer_feature_goes_when_no_property_uses_it(
     drops = named("DROP FEATURE", listed("appendOnly"))
     used = said(table([info(), *table_of]), drops)
     assert used in REFUSED
-    ready = {"rowTrackingSuspended": "true"} if feature == "rowTracking" else {}
-    left = table([info(), listed("appendOnly", feature), metadata(**ready)])
+    left = table([info(), listed("appendOnly", feature), metadata()])
     assert said(left, drops) == "committed"
 
 
-def test_row_tracking_goes_once_it_is_suspended() -> None:
+def test_row_tracking_goes_where_no_file_carries_row_ids() -> None:
     drops = named("DROP FEATURE", listed("appendOnly", "domainMetadata"))
     names = ("appendOnly", "domainMetadata", "rowTracking")
-    assert said(table([info(), listed(*names), metadata()]), drops) == "feature_in_use"
-    ready = metadata(rowTrackingSuspended="true")
-    assert said(table([info(), listed(*names), ready]), drops) == "committed"
+    for own in (metadata(), metadata(rowTrackingSuspended="true")):
+        state = table([info(), listed(*names), own])
+        assert said(state, drops) == "committed"
+        carries = replace(state, row_ids={0: RowIds("1 files carry row ids", "")})
+        assert said(carries, drops) == "feature_in_use"
 
 
 def test_a_feature_that_another_one_needs_stays() -> None:

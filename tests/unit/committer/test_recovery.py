@@ -282,6 +282,23 @@ def test_row_tracking_goes_once_no_file_carries_row_ids() -> None:
     assert [row["add"].get("baseRowId") for row in rows if "add" in row] == [None]
 
 
+def test_row_tracking_that_goes_on_goes_where_it_has_given_no_row_id() -> None:
+    gate = Gate()
+    names = ["appendOnly", "domainMetadata"]
+    tracks = protocol(1, 7, writerFeatures=[*names, "rowTracking"])
+    creation = Operation(name="CREATE TABLE")
+    gate.ask(proposal(tracks, metadata(), read_version=-1, operation=creation), proposal(add("a")))
+    operation = Operation(name="DROP FEATURE")
+    left = protocol(1, 7, writerFeatures=names)
+    [told] = gate.ask(proposal(left, read_version=1, operation=operation))
+    assert told.rejection is not None
+    assert "1 files carry row ids, 'a' is one" in told.rejection.reason
+    [told] = gate.ask(proposal(left, read_version=0, operation=operation))
+    assert told.version is not None
+    [again] = [row["add"] for row in gate.entries()[told.version] if "add" in row]
+    assert (again["path"], again["dataChange"], again.get("baseRowId")) == ("a", False, None)
+
+
 @pytest.mark.parametrize("turns_on", [True, False])
 def test_of_a_version_that_is_gone_nobody_says_which_files_carry_row_ids(turns_on: bool) -> None:
     suspended = "false" if turns_on else "true"
