@@ -54,10 +54,10 @@ def test_no_allowed_root_refuses_all() -> None:
     assert rule(objection(asking(), known())) == "root_not_allowed"
 
 
-def test_a_registered_root_is_a_fact() -> None:
+def test_a_registered_root_is_said_to_be_one_and_nothing_is_promised() -> None:
     answer = objection(asking(table_root="memory://tables/there"), known("memory://tables"))
     assert answer is not None
-    assert answer.status == "rejected"
+    assert answer.status == "denied"
     assert str(UUID(int=3)) in (answer.rejection.reason if answer.rejection else "")
 
 
