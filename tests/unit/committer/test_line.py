@@ -30,6 +30,20 @@ def test_where_all_fit_the_order_of_arrival_stays() -> None:
     assert offsets(line) == [0, 1, 2, 3]
 
 
+def batch_of(line: Line, start: int, most: int, bytes_max: int) -> list[int]:
+    return [one.offset for one in line.batch(start, most, bytes_max)]
+
+
+def test_no_more_are_looked_after_at_once_than_may_share_an_entry() -> None:
+    line = line_of("abcde")
+    size = line[0].candidate.size
+    assert batch_of(line, 0, 3, 10 * size) == [0, 1, 2]
+    assert batch_of(line, 2, 3, 10 * size) == [2], "who is decided on counts"
+    assert batch_of(line, 0, 5, 2 * size) == [0, 1]
+    assert batch_of(line, 0, 5, size // 2) == [0], "who stands first always has his turn"
+    assert batch_of(line, 1, 5, size // 2) == [], "and is alone then"
+
+
 def test_a_flood_lets_another_producer_into_the_next_entry() -> None:
     line = line_of("aaaaaab")
     line.share_out(0, 3)
