@@ -1,15 +1,18 @@
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from tests.builders import StillClock
 from tidegate.delta.errors import Misconfigured, Unavailable
+from tidegate.pipeline.topics import Topics
 from tidegate.runtime import store_vetting
 from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.log_store import Put, Turn, at_once
-from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.memory import MemoryBus, MemoryStore
+from tidegate.runtime.ratified_store import RatifiedStore, RatifyLog
 from tidegate.runtime.store_probe import ProbeReport
 from tidegate.runtime.store_vetting import Vetting
 
@@ -113,6 +116,12 @@ def test_a_store_that_forgets_the_condition_is_refused_with_what_it_did() -> Non
         with pytest.raises(Misconfigured, match="both were told that they won") as refused:
             vetting.vet(Overwriting("s3://bucket/t"))
         assert refused.value.error_class == "UnsafeStore"
+
+
+def test_where_a_partition_decides_the_store_need_not_be_able_to() -> None:
+    below, topics = Overwriting("s3://bucket/t"), Topics()
+    log = RatifyLog(MemoryBus(topics.declared()), topics)
+    Vetting({"endpoint_url": "http://store"}, 5).vet(RatifiedStore(below, log, uuid4))
 
 
 def test_nobody_waits_for_a_probe_that_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,20 @@ def test_an_answer_that_is_older_than_a_record_says_nothing() -> None:
     assert left(unheard, 1) == [0]
 
 
+def test_what_has_come_since_is_not_held_against_what_waits_later() -> None:
+    unheard = Unheard()
+    left(unheard, 1)
+    assert unheard.found({AT: (5, 5)}, unheard.moment) == 0
+    assert left(unheard, 1) == [0]
+
+
+def test_a_new_assignment_begins_at_the_groups_position() -> None:
+    unheard = Unheard()
+    unheard.heard(AT, 4)
+    unheard.assigned()
+    assert unheard.beyond({AT: 5}) == [AT]
+
+
 def test_a_new_assignment_starts_the_count_anew() -> None:
     unheard = Unheard()
     left(unheard, 1)
