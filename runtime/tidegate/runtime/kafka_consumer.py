@@ -205,6 +205,8 @@ class KafkaConsumer:
         if left:
             # Sent before we join again; whether it arrives is a courtesy.
             consumer.commit(offsets=left, asynchronous=True)
+        # It joins again, and may not be let in: nothing is told of that.
+        self._is_member = False
         self._revoked += self._let_go(consumer, partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
