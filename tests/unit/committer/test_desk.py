@@ -29,6 +29,7 @@ from tests.unit.committer.held_puts import HeldPuts
 from tidegate.committer import recovery
 from tidegate.committer.in_flight import THOUGHT_S
 from tidegate.committer.puts import AtOnce, Landing
+from tidegate.committer.service import LANDING_S
 from tidegate.committer.settings import CommitterSection
 from tidegate.committer.trials import read_note
 from tidegate.delta.actions import DeletionVector
@@ -253,6 +254,16 @@ def test_a_clean_stop_waits_for_what_flies(gate: Gate, puts: HeldPuts) -> None:
     puts.lands_in_time = True
     gate.loop.finish()
     assert [version for _, version in told(gate)] == [1]
+
+
+def test_a_clean_stop_waits_a_moment_for_a_put_that_hangs(gate: Gate, puts: HeldPuts) -> None:
+    gate.send(proposal(add("a")))
+    gate.loop.step()
+    began_s = gate.clock.boot
+    with mock.patch.object(puts, "wait", gate.clock.sleep):
+        gate.loop.finish()
+    assert gate.clock.boot - began_s <= LANDING_S + 0.1
+    assert told(gate) == []
 
 
 def test_a_clean_stop_is_one_though_a_put_stays_in_doubt(gate: Gate, puts: HeldPuts) -> None:

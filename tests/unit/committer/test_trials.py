@@ -16,6 +16,7 @@ from tidegate.committer.trials import Note, inherited, note_text, read_note
 from tidegate.delta.errors import Unavailable
 from tidegate.pipeline.codec import encode
 from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.topics import Topics
 from tidegate.runtime import failpoints
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.log_store import Put
@@ -249,6 +250,14 @@ def test_a_member_that_leaves_with_a_fault_counts_as_dead(gate: Gate) -> None:
     assert lane.trials.note.deaths == 1
 
 
+def test_who_follows_one_who_died_begins_where_that_one_was(gate: Gate) -> None:
+    gate.ask(proposal(add("a")))
+    offset, _ = gate.loop.consumer.noted(AT)
+    gate.restart()
+    gate.loop.step()
+    assert gate.loop.consumer.noted(AT)[0] == offset == 2
+
+
 def test_a_rebalance_among_the_living_counts_no_death(gate: Gate) -> None:
     gate.send(proposal(add("a")))
     standby = gate.start()
@@ -256,6 +265,19 @@ def test_a_rebalance_among_the_living_counts_no_death(gate: Gate) -> None:
         standby.step()
         gate.loop.step()
     assert [lane.trials.note.deaths for lane in gate.loop.lanes.values()] == [0]
+
+
+def test_who_is_given_the_partition_of_one_who_lives_counts_no_death() -> None:
+    gate = Gate(topics=Topics(partitions=2))
+    gate.loop.step()
+    other = TopicPartition(gate.topics.proposals, 1)
+    gate.bus.append(other, None, encode(proposal(add("a"))))
+    standby = gate.start()
+    for _ in range(3):
+        standby.step()
+        gate.loop.step()
+    assert (list(gate.loop.lanes), list(standby.lanes)) == ([AT], [other])
+    assert standby.lanes[other].trials.note.deaths == 0
 
 
 def test_a_table_whose_store_is_away_keeps_nobody_else_from_trial(
