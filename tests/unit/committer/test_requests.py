@@ -60,6 +60,21 @@ def rules(outcomes: list[Outcome]) -> list[str | None]:
     return [one.rejection.rule if one.rejection else one.status for one in outcomes]
 
 
+def test_a_table_that_is_being_created_is_asked_about_again() -> None:
+    puts = HeldPuts(is_holding=True)
+    gate = Gate(puts=puts)
+    gate.send(create())
+    gate.settle(2)
+    told = gate.ask(halt(), request_to_drop())
+    assert [(one.status, one.rejection and one.rejection.advice) for one in told] == [
+        ("denied", "retry")
+    ] * 2
+    assert gate.tables() == {}
+    puts.release()
+    gate.settle()
+    assert gate.tables()[TABLE].status == "open"
+
+
 @pytest.mark.parametrize(
     ("asked", "status"),
     [
