@@ -51,7 +51,7 @@ class Reception(Seats):
         desk = self.desks.get(candidate.table)
         kind = proposal.kind if proposal else "commit"
         if candidate.table in self.asked:
-            self.asked[candidate.table].append(candidate)
+            self._wait(candidate)
         elif candidate.table in self.dropped:
             record = self.dropped[candidate.table]
             self.answer(registration.dropped(candidate, record), record)
@@ -63,9 +63,12 @@ class Reception(Seats):
             self._create(candidate)
         elif desk is None and proposal is None:
             # Nobody can tell whether it would have created the table: what is wrong with it counts.
-            self.answer(Verdict(candidate, "denied", rejection=candidate.flaw), _nobody(candidate))
+            self.answer(
+                Verdict(candidate, "denied", rejection=candidate.flaw),
+                registration.nobody(candidate),
+            )
         elif desk is None:
-            self.answer(registration.unknown_table(candidate), _nobody(candidate))
+            self.answer(registration.unknown_table(candidate), registration.nobody(candidate))
         elif desk.record.halted_by_hand is not None:
             self.answer(requests.refused(candidate, desk.record), desk.record)
         elif desk.halted is not None:
@@ -94,14 +97,14 @@ class Reception(Seats):
 
     def lets_nothing_off(self, desk: Desk) -> bool:
         """Return whether a halt waits for what flies at a desk, and nothing more may be sent."""
-        waiting = self.asked.get(desk.record.table)
-        return waiting is not None and requests.is_halt(waiting[0])
+        waiting = self.asked.get(desk.record.table, ())
+        return any(map(requests.is_halt, waiting))
 
     def obey(self, desk: Desk) -> None:
         """Do what an operator asks of a table, if it is his turn; then bring who came behind."""
         table = desk.record.table
         waiting = self.asked.get(table)
-        if waiting is None or not requests.is_due(waiting[0], desk):
+        if waiting is None or not requests.is_due(waiting, desk):
             return
         if not self._grant(waiting[0], desk):
             return
@@ -109,6 +112,12 @@ class Reception(Seats):
         waiting.popleft()
         for candidate in waiting:
             self.bring(candidate)
+
+    def _wait(self, candidate: Candidate) -> None:
+        """Let who comes behind a request wait for it; a halt may be what it waits for."""
+        self.asked[candidate.table].append(candidate)
+        if requests.is_halt(candidate):
+            self.obey(self.desks[candidate.table])
 
     def _ask(self, candidate: Candidate, desk: Desk) -> None:
         wrong = requests.objection(candidate, desk)
@@ -135,6 +144,9 @@ class Reception(Seats):
             record = self.dropped[desk.record.table] = requests.dropped(desk.record, ruling)
             del self.desks[record.table]
             self.telling.dropped(record)
+            desk.forget()
+            for one in desk.line.everybody():
+                self.answer(registration.dropped(one.candidate, record), record)
             self.answer(requests.granted(candidate, record), record)
         return True
 
@@ -191,7 +203,7 @@ class Reception(Seats):
             return
         known = self.open()
         if candidate.proposal and self._is_under_way(candidate.proposal.table_root):
-            self.answer(registration.under_way(candidate), _nobody(candidate))
+            self.answer(registration.under_way(candidate), registration.nobody(candidate))
             return
         if self._is_known(candidate, known):
             return
@@ -295,7 +307,7 @@ class Reception(Seats):
             self.bring(candidate)
             return
         if candidate.proposal and self._is_under_way(candidate.proposal.table_root):
-            self.answer(registration.under_way(candidate), _nobody(candidate))
+            self.answer(registration.under_way(candidate), registration.nobody(candidate))
             return
         record = registration.new_record(candidate, known, self.at.topic, self.at.partition)
         wrong = self._objection(candidate, known)
@@ -333,14 +345,3 @@ class Reception(Seats):
         desk.news.clear()
         for one in desk.line.everybody():
             self.bring(one.candidate)
-
-
-def _nobody(candidate: Candidate) -> TableRecord:
-    """Return a registration for an answer about a table that has none."""
-    return TableRecord(
-        table=candidate.table,
-        table_root="unknown://-",
-        name="-",
-        proposals_topic="-",
-        topic_partition=0,
-    )

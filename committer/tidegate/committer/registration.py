@@ -133,6 +133,17 @@ def unfit(candidate: Candidate, error: TidegateError) -> Verdict:
     return denied(candidate, rule, f"table_root: {error}")
 
 
+def nobody(candidate: Candidate) -> TableRecord:
+    """Return a registration for an answer about a table that has none."""
+    return TableRecord(
+        table=candidate.table,
+        table_root="unknown://-",
+        name="-",
+        proposals_topic="-",
+        topic_partition=0,
+    )
+
+
 def halted(candidate: Candidate, why: str) -> Verdict:
     """Return the answer to a proposal for a table whose log cannot be served."""
     reason = f"table: it is halted, for its log cannot be served: {why}"

@@ -1,10 +1,11 @@
 """What operators ask of a table: to halt it, to reopen it, to drop it.
 
 A request has its place in the topic. What comes after it waits until it is obeyed; a drop waits for
-what came before it. A halt waits for no more than the PUT that flies: it is for an incident, and
-who stands in line is told to come again.
+what came before it, unless a halt comes, too. A halt waits for no more than the PUT that flies: it
+is for an incident, and who stands in line is told to come again.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from tidegate.committer import registration
@@ -30,11 +31,15 @@ def objection(candidate: Candidate, desk: Desk) -> Verdict | None:
     return None
 
 
-def is_due(candidate: Candidate, desk: Desk) -> bool:
-    """Return whether it is a request's turn."""
-    assert candidate.proposal is not None, "a request is a proposal"
-    is_drop = candidate.proposal.kind == "drop"
-    return desk.flying is None and not (is_drop and desk.line)
+def is_due(waiting: Collection[Candidate], desk: Desk) -> bool:
+    """Return whether it is the turn of the first request of those that wait.
+
+    A halt behind a drop ends the waiting of the drop: it is asked for where the store is away.
+    """
+    first = next(iter(waiting)).proposal
+    assert first is not None, "a request is a proposal"
+    has_time = first.kind == "drop" and desk.line and not any(map(is_halt, waiting))
+    return desk.flying is None and not has_time
 
 
 def is_halt(candidate: Candidate) -> bool:

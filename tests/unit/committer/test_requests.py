@@ -361,6 +361,17 @@ def test_a_drop_waits_for_a_store_that_is_away_unless_the_table_is_halted_first(
     assert record_of(gate).status == "dropped"
 
 
+def test_a_drop_that_waits_for_a_store_that_is_away_is_ended_by_a_halt(gate: Gate) -> None:
+    with mock.patch.object(gate.stores[ROOT], "put_if_absent", side_effect=Unavailable("away")):
+        gate.send(proposal(add("a")), request_to_drop(), proposal(add("b")))
+        gate.settle()
+        assert len(gate.outcomes()) == 1
+        assert rules(gate.ask(halt())) == ["table_dropped", "committed", *["table_dropped"] * 2]
+    assert record_of(gate).status == "dropped"
+    assert gate.loop.unsettled == 0
+    assert len(gate.entries()) == 1
+
+
 def test_requests_are_obeyed_in_the_order_of_the_topic(gate: Gate) -> None:
     asked = (
         *(proposal(add("a")), halt(), proposal(add("b")), reopen(), proposal(add("c"))),
