@@ -157,6 +157,27 @@ def test_a_table_that_is_just_being_created_is_not_registered_on_the_way() -> No
     assert gate.ask(register())[0].status == "committed"
 
 
+@pytest.mark.parametrize("deadline_ms", [NOW_MS + 60_000, None])
+def test_a_table_to_be_whose_store_stays_away_is_given_up_when_its_time_is_over(
+    gate: Gate, deadline_ms: int | None
+) -> None:
+    root = "memory://tables/far"
+    one = create(table=UUID(int=9), table_root=root, deadline_ms=deadline_ms)
+    gate.stores[root] = store = MemoryStore(root)
+    with mock.patch.object(store, "list_from", side_effect=Unavailable("403 AccessDenied")):
+        assert gate.ask(one) == []
+        gate.clock.boot += 61 if deadline_ms else 601
+        gate.settle()
+        [outcome] = gate.outcomes()[1:]
+    assert outcome.rejection is not None
+    assert (outcome.status, outcome.rejection.rule) == ("denied", "Unavailable")
+    assert (outcome.rejection.advice, outcome.rejection.field) == ("retry", "table_root")
+    assert "403 AccessDenied" in outcome.rejection.reason
+    assert gate.loop.unsettled == 0, "the offset stands behind it"
+    later = one.model_copy(update={"deadline_ms": None})
+    assert [one.status for one in gate.ask(later)] == ["committed"]
+
+
 def drop(gate: Gate) -> None:
     """Say in the registry that the table was dropped, and start over."""
     gone = gate.tables()[TABLE].model_copy(update={"status": "dropped"})

@@ -10,7 +10,6 @@ import pytest
 
 from tests import builders
 from tests.builders import (
-    NOW_MS,
     ROOT,
     TABLE,
     Gate,
@@ -311,27 +310,6 @@ def test_a_table_to_be_whose_put_is_in_doubt_waits_for_a_store_that_then_says_no
         assert gate.outcomes() == []
     gate.settle(60)
     assert statuses(gate.outcomes()) == ["committed"]
-
-
-@pytest.mark.parametrize("deadline_ms", [NOW_MS + 60_000, None])
-def test_a_table_to_be_whose_store_stays_away_is_given_up_when_its_time_is_over(
-    gate: Gate, deadline_ms: int | None
-) -> None:
-    root = "memory://tables/far"
-    one = create(table=UUID(int=9), table_root=root, deadline_ms=deadline_ms)
-    gate.stores[root] = store = MemoryStore(root)
-    with mock.patch.object(store, "list_from", side_effect=Unavailable("403 AccessDenied")):
-        assert gate.ask(one) == []
-        gate.clock.boot += 61 if deadline_ms else 601
-        gate.settle()
-        [outcome] = gate.outcomes()[1:]
-    assert outcome.rejection is not None
-    assert (outcome.status, rule_of(outcome)) == ("denied", "Unavailable")
-    assert (outcome.rejection.advice, outcome.rejection.field) == ("retry", "table_root")
-    assert "403 AccessDenied" in outcome.rejection.reason
-    assert gate.loop.unsettled == 0, "the offset stands behind it"
-    later = one.model_copy(update={"deadline_ms": None})
-    assert statuses(gate.ask(later)) == ["committed"]
 
 
 def test_two_committers_do_not_commit_twice(gate: Gate) -> None:
