@@ -12,6 +12,7 @@ import re
 import time
 from base64 import b64decode
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -62,6 +63,8 @@ class GcsBucket:
             )
         self._proxy = _proxy(self._system._location)
         self._renewing: asyncio.Future[None] | None = None
+        # Its own: the loop has few threads, and all stores' names are looked up in them.
+        self._thread = ThreadPoolExecutor(1, "token")
         self._is_refused = False
         self._looked_s = -math.inf
 
@@ -210,11 +213,11 @@ class GcsBucket:
         keeper, was_refused, failed = self._system.credentials, self._is_refused, None
         self._is_refused = False
         if not was_refused:
-            failed = await _aside(keeper.maybe_refresh, _AHEAD_S)
+            failed = await self._aside(keeper.maybe_refresh, _AHEAD_S)
             if failed is None:
                 return
         if self._is_due():
-            found = await _aside(_found_anew, keeper)
+            found = await self._aside(_found_anew, keeper)
             if not isinstance(found, BaseException):
                 self._system.credentials = found
                 return
@@ -222,6 +225,11 @@ class GcsBucket:
         if failed is not None:
             # What was said to whoever asked for a token gcsfs keeps behind its own words.
             raise Refusal(401, "", f"there is no token: {failed.__cause__ or failed}") from failed
+
+    async def _aside(self, asked: Callable[..., Any], *about: object) -> Any:
+        """Return what a call in a thread gives, or how it failed, as a value."""
+        answer = asyncio.get_running_loop().run_in_executor(self._thread, asked, *about)
+        return (await asyncio.gather(answer, return_exceptions=True))[0]
 
     def _is_due(self) -> bool:
         """Whether credentials may be looked for, which is done once in a while."""
@@ -235,11 +243,6 @@ def _heard(asked: "asyncio.Future[None]") -> None:
     """Take note of how it ended: whoever needs a token asks again and is told."""
     if not asked.cancelled():
         asked.exception()
-
-
-async def _aside(asked: Callable[..., Any], *about: object) -> Any:
-    """Return what a call in a thread gives, or how it failed, as a value."""
-    return (await asyncio.gather(asyncio.to_thread(asked, *about), return_exceptions=True))[0]
 
 
 def _found_anew(keeper: Any) -> Any:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -10,6 +11,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from fsspec.asyn import get_loop
 
 from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.runtime import gcs_bucket, object_store
@@ -40,12 +42,12 @@ class Store(ThreadingHTTPServer):
         self.tokens: list[str | None] = []
         self.said = {"location": "/login"}
 
-    def options(self) -> dict[str, str]:
-        where = f"http://127.0.0.1:{self.server_port}"
+    def options(self, host: str = "127.0.0.1") -> dict[str, str]:
+        where = f"http://{host}:{self.server_port}"
         return {"google_endpoint_url": where, "google_anonymous": "true"}
 
-    def opened(self, token: Any = None) -> ObjectStore:
-        store = ObjectStore("gs://lake/t", self.options())
+    def opened(self, token: Any = None, host: str = "127.0.0.1") -> ObjectStore:
+        store = ObjectStore("gs://lake/t", self.options(host))
         if token is not None:
             bucket = store._bucket
             assert isinstance(bucket, GcsBucket)
@@ -240,6 +242,23 @@ def test_a_token_that_is_long_in_coming_holds_up_neither_deadline_nor_loop(store
     store.answers = [(200, WRITTEN)]
     assert slow.put_if_absent("a", b"mine", 5.0) is Put.WON
     assert (store.tokens[-1], token.asked) == ("Bearer new", 1)
+
+
+def test_tokens_that_are_long_in_coming_take_no_thread_that_looks_up_names(store: Store) -> None:
+    get_loop().set_default_executor(ThreadPoolExecutor(1))
+    token = Token("hangs", is_good=False)
+    slow, other = store.opened(token), store.opened(host="localhost")
+    store.answers = [(200, WRITTEN)]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(slow.put_if_absent, "a", b"mine", 3.0)
+        try:
+            while not token.asked:
+                time.sleep(0.01)
+            assert other.put_if_absent("a", b"mine", 2.0) is Put.WON
+            assert waiting.result() is Put.UNKNOWN
+        finally:
+            token.answered.set()
+            get_loop().set_default_executor(ThreadPoolExecutor())
 
 
 def test_a_key_file_that_is_written_anew_is_read_again(
