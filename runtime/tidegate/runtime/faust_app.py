@@ -93,14 +93,14 @@ async def unread(app: faust.App) -> int:
     return waiting
 
 
-async def ends(app: faust.App) -> dict[TopicPartition, int]:
-    """Return the ends of the partitions assigned to us; of none where the brokers are away."""
+async def ends(app: faust.App) -> dict[TopicPartition, int] | None:
+    """Return the ends of the partitions assigned to us; None where the brokers are away."""
     try:
         async with asyncio.timeout(_ANSWER_S):
             assigned = app.consumer.assignment()
             found = await app.consumer.highwaters(*assigned) if assigned else {}
     except (TimeoutError, KafkaError):
-        return {}
+        return None
     return {partition(at): end for at, end in found.items()}
 
 

@@ -38,6 +38,8 @@ HELD_MAX: Final = 1_000
 THREADS_MAX: Final = 4
 LEFT_BEHIND_S: Final = 10.0
 """Seconds between two questions whether records wait while nothing is at work."""
+AWAY_S: Final = 600.0
+"""How long the brokers may be away before their addresses are looked up anew."""
 _TICK_S: Final = 0.2
 _log = logging.getLogger(__name__)
 
@@ -263,13 +265,25 @@ class _Follower:
             await asyncio.sleep(1.0)
 
     async def _insist(self, app: faust.App) -> None:
-        """Start anew where records wait and none comes (see `unheard`)."""
-        kafka = self._settings.kafka
+        """Start anew where records wait and none comes (see `unheard`), or no broker answers.
+
+        Faust knows brokers by what they said of themselves last: once they have all moved, it never
+        finds them again.
+        """
+        kafka, clock = self._settings.kafka, self._running.clock
         await self._joined.wait()
+        answered_s = clock.boot_s()
         while not self._over():
             await asyncio.sleep(LEFT_BEHIND_S)
-            moment = self._unheard.moment
-            suspects = [] if self._held else self._unheard.beyond(await ends(app))
+            moment, there = self._unheard.moment, await ends(app)
+            if there is not None:
+                answered_s = clock.boot_s()
+            elif clock.boot_s() - answered_s > AWAY_S:
+                raise Unavailable(
+                    f"the brokers have not answered for {AWAY_S:.0f} s; it looks for them anew at "
+                    f"{kafka.bootstrap_servers}"
+                )
+            suspects = [] if self._held else self._unheard.beyond(there or {})
             if not suspects:
                 continue
             try:

@@ -5,10 +5,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from faust import App
 from mode.threads import ServiceThread
 
+from tidegate.delta.errors import Unavailable
 from tidegate.pipeline.published import CommitRecord
 from tidegate.runtime import follower
+from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.faust_app import LooseThread
 from tidegate.runtime.follower import run_follower
@@ -52,6 +55,39 @@ def test_a_stop_waits_for_a_store_that_hangs_no_longer_than_for_what_may_still_e
             run.result(WAIT_S / 2)
         finally:
             service.answer.set()
+
+
+def test_brokers_that_are_away_for_long_are_looked_for_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers: list[dict[TopicPartition, int] | None] = [{}, None, None, {}, None, None]
+
+    class Steps(SystemClock):
+        now_s = 0.0
+
+        def boot_s(self) -> float:
+            """Go on by a third of what they may be away."""
+            self.now_s += follower.AWAY_S / 3
+            return self.now_s
+
+    async def ends(_: object) -> dict[TopicPartition, int] | None:
+        return answers.pop(0) if answers else None
+
+    monkeypatch.setattr(follower, "LEFT_BEHIND_S", 0.0)
+    monkeypatch.setattr(follower, "ends", ends)
+    clock = Steps()
+    running = Running(clock, Health(clock))
+
+    async def scene() -> None:
+        with ThreadPoolExecutor() as pool:
+            one = follower._Follower(Hanging(), ServiceSettings(), running, pool)
+            one._joined.set()
+            async with asyncio.timeout(WAIT_S):
+                await one._insist(App("follower"))
+
+    with pytest.raises(Unavailable, match="looks for them anew"):
+        asyncio.run(scene())
+    assert not answers, "while they answer now and then, they are there"
 
 
 def test_who_stops_a_thread_of_fausts_hears_of_its_end_though_it_was_cancelled() -> None:
