@@ -47,7 +47,6 @@ FAILPOINTS: Final = (
 
 _QUEUE_RECORDS_MAX: Final = 200_000
 _WAIT_S: Final = 30.0
-_log = logging.getLogger(__name__)
 _BY_KEY: Final = -1
 _LEVEL: Final = {
     "end": IsolationLevel.READ_UNCOMMITTED,
@@ -158,8 +157,11 @@ def _client(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def _note(error: KafkaError) -> None:
-    """Keep what the library says of the brokers out of stderr; it mends or raises by itself."""
-    _log.warning("kafka: %s", error.str(), extra={"error": error.name()})
+    """Keep what the library says of the brokers out of stderr; it mends or raises by itself.
+
+    Each table has a client, and each client says so.
+    """
+    LIBRARY.log(logging.WARNING, "%s: %s", error.name(), error.str())
 
 
 def _ends(admin: AdminClient, topic: str, level: IsolationLevel) -> dict[int, int]:

@@ -3,9 +3,12 @@
 from uuid import UUID
 
 import pytest
+from confluent_kafka import KafkaError
 
+from tidegate.cdc_publisher import transactions
 from tidegate.cdc_publisher.transactions import ChangeWriter, read_positions
 from tidegate.delta.errors import Misconfigured
+from tidegate.runtime.kafka_logs import LibraryLog
 from tidegate.runtime.kafka_settings import KafkaSettings
 
 MISSPELT = KafkaSettings(client={"socket.keepalive.enabel": "true"})
@@ -20,3 +23,13 @@ def test_a_misspelt_setting_of_the_library_is_a_misconfiguration_of_whoever_writ
 def test_a_misspelt_setting_of_the_library_is_a_misconfiguration_of_whoever_reads() -> None:
     with pytest.raises(Misconfigured, match=r"correct `kafka\.client`"):
         read_positions(MISSPELT, timeout_s=1.0, until="settled")
+
+
+def test_what_the_clients_of_all_tables_say_of_brokers_that_are_away_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(transactions, "LIBRARY", LibraryLog())
+    for _ in range(50):
+        transactions._note(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    [line] = caplog.records
+    assert "1/1 brokers are down" in line.getMessage()
