@@ -32,6 +32,9 @@ STORE_WAIT_MIN_S: Final = 10.0
 _waiting: Final[dict[UUID, float]] = {}
 """Since when tables wait for their stores. Units: by `Clock.boot_s`."""
 
+_waits_shown: Final[set[str]] = set()
+"""The names by which they are shown."""
+
 STATES: Final[tuple[State, ...]] = get_args(State)
 
 
@@ -112,10 +115,14 @@ def _show_waits(desks: Iterable[Desk], now_s: float) -> None:
         if since_s is not None:
             _waiting[table] = since_s
             shown[label] = max(now_s - since_s, shown.get(label, 0.0))
-    STORE_WAIT.clear()
+    shown = {label: waited_s for label, waited_s in shown.items() if waited_s >= STORE_WAIT_MIN_S}
+    for gone in _waits_shown.difference(shown):
+        _waits_shown.discard(gone)
+        with suppress(KeyError):
+            STORE_WAIT.remove(gone)
     for label, waited_s in shown.items():
-        if waited_s >= STORE_WAIT_MIN_S:
-            STORE_WAIT.labels(label).set(waited_s)
+        STORE_WAIT.labels(label).set(waited_s)
+        _waits_shown.add(label)
 
 
 def _take_back(tables: Iterable[str]) -> None:
