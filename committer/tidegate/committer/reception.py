@@ -82,17 +82,17 @@ class Reception(Seats):
     def settled(self, desk: Desk, verdict: Verdict) -> None:
         """Answer what a desk has settled; the first answer decides whether a table is created."""
         creates = not desk.is_registered
-        if creates and verdict.status == "committed":
+        is_made = creates and verdict.status == "committed" and self._other_life(desk) is None
+        if is_made:
             # It may have taken its time, and nobody can refuse it its name any more.
-            known = self.open() if self._is_stale() else self.known
-            desk.record = registration.named_once(desk.record, known)
+            desk.record = registration.named_once(desk.record, self.known)
             self._registered(desk)
         entry = None
         if desk.state is not None and verdict.version is not None:
             entry = desk.state.entries.get(verdict.version)
         self.telling.verdict(verdict, desk.record, entry)
         del self.unsettled[verdict.candidate.offset]
-        if creates and verdict.status != "committed":
+        if creates and not is_made:
             self._unseat(desk)
 
     def lets_nothing_off(self, desk: Desk) -> bool:
@@ -340,7 +340,7 @@ class Reception(Seats):
         return True
 
     def _unseat(self, desk: Desk) -> None:
-        """Give up a table that was not created; who waits behind is brought anew."""
+        """Give up a table that was not created, or is another's; who waits is brought anew."""
         del self.desks[desk.record.table]
         desk.news.clear()
         for one in desk.line.everybody():

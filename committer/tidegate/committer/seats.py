@@ -92,6 +92,17 @@ class Seats:
         self.send_away(desk, error)
         return True
 
+    def _other_life(self, desk: Desk) -> TableRecord | None:
+        """Return who else registered the root of a desk while its log was read, or written.
+
+        On another topic partition it is another committer that does so, and none hears of it but by
+        the registry.
+        """
+        root, own = desk.record.table_root, desk.record.table
+        others = (one for one in self.open().tables.values() if one.table_root == root)
+        closed = ("staged", "dropped")
+        return next((one for one in others if one.table != own and one.status not in closed), None)
+
     def _registered(self, desk: Desk) -> None:
         assert desk.state is not None, "what is registered was loaded"
         desk.is_registered = True

@@ -33,6 +33,7 @@ from tidegate.delta.names import Version, commit_name, in_log
 from tidegate.pipeline.codec import encode
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
+from tidegate.runtime import failpoints
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
 from tidegate.runtime.local_store import LocalStore
@@ -232,10 +233,7 @@ def test_who_registers_again_is_told_of_the_table_as_it_is_by_now(gate: Gate) ->
 def test_a_root_that_another_committer_has_just_registered_is_not_given_out() -> None:
     gate = Gate()
     gate.loop.step()
-    there = TableRecord(
-        table=UUID(int=99), table_root=ROOT, name="t", proposals_topic="p", topic_partition=0
-    )
-    gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(there))
+    elsewhere(gate)
     [outcome] = gate.ask(create())
     assert outcome.rejection is not None
     assert (outcome.status, outcome.rejection.rule) == ("denied", "table_exists")
@@ -251,6 +249,40 @@ def test_who_made_a_table_that_another_registered_is_not_told_that_he_never_will
     gate.ask(register(UUID(int=99), ROOT))
     [told] = gate.ask(one)
     assert (told.status, told.rejection and told.rejection.rule) == ("denied", "table_exists")
+
+
+def test_a_root_that_another_registers_while_its_log_is_read_has_one_life() -> None:
+    gates: list[Gate] = []
+    gate = Gate(stores={ROOT: table_in_memory(creation())}, vet=lambda _: elsewhere(*gates))
+    gates.append(gate)
+    [told] = gate.ask(register())
+    assert (told.status, told.table, told.repeat) == ("committed", UUID(int=99), True)
+    assert list(gate.tables()) == [UUID(int=99)]
+    [told] = gate.ask(proposal(add("a")))
+    assert told.rejection is not None
+    assert told.rejection.rule == "unknown_table"
+
+
+def test_a_root_that_another_registers_as_it_is_created_has_one_life() -> None:
+    gate, one = Gate(), create()
+
+    def reach(point: str, about: object) -> None:
+        if point == "after_put":
+            elsewhere(gate)
+
+    with mock.patch.object(failpoints, "reach", reach):
+        told = gate.ask(one, proposal(add("a")))
+    assert [outcome.status for outcome in told] == ["committed", "denied"]
+    assert list(gate.tables()) == [UUID(int=99)]
+    assert gate.commits() == [], "who has the table tells its versions"
+
+
+def elsewhere(gate: Gate) -> None:
+    """Let another committer register the root."""
+    there = TableRecord(
+        table=UUID(int=99), table_root=ROOT, name="t", proposals_topic="p", topic_partition=0
+    )
+    gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(there))
 
 
 def staged(gate: Gate, name: str) -> None:
