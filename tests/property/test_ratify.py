@@ -284,7 +284,7 @@ def test_publishing_before_the_fold_has_decided_is_caught(monkeypatch: pytest.Mo
 def test_claiming_before_the_one_before_is_published_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def unpublished(store: RatifiedStore, claim: Ratification) -> None:
+    def unpublished(store: RatifiedStore, claim: Ratification, asked_s: float) -> None:
         """Publish nothing."""
 
     monkeypatch.setattr(RatifiedStore, "_publish", unpublished)

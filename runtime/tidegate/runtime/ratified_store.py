@@ -31,6 +31,9 @@ _PATIENCE_S: Final = 15.0
 _STALE_S: Final = 10.0
 """How long after a look at the partition it is taken for the same one: twice what tables that are
 idle take to look again."""
+_OLD_S: Final = 60.0
+"""How long after a look at the partition what it decided is published: whoever sleeps meanwhile may
+wake up when the version is one that was cleaned up, and would bring it back."""
 _CLOCK: Final = SystemClock()
 _log = logging.getLogger(__name__)
 
@@ -243,19 +246,25 @@ class RatifiedStore:
     def _follow(self) -> Ratified | None:
         """Let the store say what the partition has decided; None where nothing was begun."""
         with self._turn:
+            asked_s = self._clock.boot_s()
             ratified = self._log.decided(self.root)
             if ratified is not None and ratified != self._published:
                 if ratified.claim is not None:
-                    self._publish(ratified.claim)
+                    self._publish(ratified.claim, asked_s)
                 self._published = ratified
             return ratified
 
-    def _publish(self, claim: Ratification) -> None:
+    def _publish(self, claim: Ratification, asked_s: float) -> None:
         assert claim.staged is not None, "a claim names what was staged"
         path = in_log(commit_name(claim.version))
         there = self._below.read(path)
         content = self._below.read(_staged_path(claim.staged)) if there is None else None
         if content is not None and sha256(content) == claim.sha256:
+            if self._clock.boot_s() - asked_s > _OLD_S:
+                raise Unavailable(
+                    f"version {claim.version} of {self.root} was looked for too long ago to be "
+                    "published: others may have done so, and cleaned it up; it is looked for anew"
+                )
             self._below.put(path, content)
             there = content
         elif there is None:

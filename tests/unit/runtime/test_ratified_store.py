@@ -124,6 +124,33 @@ def test_what_a_dead_winner_did_not_publish_is_published_by_who_comes_next(
     assert staged(below) == []
 
 
+def test_who_sleeps_as_he_publishes_brings_no_version_back_that_was_cleaned_up(
+    bus: MemoryBus,
+) -> None:
+    below, clock = Dying("s3://bucket/t"), StillClock()
+    store = opened(below, bus)
+    store.put_if_absent(name(0), b"first", DEADLINE_S)
+    below.dies = True
+    with pytest.raises(Unavailable):
+        store.put_if_absent(name(1), b"mine", DEADLINE_S)
+    below.dies = False
+    look = below.read
+
+    def sleep_over(path: str) -> bytes | None:
+        content = look(path)
+        if "_staged_commits" in path and not clock.boot:
+            clock.boot = 1_000.0
+            assert opened(below, bus).put_if_absent(name(2), b"next", DEADLINE_S) is Put.WON
+            below.delete(name(1))
+        return content
+
+    sleeper = RatifiedStore(below, RatifyLog(bus, TOPICS, clock), uuid4, clock)
+    with mock.patch.object(below, "read", sleep_over), pytest.raises(Unavailable, match="anew"):
+        sleeper.read(name(1))
+    assert name(1) not in below.files
+    assert sleeper.read(name(2)) == b"next"
+
+
 class Silent(MemoryBus):
     """Loses the next record or its acknowledgement, or lets it arrive `late`, as told."""
 
