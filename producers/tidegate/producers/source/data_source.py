@@ -4,10 +4,12 @@ Spark makes it anew in several Python processes without a session; what travels 
 """
 
 from collections.abc import MutableMapping
+from typing import NoReturn
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from tidegate.delta.errors import UnsupportedFeature
 from tidegate.producers.options import for_reading, for_writing
 from tidegate.producers.source.batch import BatchWriter
 from tidegate.producers.source.reader import TableReader, open_view
@@ -37,6 +39,14 @@ class TidegateSource(DataSource):
     def reader(self, schema: StructType) -> TableReader:
         """Return a reader of the table at the version that `schema` saw."""
         return TableReader(for_reading(self.options), self._version, schema)
+
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 (Spark's name)
+        """Refuse to read a table as a stream. Raises: UnsupportedFeature."""
+        raise UnsupportedFeature(
+            "this release reads no table as a stream: follow the table's change topic with Spark's "
+            "own source for Kafka, or read its versions, one by one, with versionAsOf",
+            feature="readStream",
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return a writer of one batch; what can be wrong without rows is found here."""

@@ -1,10 +1,12 @@
-"""What a stream can't be told."""
+"""What a stream can't be told, and that no table is read as one."""
 
 import pytest
+from pyspark.sql.types import StructType as SparkSchema
 
-from tidegate.delta.errors import InvalidRequest
+from tidegate.delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate.delta.schema.types import LONG, StructField, StructType
 from tidegate.producers.options import for_writing
+from tidegate.producers.source.data_source import TidegateSource
 from tidegate.producers.source.stream import StreamWriter
 
 SCHEMA = StructType((StructField("k", LONG),))
@@ -17,3 +19,8 @@ def test_what_holds_for_one_write_is_no_option_of_a_stream(given: dict[str, str]
     options = for_writing({"path": "memory://t", **given})
     with pytest.raises(InvalidRequest, match=list(given)[-1]):
         StreamWriter(options, SCHEMA, "append")
+
+
+def test_who_reads_a_table_as_a_stream_is_told_what_to_follow() -> None:
+    with pytest.raises(UnsupportedFeature, match="change topic"):
+        TidegateSource({"path": "memory://t"}).streamReader(SparkSchema())
