@@ -138,6 +138,10 @@ def redacted(settings: BaseModel) -> dict[str, Any]:
     return shown
 
 
+_NO_MAPPING: Final = ("model_type", "model_attributes_type", "dict_type")
+"""What pydantic calls a value where a section is expected."""
+
+
 def _validated(
     kind: type[S], tree: dict[str, Any], origins: Mapping[tuple[str, ...], str], problems: list[str]
 ) -> S | None:
@@ -149,6 +153,8 @@ def _validated(
             origin = _origin(path, origins)
             message = found["msg"].removeprefix("Value error, ")
             message = message.replace("a valid tuple", "a list, or text with commas")
+            if found["type"] in _NO_MAPPING:
+                message = f"should hold settings of its own, `{path[-1]}.name`, not one value"
             if message[1:2].islower():
                 message = message[:1].lower() + message[1:]
             problems.append(f"{'.'.join(path)} ({origin}): {message}")

@@ -80,6 +80,15 @@ def test_one_error_lists_everything_that_is_wrong_with_its_source(
     assert "http.port (command line): input should be less than or equal to 65535" in text
 
 
+@pytest.mark.parametrize("text", ["kafka: 3", "storage: s3", "cdc: {tables: {t: id}}"])
+def test_a_value_in_the_place_of_a_section_is_told_in_yamls_words(
+    tmp_path: Path, text: str
+) -> None:
+    with pytest.raises(Misconfigured, match="should hold settings of its own") as raised:
+        load(GaugeSettings, file(tmp_path, text), {})
+    assert "dictionary" not in str(raised.value)
+
+
 def test_a_neighbours_section_is_none_of_our_business_but_a_strangers_is(tmp_path: Path) -> None:
     config = file(tmp_path, "checkpointer: {whatever: 1}")
     assert load(GaugeSettings, config, {}) == GaugeSettings()
