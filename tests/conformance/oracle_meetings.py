@@ -43,9 +43,11 @@ from tests.conformance.oracle_tables import (
     TRACKS,
     Table,
     domain,
+    removal,
     table_of_some_kind,
 )
 
+ROW_TRACKING: Final = "delta.rowTracking"
 OTHERS: Final = ("2", "3", "4", None)
 """Partitions that the transaction is not about: that of its own is `1`."""
 DOINGS: Final[Sequence[Callable[[Table, str | None], Doing]]] = (
@@ -77,7 +79,12 @@ def _case(random: Random, name: str) -> Case:
         "table": {"protocol": table.protocol, "metaData": table.metadata, "base": base},
         "read_version": table.version,
     }
-    winners = [_won(table, random, _place(random)) for _ in range(random.choice((1, 1, 2, 3, 4)))]
+    winners: list[list[Row]] = []
+    for _ in range(random.choice((1, 1, 2, 3, 4))):
+        before = copy.deepcopy(table)
+        winners.append(_won(table, random, _place(random)))
+        if random.random() < 0.25:
+            winners.append(_committed(table, random, _taken_back(before, winners[-1])))
     done = [rows[0]["commitInfo"]["operation"] for rows in winners]
     scans: list[Row] = [] if own.ast is None else [{"sql": sql_of(own.ast), "ast": own.ast}]
     if own.dynamic:
@@ -119,6 +126,34 @@ def _begun(table: Table) -> list[Row]:
 def _won(table: Table, random: Random, place: str | None) -> list[Row]:
     """Somebody commits something."""
     done = random.choice(LIGHT if random.random() < 0.75 else DOINGS)(table, place)
+    return _committed(table, random, done)
+
+
+def _taken_back(before: Table, rows: Sequence[Row]) -> Doing:
+    """What somebody did is undone: files, definition and domains are again as they were."""
+    back: list[Row] = []
+    come = {row["add"]["path"] for row in rows if "add" in row}
+    for row in rows:
+        [(kind, told)] = row.items()
+        if kind == "metaData":
+            back.append({"metaData": before.metadata})
+        elif kind == "protocol":
+            back.append({"protocol": before.protocol})
+        elif kind == "domainMetadata" and told["domain"] != ROW_TRACKING:
+            said = before.domains.get(told["domain"])
+            back.append(domain(told["domain"], said or "", removed=said is None))
+        elif kind == "add" or (kind == "remove" and told["path"] not in come):
+            file = before.files.get(told["path"])
+            if kind == "add" and (
+                file is None or file.get("deletionVector") != told.get("deletionVector")
+            ):
+                back.append(removal(told))
+            if file is not None:
+                back.append({"add": {**file, "dataChange": True}})
+    return Doing("RESTORE", back)
+
+
+def _committed(table: Table, random: Random, done: Doing) -> list[Row]:
     begins = TIMED not in table.own
     rows = copy.deepcopy(list(done.rows))
     for row in rows:
