@@ -15,10 +15,13 @@ from tidegate.committer.rebase import Origin
 from tidegate.committer.registration import Known
 from tidegate.committer.telling import Telling
 from tidegate.committer.verdicts import Verdict
-from tidegate.delta.errors import TidegateError
+from tidegate.delta.errors import Misconfigured, TidegateError
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.registry import read_registry
+from tidegate.runtime.shut_store import ShutStore
+from tidegate.runtime.store_paths import canonical_root
 
 STALE_S: Final = 1.0
 """How old the registry may be that says that a table is unknown, or may not be."""
@@ -112,10 +115,21 @@ class Seats:
         reach("after_register")
 
     def _seat(self, record: TableRecord) -> Desk:
-        store = self.doors.open_store(record.table_root)
-        desk = Desk(record, store, self.doors, self.origin)
+        desk = Desk(record, self._store_of(record.table_root), self.doors, self.origin)
         self.desks[record.table] = desk
         return desk
+
+    def _store_of(self, root: str) -> LogStore:
+        """Return the store of a registered table.
+
+        A root that only another release can spell halts its own table. What the settings get wrong
+        ends the process: whoever was about to replace it serves on.
+        """
+        try:
+            canonical_root(root)
+        except Misconfigured as error:
+            return ShutStore(root, error)
+        return self.doors.open_store(root)
 
     def _is_under_way(self, root: str) -> bool:
         """Whether a table is being created there: nobody knows yet what will come of it."""

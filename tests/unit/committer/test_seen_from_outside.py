@@ -16,7 +16,10 @@ from tidegate.committer.gauges import STATES
 from tidegate.committer.service import serve
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
+from tidegate.pipeline.codec import encode
+from tidegate.pipeline.published import TableRecord
 from tidegate.pipeline.trace import TRACEPARENT, compose
+from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.health import Health
 from tidegate.runtime.logs import JsonFormatter
 from tidegate.runtime.memory import MemoryStore
@@ -237,3 +240,22 @@ def test_what_was_committed_was_not_given_up(gate: Gate, lines: list[dict[str, A
         gate.ask(proposal(kind="cancel", cancels=one.proposal_id))
     told = [one["proposal"] for one in lines if one["event"] == "gave_up"]
     assert told == [str(unwanted.proposal_id)]
+
+
+def test_a_table_under_a_root_of_another_release_is_halted_and_the_others_go_on(gate: Gate) -> None:
+    other = UUID(int=99)
+    there = TableRecord(
+        table=other,
+        table_root="hdfs://x/t",
+        name="o",
+        proposals_topic=gate.topics.proposals,
+        topic_partition=0,
+    )
+    gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(there))
+    gate.restart()
+    [told] = gate.ask(proposal(add("a"), table=other, table_root="hdfs://x/t"))
+    assert told.rejection is not None
+    assert told.rejection.rule == "table_halted"
+    assert "hdfs" in told.rejection.reason
+    assert gate.ask(proposal(add("a")))[0].status == "committed"
+    assert tables(gate) == {"idle": 1, "halted": 1}
