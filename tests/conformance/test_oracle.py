@@ -13,7 +13,7 @@ from tests.conformance.oracle_program import ENABLEMENT_MS
 from tests.conformance.scoring import conflict_cases, conflict_judges
 from tests.corpora import own_corpus
 
-DECIDED_MIN = 6_800
+DECIDED_MIN = 8_000
 VECTORS_ASKED = 8
 
 
