@@ -106,7 +106,11 @@ class Ledger:
 
 
 def begun(members: int) -> Ledger:
-    gate = Gate(CommitterSection(roots=("memory://tables",), group_members_max=members))
+    gate = Gate(
+        CommitterSection(
+            roots=("memory://tables",), group_members_max=members, inline_vector_bytes_max=1_024
+        )
+    )
     create = Operation(name="CREATE TABLE")
     gate.ask(
         proposal(

@@ -23,9 +23,6 @@ from tidegate.delta.files.containers import BLOCK, Container, of_bits
 from tidegate.delta.files.deletion_vectors import in_file, inline, path_of
 from tidegate.delta.paths import decode_path
 
-INLINE_BYTES_MAX: Final = 1_024
-"""Size of a vector up to which it stands in the entry: a PUT less, and little in a checkpoint."""
-
 
 class Tally:
     """The rows of one file that are gone: those of its vector, and those of the members so far.
@@ -134,8 +131,12 @@ class Effects:
 NO_EFFECTS: Final = Effects()
 
 
-def effects(merges: Merges, name: UUID) -> Effects:
-    """Return what merges come to. `name` is new: it names the file of vectors, if one is needed."""
+def effects(merges: Merges, name: UUID, inline_bytes_max: int = 0) -> Effects:
+    """Return what merges come to. `name` is new: it names the file of vectors, if one is needed.
+
+    Those up to a size in bytes stand in the entry instead. delta-spark's VACUUM ends over a table
+    with such a one, or with a tombstone that had one.
+    """
     tallies = [tally for _, tally in sorted(merges.tallies.items()) if tally.count]
     if not tallies:
         return NO_EFFECTS
@@ -144,7 +145,7 @@ def effects(merges: Merges, name: UUID) -> Effects:
     needed = [
         None if len(rows) == physical_records(tally.file.stats) else rows for tally, rows in pairs
     ]
-    vectors, written = _described(needed, name)
+    vectors, written = _described(needed, name, inline_bytes_max)
     removes = tuple(_removal(tally.file) for tally in tallies)
     back = [
         _revised(tally.file, vector)
@@ -173,21 +174,22 @@ def effects(merges: Merges, name: UUID) -> Effects:
 
 
 def _described(
-    sets: Sequence[Bitmap | None], name: UUID
+    sets: Sequence[Bitmap | None], name: UUID, inline_bytes_max: int
 ) -> tuple[list[DeletionVector | None], tuple[str, bytes] | None]:
     """Return the descriptor of each set, None where no vector is needed, and the file to write."""
-    large = [rows for rows in sets if rows is not None and _is_large(rows)]
+    small = {
+        at
+        for at, rows in enumerate(sets)
+        if rows is not None and len(encode(rows)) <= inline_bytes_max
+    }
+    large = [rows for at, rows in enumerate(sets) if rows is not None and at not in small]
     content, stored = in_file(large, name) if large else (b"", ())
     in_the_file = iter(stored)
     vectors = [
-        None if rows is None else next(in_the_file) if _is_large(rows) else inline(rows)
-        for rows in sets
+        None if rows is None else inline(rows) if at in small else next(in_the_file)
+        for at, rows in enumerate(sets)
     ]
     return vectors, (decode_path(path_of(stored[0])), content) if stored else None
-
-
-def _is_large(rows: Bitmap) -> bool:
-    return len(encode(rows)) > INLINE_BYTES_MAX
 
 
 def _removal(file: Add) -> Remove:

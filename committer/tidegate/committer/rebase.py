@@ -63,10 +63,14 @@ class Origin:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try at a version: its token is fixed for one (version, bytes)."""
+    """One try at a version: its token is fixed for one (version, bytes).
+
+    Units: `inline_bytes_max` is how large a deletion vector may be that stands in the entry.
+    """
 
     token: UUID
     now_ms: int
+    inline_bytes_max: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
     """Return the entry that makes a group's verdicts true."""
     assert not group.is_empty, "an entry says something"
     now_ms = next_timestamp(attempt.now_ms, state.timestamp)
-    merged = effects(group.merges, attempt.token)
+    merged = effects(group.merges, attempt.token, attempt.inline_bytes_max)
     bearers = (*group.members, *_bearer(group, merged.content))
     draft = assigned(draft_of(state, bearers, now_ms))
     contents = [one.content for one in bearers]

@@ -37,4 +37,6 @@ class Scribe:
         if state.timestamp > now_ms + AHEAD_MS:
             ahead, level = state.timestamp - now_ms, logging.WARNING
             log_event(_log, "time_ahead", level=level, table=self.label, ahead_ms=ahead)
-        return encode(state, plan.group, self.origin, Attempt(self.doors.new_id(), now_ms))
+        inline_bytes_max = self.doors.settings.inline_vector_bytes_max
+        attempt = Attempt(self.doors.new_id(), now_ms, inline_bytes_max)
+        return encode(state, plan.group, self.origin, attempt)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
 from tidegate.committer.policy import Level, Policy, UnsafeWriters
 from tidegate.delta.errors import Misconfigured
@@ -50,6 +50,9 @@ class CommitterSection(Section):
     """Contests that a store of unknown make must hold before its first table; 0 asks for none."""
     id_window: PositiveInt = Policy.window
     """Versions of which everything is remembered; older ones are read from the log when needed."""
+    inline_vector_bytes_max: NonNegativeInt = 0
+    """How large a deletion vector that the gate merges may be to stand in the log itself, which
+    saves a PUT. delta-spark's VACUUM ends over tables with such ones: by default there are none."""
     verbatim: bool = Policy.verbatim
     """Whether writers may propose ready bytes as a version; false denies all of them."""
     external_grace_ms: Annotated[int, Field(ge=0, le=60_000)] = 1_000

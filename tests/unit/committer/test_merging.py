@@ -11,7 +11,6 @@ from tidegate.committer.candidate import Candidate
 from tidegate.committer.intake import read_record
 from tidegate.committer.known import Known
 from tidegate.committer.merging import (
-    INLINE_BYTES_MAX,
     Effects,
     Merges,
     Tally,
@@ -35,7 +34,9 @@ def file(path: str = "a", rows: int = 10, gone: Bitmap | None = None, **fields: 
     return Add.model_validate(body).with_(deletion_vector=inline(gone) if gone else None)
 
 
-def merged(*deletes: RowIntent, files: list[Add], gone: Bitmap | None = None) -> Effects:
+def merged(
+    *deletes: RowIntent, files: list[Add], gone: Bitmap | None = None, inline_max: int = 1_024
+) -> Effects:
     rows: dict[str, Bitmap | str] = {}
     if gone is not None:
         rows = {key: gone for key in [_key(one) for one in files] if key}
@@ -43,7 +44,7 @@ def merged(*deletes: RowIntent, files: list[Add], gone: Bitmap | None = None) ->
     merges = Merges()
     for one in deletes:
         merges.take(considered(one), known)
-    return effects(merges, NAME)
+    return effects(merges, NAME, inline_max)
 
 
 def considered(one: RowIntent | Proposal) -> Candidate:
@@ -117,28 +118,26 @@ def test_a_file_without_rows_only_leaves() -> None:
     assert not found.revised
 
 
-def test_large_vectors_go_into_one_file_under_a_new_name() -> None:
+@pytest.mark.parametrize(("inline_max", "kinds"), [(0, "uuu"), (1_024, "uiu")])
+def test_vectors_go_into_one_file_under_a_new_name(inline_max: int, kinds: str) -> None:
     files = [file("a", 100_000), file("b", 100_000), file("c", 100_000)]
     wide = {"num_records": 100_000}
-    found = merged(
-        builders.rows_of("a", range(0, 2_000, 2), **wide),
-        builders.rows_of("b", [7], **wide),
-        builders.rows_of("c", range(1, 3_000, 2), **wide),
-        files=files,
-    )
+    gone = {"a": range(0, 2_000, 2), "b": [7], "c": range(1, 3_000, 2)}
+    deletes = [builders.rows_of(name, rows, **wide) for name, rows in gone.items()]
+    found = merged(*deletes, files=files, inline_max=inline_max)
     assert found.written is not None
     path, content = found.written
     assert path == f"deletion_vector_{NAME}.bin"
-    vectors = [found.files[name].deletion_vector for name in "abc"]
-    kinds = [one.storage_type for one in vectors if one]
-    assert kinds == ["u", "i", "u"]
-    for name, rows in (("a", range(0, 2_000, 2)), ("c", range(1, 3_000, 2))):
+    for (name, rows), kind in zip(gone.items(), kinds, strict=True):
         vector = found.files[name].deletion_vector
         assert vector is not None
-        assert vector.offset is not None
-        frame = content[vector.offset : vector.offset + vector.size_in_bytes + 8]
-        assert framed_rows(vector, frame) == of_rows(rows)
-        assert vector.size_in_bytes > INLINE_BYTES_MAX
+        assert vector.storage_type == kind
+        if kind == "u":
+            assert vector.offset is not None
+            frame = content[vector.offset : vector.offset + vector.size_in_bytes + 8]
+            assert framed_rows(vector, frame) == of_rows(rows)
+        else:
+            assert inline_rows(vector) == of_rows(rows)
 
 
 def test_a_tally_counts_each_row_once() -> None:

@@ -17,7 +17,7 @@ from tests.builders import (
     row_delete,
     rows_of,
 )
-from tests.unit.committer.test_row_conflicts import begun, gone, statuses, vector, write
+from tests.unit.committer.test_row_conflicts import IN_THE_LOG, begun, gone, statuses, vector, write
 from tidegate.committer.moves import SOURCES_MAX, Move, moved_rows
 from tidegate.committer.state import bounded
 from tidegate.delta.actions import DeletionVector
@@ -327,7 +327,7 @@ def test_rows_keep_their_ids_where_the_table_tracks_rows() -> None:
         "rowTracking.materializedRowIdColumnName": "_id",
         "rowTracking.materializedRowCommitVersionColumnName": "_version",
     }
-    gate = Gate()
+    gate = Gate(IN_THE_LOG)
     listed = protocol(3, 7, readerFeatures=["deletionVectors"], writerFeatures=names)
     create = Operation(name="CREATE TABLE")
     gate.ask(proposal(listed, metadata(**on), read_version=-1, operation=create))

@@ -22,6 +22,7 @@ from tests.builders import (
     to_bytes,
 )
 from tidegate.committer import shelf
+from tidegate.committer.settings import CommitterSection
 from tidegate.delta.actions import DeletionVector
 from tidegate.delta.files.bitmap import of_rows
 from tidegate.delta.files.deletion_vectors import in_file, inline
@@ -42,9 +43,15 @@ WIDE = '{"numRecords":200000}'
 NOTHING_READ = {"reads": ReadSet()}
 
 
+IN_THE_LOG = CommitterSection(
+    roots=("memory://tables",), audit_s=1e9, inline_vector_bytes_max=1_024
+)
+"""Vectors that stand in the log are told from their text."""
+
+
 def begun(gate: Gate | None = None) -> Gate:
     """Return a gate with a table at version 1: a and b have ten rows each, wide has 200,000."""
-    gate = gate or Gate()
+    gate = gate or Gate(IN_THE_LOG)
     told = gate.ask(
         proposal(
             FEATURE, metadata(**ON), read_version=-1, operation=Operation(name="CREATE TABLE")
@@ -367,7 +374,7 @@ def test_rows_that_are_not_the_files_are_refused(
     ],
 )
 def test_a_table_that_takes_no_vectors_gets_none(properties: dict[str, str], rule: str) -> None:
-    gate = Gate()
+    gate = Gate(IN_THE_LOG)
     create = proposal(
         protocol(3, 7, readerFeatures=NAMES, writerFeatures=[*NAMES, "appendOnly"]),
         metadata(**properties),
@@ -387,7 +394,7 @@ def test_who_turns_vectors_off_brings_none(gate: Gate, names: list[str]) -> None
 
 
 def test_no_rows_are_deleted_from_a_table_that_is_not_there() -> None:
-    gate = Gate()
+    gate = Gate(IN_THE_LOG)
     reads = ReadSet(delete_insensitive=True)
     rows = (FEATURE, metadata(**ON))
     one = proposal(*rows, read_version=-1, reads=reads, dv_intents=(rows_of("a", [1]),))
@@ -443,7 +450,7 @@ class _Counting(MemoryStore):
 
 def test_deletes_of_a_known_file_read_nothing_and_put_once() -> None:
     store = _Counting()
-    gate = begun(Gate(stores={ROOT: store}))
+    gate = begun(Gate(IN_THE_LOG, stores={ROOT: store}))
     wide = {"num_records": 200_000}
     asked(gate, rows_of("a", [0]), rows_of("wide", range(0, 2_000, 2), **wide))
     store.reads.clear()
@@ -457,9 +464,23 @@ def test_deletes_of_a_known_file_read_nothing_and_put_once() -> None:
     assert len(store.puts) == 7
 
 
-def test_a_lost_race_is_decided_anew_and_its_vector_file_is_never_used() -> None:
+def test_by_default_every_vector_lies_in_a_file_that_delta_sparks_vacuum_knows() -> None:
     store = _Counting()
     gate = begun(Gate(stores={ROOT: store}))
+    asked(gate, rows_of("a", [0]))
+    store.reads.clear()
+    store.puts.clear()
+    assert asked(gate, rows_of("a", [1])) == "committed"
+    assert store.reads == [], "what the gate wrote is known"
+    assert len(store.puts) == 2
+    [file] = [row["add"] for row in gate.entries()[-1] if "add" in row]
+    assert file["deletionVector"]["storageType"] == "u"
+    assert file["deletionVector"]["cardinality"] == 2
+
+
+def test_a_lost_race_is_decided_anew_and_its_vector_file_is_never_used() -> None:
+    store = _Counting()
+    gate = begun(Gate(IN_THE_LOG, stores={ROOT: store}))
     wide = {"num_records": 200_000}
     store.loses_next = True
     store.puts.clear()
