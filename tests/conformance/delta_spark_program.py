@@ -27,6 +27,8 @@ _CONFIG = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
+    # VACUUM lists a table in as many tasks.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -49,7 +51,8 @@ def main(folders: list[str]) -> int:
             found[folder.removeprefix(FACTS)] = _told(spark, folder.removeprefix(FACTS))
         else:
             found[folder] = _read(spark, folder)
-    json.dump(found, sys.stdout)
+    # VACUUM has its say on standard output, too.
+    sys.stdout.write(f"\n{json.dumps(found)}\n")
     return 0
 
 
@@ -111,7 +114,22 @@ def _facts(spark: SparkSession, folder: str) -> dict[str, Any]:
         "row_ids": sorted(list(row) for row in ids),
         "changes": _changes(spark, folder, 0) if is_fed else None,
         "clustering": list(detail["clusteringColumns"]) if detail else [],
+        "vacuumed": _vacuumed(spark, folder) if _has_vectors(own) else None,
     }
+
+
+def _has_vectors(properties: dict[str, str]) -> bool:
+    return properties.get("delta.enableDeletionVectors") == "true"
+
+
+def _vacuumed(spark: SparkSession, folder: str) -> list[str] | str:
+    """Return what VACUUM would take away, or over what it ended: it looks at the vector of every
+    file and tombstone.
+    """
+    try:
+        return [row[0] for row in spark.sql(f"VACUUM delta.`{folder}` DRY RUN").collect()]
+    except (PySparkException, Py4JJavaError) as error:
+        return str(error)[:2000]
 
 
 def _jvm(spark: SparkSession) -> Any:

@@ -86,7 +86,7 @@ def foreign(
     if done.returncode == NO_JAR and unresolved:
         pytest.skip("delta-spark's jar can't be had: no Maven repository answers")
     assert done.returncode == 0, done.stderr[-4000:]
-    read = json.loads(done.stdout)
+    read = json.loads(done.stdout.splitlines()[-1])
     return {name: read[folder.removeprefix(FACTS)] for name, folder in folders.items()}
 
 
@@ -172,6 +172,20 @@ def test_what_the_log_says_of_every_feature_is_the_same(both: Both) -> None:
     }
     assert told["files"] == head.files.num_rows
     assert told["bytes"] == sum(head.files["size"].to_pylist())
+
+
+def test_tables_whose_rows_the_gate_deleted_by_vectors_can_be_vacuumed(
+    foreign: dict[str, Any],
+) -> None:
+    # Nothing of them is older than the retention.
+    assert foreign["row_deletes"]["vacuumed"] == []
+    assert foreign["tracked"]["vacuumed"] == []
+
+
+def test_a_vector_in_the_log_stops_vacuum_and_so_the_gate_writes_none(
+    foreign: dict[str, Any],
+) -> None:
+    assert "MatchError" in foreign["cdc_recorded"]["vacuumed"]
 
 
 def test_checksums_that_we_write_hold_for_delta_spark(both: Both) -> None:

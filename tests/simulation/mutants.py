@@ -453,7 +453,7 @@ MUTANTS: dict[str, Mutant] = {
     "with_the_registry_before_the_versions": mutant(
         "F15: the registry says what is durable",
         with_the_registry_before_the_versions,
-        "dense_events",
+        *("dense_events", "progress"),
     ),
     "without_telling_what_others_wrote": mutant(
         "I10: versions of others are told, too",
