@@ -26,6 +26,7 @@ from tests.builders import (
 )
 from tests.unit.committer.floods import version_beside_a_flood
 from tests.unit.committer.held_puts import HeldPuts
+from tests.unit.committer.test_row_conflicts import IN_THE_LOG
 from tidegate.committer import recovery
 from tidegate.committer.in_flight import THOUGHT_S
 from tidegate.committer.puts import AtOnce, Landing
@@ -337,7 +338,7 @@ def test_where_nothing_is_grouped_a_flood_starves_nobody() -> None:
 def test_row_deletes_are_decided_ahead_on_the_vector_that_flies(puts: HeldPuts) -> None:
     names = ["deletionVectors"]
     feature = protocol(3, 7, readerFeatures=names, writerFeatures=names)
-    gate = Gate(puts=puts)
+    gate = Gate(IN_THE_LOG, puts=puts)
     table = (feature, metadata(enableDeletionVectors="true"), add("a"))
     gate.ask(proposal(*table, read_version=-1, operation=Operation(name="CREATE TABLE")))
     gate.ask(row_delete(rows_of("a", [0])))
@@ -363,7 +364,7 @@ def test_row_deletes_are_decided_ahead_on_the_vector_that_flies(puts: HeldPuts) 
 def test_row_deletes_decided_ahead_are_decided_anew_after_a_lost_race(puts: HeldPuts) -> None:
     names = ["deletionVectors"]
     feature = protocol(3, 7, readerFeatures=names, writerFeatures=names)
-    gate = Gate(puts=puts)
+    gate = Gate(IN_THE_LOG, puts=puts)
     table = (feature, metadata(enableDeletionVectors="true"), add("a"))
     gate.ask(proposal(*table, read_version=-1, operation=Operation(name="CREATE TABLE")))
     puts.is_holding = True
