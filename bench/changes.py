@@ -16,7 +16,7 @@ from tidegate.producers.client import Client, result
 from tidegate.producers.demo import records
 from tidegate.runtime.bus import Record, TopicPartition
 from tidegate.runtime.clock import SystemClock, new_id
-from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.kafka.bus import KafkaBus
 from tidegate.runtime.local_stack import LocalStack
 
 ROWS = 300_000

@@ -14,14 +14,14 @@ from uuid import UUID
 import orjson
 
 from bench.figures import Figure, median
-from tidegate.committer import recovery
-from tidegate.committer.candidate import Candidate
-from tidegate.committer.intake import read_record
-from tidegate.committer.known import Known
-from tidegate.committer.machine import Landed, Planning, Terms, evolve
-from tidegate.committer.policy import Policy
-from tidegate.committer.rebase import Attempt, Encoded, Origin, encode
-from tidegate.committer.state import TableState
+from tidegate.committer.group_commit.rebase import Attempt, Encoded, Origin, encode
+from tidegate.committer.judging.machine import Landed, Planning, Terms, evolve
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.intake import read_record
+from tidegate.committer.proposals.known import Known
+from tidegate.committer.proposals.policy import Policy
+from tidegate.committer.reading import recovery
+from tidegate.committer.tables.state import TableState
 from tidegate.delta.actions import Add, Metadata, Protocol
 from tidegate.delta.names import commit_name, in_log
 from tidegate.delta.schema.types import DATE, LONG, STRING, StructField, StructType, format_schema

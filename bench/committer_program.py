@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from bench.figures import median
 from bench.measured import Counted, held_mib, measure
-from tidegate.committer import recovery
 from tidegate.committer.doors import Doors
-from tidegate.committer.live_files import LiveFiles
-from tidegate.committer.service import CommitterLoop
+from tidegate.committer.loop.service import CommitterLoop
+from tidegate.committer.reading import recovery
 from tidegate.committer.settings import CommitterSection
+from tidegate.committer.tables.live_files import LiveFiles
 from tidegate.delta.paths import canonical_paths
 from tidegate.pipeline.codec import encode
 from tidegate.pipeline.published import TableRecord
@@ -31,8 +31,8 @@ from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.clock import SystemClock, new_id
 from tidegate.runtime.garbage import Sweeper
 from tidegate.runtime.memory import MemoryBus
-from tidegate.runtime.open_table import open_keys
-from tidegate.runtime.stores import canonical_root, open_store
+from tidegate.runtime.stores.opening import canonical_root, open_store
+from tidegate.runtime.tables.open_table import open_keys
 
 TABLE = UUID(int=1)
 TABLE_ID = str(UUID(int=7))

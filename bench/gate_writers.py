@@ -27,8 +27,8 @@ from tidegate.producers import draft
 from tidegate.producers.client import Client, Rejected
 from tidegate.runtime.bus import Producer, TopicPartition
 from tidegate.runtime.clock import SystemClock, new_id
-from tidegate.runtime.kafka_bus import KafkaBus
-from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate.runtime.kafka.settings import KafkaSettings
 
 PROCESSES_MAX = 4
 PATIENCE_S = 30.0

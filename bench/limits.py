@@ -11,10 +11,10 @@ from confluent_kafka import Producer
 from bench.figures import median
 from tidegate.pipeline.topics import Topic
 from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.kafka_bus import KafkaBus
-from tidegate.runtime.kafka_settings import KafkaSettings, for_librdkafka
-from tidegate.runtime.local_store import LocalStore
-from tidegate.runtime.topic_admin import create_topics
+from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate.runtime.kafka.settings import KafkaSettings, for_librdkafka
+from tidegate.runtime.kafka.topic_admin import create_topics
+from tidegate.runtime.stores.local_store import LocalStore
 
 RECORD = b"x" * 600
 PUT_BYTES = b"x" * 1_500

@@ -22,7 +22,7 @@ from tidegate.pipeline.codec import PRODUCER, encode, headers
 from tidegate.pipeline.published import TableRecord
 from tidegate.producers import draft
 from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.kafka_settings import KafkaSettings, for_librdkafka
+from tidegate.runtime.kafka.settings import KafkaSettings, for_librdkafka
 
 WARM_S: Final = 1.0
 """How long nothing counts: groups form, connections open."""

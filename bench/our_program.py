@@ -12,14 +12,14 @@ from uuid import UUID
 import pyarrow as pa
 
 from bench.measured import Counted, add_commits, held_mib, measure
-from tidegate.committer import recovery
+from tidegate.committer.reading import recovery
 from tidegate.delta.files.grammar import Predicate
 from tidegate.delta.files.pruning import prune
 from tidegate.runtime import arrow_alone, arrow_memory
-from tidegate.runtime.change_rows import stream_changes
-from tidegate.runtime.data_files import rows_of
-from tidegate.runtime.open_table import open_keys, open_snapshot, refresh
-from tidegate.runtime.stores import open_store
+from tidegate.runtime.stores.opening import open_store
+from tidegate.runtime.tables.change_rows import stream_changes
+from tidegate.runtime.tables.data_files import rows_of
+from tidegate.runtime.tables.open_table import open_keys, open_snapshot, refresh
 
 WINDOW = 100
 """Versions that the committer remembers."""

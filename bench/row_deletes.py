@@ -16,7 +16,7 @@ from tidegate.pipeline.published import TableRecord
 from tidegate.pipeline.read_set import Predicate
 from tidegate.producers import draft
 from tidegate.runtime.clock import new_id
-from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.kafka.settings import KafkaSettings
 
 WRITERS: Final = 64
 ROWS: Final = 1_000_000

@@ -18,8 +18,8 @@ from bench import gate_writers
 from bench.figures import Figure, median
 from tidegate.pipeline.published import TableRecord
 from tidegate.producers.client import Client
-from tidegate.runtime.kafka_bus import KafkaBus
-from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate.runtime.kafka.settings import KafkaSettings
 from tidegate.runtime.local_stack import LocalStack
 from tidegate.runtime.processes import Command, ServiceProcess, service_argv, service_process
 

@@ -13,10 +13,10 @@ from uuid import UUID
 
 from tidegate.committer import puts
 from tidegate.committer.aside import Aside, AtOnce
-from tidegate.committer.desk import Desk
 from tidegate.committer.doors import Doors
+from tidegate.committer.loop.desk import Desk
+from tidegate.committer.loop.service import CommitterLoop
 from tidegate.committer.puts import Puts
-from tidegate.committer.service import CommitterLoop
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.commit import Commit
 from tidegate.delta.files.bitmap import of_rows
@@ -30,9 +30,9 @@ from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.row_intent import RowIntent
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Headers, Record, TopicPartition
-from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer
+from tidegate.runtime.stores.log_store import LogStore
 
 TABLE = UUID("00000000-0000-7000-8000-00000000000a")
 ROOT = "memory://tables/t"

@@ -5,7 +5,7 @@ from typing import Any
 from tests import builders
 from tidegate.delta.commit import sha256
 from tidegate.pipeline.proposal import ClaimCheck, Proposal
-from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.stores.log_store import LogStore
 
 
 def stage(store: LogStore, version: int, content: bytes) -> ClaimCheck:

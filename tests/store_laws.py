@@ -7,7 +7,7 @@ from threading import Barrier
 import pytest
 
 from tidegate.delta.errors import InvalidRequest
-from tidegate.runtime.log_store import LogStore, Put
+from tidegate.runtime.stores.log_store import LogStore, Put
 
 DEADLINE_S = 30.0
 

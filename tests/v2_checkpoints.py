@@ -5,8 +5,8 @@ from uuid import UUID
 
 from tidegate.delta.names import LOG_FOLDER
 from tidegate.delta.snapshot import Snapshot
-from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.v2_checkpoint_writing import WITH_SIDECARS, Form, Layout, write_v2
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.tables.v2_checkpoint_writing import WITH_SIDECARS, Form, Layout, write_v2
 
 __all__ = ["WITH_SIDECARS", "Form", "put_v2"]
 

@@ -14,9 +14,9 @@ from tidegate.committer import judge as committer_judge
 from tidegate.delta.files import bounds
 from tidegate.delta.files.stated import texts
 from tidegate.delta.snapshot import Snapshot
-from tidegate.runtime import change_rows, data_files
-from tidegate.runtime.open_table import open_snapshot
-from tidegate.runtime.stores import open_store
+from tidegate.runtime.stores.opening import open_store
+from tidegate.runtime.tables import change_rows, data_files
+from tidegate.runtime.tables.open_table import open_snapshot
 
 
 def read_table(path: str, version: int | None = None, timestamp: str | None = None) -> pa.Table:

@@ -50,9 +50,9 @@ from tidegate.producers.vouching import in_table_already
 from tidegate.producers.writing import Saying, stamp_for
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.clock import new_id
-from tidegate.runtime.data_files import read_table, rows_of
-from tidegate.runtime.open_table import open_snapshot
-from tidegate.runtime.row_ids import ROW_COMMIT_VERSION, ROW_ID
+from tidegate.runtime.tables.data_files import read_table, rows_of
+from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate.runtime.tables.row_ids import ROW_COMMIT_VERSION, ROW_ID
 
 Rows = Sequence[Mapping[str, Any]]
 NO_READS = ReadSet()

@@ -11,8 +11,8 @@ from deltalake import DeltaTable, QueryBuilder
 from tests.conformance.written_tables import TABLES, Gate, Written, overwritten
 from tidegate.producers import draft
 from tidegate.producers.history import history
-from tidegate.runtime.data_files import read_table
-from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.tables.data_files import read_table
+from tidegate.runtime.tables.open_table import open_snapshot
 
 
 @pytest.fixture(scope="module", params=TABLES, ids=lambda build: build.__name__)

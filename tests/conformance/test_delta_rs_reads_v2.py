@@ -14,10 +14,10 @@ from tidegate.delta.checkpoints.hint import LastCheckpoint
 from tidegate.delta.files.columns import rows_to_adds
 from tidegate.delta.files.pruning import prune
 from tidegate.delta.names import LAST_CHECKPOINT, commit_name, in_log
-from tidegate.runtime.data_files import read_table
-from tidegate.runtime.local_store import LocalStore
-from tidegate.runtime.open_table import open_snapshot
-from tidegate.runtime.stores import canonical_root
+from tidegate.runtime.stores.local_store import LocalStore
+from tidegate.runtime.stores.opening import canonical_root
+from tidegate.runtime.tables.data_files import read_table
+from tidegate.runtime.tables.open_table import open_snapshot
 
 PROTOCOL = {
     "minReaderVersion": 3,

@@ -18,9 +18,9 @@ from tidegate.delta.actions import Action
 from tidegate.delta.features import arithmetic
 from tidegate.delta.features.table import FEATURES, Support
 from tidegate.producers.history import history
-from tidegate.runtime.change_rows import read_changes
-from tidegate.runtime.data_files import read_table
-from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.tables.change_rows import read_changes
+from tidegate.runtime.tables.data_files import read_table
+from tidegate.runtime.tables.open_table import open_snapshot
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -12,7 +12,7 @@ from tests.unit.delta.schema.partition_samples import READ, UNREAD
 from tidegate.delta.names import commit_name, in_log
 from tidegate.delta.schema import partitions
 from tidegate.delta.schema.types import parse_type
-from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.stores.local_store import LocalStore
 
 NTZ = ["timestampNtz"]
 

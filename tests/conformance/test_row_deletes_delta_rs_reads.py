@@ -11,16 +11,16 @@ from deltalake import DeltaTable, QueryBuilder
 
 from tests import builders
 from tests.builders import NOW_MS, TABLE, TABLE_ID, Gate, Row, add, info, metadata, protocol
-from tidegate.committer.asking import wanted
-from tidegate.committer.candidate import Candidate
-from tidegate.committer.entries import entry_of
-from tidegate.committer.intake import read_record
-from tidegate.committer.machine import Landed, Terms, evolve, plan
-from tidegate.committer.policy import Policy
-from tidegate.committer.rebase import Attempt, Origin, encode
+from tidegate.committer.group_commit.rebase import Attempt, Origin, encode
+from tidegate.committer.judging.asking import wanted
+from tidegate.committer.judging.machine import Landed, Terms, evolve, plan
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.intake import read_record
+from tidegate.committer.proposals.policy import Policy
+from tidegate.committer.reading.shelf import Shelf
 from tidegate.committer.settings import CommitterSection
-from tidegate.committer.shelf import Shelf
-from tidegate.committer.state import TableState
+from tidegate.committer.tables.entries import entry_of
+from tidegate.committer.tables.state import TableState
 from tidegate.delta.commit import sha256
 from tidegate.delta.files.columns import rows_to_adds
 from tidegate.delta.files.grammar import Predicate
@@ -28,11 +28,11 @@ from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.producers import draft
 from tidegate.producers.files.rewriting import Rewriter
-from tidegate.runtime.change_rows import read_changes
 from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.data_files import read_table, rows_of
-from tidegate.runtime.local_store import LocalStore
-from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.stores.local_store import LocalStore
+from tidegate.runtime.tables.change_rows import read_changes
+from tidegate.runtime.tables.data_files import read_table, rows_of
+from tidegate.runtime.tables.open_table import open_snapshot
 
 ROWS, FILES, WRITERS = 30_000, 2, 12
 NAMES = ["deletionVectors"]

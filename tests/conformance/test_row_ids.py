@@ -7,10 +7,10 @@ import pytest
 
 from tests.conformance.scoring import Case, table_cases
 from tidegate.delta.errors import InvalidRequest
-from tidegate.runtime.data_files import read_table
-from tidegate.runtime.open_table import open_snapshot
-from tidegate.runtime.row_ids import ROW_COMMIT_VERSION, ROW_ID
-from tidegate.runtime.stores import open_store
+from tidegate.runtime.stores.opening import open_store
+from tidegate.runtime.tables.data_files import read_table
+from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate.runtime.tables.row_ids import ROW_COMMIT_VERSION, ROW_ID
 
 STATED = "rows_with_row_ids"
 

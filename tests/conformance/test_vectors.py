@@ -19,13 +19,13 @@ from tidegate.delta.replay import LogPart, is_reconciled, read_part, replay
 from tidegate.delta.schema.arrow import from_arrow
 from tidegate.delta.schema.partitions import parse, serialize
 from tidegate.delta.schema.types import StructType, format_schema, parse_schema
-from tidegate.runtime.data_files import read_table
-from tidegate.runtime.integrity import stated_checksum
-from tidegate.runtime.local_store import LocalStore
-from tidegate.runtime.log_store import LogStore, Put
-from tidegate.runtime.open_table import open_snapshot, refresh
-from tidegate.runtime.stores import open_store
-from tidegate.runtime.vector_files import read_vector
+from tidegate.runtime.stores.local_store import LocalStore
+from tidegate.runtime.stores.log_store import LogStore, Put
+from tidegate.runtime.stores.opening import open_store
+from tidegate.runtime.tables.data_files import read_table
+from tidegate.runtime.tables.integrity import stated_checksum
+from tidegate.runtime.tables.open_table import open_snapshot, refresh
+from tidegate.runtime.tables.vector_files import read_vector
 
 CONTRADICTING = {"tables/delta-rs/cdc_ict_table/_delta_log/00000000000000000001.crc"}
 """Version checksums of the corpus that contradict a log which is sound."""

@@ -14,10 +14,10 @@ from tidegate.delta.actions import DeletionVector
 from tidegate.delta.files import deletion_vectors
 from tidegate.delta.files.bitmap import of_rows
 from tidegate.delta.names import commit_name, in_log
-from tidegate.runtime.checkpoint_writing import write_classic
-from tidegate.runtime.data_files import read_table
-from tidegate.runtime.local_store import LocalStore
-from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.stores.local_store import LocalStore
+from tidegate.runtime.tables.checkpoint_writing import write_classic
+from tidegate.runtime.tables.data_files import read_table
+from tidegate.runtime.tables.open_table import open_snapshot
 
 ROWS = 140_000
 GONE = {

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 from tidegate.checkpointer.service import Checkpointer
 from tidegate.checkpointer.settings import CheckpointerSettings
 from tidegate.committer.doors import Doors
-from tidegate.committer.service import CommitterLoop
+from tidegate.committer.loop.service import CommitterLoop
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.names import LOG_FOLDER, checkpoint_name, compacted_name
 from tidegate.delta.schema.arrow import from_arrow
@@ -43,15 +43,15 @@ from tidegate.producers.writing import (
     target_of,
 )
 from tidegate.runtime.bus import Offset, Record, TopicPartition
-from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
 from tidegate.runtime.clock import SystemClock, new_id
 from tidegate.runtime.health import Health
-from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.memory_bus import MemoryBus
 from tidegate.runtime.memory_clients import MemoryReader
-from tidegate.runtime.open_table import open_snapshot
 from tidegate.runtime.service import Running
-from tidegate.runtime.stores import canonical_root, open_store
+from tidegate.runtime.stores.local_store import LocalStore
+from tidegate.runtime.stores.opening import canonical_root, open_store
+from tidegate.runtime.tables.checkpoint_writing import move_hint_forward, write_classic
+from tidegate.runtime.tables.open_table import open_snapshot
 
 CLOCK = SystemClock()
 

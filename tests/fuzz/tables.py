@@ -24,12 +24,12 @@ from tidegate.delta.names import (
     compacted_name,
     in_log,
 )
-from tidegate.runtime.change_rows import read_changes
-from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
-from tidegate.runtime.data_files import read_table
-from tidegate.runtime.integrity import check_stated
 from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.open_table import (
+from tidegate.runtime.tables.change_rows import read_changes
+from tidegate.runtime.tables.checkpoint_writing import move_hint_forward, write_classic
+from tidegate.runtime.tables.data_files import read_table
+from tidegate.runtime.tables.integrity import check_stated
+from tidegate.runtime.tables.open_table import (
     head_version,
     open_keys,
     open_snapshot,

@@ -20,8 +20,8 @@ from tests.fuzz import tables
 from tests.fuzz.tables import DATA, HEAD, KINDS, VECTOR, allowed, holding, silent, use
 from tests.v2_checkpoints import Form
 from tidegate.cdc_publisher import position
-from tidegate.committer.intake import read_record
-from tidegate.committer.policy import Policy
+from tidegate.committer.proposals.intake import read_record
+from tidegate.committer.proposals.policy import Policy
 from tidegate.delta import paths
 from tidegate.delta.actions import DeletionVector, Metadata
 from tidegate.delta.changes.plan import plan
@@ -48,10 +48,10 @@ from tidegate.delta.schema import partitions
 from tidegate.delta.schema.arrow import to_arrow
 from tidegate.delta.schema.types import format_schema, parse_schema, parse_type
 from tidegate.pipeline import codec, provenance, trace
-from tidegate.runtime.checkpoint_writing import write_classic
-from tidegate.runtime.data_files import read_table
-from tidegate.runtime.open_table import open_snapshot
-from tidegate.runtime.table_files import open_table_file
+from tidegate.runtime.tables.checkpoint_writing import write_classic
+from tidegate.runtime.tables.data_files import read_table
+from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate.runtime.tables.table_files import open_table_file
 
 Feed = Callable[[bytes], object]
 

@@ -14,7 +14,8 @@ from tests.house import rules, tree
 from tests.simulation.test_mutants import MUTANTS
 from tests.unit.committer.bombs import BOMBS
 from tests.unit.committer.hostile_paths import PATHS
-from tidegate.committer import conflicts, flaws
+from tidegate.committer.conflicts import rules as conflicts
+from tidegate.committer.proposals import flaws
 from tidegate.delta.features.table import FEATURES, Feature
 from tidegate.runtime import metrics
 from tidegate.runtime.settings import ServiceSettings
@@ -33,7 +34,7 @@ SHORT_FOR = {root: f"{root}/tidegate/{root}" for root in tree.SOURCE_ROOTS} | {
     "pipeline": "protocol/tidegate/pipeline",
     "protocol": "protocol",
 }
-"""A path in prose may leave the namespace folder out: `committer/machine.py`."""
+"""A path in prose may leave the namespace folder out: `committer/judging/machine.py`."""
 
 
 def error_classes() -> frozenset[str]:

@@ -88,16 +88,16 @@ def test_the_loop_of_the_committer_asks_no_store() -> None:
         "        content = read_claim(self.store, candidate.claim)",
         "        with whole_table(self.store, 3) as table:",
         "        there = self.store.read(path)",
-        "from tidegate.runtime.open_table import open_snapshot",
+        "from tidegate.runtime.tables.open_table import open_snapshot",
         "        self.doors.vet(desk.store)",
         "        errand.run()",
     ],
 )
 def test_who_asks_a_store_in_the_loop_is_found(line: str) -> None:
-    assert list(waiting.asks_in_the_loop(f"{COMMITTER}lane.py", line))
-    assert not list(waiting.asks_in_the_loop(f"{COMMITTER}errands.py", line))
+    assert list(waiting.asks_in_the_loop(f"{COMMITTER}loop/lane.py", line))
+    assert not list(waiting.asks_in_the_loop(f"{COMMITTER}reading/errands.py", line))
     kept = "recovery.lacks(state, batch) and candidate.reads.whole_table"
-    assert not list(waiting.asks_in_the_loop(f"{COMMITTER}lane.py", kept))
+    assert not list(waiting.asks_in_the_loop(f"{COMMITTER}loop/lane.py", kept))
 
 
 def test_no_file_names_a_path_of_one_machine() -> None:

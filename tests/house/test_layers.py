@@ -28,9 +28,9 @@ def test_foreign_libraries_stay_in_their_homes() -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        (f"{homes.COMMITTER}service.py", "import faust\n"),
+        (f"{homes.COMMITTER}loop/service.py", "import faust\n"),
         (f"{homes.PRODUCERS}draft.py", "from pyspark.sql import Row\n"),
-        (f"{homes.RUNTIME}object_store.py", "import requests\n"),
+        (f"{homes.RUNTIME}stores/object_store.py", "import requests\n"),
         (f"{homes.DELTA}snapshot.py", "import pyarrow.parquet as pq\n"),
         (f"{homes.DELTA}snapshot.py", "from pyarrow import parquet\n"),
     ],
@@ -40,7 +40,9 @@ def test_a_library_away_from_home_is_found(path: str, text: str) -> None:
 
 
 def test_a_library_at_home_is_not_found() -> None:
-    assert not list(homes.breaches(f"{homes.RUNTIME}object_bucket.py", "import fsspec, os\n"))
+    assert not list(
+        homes.breaches(f"{homes.RUNTIME}stores/object_bucket.py", "import fsspec, os\n")
+    )
     assert not list(homes.breaches(f"{homes.COMMITTER}__main__.py", "import typer\n"))
 
 

@@ -7,7 +7,9 @@ from typing import get_args
 
 from tests.house import tree
 from tests.house.refusals import committer_sources, rules
-from tidegate.committer import conflicts, flaws, gauges
+from tidegate.committer.conflicts import rules as conflicts
+from tidegate.committer.loop import gauges
+from tidegate.committer.proposals import flaws
 from tidegate.pipeline.outcome import Status
 from tidegate.pipeline.refusals import OTHER, REFUSALS, label_of
 
@@ -21,10 +23,10 @@ SETTLING = (
 """Where flaws are found that the committer tells a writer under their own names."""
 
 
-DOORS_THAT_LOG = ("health", "kafka_logs", "ratified_store", "registry", "service")
+DOORS_THAT_LOG = ("health", "kafka/logs", "stores/ratified_store", "registry", "service")
 """Files of the runtime whose lines stand in the committer's log."""
 
-RATIFIED = ("runtime/tidegate/runtime/ratified_store.py",)
+RATIFIED = ("runtime/tidegate/runtime/stores/ratified_store.py",)
 """What only the committer opens."""
 
 FAULT = {"fault"}
@@ -93,7 +95,7 @@ def test_the_manual_explains_every_state_of_a_table_and_of_the_loop() -> None:
     assert re.findall(r"^\| `(\w+)` \|", tables, re.MULTILINE) == list(gauges.STATES)
     loop = text.partition("\n## States of the loop\n")[2].partition("\n## ")[0]
     said = re.findall(
-        r'(?:True|False), f?"(\w+):', tree.text("committer/tidegate/committer/service.py")
+        r'(?:True|False), f?"(\w+):', tree.text("committer/tidegate/committer/loop/service.py")
     )
     assert set(said) == {"active", "standby", "joining"}
     assert [word for word in said if f"`{word}`" not in loop] == []
@@ -129,7 +131,7 @@ def test_the_manual_explains_every_event_in_the_log_and_no_other() -> None:
 
 def test_the_manual_explains_every_event_of_the_services_that_follow() -> None:
     sources = [name for name in tree.python_files(tests=False) if not name.startswith("committer/")]
-    doors = {f"runtime/tidegate/runtime/{name}.py" for name in ("health", "kafka_logs", "service")}
+    doors = {f"runtime/tidegate/runtime/{name}.py" for name in ("health", "kafka/logs", "service")}
     told = events(name for name in sources if name not in {*doors, *RATIFIED})
     assert {"set_aside", "took_over", "compacted"} <= told
     assert told - {"unchanged"} == explained(OPERATIONS, "Log lines")

@@ -11,10 +11,10 @@ from docker.errors import DockerException  # type: ignore[import-untyped]  # nor
 from testcontainers.community.kafka import KafkaContainer
 
 from tidegate.runtime.failpoints import VARIABLE
-from tidegate.runtime.kafka_broker import EmbeddedKafka
-from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.kafka.broker import EmbeddedKafka
+from tidegate.runtime.kafka.settings import KafkaSettings
+from tidegate.runtime.kafka.topic_admin import create_topics
 from tidegate.runtime.processes import Child, Command, ServiceProcess, service_argv, service_process
-from tidegate.runtime.topic_admin import create_topics
 
 SESSION_TIMEOUT_MS = 2_000
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from tidegate.pipeline.published import CommitRecord
-from tidegate.runtime import follower
+from tidegate.runtime.following import follower
 from tidegate.runtime.service import Running, run
 from tidegate.runtime.settings import ServiceSettings, load
 

@@ -20,8 +20,8 @@ from tidegate.producers import draft
 from tidegate.producers.client import Client
 from tidegate.runtime.bus import Record, TopicPartition
 from tidegate.runtime.clock import SystemClock, new_id
-from tidegate.runtime.kafka_bus import KafkaBus
-from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate.runtime.kafka.settings import KafkaSettings
 
 CLOCK = SystemClock()
 SCHEMA = pa.schema([("writer", pa.string()), ("number", pa.int64())])

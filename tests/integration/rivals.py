@@ -17,8 +17,8 @@ from tidegate.pipeline.read_set import ReadSet
 from tidegate.producers import draft
 from tidegate.producers.client import Client
 from tidegate.runtime.clock import new_id
-from tidegate.runtime.kafka_bus import KafkaBus
-from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate.runtime.kafka.settings import KafkaSettings
 
 TIMEOUT_S = 90.0
 

@@ -11,8 +11,8 @@ from bench.committing import miscounted
 from bench.delta_rs_writers import SCHEMA_STRING, add_of
 from bench.slow_store import BUCKET, SlowStore
 from tidegate.delta.names import Version, commit_name, in_log
-from tidegate.runtime.log_store import Put
-from tidegate.runtime.object_store import ObjectStore
+from tidegate.runtime.stores.log_store import Put
+from tidegate.runtime.stores.object_store import ObjectStore
 
 FILES = 1_000
 ROWS = 1_000

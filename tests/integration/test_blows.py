@@ -31,8 +31,8 @@ from tests.linearizability.checker import explain
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.published import TableRecord
 from tidegate.producers.client import Client
-from tidegate.runtime.kafka_bus import KafkaBus
-from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate.runtime.kafka.settings import KafkaSettings
 
 pytestmark = pytest.mark.broker
 

@@ -32,9 +32,9 @@ from tidegate.cdc_publisher.transactions import (
 from tidegate.delta.errors import Fenced, InvalidRequest
 from tidegate.delta.names import checksum_name
 from tidegate.pipeline.topics import Topic
-from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate.runtime.kafka.topic_admin import create_topics
 from tidegate.runtime.processes import ServiceProcess
-from tidegate.runtime.topic_admin import create_topics
 
 pytestmark = pytest.mark.broker
 CDC = {"chunk_rows": "20", "look_s": "0.5", "transaction_timeout_ms": "5000"}

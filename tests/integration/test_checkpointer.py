@@ -13,10 +13,10 @@ from tests.unit.cdc_publisher.written_table import WrittenTable, change_at_rando
 from tidegate.checkpointer.service import FAILPOINTS
 from tidegate.delta.checkpoints import checksum, hint
 from tidegate.delta.names import checkpoint_name, checksum_name, compacted_name
-from tidegate.runtime.kafka_bus import KafkaBus
-from tidegate.runtime.local_store import LocalStore
-from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.kafka.bus import KafkaBus
 from tidegate.runtime.processes import ServiceProcess
+from tidegate.runtime.stores.local_store import LocalStore
+from tidegate.runtime.tables.open_table import open_snapshot
 
 pytestmark = pytest.mark.broker
 

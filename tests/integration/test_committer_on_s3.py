@@ -23,9 +23,9 @@ from tidegate.pipeline.published import TableRecord
 from tidegate.producers import draft
 from tidegate.producers.client import Client
 from tidegate.runtime.clock import new_id
-from tidegate.runtime.kafka_bus import KafkaBus
-from tidegate.runtime.object_store import ObjectStore
+from tidegate.runtime.kafka.bus import KafkaBus
 from tidegate.runtime.registry import find_table
+from tidegate.runtime.stores.object_store import ObjectStore
 
 pytestmark = pytest.mark.broker
 

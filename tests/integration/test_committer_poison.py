@@ -19,7 +19,7 @@ from tidegate.pipeline.codec import encode, headers
 from tidegate.producers import draft
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.clock import new_id
-from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.kafka.bus import KafkaBus
 from tidegate.runtime.processes import ServiceProcess
 
 pytestmark = pytest.mark.broker

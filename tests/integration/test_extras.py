@@ -8,14 +8,14 @@ from tests.integration import environments
 
 SERVICES = ("committer", "checkpointer", "cdc-publisher")
 NEIGHBOURS = {
-    "committer": ("tidegate.producers.table", "tidegate.runtime.follower"),
+    "committer": ("tidegate.producers.table", "tidegate.runtime.following.follower"),
     "checkpointer": ("tidegate.producers.table",),
     "cdc-publisher": ("tidegate.producers.table",),
-    "producers": ("tidegate.runtime.follower",),
+    "producers": ("tidegate.runtime.following.follower",),
 }
 """Modules whose libraries a service does not install: they must fail there, to prove anything."""
 
-COMMAND = "from tidegate.runtime.cli import main; main()"
+COMMAND = "from tidegate.runtime.cli.main import main; main()"
 """What the program `tidegate` does."""
 
 IMPORT_ALL = """

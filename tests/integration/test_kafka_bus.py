@@ -21,10 +21,10 @@ from tidegate.delta.errors import (
     Unavailable,
 )
 from tidegate.runtime.bus import Consumer, Offset, Polled, Record, TopicPartition
-from tidegate.runtime.kafka_broker import EmbeddedKafka
-from tidegate.runtime.kafka_bus import KafkaBus
-from tidegate.runtime.kafka_settings import KafkaSettings
-from tidegate.runtime.topic_admin import create_topics
+from tidegate.runtime.kafka.broker import EmbeddedKafka
+from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate.runtime.kafka.settings import KafkaSettings
+from tidegate.runtime.kafka.topic_admin import create_topics
 
 PATIENCE_S = 20.0
 ZOMBIE = Path(__file__).parent / "zombie_program.py"

@@ -31,10 +31,10 @@ from tests.integration.test_committer_processes import (
 )
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.published import TableRecord
-from tidegate.runtime.data_files import read_table
-from tidegate.runtime.open_table import open_snapshot
 from tidegate.runtime.processes import Command, ServiceProcess
-from tidegate.runtime.stores import open_store
+from tidegate.runtime.stores.opening import open_store
+from tidegate.runtime.tables.data_files import read_table
+from tidegate.runtime.tables.open_table import open_snapshot
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -22,10 +22,10 @@ from tests.integration.test_committer_processes import (
 )
 from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.kafka_broker import EmbeddedKafka
-from tidegate.runtime.kafka_bus import KafkaBus
-from tidegate.runtime.kafka_settings import KafkaSettings
-from tidegate.runtime.topic_admin import create_topics
+from tidegate.runtime.kafka.broker import EmbeddedKafka
+from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate.runtime.kafka.settings import KafkaSettings
+from tidegate.runtime.kafka.topic_admin import create_topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 

@@ -15,7 +15,7 @@ from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import ReadSet
 from tidegate.producers import cli, cli_proposals
 from tidegate.producers.client import Client
-from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.kafka.bus import KafkaBus
 
 pytestmark = pytest.mark.broker
 

@@ -24,10 +24,10 @@ from tidegate.producers.client import Client
 from tidegate.producers.options import Place
 from tidegate.producers.registering import register
 from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.kafka_broker import HOST, EmbeddedKafka
-from tidegate.runtime.kafka_bus import KafkaBus
-from tidegate.runtime.kafka_settings import KafkaSettings
-from tidegate.runtime.topic_admin import create_topics, missing_topics
+from tidegate.runtime.kafka.broker import HOST, EmbeddedKafka
+from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate.runtime.kafka.settings import KafkaSettings
+from tidegate.runtime.kafka.topic_admin import create_topics, missing_topics
 
 pytestmark = pytest.mark.broker
 

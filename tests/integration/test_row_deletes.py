@@ -25,10 +25,10 @@ from tidegate.producers.options import Place, for_writing
 from tidegate.producers.table.deletion import Rewriting, delete
 from tidegate.producers.writing import Saying
 from tidegate.runtime.clock import new_id
-from tidegate.runtime.data_files import read_table
-from tidegate.runtime.kafka_bus import KafkaBus
-from tidegate.runtime.local_store import LocalStore
-from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate.runtime.stores.local_store import LocalStore
+from tidegate.runtime.tables.data_files import read_table
+from tidegate.runtime.tables.open_table import open_snapshot
 
 pytestmark = pytest.mark.broker
 

@@ -43,7 +43,7 @@ sys.exit(run(serve, "program", ServiceSettings()))
 ASKING = """
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from tidegate.runtime.cli_service import service_app
+from tidegate.runtime.cli.service import service_app
 from tidegate.runtime.settings import ServiceSettings
 
 def serve(settings, running):
@@ -154,7 +154,7 @@ def test_a_process_that_took_an_old_id_is_not_ended(tmp_path: Path) -> None:
 @pytest.mark.broker
 def test_up_starts_the_whole_line_and_down_ends_it(tmp_path: Path) -> None:
     folder = ["--folder", str(tmp_path / "line")]
-    tidegate = [sys.executable, "-c", "from tidegate.runtime.cli import main; main()"]
+    tidegate = [sys.executable, "-c", "from tidegate.runtime.cli.main import main; main()"]
     up = [*tidegate, "up", *folder, "--port", "0", "--json"]
     first = subprocess.run(up, capture_output=True, text=True, check=False)
     try:

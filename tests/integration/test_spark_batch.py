@@ -25,7 +25,7 @@ from tidegate.producers.table import Table
 from tidegate.producers.table.deletion import Rewriting, delete
 from tidegate.producers.table.rewriting import SparkRunner
 from tidegate.producers.writing import Saying
-from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.kafka.bus import KafkaBus
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

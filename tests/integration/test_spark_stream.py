@@ -14,7 +14,7 @@ from tests.integration.conftest import Line
 from tests.integration.spark_session import open_session
 from tidegate.producers.ledger import last_proposals
 from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.kafka.bus import KafkaBus
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

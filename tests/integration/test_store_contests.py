@@ -19,8 +19,8 @@ from tests.integration.rough_road import WRITES, RoughRoad
 from tests.integration.store_servers import KINDS, Kind
 from tests.store_laws import DEADLINE_S
 from tidegate.delta.errors import Unavailable
-from tidegate.runtime.log_store import LogStore, Put
-from tidegate.runtime.object_store import ObjectStore
+from tidegate.runtime.stores.log_store import LogStore, Put
+from tidegate.runtime.stores.object_store import ObjectStore
 
 WRITERS: Final = 2
 AT_ONCE: Final = 8

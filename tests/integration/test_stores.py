@@ -9,9 +9,9 @@ from tests.integration.s3_relay import Relay, Step
 from tests.integration.store_servers import AZURE, GCS, MOTO, Kind
 from tests.store_laws import DEADLINE_S
 from tidegate.delta.errors import Unavailable
-from tidegate.runtime.log_store import Put
-from tidegate.runtime.object_store import ObjectStore
-from tidegate.runtime.store_probe import probe
+from tidegate.runtime.stores.log_store import Put
+from tidegate.runtime.stores.object_store import ObjectStore
+from tidegate.runtime.stores.probe import probe
 
 PATH = "_delta_log/00000000000000000000.json"
 

@@ -7,8 +7,8 @@ import sys
 
 from tidegate.delta.errors import TidegateError
 from tidegate.runtime.bus import Offset, TopicPartition
-from tidegate.runtime.kafka_bus import KafkaBus
-from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate.runtime.kafka.settings import KafkaSettings
 
 
 def main(broker: str, topic: str, group: str) -> None:

@@ -12,7 +12,7 @@ from tests.linearizability.account import Account, Key, Rows, Table, Told
 from tests.linearizability.checker import Unexplained, explain
 from tests.linearizability.gate import account_of
 from tests.linearizability.justice import LOST_TO
-from tidegate.committer.conflicts import RULES
+from tidegate.committer.conflicts.rules import RULES
 from tidegate.pipeline.read_set import ReadSet
 
 

@@ -13,7 +13,7 @@ from tests.linearizability.gate import account_of
 from tidegate.committer.settings import CommitterSection
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.read_set import ReadSet
-from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.stores.local_store import LocalStore
 
 ROUNDS = 40
 

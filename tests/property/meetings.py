@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import ROOT, TABLE, Row, commit, info, to_bytes, value_of
-from tidegate.committer.candidate import Candidate
-from tidegate.committer.entries import Entry, entry_of
-from tidegate.committer.intake import read_record
-from tidegate.committer.machine import Landed, evolve
-from tidegate.committer.moves import Move
-from tidegate.committer.policy import Level, Policy
-from tidegate.committer.state import TableState
+from tidegate.committer.judging.machine import Landed, evolve
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.intake import read_record
+from tidegate.committer.proposals.moves import Move
+from tidegate.committer.proposals.policy import Level, Policy
+from tidegate.committer.tables.entries import Entry, entry_of
+from tidegate.committer.tables.state import TableState
 from tidegate.delta.actions import Add
 from tidegate.delta.files.bitmap import of_rows
 from tidegate.delta.files.deletion_vectors import inline

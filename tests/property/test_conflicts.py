@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import Row, commit, info
-from tidegate.committer.candidate import Candidate
-from tidegate.committer.conflicts import Basis, Standing, check
-from tidegate.committer.entries import Entry, entry_of
-from tidegate.committer.intake import read_record
-from tidegate.committer.policy import Level, Policy
+from tidegate.committer.conflicts.rules import Basis, Standing, check
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.intake import read_record
+from tidegate.committer.proposals.policy import Level, Policy
+from tidegate.committer.tables.entries import Entry, entry_of
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.read_set import Predicate, ReadSet
 

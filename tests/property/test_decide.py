@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import NOW_MS, ROOT, TABLE, commit, creation, value_of
-from tidegate.committer.candidate import Candidate
-from tidegate.committer.conflicts import RULES_VERSION
-from tidegate.committer.entries import entry_of
-from tidegate.committer.intake import read_record
-from tidegate.committer.machine import Landed, Terms, evolve, plan
-from tidegate.committer.policy import Policy
-from tidegate.committer.rebase import Attempt, Origin, encode
-from tidegate.committer.state import TableState
-from tidegate.committer.verdicts import Verdict
+from tidegate.committer.conflicts.rules import RULES_VERSION
+from tidegate.committer.group_commit.rebase import Attempt, Origin, encode
+from tidegate.committer.judging.machine import Landed, Terms, evolve, plan
+from tidegate.committer.judging.verdicts import Verdict
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.intake import read_record
+from tidegate.committer.proposals.policy import Policy
+from tidegate.committer.tables.entries import entry_of
+from tidegate.committer.tables.state import TableState
 from tidegate.delta.commit import Commit, sha256
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.read_set import ReadSet

@@ -27,10 +27,10 @@ from tests.builders import add, protocol, to_bytes
 from tests.property.spelled import plain
 from tidegate.delta.files.predicate import evaluate, prune
 from tidegate.delta.names import commit_name, in_log
-from tidegate.runtime.checkpoint_writing import write_classic
-from tidegate.runtime.data_files import read_table
 from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.tables.checkpoint_writing import write_classic
+from tidegate.runtime.tables.data_files import read_table
+from tidegate.runtime.tables.open_table import open_snapshot
 
 Row = dict[str, Any]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.committer import live_files
-from tidegate.committer.live_files import LiveFiles
+from tidegate.committer.tables import live_files
+from tidegate.committer.tables.live_files import LiveFiles
 from tidegate.delta.files import file_block
 from tidegate.delta.paths import canonical_path, canonical_paths
 

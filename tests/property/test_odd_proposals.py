@@ -35,8 +35,8 @@ from tidegate.delta.files.bitmap import of_rows
 from tidegate.delta.files.deletion_vectors import inline
 from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import ReadSet
-from tidegate.runtime.checkpoint_writing import write_classic
-from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.tables.checkpoint_writing import write_classic
+from tidegate.runtime.tables.open_table import open_snapshot
 
 RECORDS = 8
 FEATURES: Final = ["deletionVectors", "domainMetadata", "rowTracking", "changeDataFeed"]

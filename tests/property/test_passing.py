@@ -24,22 +24,23 @@ from tests.property.meetings import (
     writes,
 )
 from tests.property.test_decide import ORIGIN
-from tidegate.committer import conflicts, steps, straight_way
-from tidegate.committer.adoption import adopt
-from tidegate.committer.basis import Basis
-from tidegate.committer.candidate import Candidate
-from tidegate.committer.conflicts import RULES
-from tidegate.committer.entries import Entry
-from tidegate.committer.grouping import Group
-from tidegate.committer.known import Known
-from tidegate.committer.machine import Landed, Terms, evolve, plan
-from tidegate.committer.passing import passes_by
-from tidegate.committer.policy import Level
-from tidegate.committer.rebase import Attempt, encode
-from tidegate.committer.shelf import Shelf
-from tidegate.committer.standing import begin
-from tidegate.committer.state import in_full
-from tidegate.committer.straight_way import StraightWay
+from tidegate.committer.conflicts import rules as conflicts
+from tidegate.committer.conflicts.adoption import adopt
+from tidegate.committer.conflicts.passing import passes_by
+from tidegate.committer.conflicts.rules import RULES
+from tidegate.committer.conflicts.standing import begin
+from tidegate.committer.group_commit.grouping import Group
+from tidegate.committer.group_commit.rebase import Attempt, encode
+from tidegate.committer.judging import steps, straight_way
+from tidegate.committer.judging.machine import Landed, Terms, evolve, plan
+from tidegate.committer.judging.straight_way import StraightWay
+from tidegate.committer.proposals.basis import Basis
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.known import Known
+from tidegate.committer.proposals.policy import Level
+from tidegate.committer.reading.shelf import Shelf
+from tidegate.committer.tables.entries import Entry
+from tidegate.committer.tables.state import in_full
 from tidegate.delta.actions import Add
 from tidegate.delta.commit import Commit
 from tidegate.delta.names import Version, commit_name, in_log

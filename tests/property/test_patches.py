@@ -8,8 +8,8 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.committer.patches import applied, touches
-from tidegate.committer.touched import columns_by_physical, in_common, said_of, touched
+from tidegate.committer.conflicts.patches import applied, touches
+from tidegate.committer.tables.touched import columns_by_physical, in_common, said_of, touched
 from tidegate.delta.actions import Metadata, Protocol
 from tidegate.delta.errors import TidegateError
 from tidegate.delta.features.arithmetic import supported_features

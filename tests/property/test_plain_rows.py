@@ -17,15 +17,15 @@ from tests.fuzz.mutations import mutate
 from tests.property.test_codec import VALUES
 from tests.property.test_hostile_records import SAMPLES
 from tests.unit.committer.hostile_paths import PATHS
-from tidegate.committer import content as content_module
-from tidegate.committer import file_paths
-from tidegate.committer.candidate import Candidate
-from tidegate.committer.content import Content, read_content
-from tidegate.committer.flaws import Flawed
-from tidegate.committer.intake import Letter, read_record
-from tidegate.committer.plain_rows import read_plain
-from tidegate.committer.policy import Policy
-from tidegate.committer.rows import read_row
+from tidegate.committer.proposals import content as content_module
+from tidegate.committer.proposals import file_paths
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.content import Content, read_content
+from tidegate.committer.proposals.flaws import Flawed
+from tidegate.committer.proposals.intake import Letter, read_record
+from tidegate.committer.proposals.plain_rows import read_plain
+from tidegate.committer.proposals.policy import Policy
+from tidegate.committer.proposals.rows import read_row
 from tidegate.delta.actions import Action, Add, Remove
 from tidegate.delta.paths import canonical_path
 from tidegate.pipeline.read_set import ReadSet

@@ -18,12 +18,12 @@ from tidegate.delta.errors import BrokenLog, Unavailable
 from tidegate.pipeline.codec import decode
 from tidegate.pipeline.ratification import Ratification, Ratified
 from tidegate.pipeline.topics import Topics
-from tidegate.runtime import ratified_store
 from tidegate.runtime.bus import Headers, TopicPartition
-from tidegate.runtime.log_store import FileStat, Put, Turn, at_once
 from tidegate.runtime.memory import MemoryBus, MemoryStore
 from tidegate.runtime.memory_clients import MemoryProducer, MemoryReader
-from tidegate.runtime.ratified_store import RatifiedStore, RatifyLog
+from tidegate.runtime.stores import ratified_store
+from tidegate.runtime.stores.log_store import FileStat, Put, Turn, at_once
+from tidegate.runtime.stores.ratified_store import RatifiedStore, RatifyLog
 
 SEEDS: Final = 400
 ATTEMPTS: Final = 12

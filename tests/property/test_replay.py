@@ -14,9 +14,9 @@ from tidegate.delta.names import compacted_name, in_log
 from tidegate.delta.paths import canonical_paths
 from tidegate.delta.replay import LogPart, Replayed, read_part, replay
 from tidegate.delta.snapshot import Snapshot, evolve, from_replay
-from tidegate.runtime.checkpoint_writing import write_classic
 from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.open_table import open_keys, open_snapshot
+from tidegate.runtime.tables.checkpoint_writing import write_classic
+from tidegate.runtime.tables.open_table import open_keys, open_snapshot
 
 
 def part(commit: Commit) -> LogPart:

@@ -5,7 +5,12 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.committer.right_of_way import Answered, RightOfWay, after_answer, after_native_group
+from tidegate.committer.judging.right_of_way import (
+    Answered,
+    RightOfWay,
+    after_answer,
+    after_native_group,
+)
 
 GRACE_S = 1.0
 

@@ -22,7 +22,7 @@ from tidegate.delta.files.deletion_vectors import inline_rows
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import ReadSet
-from tidegate.runtime.vector_files import read_vector
+from tidegate.runtime.tables.vector_files import read_vector
 
 NAMES = ["deletionVectors"]
 FEATURE = protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES)

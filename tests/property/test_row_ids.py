@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import NOW_MS, ROOT, TABLE, Row, add, commit, info, metadata, protocol, remove
-from tidegate.committer.basis import Basis
-from tidegate.committer.candidate import Candidate
-from tidegate.committer.conflicts import Conflict, check, follow
-from tidegate.committer.entries import Entry, entry_of
-from tidegate.committer.intake import read_record
-from tidegate.committer.machine import Landed, Terms, evolve, plan
-from tidegate.committer.policy import Policy
-from tidegate.committer.rebase import Attempt, Origin, encode
-from tidegate.committer.standing import Standing, begin
-from tidegate.committer.state import TableState, in_full
+from tidegate.committer.conflicts.rules import Conflict, check, follow
+from tidegate.committer.conflicts.standing import Standing, begin
+from tidegate.committer.group_commit.rebase import Attempt, Origin, encode
+from tidegate.committer.judging.machine import Landed, Terms, evolve, plan
+from tidegate.committer.proposals.basis import Basis
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.intake import read_record
+from tidegate.committer.proposals.policy import Policy
+from tidegate.committer.tables.entries import Entry, entry_of
+from tidegate.committer.tables.state import TableState, in_full
 from tidegate.delta.commit import Commit, sha256
 from tidegate.delta.features.row_tracking import high_water_mark
 from tidegate.pipeline.proposal import Operation, Proposal

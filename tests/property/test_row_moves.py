@@ -16,13 +16,13 @@ from tests.builders import (
     row_delete,
     rows_of,
 )
-from tidegate.committer.moves import Move, moved_rows
+from tidegate.committer.proposals.moves import Move, moved_rows
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.actions import DeletionVector
 from tidegate.delta.files.bitmap import of_rows
 from tidegate.delta.files.deletion_vectors import inline
 from tidegate.pipeline.proposal import Operation, Proposal
-from tidegate.runtime.vector_files import read_vector
+from tidegate.runtime.tables.vector_files import read_vector
 
 NAMES = ["deletionVectors"]
 FEATURE = protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES)

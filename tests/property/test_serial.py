@@ -40,7 +40,7 @@ from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import ReadSet
 from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.vector_files import read_vector
+from tidegate.runtime.tables.vector_files import read_vector
 
 READING = ["deletionVectors"]
 FEATURES = protocol(3, 7, readerFeatures=READING, writerFeatures=[*READING, "changeDataFeed"])

@@ -21,10 +21,10 @@ from tidegate.delta.errors import InvalidRequest
 from tidegate.delta.names import commit_name, compacted_name, in_log
 from tidegate.delta.paths import canonical_path
 from tidegate.delta.snapshot import Snapshot
-from tidegate.runtime import log_files
-from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
 from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.open_table import open_keys, open_snapshot, refresh
+from tidegate.runtime.tables import log_files
+from tidegate.runtime.tables.checkpoint_writing import move_hint_forward, write_classic
+from tidegate.runtime.tables.open_table import open_keys, open_snapshot, refresh
 
 NOW_MS = 0
 """Long before anything expires."""

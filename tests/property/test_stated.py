@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tidegate.delta.errors import BrokenLog
 from tidegate.delta.files.stated import to_json
 from tidegate.delta.names import LogFile, in_log, parse, v2_checkpoint_name
-from tidegate.runtime.checkpoint_files import KEYS, WHOLE, Columns, read_checkpoint
 from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.tables.checkpoint_files import KEYS, WHOLE, Columns, read_checkpoint
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 LEAVES = st.fixed_dictionaries(

@@ -13,15 +13,15 @@ from tests import builders
 from tests.builders import NOW_MS, TABLE, Row
 from tests.property.meetings import LIVE, PLAIN, TRACKED, WITH_VECTORS, begun, domain, vector
 from tests.property.test_decide import ORIGIN
-from tidegate.committer.candidate import Candidate
-from tidegate.committer.intake import read_record
-from tidegate.committer.machine import Landed, Planning, Terms, decide, evolve
-from tidegate.committer.policy import Policy
-from tidegate.committer.rebase import Attempt, encode
-from tidegate.committer.shelf import Shelf
-from tidegate.committer.state import TableState
-from tidegate.committer.straight_way import StraightWay
-from tidegate.committer.verdicts import Consider, Verdict, View
+from tidegate.committer.group_commit.rebase import Attempt, encode
+from tidegate.committer.judging.machine import Landed, Planning, Terms, decide, evolve
+from tidegate.committer.judging.straight_way import StraightWay
+from tidegate.committer.judging.verdicts import Consider, Verdict, View
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.intake import read_record
+from tidegate.committer.proposals.policy import Policy
+from tidegate.committer.reading.shelf import Shelf
+from tidegate.committer.tables.state import TableState
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import ReadSet

@@ -24,7 +24,7 @@ from tidegate.delta.schema.types import (
     parse_type,
 )
 from tidegate.delta.schema.widening import widens
-from tidegate.runtime.logical_columns import conform
+from tidegate.runtime.tables.logical_columns import conform
 
 ATOMS = [
     "byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz",

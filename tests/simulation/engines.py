@@ -11,8 +11,8 @@ from tests.simulation.row_writers import exchange, removal
 from tests.simulation.stage import PUT_DEADLINE_S, VIEW_AGE_S, Stage
 from tests.simulation.tables import TABLES, Table
 from tidegate.delta.names import Version
-from tidegate.runtime.checkpoint_writing import move_hint_forward, write_classic
-from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.tables.checkpoint_writing import move_hint_forward, write_classic
+from tidegate.runtime.tables.open_table import open_snapshot
 
 RETENTION_S: Final = 2 * (VIEW_AGE_S + PUT_DEADLINE_S + LIFE_S)
 """How long a version stays before it may be cleaned up: no view and no PUT may be half as old."""

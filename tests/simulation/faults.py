@@ -24,10 +24,10 @@ from tidegate.runtime.bus import (
     TopicPartition,
 )
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.log_store import FileStat, Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer
 from tidegate.runtime.memory_clients import MemoryProducer, MemoryReader
+from tidegate.runtime.stores.log_store import FileStat, Put, Turn, at_once
 
 T = TypeVar("T")
 

@@ -12,41 +12,35 @@ from unittest import mock
 from uuid import UUID
 
 from tests.simulation import stage
-from tidegate.committer import (
-    admission,
-    desk,
-    grouping,
-    machine,
-    numbering,
-    recovery,
-    requests,
-    scribe,
-    steps,
-    trials,
-)
-from tidegate.committer.desk import Desk
-from tidegate.committer.entries import Entry
-from tidegate.committer.entry_put import EntryPut
-from tidegate.committer.errands import Errand
-from tidegate.committer.grouping import Group
-from tidegate.committer.lane import Lane
-from tidegate.committer.leases import Leased, Numbers
-from tidegate.committer.machine import Landed
-from tidegate.committer.numbering import Book
-from tidegate.committer.rebase import Attempt, Encoded, Origin, encode
-from tidegate.committer.reception import Reception
-from tidegate.committer.registration import Known
-from tidegate.committer.state import Settled, TableState
-from tidegate.committer.steps import Step
-from tidegate.committer.trials import Note
-from tidegate.committer.verdicts import Consider, Verdict, View
+from tidegate.committer.admission import numbering
+from tidegate.committer.admission import rules as admission
+from tidegate.committer.admission.numbering import Book
+from tidegate.committer.group_commit import grouping
+from tidegate.committer.group_commit.grouping import Group
+from tidegate.committer.group_commit.rebase import Attempt, Encoded, Origin, encode
+from tidegate.committer.judging import machine, steps
+from tidegate.committer.judging.machine import Landed
+from tidegate.committer.judging.steps import Step
+from tidegate.committer.judging.verdicts import Consider, Verdict, View
+from tidegate.committer.loop import desk, requests, scribe, trials
+from tidegate.committer.loop.desk import Desk
+from tidegate.committer.loop.entry_put import EntryPut
+from tidegate.committer.loop.lane import Lane
+from tidegate.committer.loop.reception import Reception
+from tidegate.committer.loop.registration import Known
+from tidegate.committer.loop.trials import Note
+from tidegate.committer.proposals.leases import Leased, Numbers
+from tidegate.committer.reading import recovery
+from tidegate.committer.reading.errands import Errand
+from tidegate.committer.tables.entries import Entry
+from tidegate.committer.tables.state import Settled, TableState
 from tidegate.delta.errors import Unavailable
 from tidegate.pipeline.identity_values import IdentityUsage
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.published import Ruling, TableRecord
 from tidegate.runtime.bus import Offset
-from tidegate.runtime.log_store import LogStore, Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.stores.log_store import LogStore, Put, Turn, at_once
 
 Patch = Callable[[], AbstractContextManager[object]]
 

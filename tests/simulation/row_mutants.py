@@ -5,22 +5,25 @@ from typing import Final
 from unittest import mock
 
 from tests.simulation.mutants import AT_ONCE, Mutant, mutant
-from tidegate.committer import conflicts, moves, moving, patching
-from tidegate.committer.basis import Basis
-from tidegate.committer.candidate import Candidate
-from tidegate.committer.entries import Entry
-from tidegate.committer.entry_put import EntryPut
-from tidegate.committer.known import Known
-from tidegate.committer.merging import Tally
-from tidegate.committer.moves import Move
-from tidegate.committer.policy import Policy
-from tidegate.committer.shelf import Shelf
-from tidegate.committer.standing import Found, Standing
-from tidegate.committer.state import TableState
+from tidegate.committer.conflicts import patching
+from tidegate.committer.conflicts import rules as conflicts
+from tidegate.committer.conflicts.standing import Found, Standing
+from tidegate.committer.loop.entry_put import EntryPut
+from tidegate.committer.proposals import moves
+from tidegate.committer.proposals.basis import Basis
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.known import Known
+from tidegate.committer.proposals.moves import Move
+from tidegate.committer.proposals.policy import Policy
+from tidegate.committer.reading.shelf import Shelf
+from tidegate.committer.row_level import moving
+from tidegate.committer.row_level.merging import Tally
+from tidegate.committer.tables.entries import Entry
+from tidegate.committer.tables.state import TableState
 from tidegate.delta.files.bitmap import Bitmap
 from tidegate.pipeline.outcome import Rejection
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.log_store import Put, Turn
+from tidegate.runtime.stores.log_store import Put, Turn
 
 
 def without_comparing_rows() -> AbstractContextManager[object]:

@@ -17,7 +17,7 @@ from tidegate.delta.files.bitmap import Bitmap, of_rows
 from tidegate.delta.files.deletion_vectors import in_file, inline
 from tidegate.pipeline.row_intent import RowIntent
 from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.vector_files import read_vector
+from tidegate.runtime.tables.vector_files import read_vector
 
 FEW: Final = 10
 MANY: Final = 200_000

@@ -24,18 +24,18 @@ from tests.simulation.faults import (
 from tests.simulation.history import History, Log, commit_path
 from tests.simulation.tables import TABLES, Table
 from tidegate.committer.doors import Doors
-from tidegate.committer.service import CommitterLoop, serve
+from tidegate.committer.loop.service import CommitterLoop, serve
+from tidegate.committer.loop.trials import read_note
 from tidegate.committer.settings import CommitterSection
-from tidegate.committer.trials import read_note
 from tidegate.delta.errors import TidegateError
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.health import Health
-from tidegate.runtime.log_store import LogStore, Put
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer
 from tidegate.runtime.service import Running
+from tidegate.runtime.stores.log_store import LogStore, Put
 
 COMMITTERS = 2
 VIEW_AGE_S = 60.0

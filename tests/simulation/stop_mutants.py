@@ -5,18 +5,20 @@ from typing import Final
 from unittest import mock
 
 from tests.simulation.mutants import Mutant, mutant
-from tidegate.committer import head_checks, recovery, requests, telling
-from tidegate.committer.desk import Desk
-from tidegate.committer.entries import Entry
-from tidegate.committer.loading import Loaded
-from tidegate.committer.service import CommitterLoop
-from tidegate.committer.state import TableState
-from tidegate.committer.trials import Note
+from tidegate.committer.admission import head_checks
+from tidegate.committer.loop import requests, telling
+from tidegate.committer.loop.desk import Desk
+from tidegate.committer.loop.service import CommitterLoop
+from tidegate.committer.loop.trials import Note
+from tidegate.committer.reading import recovery
+from tidegate.committer.reading.loading import Loaded
+from tidegate.committer.tables.entries import Entry
+from tidegate.committer.tables.state import TableState
 from tidegate.pipeline.codec import encode
 from tidegate.pipeline.published import Ruling, TableRecord
 from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.memory_bus import MemoryConsumer
+from tidegate.runtime.stores.log_store import LogStore
 
 
 def without_signing_off() -> AbstractContextManager[object]:

@@ -25,7 +25,8 @@ from tests.simulation.invariants import ALWAYS, AT_REST
 from tests.simulation.patch_invariants import patches_say_all
 from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
 from tests.simulation.stage import Event, Stage
-from tidegate.committer import fitting, service
+from tidegate.committer.judging import fitting
+from tidegate.committer.loop import service
 from tidegate.runtime import failpoints
 
 HEALING_STEPS: Final = 240

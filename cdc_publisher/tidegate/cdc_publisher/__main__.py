@@ -2,9 +2,9 @@
 
 from tidegate.cdc_publisher.service import CdcPublisher
 from tidegate.cdc_publisher.settings import CdcSettings
-from tidegate.runtime.cli_service import service_app
-from tidegate.runtime.follower import run_follower
-from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.cli.service import service_app
+from tidegate.runtime.following.follower import run_follower
+from tidegate.runtime.kafka.bus import KafkaBus
 from tidegate.runtime.service import Running
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from tidegate.delta.actions import Metadata, Txn
 from tidegate.delta.commit import Commit
 from tidegate.delta.names import LOG_FOLDER
-from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.stores.log_store import LogStore
 
 _OURS: Final = "tidegate/"
 """How the app ids begin under which the committer remembers how far it has read."""

@@ -18,9 +18,9 @@ from tidegate.delta.actions import Metadata
 from tidegate.delta.changes.plan import ChangeFile, ChangePlan
 from tidegate.delta.errors import InvalidRequest
 from tidegate.delta.snapshot import Snapshot
-from tidegate.runtime.change_rows import change_schema, read_change_file
-from tidegate.runtime.data_files import read_file, rows_of
-from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.tables.change_rows import change_schema, read_change_file
+from tidegate.runtime.tables.data_files import read_file, rows_of
 
 _LEAVING: Final = pa.array(["delete", "update_preimage"])
 _JOINING: Final = pa.array(["insert", "update_postimage"])

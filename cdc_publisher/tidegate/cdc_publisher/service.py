@@ -32,14 +32,14 @@ from tidegate.pipeline.published import CommitRecord, TableRecord
 from tidegate.pipeline.topics import Topic
 from tidegate.runtime import metrics
 from tidegate.runtime.bus import Bus
-from tidegate.runtime.integrity import stated_checksum
+from tidegate.runtime.kafka.topic_admin import create_topics
 from tidegate.runtime.logs import log_event
-from tidegate.runtime.open_table import head_version, open_keys
-from tidegate.runtime.overwriting import check_promised
 from tidegate.runtime.registry import read_registry
 from tidegate.runtime.service import Running
-from tidegate.runtime.stores import open_store
-from tidegate.runtime.topic_admin import create_topics
+from tidegate.runtime.stores.opening import open_store
+from tidegate.runtime.stores.overwriting import check_promised
+from tidegate.runtime.tables.integrity import stated_checksum
+from tidegate.runtime.tables.open_table import head_version, open_keys
 
 SLICE_S: Final = 2.0
 """How long one table is told at a time: a look waits for whoever tells, and all wait for a look."""

@@ -48,9 +48,9 @@ from tidegate.delta.errors import BrokenLog, InvalidRequest
 from tidegate.delta.features.table import check_readable
 from tidegate.delta.snapshot import Snapshot
 from tidegate.runtime import metrics
-from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.open_table import open_snapshot, read_commit
 from tidegate.runtime.service import Running
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.tables.open_table import open_snapshot, read_commit
 
 GAP: Final = "GAP"
 """The error class of a stream that can't go on without leaving something out."""

@@ -30,9 +30,9 @@ from tidegate.cdc_publisher.position import FORMAT, Position, Positions, positio
 from tidegate.delta.errors import Unavailable
 from tidegate.pipeline import codec
 from tidegate.runtime.failpoints import reach
-from tidegate.runtime.kafka_errors import made, translated
-from tidegate.runtime.kafka_logs import LIBRARY
-from tidegate.runtime.kafka_settings import KafkaSettings, for_librdkafka
+from tidegate.runtime.kafka.errors import made, translated
+from tidegate.runtime.kafka.logs import LIBRARY
+from tidegate.runtime.kafka.settings import KafkaSettings, for_librdkafka
 
 RECORD_BYTES_MAX: Final = 4 * 1024 * 1024
 """The largest record of a change topic, as the publisher creates it."""

@@ -46,17 +46,21 @@ from tidegate.delta.snapshot import Snapshot
 from tidegate.pipeline.published import CommitRecord, TableRecord
 from tidegate.runtime import metrics
 from tidegate.runtime.bus import Bus
-from tidegate.runtime.checkpoint_writing import hinted_version, move_hint_forward, write_classic
 from tidegate.runtime.clock import Clock, new_id
 from tidegate.runtime.failpoints import reach
-from tidegate.runtime.integrity import check_stated
-from tidegate.runtime.log_store import NO_CONDITION, LogStore, Put
 from tidegate.runtime.logs import log_event
-from tidegate.runtime.open_table import head_version, open_snapshot
 from tidegate.runtime.registry import read_registry
 from tidegate.runtime.service import Running
-from tidegate.runtime.stores import open_store
-from tidegate.runtime.v2_checkpoint_writing import Form, Layout, write_v2
+from tidegate.runtime.stores.log_store import NO_CONDITION, LogStore, Put
+from tidegate.runtime.stores.opening import open_store
+from tidegate.runtime.tables.checkpoint_writing import (
+    hinted_version,
+    move_hint_forward,
+    write_classic,
+)
+from tidegate.runtime.tables.integrity import check_stated
+from tidegate.runtime.tables.open_table import head_version, open_snapshot
+from tidegate.runtime.tables.v2_checkpoint_writing import Form, Layout, write_v2
 
 FAILPOINTS: Final = (
     "checkpointer.before_put",

@@ -7,7 +7,7 @@ of use until it is decided on and published; one that is not yet stays, however 
 from typing import Final
 
 from tidegate.delta.names import STAGED_FOLDER, in_log, staged_version
-from tidegate.runtime.log_store import FileStat, LogStore
+from tidegate.runtime.stores.log_store import FileStat, LogStore
 
 CLAIM_FOLDER: Final = "_tidegate/proposals"
 DAY_MS: Final = 24 * 60 * 60 * 1000

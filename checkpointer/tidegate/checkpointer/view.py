@@ -14,10 +14,10 @@ from tidegate.delta.commit import Commit
 from tidegate.delta.errors import BrokenLog
 from tidegate.delta.names import LAST_CHECKPOINT, Kind, LogFile, commit_name, in_log
 from tidegate.delta.segment import complete_checkpoints
-from tidegate.runtime.integrity import stated_checksum
-from tidegate.runtime.log_files import list_log
-from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.open_table import open_snapshot, read_commit
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.tables.integrity import stated_checksum
+from tidegate.runtime.tables.log_files import list_log
+from tidegate.runtime.tables.open_table import open_snapshot, read_commit
 
 
 @dataclass

@@ -5,17 +5,17 @@ from typing import Final
 
 from tidegate.committer import aside, puts
 from tidegate.committer.doors import Doors
-from tidegate.committer.service import CommitterLoop, serve
+from tidegate.committer.loop.service import CommitterLoop, serve
 from tidegate.committer.settings import CommitterSettings
-from tidegate.runtime.cli_service import service_app
+from tidegate.runtime.cli.service import service_app
 from tidegate.runtime.clock import SystemClock, new_id
 from tidegate.runtime.garbage import Sweeper
-from tidegate.runtime.kafka_bus import KafkaBus
-from tidegate.runtime.ratified_store import RatifyLog, ratifying
+from tidegate.runtime.kafka.bus import KafkaBus
 from tidegate.runtime.release import ENGINE
 from tidegate.runtime.service import Running
-from tidegate.runtime.store_vetting import Vetting
-from tidegate.runtime.stores import open_store
+from tidegate.runtime.stores.opening import open_store
+from tidegate.runtime.stores.ratified_store import RatifyLog, ratifying
+from tidegate.runtime.stores.vetting import Vetting
 
 SWITCH_S: Final = 0.0002
 """How long the loop keeps the interpreter from a thread that wants it back.

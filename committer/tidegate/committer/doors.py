@@ -8,14 +8,14 @@ from uuid import UUID
 
 from tidegate.committer import puts
 from tidegate.committer.aside import Aside, AtOnce
-from tidegate.committer.policy import Policy
+from tidegate.committer.proposals.policy import Policy
 from tidegate.committer.puts import Puts
 from tidegate.committer.settings import CommitterSection
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime import failpoints
 from tidegate.runtime.bus import Bus
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.stores.log_store import LogStore
 
 FAILPOINTS: Final = (
     "after_read",

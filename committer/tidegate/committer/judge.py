@@ -10,21 +10,21 @@ from uuid import UUID
 
 import orjson
 
-from tidegate.committer.basis import Basis
-from tidegate.committer.candidate import Candidate
-from tidegate.committer.conflicts import CONCURRENT
-from tidegate.committer.enforcement import new_files
-from tidegate.committer.entries import entry_of
-from tidegate.committer.flaws import NOT_SUPPORTED
-from tidegate.committer.intake import read_record
-from tidegate.committer.leases import Leased
-from tidegate.committer.machine import Landed, Terms, evolve, plan
-from tidegate.committer.numbering import ends
-from tidegate.committer.policy import Policy
-from tidegate.committer.rebase import Attempt, Origin, encode
-from tidegate.committer.settled_table import settled
-from tidegate.committer.state import TableState, in_full
-from tidegate.committer.verdicts import Verdict
+from tidegate.committer.admission.enforcement import new_files
+from tidegate.committer.admission.numbering import ends
+from tidegate.committer.conflicts.rules import CONCURRENT
+from tidegate.committer.conflicts.settled_table import settled
+from tidegate.committer.group_commit.rebase import Attempt, Origin, encode
+from tidegate.committer.judging.machine import Landed, Terms, evolve, plan
+from tidegate.committer.judging.verdicts import Verdict
+from tidegate.committer.proposals.basis import Basis
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.flaws import NOT_SUPPORTED
+from tidegate.committer.proposals.intake import read_record
+from tidegate.committer.proposals.leases import Leased
+from tidegate.committer.proposals.policy import Policy
+from tidegate.committer.tables.entries import entry_of
+from tidegate.committer.tables.state import TableState, in_full
 from tidegate.delta.commit import Commit, sha256
 from tidegate.delta.errors import TidegateError, UnsupportedFeature
 from tidegate.delta.features.identity import IdentityColumn

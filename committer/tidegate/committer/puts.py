@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from tidegate.committer import aside
 from tidegate.committer.aside import at_once
-from tidegate.runtime.log_store import Put
+from tidegate.runtime.stores.log_store import Put
 
 REMEMBERED: Final = 16
 """PUTs whose durations say how long one takes just now."""

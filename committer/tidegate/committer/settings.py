@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
-from tidegate.committer.policy import Level, Policy, UnsafeWriters
+from tidegate.committer.proposals.policy import Level, Policy, UnsafeWriters
 from tidegate.delta.errors import Misconfigured
 from tidegate.runtime.settings import Section, ServiceSettings
-from tidegate.runtime.store_paths import root_prefix
+from tidegate.runtime.stores.paths import root_prefix
 
 
 class CommitterSection(Section):

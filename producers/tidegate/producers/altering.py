@@ -24,7 +24,7 @@ from tidegate.producers.client import Client, result
 from tidegate.producers.connection import store_for
 from tidegate.producers.options import Place
 from tidegate.producers.writing import Saying, stamp_for
-from tidegate.runtime.open_table import open_keys
+from tidegate.runtime.tables.open_table import open_keys
 
 NAMES: Final[Mapping[str, str]] = {
     "add_column": "ADD COLUMNS",

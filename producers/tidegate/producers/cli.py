@@ -17,10 +17,10 @@ from tidegate.producers.history import Entry, history
 from tidegate.producers.ledger import last_refusals
 from tidegate.producers.options import Place
 from tidegate.producers.shown import instant, moment, total_size
-from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded
-from tidegate.runtime.kafka_bus import KafkaBus
-from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.cli.service import Config, Json, Set, errors_told, loaded
+from tidegate.runtime.kafka.bus import KafkaBus
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.tables.open_table import open_snapshot
 
 _FILES_SHOWN: Final = 20
 REGISTRY_S: Final = 5.0

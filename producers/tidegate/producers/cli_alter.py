@@ -20,8 +20,8 @@ from tidegate.producers.client import TIMEOUT_S, Client
 from tidegate.producers.connection import CLIENT_ID
 from tidegate.producers.options import Place
 from tidegate.producers.writing import Saying
-from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded
-from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.cli.service import Config, Json, Set, errors_told, loaded
+from tidegate.runtime.kafka.bus import KafkaBus
 from tidegate.runtime.settings import ServiceSettings
 
 Many = list[str] | None

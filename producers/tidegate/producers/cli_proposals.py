@@ -18,11 +18,11 @@ from tidegate.producers.ledger import Told, find_proposal, last_proposals
 from tidegate.producers.log_search import find_in_log
 from tidegate.producers.options import Place
 from tidegate.producers.shown import instant, moment
-from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded
-from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.cli.service import Config, Json, Set, errors_told, loaded
+from tidegate.runtime.kafka.bus import KafkaBus
 from tidegate.runtime.service import EXIT_FIX, EXIT_OK, EXIT_RETRY
 from tidegate.runtime.settings import ServiceSettings
-from tidegate.runtime.stores import canonical_root
+from tidegate.runtime.stores.opening import canonical_root
 
 VERSIONS: Final = 1_000
 """Versions of a table's log in which a proposal is looked for."""

@@ -11,16 +11,16 @@ from tidegate.delta.errors import InvalidRequest
 from tidegate.producers.cli_shown import OUT, plain, show
 from tidegate.producers.connection import store_for
 from tidegate.producers.options import Place, time_ms
-from tidegate.runtime.change_rows import stream_changes
-from tidegate.runtime.cli_service import Config, Json, Set, errors_told, loaded
-from tidegate.runtime.data_files import scan, schema_of
-from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.open_table import open_keys, open_snapshot
-from tidegate.runtime.plain_rows import first_rows
-from tidegate.runtime.row_ids import ROW_COMMIT_VERSION, ROW_ID
+from tidegate.runtime.cli.service import Config, Json, Set, errors_told, loaded
 from tidegate.runtime.settings import ServiceSettings
-from tidegate.runtime.stores import canonical_root
-from tidegate.runtime.time_travel import versions_between
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.stores.opening import canonical_root
+from tidegate.runtime.tables.change_rows import stream_changes
+from tidegate.runtime.tables.data_files import scan, schema_of
+from tidegate.runtime.tables.open_table import open_keys, open_snapshot
+from tidegate.runtime.tables.plain_rows import first_rows
+from tidegate.runtime.tables.row_ids import ROW_COMMIT_VERSION, ROW_ID
+from tidegate.runtime.tables.time_travel import versions_between
 
 Uri = Annotated[
     str, typer.Argument(help="The table's root: a path, file://, s3://, gs:// or abfss://.")

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tidegate.producers.explaining import Explanation, Overlap, Winner
 from tidegate.producers.shown import instant
-from tidegate.runtime.cli_console import console
+from tidegate.runtime.cli.console import console
 
 OUT: Final = console()
 _WHOLE: Final = frozenset({"proposal", "winner"})

@@ -14,8 +14,8 @@ from tidegate.pipeline.outcome import Outcome, Rejection
 from tidegate.producers.history import Entry, entry_of
 from tidegate.producers.ledger import Answer
 from tidegate.producers.log_search import newest_commits, said_by
-from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.open_table import read_commit
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.tables.open_table import read_commit
 
 CANCELLED: Final = "cancelled"
 

@@ -10,10 +10,10 @@ from typing import Final
 from tidegate.producers.client import Client
 from tidegate.producers.options import Place
 from tidegate.runtime.clock import Clock, SystemClock
-from tidegate.runtime.kafka_bus import KafkaBus
-from tidegate.runtime.kafka_settings import KafkaSettings
-from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.stores import open_store
+from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate.runtime.kafka.settings import KafkaSettings
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.stores.opening import open_store
 
 CLIENT_ID: Final = "tidegate-producer"
 

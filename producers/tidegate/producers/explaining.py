@@ -16,9 +16,9 @@ from tidegate.pipeline.read_set import ReadSet
 from tidegate.pipeline.refusals import REFUSALS, Refusal
 from tidegate.producers.log_search import Found, said_by
 from tidegate.producers.predicate_text import text_of
-from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.open_table import read_commit
 from tidegate.runtime.service import EXIT_FIX, EXIT_OK, EXIT_RETRY, EXIT_STOP
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.tables.open_table import read_commit
 
 SHOWN_MAX: Final = 10
 """Files, predicates and the like that are named, of each."""

@@ -9,8 +9,8 @@ from pydantic import JsonValue
 from tidegate.delta.commit import Commit
 from tidegate.delta.errors import InvalidRequest
 from tidegate.pipeline import provenance
-from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.open_table import head_version, read_commit
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.tables.open_table import head_version, read_commit
 
 
 @dataclass(frozen=True)

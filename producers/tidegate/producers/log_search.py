@@ -7,8 +7,8 @@ from uuid import UUID
 from tidegate.delta.commit import Commit
 from tidegate.pipeline import provenance
 from tidegate.pipeline.outcome import Rejection
-from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.open_table import head_version, read_commit
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.tables.open_table import head_version, read_commit
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from tidegate.delta.schema.partitions import parse
 from tidegate.delta.schema.types import TIMESTAMP
 from tidegate.pipeline.proposal import AppTxn, Isolation
 from tidegate.producers.client import TIMEOUT_S
-from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.kafka.settings import KafkaSettings
 from tidegate.runtime.settings import ServiceSettings, load
-from tidegate.runtime.stores import canonical_root
+from tidegate.runtime.stores.opening import canonical_root
 
 Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
 

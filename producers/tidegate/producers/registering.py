@@ -11,7 +11,7 @@ from tidegate.producers.client import Client, result
 from tidegate.producers.connection import store_for
 from tidegate.producers.options import Place
 from tidegate.producers.writing import Saying, stamp_for
-from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.tables.open_table import open_snapshot
 
 REASON_CHARS_MAX: Final = 1_000
 

@@ -11,7 +11,7 @@ from tidegate.delta.commit import sha256
 from tidegate.pipeline.outcome import Outcome
 from tidegate.producers import draft
 from tidegate.producers.client import TIMEOUT_S, Client
-from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.stores.log_store import LogStore
 
 
 def propose_bytes(

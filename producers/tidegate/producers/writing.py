@@ -35,9 +35,9 @@ from tidegate.producers.connection import store_for
 from tidegate.producers.files.parquet import Layout, layout_of
 from tidegate.producers.options import Place, WriteOptions
 from tidegate.producers.vouching import NOTHING, Vouched, vouched_for
-from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.open_table import head_version, open_keys, open_snapshot
 from tidegate.runtime.release import ENGINE
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.tables.open_table import head_version, open_keys, open_snapshot
 
 Mode = Literal["append", "overwrite"]
 

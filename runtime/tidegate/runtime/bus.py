@@ -1,6 +1,6 @@
 """The door to Kafka, as the services need it: values in and out, rebalances as values.
 
-Implementations: `kafka_bus` (confluent-kafka) and `memory` (tests and simulation).
+Implementations: `kafka.bus` (confluent-kafka) and `memory` (tests and simulation).
 """
 
 from collections.abc import Mapping, Sequence

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final, Self
 
 from tidegate.delta.errors import Misconfigured
-from tidegate.runtime.kafka_broker import EmbeddedKafka, make_folder
-from tidegate.runtime.kafka_jars import Tell
-from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.kafka.broker import EmbeddedKafka, make_folder
+from tidegate.runtime.kafka.jars import Tell
+from tidegate.runtime.kafka.settings import KafkaSettings
+from tidegate.runtime.kafka.topic_admin import create_topics
 from tidegate.runtime.processes import (
     Command,
     ServiceProcess,
@@ -24,7 +25,6 @@ from tidegate.runtime.processes import (
     service_argv,
     service_process,
 )
-from tidegate.runtime.topic_admin import create_topics
 
 SERVICES: Final = ("committer", "checkpointer", "cdc_publisher")
 SESSION_TIMEOUT_MS: Final = 2_000

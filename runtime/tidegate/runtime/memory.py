@@ -7,9 +7,9 @@ import io
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from tidegate.runtime.log_store import FileStat, Put, Turn, at_once
 from tidegate.runtime.memory_bus import MemoryBus
-from tidegate.runtime.store_paths import checked, checked_folder, joined
+from tidegate.runtime.stores.log_store import FileStat, Put, Turn, at_once
+from tidegate.runtime.stores.paths import checked, checked_folder, joined
 
 __all__ = ["MemoryBus", "MemoryStore"]
 

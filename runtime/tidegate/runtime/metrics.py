@@ -10,6 +10,9 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series fo
 _FAST: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
 _SECONDS: Final = (*_FAST, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
+NOBODY: Final = "-"
+"""A table without a registration: what a stranger calls his table is no label."""
+
 PROPOSALS: Final = Counter(
     "tidegate_proposals_total",
     "Proposals settled, by outcome; what is told again is not counted.",

@@ -12,7 +12,7 @@ from tidegate.pipeline.published import TableRecord
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Bus, Offset, Reader, Record, TopicPartition
 from tidegate.runtime.logs import log_event
-from tidegate.runtime.store_paths import canonical_root
+from tidegate.runtime.stores.paths import canonical_root
 
 PATIENCE_S: Final = 15.0
 _READ_S: Final = 1.0

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tidegate.delta.errors import Misconfigured
-from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.kafka.settings import KafkaSettings
 
 PREFIX: Final = "TIDEGATE__"
 NEIGHBOURS: Final = frozenset({"committer", "checkpointer", "cdc", "producers"})

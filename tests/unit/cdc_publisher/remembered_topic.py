@@ -14,8 +14,8 @@ from tidegate.cdc_publisher.stream import Source, TableStream
 from tidegate.delta.errors import Unavailable
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.health import Health
-from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.service import Running
+from tidegate.runtime.stores.local_store import LocalStore
 
 
 @dataclass

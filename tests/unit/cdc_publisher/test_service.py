@@ -22,10 +22,10 @@ from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.health import Health
-from tidegate.runtime.local_store import LocalStore
 from tidegate.runtime.memory import MemoryBus
 from tidegate.runtime.registry import read_registry
 from tidegate.runtime.service import Running
+from tidegate.runtime.stores.local_store import LocalStore
 
 TOPICS = CdcSettings().kafka.topics
 

@@ -8,8 +8,8 @@ from confluent_kafka import KafkaError
 from tidegate.cdc_publisher import transactions
 from tidegate.cdc_publisher.transactions import ChangeWriter, read_positions
 from tidegate.delta.errors import Misconfigured
-from tidegate.runtime.kafka_logs import LibraryLog
-from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.kafka.logs import LibraryLog
+from tidegate.runtime.kafka.settings import KafkaSettings
 
 MISSPELT = KafkaSettings(client={"socket.keepalive.enabel": "true"})
 

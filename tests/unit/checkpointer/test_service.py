@@ -21,16 +21,17 @@ from tidegate.delta.names import checkpoint_name, checksum_name, compacted_name
 from tidegate.delta.snapshot import Snapshot
 from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.published import TableRecord
-from tidegate.runtime import checkpoint_writing, metrics
+from tidegate.runtime import metrics
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.health import Health
-from tidegate.runtime.local_store import LocalStore
-from tidegate.runtime.log_store import NO_CONDITION, Put
 from tidegate.runtime.memory import MemoryBus
-from tidegate.runtime.open_table import open_snapshot
 from tidegate.runtime.registry import read_registry
 from tidegate.runtime.service import Running
+from tidegate.runtime.stores.local_store import LocalStore
+from tidegate.runtime.stores.log_store import NO_CONDITION, Put
+from tidegate.runtime.tables import checkpoint_writing
+from tidegate.runtime.tables.open_table import open_snapshot
 
 
 @pytest.fixture

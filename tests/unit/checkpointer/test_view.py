@@ -10,9 +10,9 @@ from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate.checkpointer import view
 from tidegate.delta.commit import Commit
 from tidegate.delta.snapshot import Snapshot
-from tidegate.runtime import open_table
-from tidegate.runtime.local_store import LocalStore
-from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.stores.local_store import LocalStore
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.tables import open_table
 
 
 def test_a_commit_is_let_go_before_its_version_is_opened(

@@ -22,7 +22,7 @@ from tidegate.pipeline.codec import encode
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Proposal
 from tidegate.runtime.bus import Headers
-from tidegate.runtime.local_store import LocalStore
+from tidegate.runtime.stores.local_store import LocalStore
 
 MEMORY_BYTES: Final = 768 * 1024 * 1024
 """What a bomb may cost, the bytes that it is made of and that are read from a file included."""

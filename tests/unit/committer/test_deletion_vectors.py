@@ -17,7 +17,7 @@ from tests.builders import (
     remove,
     to_bytes,
 )
-from tidegate.committer import recovery
+from tidegate.committer.reading import recovery
 from tidegate.delta.errors import BrokenLog
 from tidegate.delta.files.bitmap import of_rows
 from tidegate.delta.files.deletion_vectors import in_file, inline, path_of

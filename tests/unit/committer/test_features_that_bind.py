@@ -3,7 +3,7 @@
 import pytest
 
 from tests.builders import Gate, Row, add, metadata, proposal, protocol
-from tests.unit.committer.test_row_conflicts import statuses, write
+from tests.unit.committer.row_level.test_row_conflicts import statuses, write
 from tidegate.delta.features.feature import Support
 from tidegate.delta.features.table import FEATURES
 from tidegate.pipeline.proposal import Operation

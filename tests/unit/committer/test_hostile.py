@@ -8,7 +8,7 @@ import pytest
 
 from tests import builders
 from tests.builders import Gate, Row, add, metadata, proposal, protocol, remove, rows_of
-from tidegate.committer.file_paths import wrong_with_old
+from tidegate.committer.proposals.file_paths import wrong_with_old
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.commit import sha256
 from tidegate.delta.names import commit_name, in_log

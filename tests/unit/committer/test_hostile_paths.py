@@ -19,7 +19,7 @@ from tests.builders import (
     rows_of,
 )
 from tests.unit.committer.hostile_paths import CONTROLS, PATHS, SLASHES, STAYS, UPS
-from tidegate.committer.file_paths import wrong_with, wrong_with_old
+from tidegate.committer.proposals.file_paths import wrong_with, wrong_with_old
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.files.bitmap import of_rows
 from tidegate.delta.files.deletion_vectors import inline

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.committer.conflicts import RULES_VERSION
+from tidegate.committer.conflicts.rules import RULES_VERSION
 from tidegate.committer.judge import judge
 from tidegate.delta.errors import UnsupportedFeature
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.builders import ROOT
-from tidegate.committer.in_flight import THOUGHT_S, turn_behind
+from tidegate.committer.loop.in_flight import THOUGHT_S, turn_behind
 from tidegate.committer.puts import (
     FORBEARING,
     GIVES_WAY_SHARE,
@@ -21,7 +21,7 @@ from tidegate.committer.puts import (
 )
 from tidegate.delta.errors import OutcomeUnknown
 from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.log_store import Put, Turn
+from tidegate.runtime.stores.log_store import Put, Turn
 
 WON = Landing(Put.WON, 0.03)
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.builders import NOW_MS, ROOT, Gate, Row, add, create, delete, info, proposal, to_bytes
 from tests.unit.committer.held_puts import HeldPuts
-from tidegate.committer.gauges import STATES
-from tidegate.committer.service import serve
+from tidegate.committer.loop.gauges import STATES
+from tidegate.committer.loop.service import serve
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.codec import encode
@@ -182,7 +182,7 @@ def test_a_rule_that_somebody_else_wrote_into_the_log_is_no_label(gate: Gate) ->
     gate.loop.lanes.clear()
     gate.loop.finish()
     registry = {table.table: table}
-    with mock.patch("tidegate.committer.service.read_registry", return_value=registry):
+    with mock.patch("tidegate.committer.loop.service.read_registry", return_value=registry):
         gate.restart()
         [told] = gate.ask(one)[-1:]
     assert told.rejection is not None

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.committer.policy import Policy
+from tidegate.committer.proposals.policy import Policy
 from tidegate.committer.settings import CommitterSection, CommitterSettings
 from tidegate.delta.errors import Misconfigured
 from tidegate.runtime.settings import load

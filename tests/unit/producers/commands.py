@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 from tests.builders import Gate, add, create, delete, proposal
 from tidegate.pipeline.proposal import Proposal
 from tidegate.producers import altering, cli, cli_alter, cli_proposals, cli_standing, registering
-from tidegate.runtime.log_store import LogStore
 from tidegate.runtime.memory_bus import MemoryBus
 from tidegate.runtime.memory_clients import MemoryProducer
+from tidegate.runtime.stores.log_store import LogStore
 
 
 class Prompt(MemoryProducer):

@@ -25,7 +25,7 @@ from tidegate.producers.client import Client, Rejected
 from tidegate.producers.options import Place
 from tidegate.producers.writing import Saying
 from tidegate.runtime.memory_clients import MemoryProducer
-from tidegate.runtime.open_table import open_keys
+from tidegate.runtime.tables.open_table import open_keys
 
 PLACE = Place(ROOT)
 SAYING = Saying(5.0)

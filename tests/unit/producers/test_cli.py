@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import ROOT, add, an_id, create, delete, info, proposal, remove, to_bytes
 from tests.unit.producers.commands import Line, conflict, line_of
-from tidegate.committer.lane import RETRY_HALTED_S
+from tidegate.committer.loop.lane import RETRY_HALTED_S
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.proposal import Operation

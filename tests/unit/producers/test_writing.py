@@ -41,9 +41,9 @@ from tidegate.producers.writing import (
     plan,
 )
 from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.data_files import read_table
-from tidegate.runtime.local_store import LocalStore
-from tidegate.runtime.open_table import head_version, open_snapshot
+from tidegate.runtime.stores.local_store import LocalStore
+from tidegate.runtime.tables.data_files import read_table
+from tidegate.runtime.tables.open_table import head_version, open_snapshot
 
 FRAME = StructType((StructField("k", LONG), StructField("p", STRING)))
 SEEN = Rejection(rule="app_txn_seen", reason="it is in", exception="ConcurrentTransactionException")

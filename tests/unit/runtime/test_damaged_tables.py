@@ -23,11 +23,11 @@ from tidegate.delta.names import (
     compacted_name,
     in_log,
 )
-from tidegate.runtime.change_rows import read_changes
-from tidegate.runtime.data_files import read_table
-from tidegate.runtime.integrity import check_stated
 from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.open_table import open_keys, open_snapshot, refresh
+from tidegate.runtime.tables.change_rows import read_changes
+from tidegate.runtime.tables.data_files import read_table
+from tidegate.runtime.tables.integrity import check_stated
+from tidegate.runtime.tables.open_table import open_keys, open_snapshot, refresh
 
 Face = Callable[[MemoryStore], Any]
 

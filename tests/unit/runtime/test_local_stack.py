@@ -2,7 +2,7 @@ import sys
 from pathlib import Path
 
 from tidegate.runtime.health import PORT_FILE
-from tidegate.runtime.kafka_settings import KafkaSettings
+from tidegate.runtime.kafka.settings import KafkaSettings
 from tidegate.runtime.local_stack import LocalStack, StackSettings, read_state, take_down
 from tidegate.runtime.processes import Command, is_running, service_process
 

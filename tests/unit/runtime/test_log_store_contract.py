@@ -11,13 +11,13 @@ import pytest
 
 from tests.store_laws import DEADLINE_S, LAWS, assert_one_winner_each, contest
 from tidegate.delta.errors import Unavailable
-from tidegate.runtime import object_store
-from tidegate.runtime.local_store import LocalStore
-from tidegate.runtime.log_store import FileStat, LogStore, Put, Turn, at_once
 from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.object_answers import Refusal
-from tidegate.runtime.object_bucket import Head, Page
-from tidegate.runtime.object_store import ObjectStore
+from tidegate.runtime.stores import object_store
+from tidegate.runtime.stores.local_store import LocalStore
+from tidegate.runtime.stores.log_store import FileStat, LogStore, Put, Turn, at_once
+from tidegate.runtime.stores.object_answers import Refusal
+from tidegate.runtime.stores.object_bucket import Head, Page
+from tidegate.runtime.stores.object_store import ObjectStore
 
 PAGE = 100
 """Names that a page of a listing has."""

@@ -1,6 +1,6 @@
-from tidegate.runtime.log_store import Put
 from tidegate.runtime.memory import MemoryBus, MemoryStore
 from tidegate.runtime.memory_bus import MemoryBus as TheSameBus
+from tidegate.runtime.stores.log_store import Put
 
 
 def test_modification_times_come_from_the_clock_it_is_given() -> None:

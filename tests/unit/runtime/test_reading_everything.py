@@ -15,9 +15,9 @@ from tests.builders import add, protocol, to_bytes
 from tests.unit.runtime.two_level_lists import ROWS, file_with_two_level_lists
 from tidegate.delta.errors import BrokenLog, UnsupportedFeature
 from tidegate.delta.names import commit_name, in_log
-from tidegate.runtime.data_files import read_table
 from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.tables.data_files import read_table
+from tidegate.runtime.tables.open_table import open_snapshot
 
 FEATURES = ("timestampNtz", "timestampNanos")
 

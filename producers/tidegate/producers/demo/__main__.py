@@ -17,7 +17,7 @@ from tidegate.producers.demo.story import Story
 from tidegate.producers.demo.year import Places
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.local_stack import LocalStack, StackSettings, read_state, take_down
-from tidegate.runtime.stores import canonical_root
+from tidegate.runtime.stores.opening import canonical_root
 
 FOLDER: Final = Path("build/demo")
 EXIT_UNPROVED: Final = 1

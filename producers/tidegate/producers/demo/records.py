@@ -14,8 +14,8 @@ from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Bus, Record, TopicPartition
-from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.open_table import read_commit
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.tables.open_table import read_commit
 
 QUIET_S: Final = 2.0
 """A topic that gives nothing for so long is read to its end: markers of Kafka's transactions

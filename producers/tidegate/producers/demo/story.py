@@ -21,12 +21,12 @@ from tidegate.producers.demo import proof, records, show
 from tidegate.producers.demo.flights import KEY, read_airlines, read_flights
 from tidegate.producers.demo.session import open_session
 from tidegate.producers.demo.year import Places, Year, expected, prepare_input, together
-from tidegate.runtime.data_files import read_table
-from tidegate.runtime.kafka_bus import KafkaBus
+from tidegate.runtime.kafka.bus import KafkaBus
 from tidegate.runtime.local_stack import LocalStack
-from tidegate.runtime.open_table import head_version, open_snapshot
 from tidegate.runtime.processes import Child, Command
-from tidegate.runtime.stores import open_store
+from tidegate.runtime.stores.opening import open_store
+from tidegate.runtime.tables.data_files import read_table
+from tidegate.runtime.tables.open_table import head_version, open_snapshot
 
 STREAM_TIMEOUT_S: Final = 180.0
 FOLLOW_TIMEOUT_S: Final = 90.0

@@ -24,7 +24,7 @@ from tidegate.producers.table.deletion import Rewriting, delete
 from tidegate.producers.table.rewriting import SparkRunner
 from tidegate.producers.table.table import Table
 from tidegate.producers.writing import Saying
-from tidegate.runtime.stores import canonical_root
+from tidegate.runtime.stores.opening import canonical_root
 
 BATCH_MONTHS: Final = (1, 2, 3)
 SECOND_WRITER_MONTH: Final = 4

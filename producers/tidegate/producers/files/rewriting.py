@@ -23,9 +23,9 @@ from tidegate.delta.snapshot import Snapshot
 from tidegate.producers.files.parquet import Layout, layout_of
 from tidegate.producers.files.writer import FileWriter, actions_of
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.data_files import read_file
-from tidegate.runtime.log_store import LogStore
-from tidegate.runtime.vector_files import live_rows, read_vector
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.tables.data_files import read_file
+from tidegate.runtime.tables.vector_files import live_rows, read_vector
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tidegate.delta.schema.types import DataType, StructField
 from tidegate.producers.files.parquet import FileName, Layout, encode_rows, statistics
 from tidegate.producers.files.rows import conform
 from tidegate.runtime.clock import Clock, new_id
-from tidegate.runtime.log_store import LogStore
+from tidegate.runtime.stores.log_store import LogStore
 
 BUFFERED_BYTES_MAX: Final = 128 * 1024 * 1024
 """Rows of one task that wait in memory; past it the largest partition becomes a file."""

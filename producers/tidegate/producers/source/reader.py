@@ -18,8 +18,8 @@ from tidegate.delta.snapshot import Snapshot
 from tidegate.producers.connection import store_for
 from tidegate.producers.options import ReadOptions
 from tidegate.producers.source.spark_schema import arrow_of, to_spark
-from tidegate.runtime.data_files import read_file, rows_of
-from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.tables.data_files import read_file, rows_of
+from tidegate.runtime.tables.open_table import open_snapshot
 
 BIN_BYTES: Final = 32 * 1024 * 1024
 """Size of the files that one task reads, where there is more than one."""

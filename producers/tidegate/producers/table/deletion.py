@@ -34,8 +34,8 @@ from tidegate.producers.writing import (
     propose,
     stamp_for,
 )
-from tidegate.runtime.data_files import rows_of
-from tidegate.runtime.open_table import open_snapshot
+from tidegate.runtime.tables.data_files import rows_of
+from tidegate.runtime.tables.open_table import open_snapshot
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tidegate.producers.table.rewriting import SparkRunner
 from tidegate.producers.table.zones import in_zone
 from tidegate.producers.writing import Saying, commit, creating, creation
 from tidegate.runtime.clock import utc
-from tidegate.runtime.open_table import head_version
+from tidegate.runtime.tables.open_table import head_version
 
 NO_OPTIONS: Final[Mapping[str, str]] = {}
 NO_COMMENTS: Final[Mapping[str, str | None]] = {}

@@ -15,8 +15,8 @@ from tidegate.producers.files.parquet import layout_of
 from tidegate.producers.files.rewriting import Rewriter, Rewritten, whole_files
 from tidegate.producers.files.writer import FileWriter
 from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.data_files import read_file, rows_of
 from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.tables.data_files import read_file, rows_of
 
 SCHEMA = StructType((StructField("p", STRING), StructField("x", LONG)))
 METADATA = Metadata(id="m", schema_string=format_schema(SCHEMA), partition_columns=("p",))

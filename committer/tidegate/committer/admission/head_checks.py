@@ -1,0 +1,176 @@
+"""What a proposal must be like to go with the table as it is at its head.
+
+Asked last, of what following the winners has made of the proposal.
+"""
+
+from collections.abc import Mapping
+
+from tidegate.committer.admission import change_files, enforcement, feature_admission, row_admission
+from tidegate.committer.admission.feature_drops import before_drop, in_use, left_in
+from tidegate.committer.admission.feature_switches import (
+    drops_row_ids,
+    files_left_behind,
+    rows_without_ids,
+)
+from tidegate.committer.admission.rules import unlike_partitioning
+from tidegate.committer.admission.table_changes import wrong_table
+from tidegate.committer.proposals.basis import Basis
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.content import Content, canonical
+from tidegate.committer.proposals.file_paths import wrong_with_new
+from tidegate.committer.proposals.flaws import BAD_PATH, FEATURE_IN_USE, PARTITION_VALUES, flaw
+from tidegate.committer.proposals.known import Known
+from tidegate.committer.proposals.policy import Policy
+from tidegate.committer.tables.live_files import GONE
+from tidegate.committer.tables.spelling import Spellings, misspelt, spelling_of
+from tidegate.committer.tables.state import TableState
+from tidegate.delta.features import row_tracking
+from tidegate.pipeline.outcome import Rejection
+
+
+def wrong_at_head(
+    candidate: Candidate, state: TableState, policy: Policy, known: Known
+) -> Rejection | None:
+    """Return why a proposal does not go with the table as it is at its head, or None.
+
+    Asked after the conflict rules, of what following the winners has made of the proposal: what a
+    winner did to the table, they tell better.
+    """
+    content, live = candidate.content, state.files
+    since, basis = state.bases[-1]
+    has_moved = since > candidate.read_version
+    wrong = _wrong_since(candidate, state, policy) if has_moved else None
+    if wrong is None and content.protocol is not None:
+        wrong = _traces(candidate, state, basis.after(content.metadata, content.protocol))
+    wrong = wrong or rows_without_ids(candidate, state) or files_left_behind(content, state)
+    if wrong is not None:
+        return wrong
+    wrong = feature_admission.wrong_removal(content, basis)
+    if wrong is not None:
+        return wrong
+    after = basis.after(content.metadata, content.protocol)
+    if content.has_row_ids or has_moved or candidate.is_unbackfill:
+        wrong = feature_admission.uncounted_rows(candidate, after)
+    if wrong is None and after.tracks_rows:
+        mark = row_tracking.high_water_mark(state.domains)
+        wrong = feature_admission.no_ids_left(candidate, after, mark)
+    wrong = wrong or dead_file(content, live) or oddly_named(content, live, state.spelt)
+    wrong = wrong or _live_file(content, live)
+    wrong = wrong or misspelt(content, live, state.spelt) or in_another_partition(content)
+    return wrong or row_admission.wrong_vectors(candidate, live, known, policy)
+
+
+def _wrong_since(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
+    """Return why a proposal does not go with what winners, tolerated ones, made of the table."""
+    content = candidate.content
+    if content.metadata is not None or content.protocol is not None:
+        wrong = wrong_table(content, state.basis, state.root, policy)
+        if wrong is not None:
+            return wrong
+    after = state.basis.after(content.metadata, content.protocol)
+    wrong = (
+        enforcement.not_enforced(candidate, after, is_news=True)
+        or enforcement.wrong_statistics(candidate, after)
+        or change_files.wrong_mode(candidate, after)
+    )
+    if wrong is not None or not (content.adds or content.changes):
+        return wrong
+    return unlike_partitioning(content, state.basis, candidate.operation)
+
+
+def _traces(candidate: Candidate, state: TableState, after: Basis) -> Rejection | None:
+    """Return why a feature can't be dropped: some file or domain of the table still uses it."""
+    dropped = state.basis.features - after.features
+    trace = in_use(dropped, after, left_in(state)) if dropped else None
+    if trace is None and drops_row_ids(candidate, state):
+        looked = state.row_ids.get(candidate.read_version)
+        trace = (looked.carried if looked else "") or None
+    if trace is None:
+        return None
+    return flaw(
+        FEATURE_IN_USE,
+        "actions.protocol",
+        f"drops {', '.join(sorted(dropped))}: {trace}",
+        before_drop(dropped),
+    )
+
+
+def dead_file(content: Content, live: Mapping[str, str | None]) -> Rejection | None:
+    """Return which file is removed that is not live, or not with its vector, or None."""
+    vectors = content.removed_vectors
+    gone: list[str] = []
+    changed: list[str] = []
+    for path in content.removed:
+        vector = live.get(path, GONE)
+        if vector != vectors.get(path):
+            (gone if vector == GONE else changed).append(path)
+    if gone:
+        dead = min(gone)
+        what = f"{dead[:128]!r} is removed, and is no file of the table"
+    elif changed:
+        dead = min(changed)
+        what = f"{dead[:128]!r} is removed with another deletion vector than it has"
+    else:
+        return None
+    advice = "read the table and propose again"
+    return flaw("removed_file_not_live", "actions", what, advice, path=dead)
+
+
+def in_another_partition(content: Content) -> Rejection | None:
+    """Return which file leaves one partition and comes again in another, or None."""
+    if not (content.vectors or content.removed_vectors):
+        return None
+    known = {canonical(one.path): one.partition_values for one in content.removes}
+    for add, (path, values) in zip(content.adds, content.added, strict=True):
+        # Who removes a file need not tell its values; delta-spark leaves out those that are null.
+        before = {name: value for name, value in (known.get(path) or {}).items() if value}
+        if before and before != {name: value for name, value in values.items() if value}:
+            what = f"{add.path[:128]!r} leaves with other values than it comes again with"
+            remedy = "give those that it has: its rows stay where they are"
+            where = "actions.add.partitionValues"
+            return flaw(PARTITION_VALUES, where, what, remedy, path=add.path)
+    return None
+
+
+def oddly_named(
+    content: Content, live: Mapping[str, str | None], spelt: Spellings
+) -> Rejection | None:
+    """Return which file joins that lies elsewhere, or is spelt as no new file may be, or None.
+
+    One that is there already, spelt like that, may come again.
+    """
+    if content.is_plain:
+        return None
+    for add, (path, _) in zip(content.adds, content.added, strict=True):
+        wrong = wrong_with_new(add.path)
+        is_there = path in live and add.path == spelling_of(path, spelt)
+        if wrong is not None and not is_there:
+            remedy = "name a new file below the table root, percent-encoded once"
+            what = f"{add.path[:128]!r} {wrong}"
+            return flaw(BAD_PATH, "actions.add.path", what, remedy, path=add.path)
+    return None
+
+
+def _live_file(content: Content, live: Mapping[str, str | None]) -> Rejection | None:
+    vectors = content.vectors
+    for add, (path, _) in zip(content.adds, content.added, strict=True):
+        if path in content.removed:
+            # It leaves with the vector that it has and comes again with another one.
+            continue
+        if path in live and (add.data_change or live[path] != vectors.get(path)):
+            return flaw(
+                "added_file_live",
+                "actions",
+                f"{path[:128]!r} is in the table already",
+                "write new rows under a new name, or remove the file with the vector that it has",
+                path=path,
+            )
+        if not (add.data_change or content.removes or path in live):
+            return flaw(
+                "rows_from_nowhere",
+                "actions",
+                f"{path[:128]!r} joins without changing data, and no file leaves",
+                "say dataChange, or remove the files whose rows it holds",
+                path=path,
+            )
+    return None

@@ -1,0 +1,62 @@
+"""Whether ready bytes spell actions as the protocol does: so that every reader understands them.
+
+Our own reader is lenient with what stands in a log; others are not, and one value of another type
+than it should be keeps them from the whole table. What other engines do write passes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from tidegate.committer.proposals.content import canonical
+from tidegate.committer.proposals.flaws import MALFORMED, Flawed, refuse
+from tidegate.committer.proposals.rows import check_numbers, check_place, read_action
+from tidegate.delta.actions import KINDS, Add, Cdc
+from tidegate.pipeline.outcome import Rejection
+
+FIELD: Final = "claim_check"
+
+
+def misspelt_line(content: bytes, is_live: Callable[[str], bool]) -> Rejection | None:
+    """Return which line of ready bytes is no action as the protocol spells it, or None.
+
+    `is_live` tells of a canonical path whether such a file is in the table: that may lie anywhere.
+    Law: every line is a JSON object
+    """
+    try:
+        for number, name, body in _bodies(content):
+            _check(name, body, f"{FIELD}: line {number}: {name}", is_live)
+    except Flawed as error:
+        return error.rejection.model_copy(update={"field": FIELD})
+    return None
+
+
+def _bodies(content: bytes) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        for name, body in orjson.loads(line).items():
+            if body is not None and name in KINDS:
+                yield number, name, body
+
+
+def _check(name: str, body: Mapping[str, Any], where: str, is_live: Callable[[str], bool]) -> None:
+    action = read_action(KINDS[name], body, where)
+    if isinstance(action, Add):
+        check_numbers(action, where)
+        _check_stats(action, where)
+    if isinstance(action, Cdc) or (isinstance(action, Add) and not is_live(canonical(action.path))):
+        check_place(action, where)
+
+
+def _check_stats(add: Add, where: str) -> None:
+    if not add.stats:
+        return
+    try:
+        is_object = isinstance(orjson.loads(add.stats), dict)
+    except orjson.JSONDecodeError:
+        is_object = False
+    if not is_object:
+        remedy = "write statistics as PROTOCOL.md spells them, or none"
+        refuse(MALFORMED, f"{where}.stats", "are no JSON object", remedy)

@@ -1,0 +1,1 @@
+"""What a winner rules out, and what following it makes of a proposal."""

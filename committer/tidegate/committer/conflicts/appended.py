@@ -1,0 +1,148 @@
+"""Which files of a winner may hold a row that a writer should have read.
+
+delta-spark compares partition values alone. Here a file whose statistics say that no row of it can
+match what was read does not count, and what was not read by a predicate can't have been missed:
+docs/adr/0017 has the proof.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.content import PartitionValues, canonical
+from tidegate.committer.proposals.known import Known
+from tidegate.committer.row_level.row_conflicts import come_for
+from tidegate.committer.tables.entries import Entry
+from tidegate.delta.actions import Add, Metadata
+from tidegate.delta.files.file_tests import FileTest, FileTests
+from tidegate.delta.files.grammar import Predicate, paths_of
+from tidegate.delta.schema.columns import Path
+from tidegate.delta.schema.mapping import Mode, mode_of, physical_name
+from tidegate.delta.schema.types import StructType, parse_schema
+from tidegate.pipeline.read_set import ReadSet
+
+VERSIONS_MAX: Final = 64
+"""Versions after the one that was read whose statistics are looked at; of later ones none are, so
+that a writer from long ago costs no more reads than this, and is told the same each time."""
+
+LOOKS_MAX: Final = 1 << 16
+"""Questions about the files of one version that are asked for one proposal: everybody waits for the
+answers. Where it takes more of them the files count, as what nothing is known of does."""
+
+Added = tuple[tuple[str, PartitionValues], ...]
+
+
+def needs_statistics(candidate: Candidate, winner: Entry) -> bool:
+    """Return whether statistics may tell what a version has added to what was read."""
+    return (
+        bool(candidate.reads.predicates)
+        and not candidate.reads.whole_table
+        and bool(winner.added)
+        and winner.version - candidate.read_version <= VERSIONS_MAX
+    )
+
+
+def asks_too_much(candidate: Candidate, files: int) -> bool:
+    """Return whether a proposal asks more about some new files than everybody waits for."""
+    reads = candidate.reads
+    if candidate.is_blind_append or reads.whole_table:
+        return False
+    return candidate.weight * files > LOOKS_MAX
+
+
+def may_have_been_read(
+    candidate: Candidate, winner: Entry, tests_of: Callable[[], Sequence[FileTest]], known: Known
+) -> Added:
+    """Return the files of a winner that may hold a row which the writer should have read.
+
+    `tests_of` gives the tests of a file under the metadata that the writer read, and under those
+    now (`file_test_of`): a file is left out only where it holds no matching row under either.
+    """
+    added = come_for(candidate, winner, known)
+    reads = candidate.reads
+    if reads.whole_table or not added:
+        return added
+    if not reads.predicates:
+        return ()
+    told = stated(candidate, winner, known)
+    if told is None:
+        return added
+    tests = tests_of()
+    kept = {path for path, add in told.items() if any(test(add) for test in tests)}
+    return tuple(one for one in added if one[0] in kept or one[0] not in told)
+
+
+def meant_by_reads(reads: ReadSet, metadata: Metadata) -> Sequence[Predicate]:
+    """Return what the predicates of a read set may mean: any of it may have been read."""
+    return [one for predicate in reads.predicates for one in meant_by(predicate, metadata)]
+
+
+def file_test_of(predicates: Sequence[Predicate], tests: FileTests) -> FileTest:
+    """Return the test whether a file may hold a row that one of the predicates matches."""
+    return tests.of(predicates[0] if len(predicates) == 1 else {"op": "or", "args": predicates})
+
+
+def stated(candidate: Candidate, winner: Entry, known: Known) -> Mapping[str, Add] | None:
+    """Return the files of a winner by their paths; None where they are not looked at."""
+    adds: Sequence[Add] | None = None
+    if asks_too_much(candidate, len(winner.added)):
+        return None
+    if winner.proposal_id is not None:
+        adds = winner.adds
+    elif needs_statistics(candidate, winner):
+        adds = known.adds.get(winner.version, winner.adds)
+    if adds is None:
+        return None
+    return {canonical(add.path): add for add in adds}
+
+
+def meant_by(predicate: Predicate, metadata: Metadata) -> Sequence[Predicate]:
+    """Return what a predicate may mean: columns go by their physical names, or by logical ones."""
+    mode = mode_of(metadata)
+    if mode is Mode.NONE:
+        return [predicate]
+    schema = parse_schema(metadata.schema_string)
+    paths = paths_of(predicate)
+    logical = {path: found for path in paths if (found := _logical(schema, path, mode))}
+    if len(logical) < len(paths):
+        return [predicate]
+    physically = _renamed(predicate, logical)
+    spoken = all(_is_there(schema, path) for path in paths)
+    return [predicate, physically] if spoken else [physically]
+
+
+def _logical(schema: StructType, path: Path, mode: Mode) -> Path | None:
+    """Return the logical path of a physical one."""
+    names: list[str] = []
+    kind: Any = schema
+    for name in path:
+        fields = kind.fields if isinstance(kind, StructType) else ()
+        field = next((one for one in fields if physical_name(one, mode) == name), None)
+        if field is None:
+            return None
+        names.append(field.name)
+        kind = field.kind
+    return tuple(names)
+
+
+def _is_there(schema: StructType, path: Path) -> bool:
+    kind: Any = schema
+    for name in path:
+        fields = kind.fields if isinstance(kind, StructType) else ()
+        field = next((one for one in fields if one.name.lower() == name.lower()), None)
+        if field is None:
+            return False
+        kind = field.kind
+    return True
+
+
+def _renamed(node: Predicate, names: Mapping[Path, Path]) -> Predicate:
+    if "args" in node:
+        return {**node, "args": [_renamed(arg, names) for arg in node["args"]]}
+    if "arg" in node:
+        return {**node, "arg": _renamed(node["arg"], names)}
+    if "column" not in node:
+        return node
+    column = node["column"]
+    path = (column,) if isinstance(column, str) else tuple(column)
+    return {**node, "column": list(names[path])}

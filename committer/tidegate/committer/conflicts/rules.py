@@ -1,0 +1,340 @@
+"""The conflict rules: why a proposal cannot follow a winner.
+
+A rule is a function with a docstring, the tuple is the specification: in its order, for each winner
+in the order of versions, the first rule that fires names the conflict. A winner that rules nothing
+out is *adopted*: the proposal goes on as if it had read the table after it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+from uuid import UUID
+
+from tidegate.committer.conflicts.adoption import adopt, with_ids
+from tidegate.committer.conflicts.appended import LOOKS_MAX, Added, may_have_been_read, stated
+from tidegate.committer.conflicts.passing import passes_by
+from tidegate.committer.conflicts.standing import Found, Rule, Standing
+from tidegate.committer.conflicts.table_rules import (
+    backfill_of_more_than_files,
+    concurrent_transaction,
+    domain_metadata_changed,
+    dropped_feature_in_use,
+    feature_binds_writers,
+    metadata_changed,
+    protocol_changed,
+    protocol_unsupported,
+    row_ids_of_no_table,
+    row_ids_without_statistics,
+    unbackfill_meets_backfill,
+    unclear_table,
+)
+from tidegate.committer.proposals.basis import Basis
+from tidegate.committer.proposals.content import PartitionKey, canonical
+from tidegate.committer.row_level.moving import carried
+from tidegate.committer.row_level.row_conflicts import gone_for, rows_in_the_way
+from tidegate.committer.tables.entries import Entry
+from tidegate.delta.features import row_tracking
+from tidegate.pipeline.outcome import Rejection
+
+__all__ = [
+    "CONCURRENT",
+    "DELTA_NAMES",
+    "RULES",
+    "RULES_VERSION",
+    "Basis",
+    "Conflict",
+    "Standing",
+    "check",
+    "follow",
+]
+
+RULES_VERSION: Final = 11
+"""Raised with every change that can change a verdict; it stands in every entry."""
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A rule that fired, and the winner it fired against."""
+
+    rule: str
+    winner_version: int
+    found: Found = field(default_factory=lambda: Found(""))
+    winner_proposal_id: UUID | None = None
+
+    @property
+    def rejection(self) -> Rejection:
+        """The conflict as a writer is told it."""
+        error_class, exception = DELTA_NAMES[self.rule]
+        winner = f"proposal {self.winner_proposal_id} in " if self.winner_proposal_id else ""
+        return Rejection(
+            rule=self.rule,
+            reason=f"{winner}version {self.winner_version} {self.found.detail}",
+            advice="fix" if self.rule in FOR_A_PERSON else "rerun",
+            error_class=self.found.error_class or error_class,
+            exception=self.found.exception or exception,
+            winner_version=self.winner_version,
+            winner_proposal_id=str(self.winner_proposal_id) if self.winner_proposal_id else None,
+            path=self.found.path,
+            predicate=self.found.predicate,
+            domain=self.found.domain,
+            app_id=self.found.app_id,
+        )
+
+
+def concurrent_append(standing: Standing, winner: Entry) -> Found | None:
+    """The winner added a file that the writer should have read."""
+    if not _minds_appends(standing, winner):
+        return None
+    candidate, columns = standing.candidate, standing.read.metadata.partition_columns
+    added = may_have_been_read(candidate, winner, standing.file_tests, standing.known)
+    if added and candidate.reads.whole_table:
+        path = added[0][0]
+        return Found(f"added {path!r}, and the whole table was read", path)
+    if added and not columns:
+        path = added[0][0]
+        return _may_match(path, _predicate_for(path, standing, winner))
+    return _in_partitions_read(standing, winner, added)
+
+
+def _minds_appends(standing: Standing, winner: Entry) -> bool:
+    candidate = standing.candidate
+    if not winner.added or candidate.is_blind_append or standing.level == "SnapshotIsolation":
+        return False
+    if candidate.only_moves_row_ids or _only_moves_row_ids(standing, winner):
+        return False
+    may_come_later = winner.is_blind_append and not candidate.writes_metadata
+    return not (standing.level == "WriteSerializable" and may_come_later)
+
+
+def _only_moves_row_ids(standing: Standing, winner: Entry) -> bool:
+    """Return whether a winner gave or took row ids: where no table knows any, it only says so."""
+    if not winner.only_moves_row_ids:
+        return False
+    tables = (standing.read, standing.after(winner))
+    return any(row_tracking.supports(one.protocol) for one in tables)
+
+
+def _in_partitions_read(standing: Standing, winner: Entry, added: Added) -> Found | None:
+    """Return the first file in a partition that was read; a value of no type goes before it.
+
+    For delta-spark casts the values of all files before it looks at one: also of those that are not
+    among `added`, for statistics prove that none of their rows was read.
+    """
+    partitions = dict[PartitionKey, str]()
+    for path, values in added:
+        partitions.setdefault(frozenset(values.items()), path)
+    ruled_out = [key for key in winner.footprint.added if key not in partitions and _is_told(key)]
+    if standing.partitions_weight * (len(partitions) + len(ruled_out)) > LOOKS_MAX:
+        if not added:
+            return None
+        path = added[0][0]
+        return Found(f"added {path!r}, and too much was read by predicates to be compared", path)
+    for scan in standing.scans:
+        first: str | None = None
+        for key in (*partitions, *ruled_out):
+            try:
+                matches = scan.partitions[key]
+            except ValueError as error:
+                path = winner.added[winner.footprint.added[key][0]][0]
+                return Found(f"added {path!r}: {error}", path, *NO_VALUE)
+            if matches and first is None:
+                first = partitions.get(key)
+        if first is not None:
+            return _may_match(first, scan.place)
+    return None
+
+
+def _may_match(path: str, predicate: int | None) -> Found:
+    where = "what was read" if predicate is None else f"reads.predicates[{predicate}]"
+    return Found(f"added {path!r}, which may match {where}", path, predicate=predicate)
+
+
+def _predicate_for(path: str, standing: Standing, winner: Entry) -> int | None:
+    """Return the place of the first predicate that a file may match, as the table was read."""
+    if len(standing.reads.predicates) == 1:
+        return 0
+    adds = stated(standing.candidate, winner, standing.known) or {}
+    add = adds.get(path)
+    scans = standing.scans if add is not None else ()
+    return next((one.place for one in scans if add is not None and one.anywhere(add)), None)
+
+
+def _is_told(key: PartitionKey) -> bool:
+    """Return whether no value is an empty text: that is null, and ruled out as such."""
+    return all(text != "" for _, text in key)
+
+
+def _named_as_by_delta_spark(standing: Standing, winner: Entry, found: Found) -> Found:
+    """Return what was found of removed files under the name that delta-spark has for it.
+
+    It looks at appends first and at partitions alone: what statistics have proved to be no append
+    that matters, it would have told as one, for the same winner.
+    """
+    if not _minds_appends(standing, winner):
+        return found
+    if standing.read.metadata.partition_columns:
+        matched = _in_partitions_read(standing, winner, winner.added)
+        if matched is None or matched.error_class is not None:
+            return found
+    error_class, exception = DELTA_NAMES[concurrent_append.__name__]
+    return replace(found, error_class=error_class, exception=exception)
+
+
+def concurrent_delete_read(standing: Standing, winner: Entry) -> Found | None:
+    """The winner removed a file that was read."""
+    if not winner.removed:
+        return None
+    candidate = standing.candidate
+    removed = gone_for(candidate, winner, standing.known)
+    # Who gives row ids or takes them away leaves out what went: it is read no more.
+    forgets = candidate.only_moves_row_ids or standing.takes_ids_off(winner)
+    if not (forgets or candidate.files_read.isdisjoint(removed)):
+        path = min(candidate.files_read & removed)
+        found = Found(f"removed {path!r}, which was read", path)
+        return _named_as_by_delta_spark(standing, winner, found)
+    if candidate.reads.whole_table and removed:
+        path = min(removed)
+        return Found(f"removed {path!r}, and the whole table was read", path)
+    return None
+
+
+def concurrent_delete_delete(standing: Standing, winner: Entry) -> Found | None:
+    """The winner removed a file that the proposal removes too."""
+    twice = winner.removed & standing.candidate.content.removed
+    if twice and standing.candidate.moves:
+        twice -= carried(standing.candidate, winner, standing.known)
+    if not twice:
+        return None
+    found = Found(f"removed {min(twice)!r} too", min(twice))
+    return _named_as_by_delta_spark(standing, winner, found)
+
+
+def concurrent_row_delete(standing: Standing, winner: Entry) -> Found | None:
+    """The winner took away a file of which the proposal deletes rows, or the same rows of it."""
+    candidate, level = standing.candidate, standing.level
+    found = rows_in_the_way(candidate, level, winner, standing.known)
+    return Found(*found) if found else None
+
+
+def duplicate_actions(standing: Standing, winner: Entry) -> Found | None:
+    """The proposal takes the ids off a file of the winner that it removes, or rows of it, too."""
+    content, intended = standing.candidate.content, standing.candidate.intended
+    if not (content.removes or intended) or not standing.takes_ids_off(winner):
+        return None
+    for add in with_ids(winner):
+        path = canonical(add.path)
+        if path in intended:
+            return Found(f"added {path!r}, which the proposal adds without ids, less rows", path)
+        if path in content.removed and winner.vectors.get(path) == content.removed_vectors.get(
+            path
+        ):
+            return Found(f"added {path!r}, which the proposal adds without ids and removes", path)
+    return None
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    protocol_unsupported,
+    protocol_changed,
+    feature_binds_writers,
+    dropped_feature_in_use,
+    metadata_changed,
+    domain_metadata_changed,
+    concurrent_transaction,
+    row_ids_of_no_table,
+    backfill_of_more_than_files,
+    unbackfill_meets_backfill,
+    unclear_table,
+    row_ids_without_statistics,
+    concurrent_append,
+    concurrent_delete_read,
+    concurrent_delete_delete,
+    concurrent_row_delete,
+    duplicate_actions,
+)
+"""What touches the whole table first, then files."""
+
+DELTA_NAMES: Final[Mapping[str, tuple[str | None, str]]] = {
+    "protocol_unsupported": ("DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", "DeltaTableFeatureException"),
+    "protocol_changed": ("DELTA_PROTOCOL_CHANGED", "ProtocolChangedException"),
+    "feature_binds_writers": ("DELTA_PROTOCOL_CHANGED", "ProtocolChangedException"),
+    "dropped_feature_in_use": (
+        "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL",
+        "DeltaTableFeatureException",
+    ),
+    "metadata_changed": ("DELTA_METADATA_CHANGED", "MetadataChangedException"),
+    "domain_metadata_changed": ("DELTA_CONCURRENT_TRANSACTION", "ConcurrentTransactionException"),
+    "concurrent_transaction": ("DELTA_CONCURRENT_TRANSACTION", "ConcurrentTransactionException"),
+    "row_ids_of_no_table": (None, "AssertionError"),
+    "backfill_of_more_than_files": (None, "IllegalStateException"),
+    "unbackfill_meets_backfill": (
+        "DELTA_ROW_TRACKING_BACKFILL_RUNNING_CONCURRENTLY_WITH_UNBACKFILL",
+        "DeltaIllegalStateException",
+    ),
+    "unclear_table": (
+        "DELTA_ROW_TRACKING_ILLEGAL_PROPERTY_COMBINATION",
+        "DeltaIllegalStateException",
+    ),
+    "row_ids_without_statistics": (
+        "DELTA_ROW_ID_ASSIGNMENT_WITHOUT_STATS",
+        "DeltaIllegalStateException",
+    ),
+    "concurrent_append": ("DELTA_CONCURRENT_APPEND", "ConcurrentAppendException"),
+    "concurrent_delete_read": ("DELTA_CONCURRENT_DELETE_READ", "ConcurrentDeleteReadException"),
+    "concurrent_delete_delete": (
+        "DELTA_CONCURRENT_DELETE_DELETE",
+        "ConcurrentDeleteDeleteException",
+    ),
+    "concurrent_row_delete": (
+        "DELTA_CONCURRENT_DELETE_DELETE",
+        "ConcurrentDeleteDeleteException",
+    ),
+    "duplicate_actions": ("DELTA_DUPLICATE_ACTIONS_FOUND", "DeltaRuntimeException"),
+}
+"""Rule -> delta-spark's error class, where it has one, and exception."""
+
+FOR_A_PERSON: Final = frozenset(
+    {"protocol_unsupported", "row_ids_of_no_table", "row_ids_without_statistics", "unclear_table"}
+)
+"""Rules by which the same operation, run again, would meet the same table and be refused again."""
+
+NO_VALUE: Final = ("CAST_INVALID_INPUT", "SparkRuntimeException")
+"""What delta-spark calls a partition value that is none of its column's type: no conflict."""
+
+CONCURRENT: Final = frozenset(
+    {
+        "ProtocolChangedException",
+        "MetadataChangedException",
+        "ConcurrentTransactionException",
+        "ConcurrentAppendException",
+        "ConcurrentDeleteReadException",
+        "ConcurrentDeleteDeleteException",
+    }
+)
+"""The exceptions that delta-spark counts as conflicts; the others say that a commit is invalid."""
+
+
+def check(standing: Standing, winners: Iterable[Entry]) -> Conflict | None:
+    """Return the first conflict with the winners, oldest first, or None: the proposal may follow.
+
+    Law: a conflict is for ever. If check(s, ws) is a conflict, check(s, ws + more) is the same one.
+    """
+    met = follow(standing, winners)
+    return met if isinstance(met, Conflict) else None
+
+
+def follow(standing: Standing, winners: Iterable[Entry]) -> Standing | Conflict:
+    """Return where a proposal stands after the winners, oldest first, or its first conflict."""
+    indifferent = standing.candidate.is_indifferent
+    for winner in winners:
+        if indifferent and not winner.changes_table:
+            continue
+        adds = standing.known.adds.get(winner.version, winner.adds)
+        if passes_by(standing, winner.footprint, adds):
+            continue
+        for rule in RULES:
+            found = rule(standing, winner)
+            if found is not None:
+                by = winner.proposal_with(found.path, found.app_id, found.domain)
+                return Conflict(rule.__name__, winner.version, found, by)
+        standing = adopt(standing, winner)
+    return standing

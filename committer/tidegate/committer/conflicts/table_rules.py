@@ -1,0 +1,202 @@
+"""The conflict rules about the table itself: protocol, metadata, domains, applications, row ids.
+
+Each compares one winner with the proposal as far as it has come; `conflicts.RULES` has the order.
+"""
+
+from typing import Final
+
+from tidegate.committer.admission.feature_drops import in_use, left_by, moves_bound
+from tidegate.committer.conflicts.drift import Drift, minded
+from tidegate.committer.conflicts.metadata_changes import conflict_free, neither_on_nor_off
+from tidegate.committer.conflicts.standing import Found, Standing
+from tidegate.committer.tables.entries import Entry
+from tidegate.committer.tables.touched import in_common, touched
+from tidegate.delta.features import row_tracking
+from tidegate.delta.features.arithmetic import (
+    reader_features,
+    supported_features,
+    unreadable,
+    writer_features,
+)
+from tidegate.delta.features.table import FEATURES, Support
+from tidegate.delta.features.upgrades import interrupting_features
+
+DOMAIN_TWICE: Final = (
+    "DELTA_DUPLICATE_DOMAIN_METADATA_INTERNAL_ERROR",
+    "DeltaIllegalArgumentException",
+)
+"""What delta-spark calls a commit that says two things of one domain: no conflict."""
+
+
+def protocol_unsupported(standing: Standing, winner: Entry) -> Found | None:
+    """The winner asks for versions or features with which this release does not write."""
+    if winner.protocol is None:
+        return None
+    wrong = unreadable(winner.protocol)
+    if wrong is not None:
+        return Found(wrong[0], error_class="DELTA_INVALID_PROTOCOL_VERSION")
+    if not 1 <= winner.protocol.min_writer_version <= 7:
+        return Found(
+            f"asks for writer version {winner.protocol.min_writer_version}",
+            error_class="DELTA_INVALID_PROTOCOL_VERSION",
+        )
+    for features, verb in ((reader_features, "READ"), (writer_features, "WRITE")):
+        for name in sorted(features(winner.protocol) - FEATURES.keys()):
+            error_class = f"DELTA_UNSUPPORTED_FEATURES_FOR_{verb}"
+            return Found(f"asks for the unknown feature {name!r}", error_class=error_class)
+    unwritten = [
+        name
+        for name in sorted(writer_features(winner.protocol))
+        if FEATURES[name].writes is Support.NO
+    ]
+    if unwritten:
+        return Found(
+            f"asks for the feature {unwritten[0]!r}, with which this release does not write",
+            error_class="DELTA_UNSUPPORTED_FEATURES_FOR_WRITE",
+        )
+    return None
+
+
+def protocol_changed(standing: Standing, winner: Entry) -> Found | None:
+    """Both wrote a protocol, or the winner dropped a feature that the writer counted on."""
+    if winner.protocol is None:
+        return None
+    if standing.candidate.content.protocol is not None:
+        return Found("changed the protocol, as does the proposal")
+    dropped = standing.read.features - supported_features(winner.protocol)
+    return Found(f"dropped the feature {min(dropped)!r}") if dropped else None
+
+
+def feature_binds_writers(standing: Standing, winner: Entry) -> Found | None:
+    """The winner added a feature that asks something of files which are written already."""
+    if winner.protocol is None or standing.candidate.patch is not None:
+        return None
+    # A version of before the features names none: what it implies, nobody has asked for. Neither
+    # has who names it later, for the table has features by name from then on.
+    named = frozenset(winner.protocol.writer_features or ())
+    added = named.intersection(interrupting_features(standing.now.protocol, winner.protocol))
+    return Found(f"added the feature {min(added)!r}, which binds every writer") if added else None
+
+
+def dropped_feature_in_use(standing: Standing, winner: Entry) -> Found | None:
+    """The proposal drops a feature, and after the winner the table still uses it."""
+    if standing.candidate.content.protocol is None:
+        return None
+    dropped = standing.read.features - standing.now.features
+    if not dropped or dropped == {row_tracking.FEATURE}:
+        return None
+    own = standing.candidate.content.metadata
+    snapshot = (standing.now if own is None else standing.read).after(winner.metadata, None)
+    why = in_use(dropped, snapshot, left_by(winner))
+    return Found(f"leaves a table in which {why}") if why else None
+
+
+def metadata_changed(standing: Standing, winner: Entry) -> Found | None:
+    """The winner changed schema, partitioning or properties in a way that the writer must see."""
+    if winner.metadata is None:
+        return None
+    candidate, now = standing.candidate, standing.now.metadata
+    if candidate.content.metadata is not None:
+        return Found("changed the metadata, as does the proposal")
+    if moves_bound(standing.read, standing.now) and not winner.is_identity_only:
+        return Found("changed the metadata, in which the proposal moves the bound of checkpoints")
+    if candidate.patch is not None:
+        common = in_common(standing.touches, touched(now, winner.metadata))
+        if common is None:
+            return None
+        told = common.told_of(standing.read.metadata)
+        return Found(f"changed {told}, as does the proposal")
+    features = standing.after(winner).features
+    what = conflict_free(now, winner.metadata, features, may_number=winner.is_identity_only)
+    if what is not None and winner.is_patch:
+        what = minded(candidate, Drift(now, winner.metadata, features))
+    odd = neither_on_nor_off(now, winner.metadata, features) if what else None
+    exception = "IllegalArgumentException" if odd else None
+    return Found(f"changed {what}", exception=exception) if what else None
+
+
+def domain_metadata_changed(standing: Standing, winner: Entry) -> Found | None:
+    """Both wrote one domain, or the winner wrote one that was read; row ids are given anew."""
+    if not winner.domains:
+        return None
+    if winner.repeats_a_domain and "domainMetadata" in standing.now.features:
+        detail = "wrote one metadata domain twice, and which holds is not said"
+        return Found(detail, None, *DOMAIN_TWICE)
+    own = {domain.domain for domain in standing.candidate.content.domains}
+    own.update(standing.candidate.reads.domains)
+    both = own & {domain.domain for domain in winner.domains} - {row_tracking.DOMAIN}
+    if not both:
+        return None
+    return Found(f"wrote the metadata domain {min(both)!r}", domain=min(both))
+
+
+def concurrent_transaction(standing: Standing, winner: Entry) -> Found | None:
+    """The winner moved an application whose version was asked for."""
+    if not winner.txns or not standing.candidate.reads.app_ids:
+        return None
+    both = winner.app_ids.intersection(standing.candidate.reads.app_ids)
+    return Found(f"moved the application {min(both)!r}", app_id=min(both)) if both else None
+
+
+def row_ids_of_no_table(standing: Standing, winner: Entry) -> Found | None:
+    """The proposal gives row ids or takes them away, and the table knows of none; or the winner
+    gave some, and the proposal makes the table know of none.
+    """
+    candidate = standing.candidate
+    drops = candidate.content.protocol is not None and winner.is_backfill
+    if not (candidate.only_moves_row_ids or drops):
+        return None
+    if row_tracking.supports(standing.after(winner).protocol):
+        return None
+    if drops:
+        return Found("gave row ids, and the proposal leaves a table that knows of none")
+    return Found(f"leaves a table without row ids, and the proposal is a {candidate.operation}")
+
+
+def backfill_of_more_than_files(standing: Standing, winner: Entry) -> Found | None:
+    """A backfill meets a winner that touched files, and holds more than files to give ids to."""
+    candidate, content = standing.candidate, standing.candidate.content
+    if not candidate.is_backfill or not (winner.added or winner.removed):
+        return None
+    if not row_tracking.supports(standing.after(winner).protocol):
+        return None
+    more = content.removes or content.changes or content.domains or candidate.txns
+    if not (more or content.metadata or content.protocol):
+        return None
+    return Found("touched files, and the backfill holds more than files to give ids to")
+
+
+def unbackfill_meets_backfill(standing: Standing, winner: Entry) -> Found | None:
+    """The proposal takes row ids away while the winner gave some."""
+    if not standing.candidate.is_unbackfill or not winner.is_backfill:
+        return None
+    if not row_tracking.supports(standing.after(winner).protocol):
+        return None
+    return Found("gave row ids that the proposal takes away")
+
+
+def unclear_table(standing: Standing, winner: Entry) -> Found | None:
+    """The winner turned on what another property of the table suspends."""
+    if winner.metadata is None or standing.candidate.patch is not None:
+        return None
+    unclear = standing.after(winner).unclear
+    if unclear is None:
+        return None
+    return Found(f"leaves a table where {unclear.what}", error_class=unclear.error_class)
+
+
+def row_ids_without_statistics(standing: Standing, winner: Entry) -> Found | None:
+    """The table tracks rows, and a new file does not say how many it has."""
+    if not winner.changes_table and standing.read.tracks_rows:
+        # Then it was the table that was read, and admission has asked.
+        return None
+    if not standing.candidate.content.adds or not standing.after(winner).tracks_rows:
+        return None
+    # Ids that were brought before the table tracked rows belong to none: they are given anew.
+    begins = not standing.now.tracks_rows
+    for add in standing.candidate.content.adds:
+        is_given = begins or add.base_row_id is None
+        if is_given and row_tracking.physical_records(add.stats) is None:
+            detail = f"leaves a table that tracks rows, and {add.path!r} has no numRecords"
+            return Found(detail, add.path)
+    return None

@@ -1,0 +1,281 @@
+"""Group commit: which proposals may share an entry.
+
+One entry has one commitInfo, and readers take it as one change. Each rule of `SHARING` names
+something that one JSON file cannot say of several proposals, or that a reader would misread. What
+does not fit closes the group and opens the next one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal
+from uuid import UUID
+
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.content import Content
+from tidegate.committer.proposals.known import NOTHING, Known
+from tidegate.committer.proposals.leases import Leased
+from tidegate.committer.proposals.policy import Policy
+from tidegate.committer.row_level.merging import Merges
+from tidegate.committer.tables.entries import Entry, member_entry, moves_row_ids, revisions
+from tidegate.committer.tables.footprint import Footprint
+from tidegate.delta.actions import Add
+from tidegate.delta.files.bitmap import Bitmap
+from tidegate.pipeline.outcome import Rejection
+
+NO_DELETES: Final[Mapping[str, Bitmap]] = {}
+
+Nature = Literal["append", "change", "rearrangement", "bare", "mixed"]
+
+
+def nature(candidate: Candidate) -> Nature:
+    """Return what a proposal is to a streaming reader.
+
+    An append only adds rows; a change also removes some; a rearrangement moves rows between files;
+    a bare one names no files; a mixed one does several of these at once.
+    """
+    content = candidate.content
+    if not (content.adds or content.removes or content.changes or candidate.intents):
+        return "bare"
+    flags = candidate.data_changes
+    if len(flags) > 1 or (content.changes and False in flags):
+        return "mixed"
+    if False in flags:
+        return "rearrangement"
+    return "change" if content.removes or content.changes or candidate.intents else "append"
+
+
+class Group:
+    """The proposals of one entry while it is being decided; local to one decision.
+
+    `settled` is what the entry will say of each id in it; `deleted` how many rows each member is
+    the first to delete by vectors; `adds` are the members' files, `footprint` what all of them did;
+    `revises` tells whether a member brings a vector of its own making, `moves` whether one moves
+    rows; `marks` and `leases` how far identity values are given out and used.
+    """
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.members: list[Candidate] = []
+        self._winners: list[Entry] = []
+        self._deletes: list[Mapping[str, Bitmap]] = []
+        self.refused: list[tuple[Candidate, UUID, Rejection]] = []
+        self.settled: dict[UUID, tuple[str | None, int | Rejection]] = {}
+        self.touched: set[str] = set()
+        self.removed: set[str] = set()
+        self.adds: list[Add] = []
+        self.merges = Merges()
+        self.deleted: list[int | None] = []
+        self.app_ids: set[str] = set()
+        self.domains: set[str] = set()
+        self.marks: dict[str, int] = {}
+        self.leases: dict[UUID, Leased] = {}
+        self.nature: Nature = "bare"
+        self.has_changes = False
+        self.changes_table = False
+        self.moves_row_ids = False
+        self.revises = False
+        self.moves = False
+        self.actions = 0
+        self.size = 0
+        self.footprint = Footprint(
+            version, removed=self.removed, app_ids=self.app_ids, domains=self.domains
+        )
+
+    def take(self, candidate: Candidate, known: Known = NOTHING) -> None:
+        """Add a member: its place in the entry is how many there were before it."""
+        content, intents = candidate.content, candidate.intents
+        place = len(self.members)
+        self.members.append(candidate)
+        deletes, count = NO_DELETES, None
+        if intents:
+            before = len(self.merges.tallies)
+            deletes, count = self.merges.take(candidate, known)
+            self.actions += 2 * (len(self.merges.tallies) - before)
+        self.deleted.append(count)
+        self._deletes.append(deletes)
+        self.settled[candidate.id] = (candidate.sha256, place)
+        if candidate.numbers is not None:
+            self.marks.update(candidate.numbers.marks)
+            self.leases.update(candidate.numbers.leases)
+        own = nature(candidate)
+        self.nature = self.nature if own == "bare" else own
+        self.moves_row_ids = not intents and moves_row_ids(
+            candidate.operation, content.adds, content.removes
+        )
+        if content.metadata is not None or content.protocol is not None:
+            self.changes_table = True
+        if content.vectors or content.removed_vectors:
+            self.revises = self.revises or bool(revisions(content.removes, content.adds))
+        self.moves = self.moves or bool(candidate.moves)
+        self._touch(content)
+        self._tread(candidate, deletes)
+        self.actions += len(content.lines) + len(candidate.txns)
+        self.size += candidate.size
+
+    def _touch(self, content: Content) -> None:
+        """Note of which files and domains a member speaks."""
+        self.touched.update([path for path, _ in content.added])
+        if content.removed:
+            self.touched.update(content.removed)
+        if content.changes:
+            self.touched.update([file.path for file in content.changes])
+            self.has_changes = True
+        if content.domains:
+            self.domains.update([domain.domain for domain in content.domains])
+
+    def _tread(self, candidate: Candidate, deletes: Mapping[str, Bitmap]) -> None:
+        """Note what a member did, as far as those after it can meet it."""
+        content, footprint = candidate.content, self.footprint
+        if candidate.txns:
+            self.app_ids.update([txn.app_id for txn in candidate.txns])
+        if content.removed or deletes:
+            self.removed.update(content.removed, deletes)
+        self.adds += content.adds
+        footprint.add(content.added)
+        footprint.is_blind_append = footprint.is_blind_append and candidate.is_blind_append
+        footprint.is_plain = not (self.changes_table or self.moves_row_ids)
+
+    @property
+    def winners(self) -> Sequence[Entry]:
+        """The members so far, as winners for the next."""
+        for place in range(len(self._winners), len(self.members)):
+            member, deletes = self.members[place], self._deletes[place]
+            self._winners.append(member_entry(member, self.version, deletes))
+        return self._winners
+
+    @property
+    def rows_by(self) -> tuple[tuple[int, ...], ...]:
+        """Who deletes rows of each file that stays, in the order of the paths."""
+        by: dict[str, list[int]] = {}
+        for place, deletes in enumerate(self._deletes):
+            for path in deletes:
+                by.setdefault(path, []).append(place)
+        return tuple(tuple(by[path]) for path in sorted(by))
+
+    def may_meet_rows_of(self, candidate: Candidate) -> bool:
+        """Return whether members brought vectors or moved rows, or the candidate moves some."""
+        return self.revises or self.moves or bool(candidate.moves)
+
+    @property
+    def others(self) -> Sequence[Entry]:
+        """Those of them that do more than delete rows of files which stay."""
+        pairs = zip(self.winners, self.members, strict=True)
+        return [winner for winner, member in pairs if not member.only_deletes_rows]
+
+    def rivals(self, candidate: Candidate, known: Known) -> Sequence[Entry]:
+        """Return the members that may rule a candidate out, or change what it does.
+
+        Who only deletes rows does neither to whom lost rows make no difference, unless some of the
+        rows are the candidate's own. So a thousand deletes need not be compared in pairs.
+        """
+        bears = candidate.settles_for_less and not candidate.content.has_row_ids
+        if bears and self.merges.are_apart_from(candidate, known):
+            return self.others
+        return self.winners
+
+    def refuse(self, candidate: Candidate, target: UUID, rejection: Rejection) -> None:
+        """Add a refusal: of the candidate itself, or of the proposal that it gives up."""
+        self.refused.append((candidate, target, rejection))
+        digest = candidate.sha256 if target == candidate.id else None
+        self.settled[target] = (digest, rejection)
+        self.size += len(rejection.reason) + 256
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has to be written."""
+        return not (self.members or self.refused)
+
+
+Sharing = Callable[[Group, Candidate], bool]
+"""Says whether a proposal may join the members that a group has."""
+
+
+def the_table_changes_alone(group: Group, candidate: Candidate) -> bool:
+    """Schema, properties and protocol are written in an entry of their own."""
+    alone = candidate.content.metadata or candidate.content.protocol
+    return not (alone or group.changes_table)
+
+
+def row_ids_move_alone(group: Group, candidate: Candidate) -> bool:
+    """A backfill is known to others by the name of its entry, which then names nothing else."""
+    if group.moves_row_ids:
+        return False
+    return candidate.is_indifferent or not candidate.only_moves_row_ids
+
+
+def like_with_like(group: Group, candidate: Candidate) -> bool:
+    """Appends go with appends only: one removal makes streaming readers skip the whole version.
+
+    What rearranges rows goes with its like, or others lose their own downgrade of isolation.
+    """
+    own = nature(candidate)
+    if "mixed" in (own, group.nature):
+        return False
+    return own == group.nature or "bare" in (own, group.nature)
+
+
+def change_files_for_all_or_none(group: Group, candidate: Candidate) -> bool:
+    """One change file hides all adds and removes of a version from readers of the change feed."""
+    if nature(candidate) == "bare" or group.nature == "bare":
+        return True
+    return bool(candidate.content.changes) == group.has_changes
+
+
+def no_path_twice(group: Group, candidate: Candidate) -> bool:
+    """A path stands in an entry once: as an add, a remove, a change file, or with one vector.
+
+    What members delete of one file goes into that vector together.
+    """
+    content, touched, merged = candidate.content, group.touched, group.merges.tallies.keys()
+    added = [path for path, _ in content.added]
+    if merged and not (merged.isdisjoint(added) and merged.isdisjoint(content.removed)):
+        return False
+    return (
+        touched.isdisjoint(added)
+        and touched.isdisjoint(content.removed)
+        and touched.isdisjoint(candidate.intended)
+        and touched.isdisjoint([file.path for file in content.changes])
+    )
+
+
+def one_version_per_application(group: Group, candidate: Candidate) -> bool:
+    """An entry moves an application at most once."""
+    return group.app_ids.isdisjoint([txn.app_id for txn in candidate.txns])
+
+
+def one_of_each_domain(group: Group, candidate: Candidate) -> bool:
+    """An entry writes a metadata domain at most once."""
+    return group.domains.isdisjoint([domain.domain for domain in candidate.content.domains])
+
+
+SHARING: Final[tuple[Sharing, ...]] = (
+    the_table_changes_alone,
+    row_ids_move_alone,
+    like_with_like,
+    change_files_for_all_or_none,
+    no_path_twice,
+    one_version_per_application,
+    one_of_each_domain,
+)
+"""All must hold between a proposal and the members before it."""
+
+
+def fits(group: Group, candidate: Candidate, policy: Policy) -> bool:
+    """Return whether a proposal may join a group; into an empty one it always may."""
+    if not group.members:
+        return True
+    if not has_room(group, candidate, policy):
+        return False
+    return all(may_share(group, candidate) for may_share in SHARING)
+
+
+def has_room(group: Group, candidate: Candidate, policy: Policy) -> bool:
+    """Return whether an entry with one more proposal is no larger than allowed."""
+    actions = len(candidate.content.lines) + len(candidate.txns)
+    if candidate.intents:
+        # A file leaves and comes back in an entry once, however many delete rows of it.
+        actions += 2 * len(candidate.intended - group.merges.tallies.keys())
+    return (
+        len(group.members) < policy.group_members_max
+        and group.actions + actions <= policy.group_actions_max
+        and group.size + candidate.size <= policy.group_bytes_max
+    )

@@ -1,0 +1,266 @@
+"""What is assigned when an entry is encoded: nothing of it outlives a lost race.
+
+An effect is a function with a docstring, the tuples are the specification: `METADATA_EFFECTS` on
+what a proposal writes of the table, `FILE_EFFECTS` on the lines of all members together.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+
+from tidegate.committer.admission.feature_drops import BOUND, moves_bound
+from tidegate.committer.conflicts.metadata_changes import numbers_only
+from tidegate.committer.proposals.basis import Basis
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.rows import Line, add_line, dated, is_add, tracked
+from tidegate.committer.tables.entries import IDENTITY_ONLY
+from tidegate.committer.tables.state import TableState
+from tidegate.delta.actions import Add, DomainMetadata, Metadata
+from tidegate.delta.features import identity, row_tracking, timestamps
+from tidegate.delta.features.properties import in_commit_timestamps_enabled
+from tidegate.delta.schema.widening import TYPE_CHANGES
+
+Lines = tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An entry in the making: the version and the time it gets, and what its members bring.
+
+    `before` is the table it follows, None where it is the first; `after` is the table it leaves.
+    `lines` are those of each member.
+    Units: `now_ms` in ms since the Unix epoch.
+    """
+
+    version: int
+    now_ms: int
+    members: tuple[Candidate, ...]
+    before: Basis | None
+    after: Basis
+    row_mark: int
+    lines: tuple[Lines, ...]
+    domains: tuple[DomainMetadata, ...] = ()
+
+
+def in_commit_timestamps_begin(draft: Draft, metadata: Metadata, read_version: int) -> Metadata:
+    """Who turns in-commit timestamps on records since which version and time."""
+    before = draft.before.metadata if draft.before else None
+    return timestamps.with_enablement(before, metadata, draft.version, draft.now_ms)
+
+
+def type_changes_are_of_this_version(
+    draft: Draft, metadata: Metadata, read_version: int
+) -> Metadata:
+    """A change of type that the proposal dates after what it read is of the version it gets."""
+    widens = {"typeWidening", "typeWidening-preview"} & draft.after.features
+    if not widens or TYPE_CHANGES not in metadata.schema_string:
+        return metadata
+    if metadata.configuration.get("delta.enableTypeWidening", "").lower() != "true":
+        return metadata
+    schema: Any = orjson.loads(metadata.schema_string)
+    if not _date_changes(schema, read_version, draft.version):
+        return metadata
+    return metadata.with_(schema_string=orjson.dumps(schema).decode())
+
+
+def history_is_protected(draft: Draft, metadata: Metadata, read_version: int) -> Metadata:
+    """Who drops a feature that old versions need keeps the checkpoints before its own version."""
+    if draft.before is None or not moves_bound(draft.before, draft.after):
+        return metadata
+    bound = {BOUND: str(draft.version)}
+    return metadata.with_(configuration={**metadata.configuration, **bound})
+
+
+MetadataEffect = Callable[[Draft, Metadata, int], Metadata]
+"""Returns what is written of the table, by an entry and a proposal that read some version."""
+
+METADATA_EFFECTS: Final[tuple[MetadataEffect, ...]] = (
+    type_changes_are_of_this_version,
+    history_is_protected,
+    in_commit_timestamps_begin,
+)
+
+
+def rows_are_numbered(draft: Draft) -> Draft:
+    """On a table that tracks rows new files get the next row ids, and the version as theirs."""
+    if not draft.after.tracks_rows:
+        return draft
+    mark, lines = draft.row_mark, []
+    for member, own in zip(draft.members, draft.lines, strict=True):
+        numbered, mark = _numbered(member.content.adds, own, mark, draft.version)
+        lines.append(numbered)
+    if mark == draft.row_mark:
+        return replace(draft, lines=tuple(lines))
+    domain = row_tracking.mark_domain(mark)
+    return replace(draft, lines=tuple(lines), domains=(*draft.domains, domain))
+
+
+def rows_lose_their_numbers(draft: Draft) -> Draft:
+    """While row tracking is suspended no file brings row ids."""
+    if not row_tracking.is_suspended(draft.after.metadata):
+        return draft
+    lines = tuple(
+        _bare(member.content.adds, own) if member.content.has_row_ids else own
+        for member, own in zip(draft.members, draft.lines, strict=True)
+    )
+    return replace(draft, lines=lines)
+
+
+def identity_marks_follow(draft: Draft) -> Draft:
+    """The high-water marks of identity columns lie behind no value that members reach."""
+    reached: dict[str, list[int]] = {}
+    for member in draft.members:
+        for column, value in (member.numbers.marks if member.numbers else {}).items():
+            reached.setdefault(column, []).append(value)
+    if not reached:
+        return draft
+    metadata = identity.with_marks(draft.after.metadata, reached)
+    return replace(draft, after=Basis(metadata, draft.after.protocol))
+
+
+FileEffect = Callable[[Draft], Draft]
+"""Returns the entry with something of all members' files assigned."""
+
+FILE_EFFECTS: Final[tuple[FileEffect, ...]] = (
+    rows_are_numbered,
+    rows_lose_their_numbers,
+    identity_marks_follow,
+)
+
+
+def dated_lines(draft: Draft) -> Iterator[bytes]:
+    """Yield the lines of all members; a removal gets the time of its entry: vacuum waits on."""
+    for own in draft.lines:
+        for line in own:
+            yield line if isinstance(line, bytes) else dated(line, draft.now_ms)
+
+
+def row_ids_given(draft: Draft) -> tuple[Mapping[str, int], ...]:
+    """Return the first row id of each new file of each member, by path; none where rows have none.
+
+    Files that brought their ids along are not among them.
+    """
+    if not draft.after.tracks_rows:
+        return ()
+    mark, given = draft.row_mark, []
+    for member in draft.members:
+        own: dict[str, int] = {}
+        for add in member.content.adds:
+            if add.base_row_id is None:
+                own[add.path] = mark + 1
+                mark += row_tracking.physical_records(add.stats) or 0
+        given.append(own)
+    return tuple(given)
+
+
+def tags_of(members: Sequence[Candidate], state: TableState, after: Metadata) -> Mapping[str, str]:
+    """Return the tags of an entry: what one member can't vouch for, the entry can't either.
+
+    `after` is the table's metadata as the entry leaves it.
+    """
+    tags: dict[str, str] = {}
+    for member in members:
+        if member.tags:
+            tags.update(member.tags)
+        metadata = member.content.metadata
+        if metadata is None or state.version < 0 or member.content.protocol is not None:
+            continue
+        if numbers_only(state.basis.metadata, metadata):
+            tags[IDENTITY_ONLY] = "true"
+    only_marks = not any(member.content.metadata for member in members)
+    if only_marks and state.version >= 0 and after is not state.basis.metadata:
+        tags[IDENTITY_ONLY] = "true"
+    return tags
+
+
+def draft_of(state: TableState, members: Sequence[Candidate], now_ms: int) -> Draft:
+    """Return the entry that follows a table, before anything has been assigned."""
+    contents = [member.content for member in members]
+    metadata = next((one.metadata for one in contents if one.metadata), None)
+    protocol = next((one.protocol for one in contents if one.protocol), None)
+    before = state.basis if state.version >= 0 else None
+    if before is not None:
+        after = before.after(metadata, protocol)
+    else:
+        assert metadata is not None, "a table begins with metaData"
+        assert protocol is not None, "a table begins with a protocol"
+        after = Basis(metadata, protocol)
+    mark = row_tracking.NO_MARK
+    if after.tracks_rows:
+        mark = row_tracking.high_water_mark(state.domains)
+    lines = tuple(one.lines for one in contents)
+    return Draft(state.version + 1, now_ms, tuple(members), before, after, mark, lines)
+
+
+def follows_untimed(state: TableState, members: Sequence[Candidate]) -> bool:
+    """Return whether an entry carries its own timestamp and the one before it does not.
+
+    Then the time at which the file of that one was written takes the place of its timestamp.
+    """
+    last = state.entries.get(state.version)
+    if last is None or last.is_timed:
+        return False
+    own = next((one.content.metadata for one in members if one.content.metadata), None)
+    return in_commit_timestamps_enabled(own or state.basis.metadata)
+
+
+def assigned(draft: Draft) -> Draft:
+    """Return an entry with all that is assigned late."""
+    writers = [one for one in draft.members if one.content.metadata is not None]
+    for writer in writers:
+        metadata = draft.after.metadata
+        for effect in METADATA_EFFECTS:
+            metadata = effect(draft, metadata, writer.read_version)
+        if metadata is not draft.after.metadata:
+            draft = replace(draft, after=Basis(metadata, draft.after.protocol))
+    for file_effect in FILE_EFFECTS:
+        draft = file_effect(draft)
+    return draft
+
+
+def _numbered(adds: Sequence[Add], lines: Lines, mark: int, version: int) -> tuple[Lines, int]:
+    """Return lines with row ids and commit versions, and the mark after them."""
+    following = iter(adds)
+    after: list[Line] = []
+    for line in lines:
+        if not is_add(line):
+            after.append(line)
+            continue
+        add = next(following)
+        base, written = add.base_row_id, add.default_row_commit_version
+        if base is None:
+            count = row_tracking.physical_records(add.stats)
+            assert count is not None, "on a table that tracks rows every new file is counted"
+            base, mark = mark + 1, mark + count
+        if add.base_row_id is None and written is None:
+            assert isinstance(line, bytes), "what adds a file is spelled out"
+            after.append(tracked(line, base, version))
+            continue
+        ids = {"base_row_id": base, "default_row_commit_version": version}
+        after.append(add_line(add.with_(**ids if written is None else {"base_row_id": base})))
+    return tuple(after), mark
+
+
+def _bare(adds: Sequence[Add], lines: Lines) -> Lines:
+    following = iter(adds)
+    none = {"base_row_id": None, "default_row_commit_version": None}
+    return tuple(add_line(next(following).with_(**none)) if is_add(one) else one for one in lines)
+
+
+def _date_changes(node: Any, read_version: int, version: int) -> bool:
+    """Date the changes of type in a part of a schema; return whether any was dated otherwise."""
+    if isinstance(node, list):
+        return any([_date_changes(one, read_version, version) for one in node])
+    if not isinstance(node, dict):
+        return False
+    moved = any([_date_changes(one, read_version, version) for one in node.values()])
+    metadata = node.get("metadata")
+    changes = metadata.get(TYPE_CHANGES) if isinstance(metadata, dict) else None
+    for change in changes if isinstance(changes, list) else ():
+        dated_at = change.get("tableVersion") if isinstance(change, dict) else None
+        if type(dated_at) is int and read_version < dated_at < version:
+            change["tableVersion"] = version
+            moved = True
+    return moved

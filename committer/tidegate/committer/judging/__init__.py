@@ -1,0 +1,1 @@
+"""`decide` and `evolve`: the steps of a decision in their order, and its words."""

@@ -1,0 +1,136 @@
+"""What has to be read before a batch can be decided: asked for by name, so that deciding is pure.
+
+Asked again once that is known, for one thing leads to another: a file names its vector. Most
+batches ask for nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from tidegate.committer.admission.rules import level_of
+from tidegate.committer.conflicts.appended import needs_statistics
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.known import Growth, Known, brought_vectors, key_of, size_of
+from tidegate.committer.row_level.moving import at_head, passed, vectors_of_moves
+from tidegate.committer.row_level.row_conflicts import concerned
+from tidegate.committer.tables.entries import Revision
+from tidegate.committer.tables.state import TableState
+from tidegate.delta.actions import DeletionVector
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Live files by canonical path, vectors by key, and pairs of vectors to compare by their keys;
+    versions of which the added files count.
+
+    What the vectors' rows are serves several questions; what a pair comes to serves many proposals.
+    """
+
+    files: frozenset[str]
+    vectors: Mapping[str, DeletionVector]
+    growths: Mapping[Growth, Revision]
+    versions: frozenset[int]
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.vectors or self.growths or self.versions)
+
+
+def wanted(
+    state: TableState, batch: Sequence[Candidate], known: Known, vector_bytes_max: int
+) -> Wanted:
+    """Return what is still unknown and may decide over the batch.
+
+    Of a proposal with a greater burden than is allowed, no vector: it is refused without.
+    Law: plan(state, batch, policy, terms, known) looks at nothing else once nothing is wanted
+    """
+    files: set[str] = set()
+    vectors: dict[str, DeletionVector] = {}
+    growths: dict[Growth, Revision] = {}
+    versions: set[int] = set()
+    for candidate in batch:
+        if candidate.flaw is None and candidate.id not in state.settled:
+            brought = brought_vectors(candidate, state.files)
+            vectors |= brought if size_of(brought) <= vector_bytes_max else {}
+        if candidate.is_indifferent or not _is_open(state, candidate):
+            continue
+        versions.update(_versions(state, candidate, known))
+        if not (candidate.intents or candidate.settles_for_less):
+            continue
+        last = at_head(candidate, state.since(candidate.read_version))
+        for path in last.intended & state.files.keys():
+            if path not in known.files:
+                files.add(path)
+        if burden(state, candidate, known) > vector_bytes_max:
+            continue
+        for revision in _revisions(state, candidate):
+            pair = key_of(revision.before), key_of(revision.after)
+            if pair not in known.growths:
+                growths[pair] = revision
+        vectors |= vectors_for(state, candidate, known)
+    unread = {key: vector for key, vector in vectors.items() if key not in known.rows}
+    return Wanted(frozenset(files), unread, growths, frozenset(versions))
+
+
+def burden(state: TableState, candidate: Candidate, known: Known) -> int:
+    """Return how many bytes of vectors have to be read for a candidate."""
+    if not (candidate.intents or candidate.settles_for_less):
+        return 0
+    return size_of(vectors_for(state, candidate, known))
+
+
+def vectors_for(
+    state: TableState, candidate: Candidate, known: Known
+) -> Mapping[str, DeletionVector]:
+    """Return the vectors whose rows decide over a candidate, by key, as far as they are known of.
+
+    Law: it grows with what is known of files, and with the log
+    """
+    winners = list(state.since(candidate.read_version))
+    revisions = _revisions(state, candidate)
+    found = chain(
+        _vectors(at_head(candidate, winners), revisions, known),
+        vectors_of_moves(candidate, winners),
+    )
+    return {key_of(vector): vector for vector in found}
+
+
+def _is_open(state: TableState, candidate: Candidate) -> bool:
+    """Return whether a candidate will be compared with the versions since it read."""
+    return (
+        candidate.flaw is None
+        and candidate.id not in state.settled
+        and state.remembers(candidate.read_version)
+    )
+
+
+def _versions(state: TableState, candidate: Candidate, known: Known) -> Iterator[int]:
+    if candidate.is_blind_append or not candidate.reads.predicates:
+        return
+    level = level_of(candidate, state.basis_at(candidate.read_version))
+    if level == "SnapshotIsolation":
+        return
+    for winner in state.since(candidate.read_version):
+        if level == "WriteSerializable" and winner.is_blind_append:
+            continue
+        if winner.version not in known.adds and needs_statistics(candidate, winner):
+            yield winner.version
+
+
+def _revisions(state: TableState, candidate: Candidate) -> Iterator[Revision]:
+    for winner, here in passed(candidate, state.since(candidate.read_version)):
+        for path in sorted(concerned(here, winner)):
+            yield winner.revised[path]
+
+
+def _vectors(
+    candidate: Candidate, revisions: Iterable[Revision], known: Known
+) -> Iterator[DeletionVector]:
+    for intent in candidate.intents:
+        if intent.inline is None:
+            yield intent.vector
+        file = known.files.get(intent.path)
+        if file is not None and file.deletion_vector is not None:
+            yield file.deletion_vector
+    for revision in revisions:
+        yield from (vector for vector in revision if vector is not None)

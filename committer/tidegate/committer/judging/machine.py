@@ -1,0 +1,152 @@
+"""The committer's judgement: what becomes of proposals, given the log.
+
+    batch ──plan──▶ group + verdicts ──▶ one entry ──put-if-absent──▶ Landed ──evolve──▶ state
+
+Several proposals may share an entry; each is decided against the members before it as if they had
+landed. A batch is cut where the next proposal needs another entry.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tidegate.committer.admission.group_limits import within
+from tidegate.committer.admission.ready_bytes import Ready
+from tidegate.committer.group_commit.grouping import Group
+from tidegate.committer.judging.right_of_way import Answered
+from tidegate.committer.judging.steps import CANCEL_STEPS, STEPS
+from tidegate.committer.judging.straight_way import StraightWay
+from tidegate.committer.judging.verdicts import Consider, Verdict, View, target_of
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.known import NOTHING, Known
+from tidegate.committer.proposals.policy import Policy
+from tidegate.committer.tables.entries import Entry
+from tidegate.committer.tables.state import TableState, advance
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Under what a batch is decided: the time, and how many refusals may be written."""
+
+    now_ms: int
+    refusals_max: int
+
+
+@dataclass(frozen=True)
+class Landed:
+    """A version stands in the log: ours or another's.
+
+    Units: `written_ms`, when its file was written where that is looked at, since the Unix epoch.
+    """
+
+    entry: Entry
+    written_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The verdicts on the first records of a batch, and the group that makes them true.
+
+    `ready` are the bytes of its entry where a writer brought them, `answer` what he is told.
+    """
+
+    group: Group
+    verdicts: tuple[Verdict, ...]
+    ready: Ready | None = None
+    answer: Answered | None = None
+
+
+def decide(view: View, command: Consider) -> Verdict:
+    """Return what becomes of a candidate if the group's entry lands."""
+    steps = CANCEL_STEPS if command.candidate.is_cancel else STEPS
+    for step in steps:
+        answer = step(view, command)
+        if answer is None:
+            continue
+        if isinstance(answer, Verdict):
+            return answer
+        command = answer
+    return _accepted(command.candidate, view.group)
+
+
+def _accepted(candidate: Candidate, group: Group) -> Verdict:
+    return Verdict(candidate, "committed", "membership", group.version, len(group.members))
+
+
+def members_max(state: TableState, policy: Policy) -> int:
+    """Return how many may share an entry: what the operator allows, or less, as the table says."""
+    return _of_table(state, policy).group_members_max
+
+
+def _of_table(state: TableState, policy: Policy) -> Policy:
+    return within(policy, state.basis.metadata.configuration) if state.bases else policy
+
+
+class Planning:
+    """A batch on its way to an entry: decided in order, and extended while there is time.
+
+    `taken` is how many records have a verdict; `is_closed` says that nobody else may join.
+    """
+
+    def __init__(self, state: TableState, policy: Policy) -> None:
+        self.state = state
+        self.group = Group(state.version + 1)
+        self.verdicts: list[Verdict] = []
+        self.is_closed = False
+        self._policy = _of_table(state, policy)
+        self._way = StraightWay(state, self._policy)
+
+    @property
+    def taken(self) -> int:
+        """How many records have a verdict."""
+        return len(self.verdicts)
+
+    def extend(self, batch: Iterable[Candidate], terms: Terms, known: Known = NOTHING) -> None:
+        """Decide on the next records, up to the first that needs another entry.
+
+        `known` holds what `asking.wanted` asks for.
+        """
+        if self.is_closed:
+            return
+        group, view = self.group, View(self.state, self.group, self._policy, known)
+        for candidate in batch:
+            may_refuse = len(group.refused) < terms.refusals_max
+            command = Consider(candidate, terms.now_ms, may_refuse)
+            if self._way.is_clear(view, command):
+                verdict = _accepted(candidate, group)
+            else:
+                verdict = decide(view, command)
+            if verdict.needs == "another entry":
+                self.is_closed = True
+                return
+            if verdict.needs == "membership":
+                group.take(verdict.candidate, known)
+            elif verdict.needs == "refusal":
+                assert verdict.rejection is not None, "a refusal says why"
+                group.refuse(candidate, target_of(candidate), verdict.rejection)
+            self.verdicts.append(verdict)
+            if len(group.members) + len(group.refused) >= self._policy.group_members_max:
+                self.is_closed = True
+                return
+
+    def plan(self) -> Plan:
+        """Return what was decided so far."""
+        return Plan(self.group, tuple(self.verdicts))
+
+
+def plan(
+    state: TableState,
+    batch: Sequence[Candidate],
+    policy: Policy,
+    terms: Terms,
+    known: Known = NOTHING,
+) -> Plan:
+    """Decide on a batch in order, up to the first record that needs another entry."""
+    planning = Planning(state, policy)
+    planning.extend(batch, terms, known)
+    assert planning.verdicts or not batch, "the first record fits into an empty group"
+    return planning.plan()
+
+
+def evolve(state: TableState, event: Landed) -> TableState:
+    """Return the state after a version that stands in the log, whoever wrote it."""
+    return advance(state, event.entry, event.written_ms)

@@ -1,0 +1,345 @@
+"""The steps of a decision, in their order: the first that answers decides.
+
+The id is looked for before any conflict, for a committed proposal conflicts with itself. What the
+log does not imply by itself is written into it before it is told: a rejection is a promise.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from tidegate.committer.admission import change_files, head_checks, row_admission
+from tidegate.committer.admission import rules as admission
+from tidegate.committer.admission.numbering import Book, numbers, with_reached
+from tidegate.committer.conflicts import patching
+from tidegate.committer.conflicts.adoption import with_own_ids_only
+from tidegate.committer.conflicts.appended import asks_too_much
+from tidegate.committer.conflicts.passing import passes_by
+from tidegate.committer.conflicts.rules import RULES_VERSION, Conflict, follow
+from tidegate.committer.conflicts.settled_table import settled
+from tidegate.committer.conflicts.standing import begin
+from tidegate.committer.group_commit.grouping import fits
+from tidegate.committer.judging import verdicts
+from tidegate.committer.judging.asking import burden, vectors_for
+from tidegate.committer.judging.verdicts import (
+    Consider,
+    Verdict,
+    View,
+    another_entry,
+    denied,
+    target_of,
+)
+from tidegate.committer.proposals.basis import Basis
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.row_level import moving
+from tidegate.committer.row_level.row_conflicts import concerned
+from tidegate.committer.tables.entries import Entry
+from tidegate.committer.tables.state import Settled
+from tidegate.delta.features.properties import txn_retention_ms
+from tidegate.pipeline.outcome import Rejection
+
+Step = Callable[[View, Consider], Verdict | Consider | None]
+"""Settles a candidate, or leaves it to the next step: as it is, or as it has become."""
+
+
+def read_ahead(view: View, command: Consider) -> Verdict | None:
+    """The version that was read does not exist."""
+    candidate = command.candidate
+    if candidate.read_version <= view.state.version:
+        return None
+    return denied(
+        candidate,
+        "read_version_ahead",
+        f"read_version: {candidate.read_version} is not in the log, whose head is "
+        f"{view.state.version}; read the table and propose again",
+    )
+
+
+def too_old_to_tell(view: View, command: Consider) -> Verdict | None:
+    """The log no longer holds every version after the one that was read."""
+    since = command.candidate.read_version + 1
+    if since < view.state.oldest:
+        return Verdict(command.candidate, "expired")
+    assert since >= view.state.window_start, "the versions after the read one are at hand"
+    return None
+
+
+def told_before(view: View, command: Consider) -> Verdict | None:
+    """The id stands in the log or in the group: the answer is there, under the same bytes."""
+    candidate = command.candidate
+    found = _known(view, command)
+    if found is None:
+        return None
+    if not candidate.is_cancel and found.sha256 not in (None, candidate.sha256):
+        return denied(
+            candidate,
+            "id_reused",
+            "proposal_id: it came before with other bytes; take a new id for other work",
+        )
+    if found.rejection is not None:
+        return Verdict(candidate, "rejected", rejection=found.rejection, repeat=True)
+    return Verdict(candidate, "committed", "nothing", found.version, found.place, repeat=True)
+
+
+def _known(view: View, command: Consider) -> Settled | None:
+    target = target_of(command.candidate)
+    in_group = view.group.settled.get(target)
+    if in_group is None:
+        return view.state.settled.get(target)
+    digest, told = in_group
+    if isinstance(told, Rejection):
+        return Settled(view.group.version, 0, digest, told)
+    return Settled(view.group.version, told, digest)
+
+
+def created_before(view: View, command: Consider) -> Verdict | None:
+    """A table is created once; no refusal is written, for version 0 says it for ever."""
+    if command.candidate.read_version >= 0:
+        return None
+    if view.state.version < 0 and not view.group.members:
+        return None
+    rejection = Rejection(
+        rule="table_exists",
+        reason=f"read_version: {view.state.root} holds a table; write to it, or make it known with "
+        "`tidegate table register`",
+        advice="fix",
+        error_class="DELTA_TABLE_ALREADY_EXISTS",
+        field="read_version",
+        winner_version=0,
+    )
+    return Verdict(command.candidate, "rejected", rejection=rejection)
+
+
+def app_txn_seen(view: View, command: Consider) -> Verdict | None:
+    """The application's version, or a later one, is in the table."""
+    proposal = command.candidate.proposal
+    if proposal is None or proposal.app_txn is None or view.state.version < 0:
+        return None
+    seen = view.state.apps.get(proposal.app_txn.app_id)
+    if seen is None or seen.version < proposal.app_txn.version:
+        return None
+    rejection = verdicts.app_txn_seen(view.state, seen, proposal.app_txn.version)
+    # A table that forgets its applications can't be asked again: there the log must remember.
+    keeps = txn_retention_ms(view.state.basis.metadata) is None
+    return _negative(view, command, rejection, is_log_fact=keeps)
+
+
+def asks_for_a_table(view: View, command: Consider) -> Verdict | Consider | None:
+    """What it writes of the table is put as the protocol wants it, or can't be asked for."""
+    candidate, state = command.candidate, view.state
+    if candidate.content.metadata is None or candidate.flaw is not None or state.version < 0:
+        return None
+    found = settled(candidate, state.basis_at(candidate.read_version))
+    if isinstance(found, Rejection):
+        return _negative(view, command, found, is_log_fact=False)
+    return None if found is candidate else command._replace(candidate=found)
+
+
+def inadmissible(view: View, command: Consider) -> Verdict | None:
+    """Something is wrong with the proposal itself, or the operator does not allow it."""
+    candidate, state = command.candidate, view.state
+    read = state.basis_at(candidate.read_version) if state.version >= 0 else None
+    place = admission.Place(state.root, read, command.now_ms)
+    rejection = admission.refusal(candidate, place, view.policy)
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
+def unlawful_patch(view: View, command: Consider) -> Verdict | None:
+    """The table that was read can't be changed as a patch says."""
+    candidate, state = command.candidate, view.state
+    if candidate.patch is None:
+        return None
+    rejection = patching.wrong_patch(candidate, state, view.policy)
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
+def unreadable_rows(view: View, command: Consider) -> Verdict | None:
+    """The rows that leave files can't be read, are none of theirs, or are too many to look at.
+
+    Asked before any conflict, for whether a file can be read is no fact of the log.
+    """
+    candidate, state = command.candidate, view.state
+    if not (candidate.intents or candidate.settles_for_less):
+        return None
+    if state.version < 0:
+        rejection: Rejection | None = row_admission.no_table() if candidate.intents else None
+    elif burden(state, candidate, view.known) > view.policy.vector_bytes_max:
+        rejection = row_admission.too_heavy(view.policy)
+    else:
+        needed = vectors_for(state, candidate, view.known)
+        lost = row_admission.unreadable(needed, view.known)
+        rejection = lost or row_admission.wrong_rows(candidate, view.known)
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
+def behind_a_new_vector(view: View, command: Consider) -> Verdict | None:
+    """A member brings a vector of its own making, or moves rows, or deletes some of those that the
+    proposal moves: what became of the rows shows in its entry.
+    """
+    candidate, state, group = command.candidate, view.state, view.group
+    if not group.may_meet_rows_of(candidate):
+        return None
+    # Members name files as the head does: what was read may have moved into these.
+    candidate = moving.at_head(candidate, state.since(candidate.read_version))
+    deletes = group.merges.tallies.keys()
+    if candidate.moves.keys().isdisjoint(deletes) and not any(
+        concerned(candidate, member) or _moves_rows_of(candidate, member) for member in group.others
+    ):
+        return None
+    return another_entry(command.candidate)
+
+
+def _moves_rows_of(candidate: Candidate, member: Entry) -> bool:
+    seen = candidate.intended | candidate.files_read if member.moved else frozenset[str]()
+    return not seen.isdisjoint(member.moved)
+
+
+def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
+    """A version after the one that was read, or an earlier member, rules the proposal out.
+
+    What it follows may change the proposal: it goes on as if it had read the table as it is now.
+    """
+    candidate, state = command.candidate, view.state
+    if state.version < 0:
+        return None
+    if candidate.is_indifferent and state.bases[-1][0] <= candidate.read_version:
+        return None
+    read, group = state.basis_at(candidate.read_version), view.group
+    own = with_own_ids_only(candidate, state)
+    if own is None:
+        return Verdict(candidate, "expired")
+    standing = begin(own, read, admission.level_of(candidate, read), view.known)
+    met = follow(standing, state.since(candidate.read_version))
+    if not (isinstance(met, Conflict) or passes_by(met, group.footprint, group.adds)):
+        if asks_too_much(met.candidate, group.footprint.count):
+            return another_entry(candidate)
+        met = follow(met, group.rivals(met.candidate, view.known))
+    if isinstance(met, Conflict):
+        return _negative(view, command, met.rejection, is_log_fact=True)
+    return None if met.candidate is candidate else command._replace(candidate=met.candidate)
+
+
+def behind_a_table_change(view: View, command: Consider) -> Verdict | None:
+    """A member changes the table itself: what comes after is judged by the table that it leaves."""
+    if not view.group.changes_table:
+        return None
+    return another_entry(command.candidate)
+
+
+def patched(view: View, command: Consider) -> Verdict | Consider | None:
+    """What a patch makes of the table is only known at the head, and is illegal there, perhaps."""
+    candidate, state = command.candidate, view.state
+    if candidate.patch is None:
+        return None
+    found = patching.with_patch(candidate, state.basis, state, view.policy)
+    if isinstance(found, Rejection):
+        # It was lawful when its writer read: what a winner made of the table stands in its way.
+        rejection = found.model_copy(update={"advice": "rerun"})
+        return _negative(view, command, rejection, is_log_fact=False)
+    return command._replace(candidate=found)
+
+
+def unlike_the_group(view: View, command: Consider) -> Verdict | None:
+    """It may not share an entry with the members; among them are, perhaps, files that it names."""
+    candidate = command.candidate
+    return None if fits(view.group, candidate, view.policy) else another_entry(candidate)
+
+
+def wrong_at_head(view: View, command: Consider) -> Verdict | None:
+    """A file to remove is not live, a file to add is, or the table does not take removals."""
+    candidate, state = command.candidate, view.state
+    if state.version < 0:
+        odd = head_checks.oddly_named(candidate.content, state.files, state.spelt)
+        return _negative(view, command, odd, is_log_fact=False) if odd else None
+    rejection = head_checks.wrong_at_head(candidate, state, view.policy, view.known)
+    rejection = rejection or change_files.incomplete(candidate, state.basis, view.known.files)
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
+def rows_wrong_at_head(view: View, command: Consider) -> Verdict | None:
+    """A file that loses rows is not live or not as its writer saw it, or may not lose any."""
+    candidate, state = command.candidate, view.state
+    if not (candidate.intents or candidate.moved_away):
+        return None
+    entries = list(state.since(candidate.read_version))
+    rejection = row_admission.may_not_delete(candidate, state.basis) or row_admission.wrong_files(
+        candidate, state.files, entries, view.known
+    )
+    rejection = rejection or moving.wrong_origins(candidate, entries, view.known)
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
+def values_taken(view: View, command: Consider) -> Verdict | Consider | None:
+    """Its values of identity columns are not its own, or it does not say which they are."""
+    candidate, state, group = command.candidate, view.state, view.group
+    content, proposal = candidate.content, candidate.proposal
+    if state.version >= 0:
+        before = state.basis
+        after = before.after(content.metadata, content.protocol)
+    else:
+        assert content.metadata is not None, "a table begins with metaData"
+        assert content.protocol is not None, "a table begins with a protocol"
+        after = before = Basis(content.metadata, content.protocol)
+    asks = proposal and (proposal.identity_usage or proposal.identity_leases)
+    if not (after.numbered or asks):
+        return None
+    book = Book(
+        with_reached(after.numbered, group.marks),
+        with_reached(before.numbered, group.marks) if state.version >= 0 else {},
+        lambda lease: group.leases.get(lease) or state.leases.get(lease),
+    )
+    found = numbers(candidate, book)
+    if isinstance(found, Rejection):
+        return _negative(view, command, found, is_log_fact=False)
+    return command._replace(candidate=replace(candidate, numbers=found)) if found else None
+
+
+def give_up(view: View, command: Consider) -> Verdict | None:
+    """Refuse, for ever, a proposal that its writer no longer wants."""
+    rejection = Rejection(
+        rule="cancelled",
+        reason=f"its writer gave it up with proposal {command.candidate.id}; propose the work anew",
+        advice="rerun",
+    )
+    return _negative(view, command, rejection, is_log_fact=False)
+
+
+STEPS: Final[tuple[Step, ...]] = (
+    read_ahead,
+    too_old_to_tell,
+    told_before,
+    behind_a_table_change,
+    created_before,
+    app_txn_seen,
+    asks_for_a_table,
+    inadmissible,
+    unlawful_patch,
+    unreadable_rows,
+    behind_a_new_vector,
+    conflicting,
+    patched,
+    unlike_the_group,
+    wrong_at_head,
+    rows_wrong_at_head,
+    values_taken,
+)
+"""A proposal that passes them all is accepted."""
+
+CANCEL_STEPS: Final[tuple[Step, ...]] = (read_ahead, too_old_to_tell, told_before, give_up)
+"""Giving up needs no admission: it changes nothing but what will be answered."""
+
+
+def _negative(view: View, command: Consider, rejection: Rejection, *, is_log_fact: bool) -> Verdict:
+    """Return a rejection, in the form in which it keeps its promise.
+
+    A fact of the log holds by itself as long as all decide by the same rules; everything else must
+    stand in the log first. Where nothing can be written the answer promises nothing.
+    """
+    candidate = command.candidate
+    if is_log_fact and view.state.rules == RULES_VERSION:
+        return Verdict(candidate, "rejected", rejection=rejection)
+    if view.state.version < 0 and not view.group.members:
+        return Verdict(candidate, "denied", rejection=rejection)
+    if not command.may_refuse:
+        return verdicts.unwritten(candidate, rejection)
+    return Verdict(candidate, "rejected", "refusal", rejection=rejection)

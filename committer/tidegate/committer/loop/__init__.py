@@ -1,0 +1,1 @@
+"""One topic partition after the other: take, decide, PUT, tell."""

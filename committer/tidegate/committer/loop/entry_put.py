@@ -1,0 +1,124 @@
+"""One entry's put-if-absent until its answer is certain: PUT, RESOLVE, the same bytes again.
+
+The file of vectors that an entry names is put before it, under a name that nobody else uses.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.committer.doors import Doors, reach
+from tidegate.committer.group_commit.rebase import Encoded
+from tidegate.committer.puts import Flight, Landing
+from tidegate.delta.errors import OutcomeUnknown, Unavailable
+from tidegate.delta.names import commit_name, in_log
+from tidegate.runtime.clock import Clock
+from tidegate.runtime.metrics import COMMIT_WRITE, PUTS_IN_FLIGHT, STORAGE_AMBIGUOUS, of_table
+from tidegate.runtime.stores.log_store import LogStore, Put, Turn, at_once
+
+PAUSE_S: Final = 0.05
+PAUSE_MAX_S: Final = 2.0
+"""How long a PUT without an answer rests before its bytes are sent again; each time in a row it is
+twice as long: a store that throttles a name counts what it refuses."""
+
+
+@dataclass
+class _Leaving:
+    """The turn of a PUT, asked for once, and what it took from then on.
+
+    Who waits for nobody began when he was told to: what it takes to be ready is part of it then.
+    Units: `began_s` by `Clock.boot_s`.
+    """
+
+    turn: Turn
+    clock: Clock
+    began_s: float
+    has_left: bool = False
+
+    def __call__(self) -> bool:
+        if not self.has_left and self.turn():
+            self.has_left = True
+            PUTS_IN_FLIGHT.inc()
+            if self.turn is not at_once:
+                self.began_s = self.clock.boot_s()
+        return self.has_left
+
+    def is_over(self, label: str) -> float:
+        """Return what it took, in seconds."""
+        took_s = self.clock.boot_s() - self.began_s
+        if self.has_left:
+            PUTS_IN_FLIGHT.dec()
+            of_table(COMMIT_WRITE, label).observe(took_s)
+        return took_s
+
+
+@dataclass(frozen=True)
+class EntryPut:
+    """One entry to be put under its version. It knows nothing of the desk: a thread may hold it."""
+
+    store: LogStore
+    label: str
+    encoded: Encoded
+
+    def start(
+        self, doors: Doors, viewed_s: float, turn: Turn = at_once, behind: Flight | None = None
+    ) -> Flight:
+        """Send it from where PUTs are sent, or have it made ready for its turn behind another.
+
+        Whoever slept since he looked at the log, at `viewed_s` by `Clock.boot_s`, may not send: it
+        may have been cleaned up since.
+        """
+        clock, section = doors.clock, doors.settings
+        young_s = min(clock.boot_s(), viewed_s + section.view_age_max_s)
+        until_s = young_s + section.put_deadline_s
+        return doors.puts.start(self.store.root, lambda: self.land(clock, until_s, turn), behind)
+
+    def land(self, clock: Clock, until_s: float, turn: Turn = at_once) -> Landing:
+        """Return WON or LOST for certain, or WITHHELD; nothing is sent once `until_s` has passed.
+
+        What takes its turn after another PUT begins when that has come.
+        Units: `until_s` by `Clock.boot_s`.
+        Raises: OutcomeUnknown past the deadline; Unavailable.
+        """
+        leaving = _Leaving(turn, clock, clock.boot_s())
+        written = self.encoded.merged.written
+        if written is not None and self._put(*written, clock, until_s, at_once) is Put.LOST:
+            raise Unavailable(
+                f"{written[0]} of {self.store.root} holds other bytes than were written under this "
+                "new name: the entry is decided anew under another one"
+            )
+        path = in_log(commit_name(self.encoded.entry.version))
+        try:
+            answer = self._put(path, self.encoded.content, clock, until_s, leaving)
+        finally:
+            took_s = leaving.is_over(self.label)
+        return Landing(answer, took_s)
+
+    def _put(self, path: str, content: bytes, clock: Clock, until_s: float, turn: Turn) -> Put:
+        """Return WON or LOST for certain, or WITHHELD. Raises: as `land`."""
+        reach("before_put")
+        pause_s = PAUSE_S
+        while (left_s := until_s - clock.boot_s()) > 0:
+            answer = self.store.put_if_absent(path, content, left_s, turn)
+            reach("after_put")
+            if answer is Put.UNKNOWN:
+                answer = self._resolve(path, content)
+            if answer is not Put.UNKNOWN:
+                return answer
+            clock.sleep(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+        STORAGE_AMBIGUOUS.labels("deadline").inc()
+        raise OutcomeUnknown(
+            f"the PUT of {path} of {self.store.root} stayed without an answer until its deadline: "
+            "the log is read anew before anything is decided"
+        )
+
+    def _resolve(self, path: str, content: bytes) -> Put:
+        """RESOLVE: what a PUT in doubt came to; UNKNOWN where nothing is there."""
+        reach("before_resolve")
+        there = self.store.read(path)
+        if there is None:
+            STORAGE_AMBIGUOUS.labels("absent").inc()
+            return Put.UNKNOWN
+        answer = Put.WON if there == content else Put.LOST
+        STORAGE_AMBIGUOUS.labels(answer.value).inc()
+        return answer

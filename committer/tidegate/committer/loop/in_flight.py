@@ -1,0 +1,168 @@
+"""What is decided and not yet in the log: an entry on its way, and the draft of the next one."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tidegate.committer.doors import Doors
+from tidegate.committer.group_commit.late import follows_untimed
+from tidegate.committer.group_commit.line import Line
+from tidegate.committer.group_commit.rebase import Encoded
+from tidegate.committer.judging import machine
+from tidegate.committer.judging.asking import wanted
+from tidegate.committer.judging.machine import Landed, Plan, Planning, Terms
+from tidegate.committer.loop.entry_put import EntryPut
+from tidegate.committer.loop.scribe import Scribe
+from tidegate.committer.proposals import intake
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.known import NOTHING, Known
+from tidegate.committer.proposals.policy import Policy
+from tidegate.committer.puts import Flight
+from tidegate.committer.reading import recovery
+from tidegate.committer.tables.state import TableState
+from tidegate.delta.errors import Contended, TidegateError
+from tidegate.runtime.clock import Clock
+from tidegate.runtime.stores.log_store import Put, Turn, at_once
+
+THOUGHT_S: Final = 1.0
+"""How old a decision may be that is written without being taken anew."""
+
+RACES_MAX: Final = 100
+"""Versions lost in a row after which somebody else keeps winning, and the table rests."""
+
+
+@dataclass
+class Draft:
+    """What the next entry will hold, as far as is decided, and what is known besides its state.
+
+    `lingers_since_s` is when company was first waited for; None where it never was. `encoded` is
+    the entry, once nobody else may join it.
+    Units: `_s` by `Clock.boot_s`.
+    """
+
+    planning: Planning
+    since_s: float
+    known: Known = NOTHING
+    lingers_since_s: float | None = None
+    encoded: Encoded | None = None
+
+    def holds(self, state: TableState, now_s: float) -> bool:
+        """Whether it was decided on this very state, and not too long ago."""
+        return self.planning.state is state and now_s <= self.since_s + THOUGHT_S
+
+    def ready(self, put_s: float) -> Encoded | None:
+        """Return the entry, if it will be young enough when a PUT has landed that takes `put_s`
+        seconds; None, too, where others may join it.
+        """
+        return self.encoded if put_s <= THOUGHT_S / 2 else None
+
+    def extend_plainly(self, line: Line, served: int, policy: Policy, terms: Terms) -> None:
+        """Decide on those in the line behind the served whom the store need not be asked about."""
+        start = served + self.planning.taken
+        if self.planning.is_closed or start >= len(line):
+            return
+        behind = line.head(start, policy.group_members_max - self.planning.taken)
+        known = self.known
+        self.planning.extend(plain(behind, self.planning.state, known, policy), terms, known)
+
+    def spell_out(self, scribe: Scribe) -> None:
+        """Have the bytes of an entry ready that nobody else may join; the store is not asked."""
+        planning, group = self.planning, self.planning.group
+        if self.encoded is not None or not planning.is_closed or group.is_empty:
+            return
+        if not follows_untimed(planning.state, group.members):
+            self.encoded = scribe.spell(planning.state, planning.plan())
+
+
+@dataclass
+class InFlight:
+    """An entry on its way, and what is decided on top of it.
+
+    `follower` is the next entry, once its PUT was started: it leaves when this one has won.
+    `since_s` is when its PUT was started: whoever sleeps after that knows no more of the log.
+    Units: `since_s` by `Clock.boot_s`.
+    """
+
+    plan: Plan
+    encoded: Encoded
+    flight: Flight
+    since_s: float
+    ahead: Draft | None = None
+    follower: "InFlight | None" = None
+
+    @property
+    def told(self) -> Plan:
+        """The plan with all that its entry has assigned, once that has landed."""
+        ids = self.encoded.row_ids
+        if not ids:
+            return self.plan
+        verdicts = (
+            one._replace(row_ids=ids[one.place])
+            if one.needs == "membership" and one.place is not None
+            else one
+            for one in self.plan.verdicts
+        )
+        return replace(self.plan, verdicts=tuple(verdicts))
+
+
+def sent(
+    plan: Plan,
+    put: EntryPut,
+    doors: Doors,
+    viewed_s: float,
+    turn: Turn = at_once,
+    behind: Flight | None = None,
+) -> InFlight:
+    """Start the PUT of a plan's entry, or have it made ready for its turn behind another."""
+    since_s = doors.clock.boot_s()
+    return InFlight(plan, put.encoded, put.start(doors, viewed_s, turn, behind), since_s)
+
+
+def turn_behind(flight: Flight, since_s: float, clock: Clock) -> Turn:
+    """Return the turn of a PUT that leaves once another has won, while what was decided is young.
+
+    Units: `since_s` by `Clock.boot_s`.
+    """
+
+    def comes() -> bool:
+        left_s = since_s + THOUGHT_S - clock.boot_s()
+        try:
+            # No longer than it can come: who waits keeps a thread from another table's PUT.
+            landing = flight.result(max(0.0, left_s))
+        except (TidegateError, TimeoutError):
+            # The desk that lands that one learns why.
+            return False
+        return landing.put is Put.WON and clock.boot_s() <= since_s + THOUGHT_S
+
+    return comes
+
+
+def plain(
+    candidates: Iterator[Candidate], state: TableState, known: Known, policy: Policy
+) -> Iterator[Candidate]:
+    """Yield the first candidates that can be decided on without a look into the store."""
+    for candidate in candidates:
+        is_known = state.window_start - 1 <= candidate.read_version <= state.version
+        if candidate.is_verbatim or not is_known or intake.needs_claim(candidate):
+            return
+        if recovery.lacks(state, [candidate]):
+            return
+        if wanted(state, [candidate], known, policy.vector_bytes_max):
+            return
+        yield candidate
+
+
+def following(
+    flying: InFlight, state: TableState, known: Known, policy: Policy, now_s: float
+) -> Draft:
+    """Return an empty draft of the entry after the one that flies, as if that had landed."""
+    after = machine.evolve(state, Landed(flying.encoded.entry))
+    return Draft(Planning(after, policy), now_s, known)
+
+
+def contended(root: str, version: int) -> Contended:
+    """Return what is said of a table at which somebody else keeps winning."""
+    return Contended(
+        f"{RACES_MAX} versions of {root} in a row were won by others, the last one {version}: find "
+        "out who else writes so much"
+    )

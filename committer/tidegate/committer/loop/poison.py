@@ -1,0 +1,48 @@
+"""Poison: a record over which the committer died, again and again, is answered and never judged.
+
+Its refusal is written into the log of its table, so that no delivery of the same bytes is ever
+committed; only where even that kills is it set aside without a look at it.
+"""
+
+import re
+from typing import Final
+from uuid import UUID
+
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.flaws import flaw
+from tidegate.committer.proposals.intake import Letter, read_identity
+from tidegate.delta.commit import sha256
+from tidegate.runtime.bus import Record
+
+POISON: Final = "poison"
+
+_LOOKS_LIKE: Final = re.compile(rb'"(proposal_id|table)"\s{0,8}:\s{0,8}"([0-9a-fA-F-]{36})"')
+
+_WRONG: Final = flaw(
+    POISON,
+    "(record)",
+    "the committer died three times in a row while it judged this record",
+    "have a look at its size and its nesting, and propose the work in another form",
+)
+
+
+def read_poison(record: Record, *, even_refusing_kills: bool) -> Candidate | Letter:
+    """Return the refusal of a record, of which no more than its identity is read.
+
+    Where that killed, too, the identity is what its headers claim, or what looks like one in its
+    bytes: the answer promises nothing.
+    """
+    if not even_refusing_kills:
+        return read_identity(record.value, record.offset, _WRONG, record.headers)
+    value = record.value or b""
+    seen = {one[1].decode(): one[2] for one in _LOOKS_LIKE.finditer(value)}
+    claims = {**seen, **dict(record.headers)}
+    proposal, table = (_uuid(claims.get(name, b"")) for name in ("proposal_id", "table"))
+    return Letter(POISON, _WRONG.reason, sha256(value), proposal, table)
+
+
+def _uuid(value: bytes) -> UUID | None:
+    try:
+        return UUID(value.decode())
+    except ValueError:
+        return None

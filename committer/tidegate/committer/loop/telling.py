@@ -1,0 +1,318 @@
+"""What is told, in order: outcomes, then versions, then, once these are durable, the registry.
+
+A record of a version is made from its file alone, so whoever tells it tells the same.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic import JsonValue
+
+from tidegate.committer.conflicts.rules import DELTA_NAMES
+from tidegate.committer.doors import reach
+from tidegate.committer.judging.fitting import outcome_value, short, table_value
+from tidegate.committer.judging.verdicts import Verdict, field_of, target_of
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.intake import Letter
+from tidegate.committer.row_level.moving import rebased
+from tidegate.committer.tables.entries import Entry
+from tidegate.pipeline.codec import encode, headers
+from tidegate.pipeline.outcome import Outcome, Rejection
+from tidegate.pipeline.provenance import Accepted
+from tidegate.pipeline.published import CommitRecord, TableRecord
+from tidegate.pipeline.refusals import label_of
+from tidegate.pipeline.topics import Topics
+from tidegate.pipeline.trace import passed_on, trace_id
+from tidegate.runtime.bus import Headers, Producer, Record, TopicPartition
+from tidegate.runtime.clock import Clock
+from tidegate.runtime.logs import log_event
+from tidegate.runtime.metrics import (
+    CONFLICTS,
+    DEAD_LETTERS,
+    EXTERNAL_VERSIONS,
+    FLUSH,
+    NOBODY,
+    PROPOSAL_LATENCY,
+    not_committed,
+    of_table,
+    settled,
+)
+
+FLUSH_S: Final = 20.0
+"""How long brokers may take to acknowledge what was told. Nothing else is done meanwhile, and who
+is told to stop has 30 s by the custom of most orchestrators."""
+
+LETTER_BYTES_MAX: Final = 3 * 1024 * 1024
+LETTER_KEY_BYTES_MAX: Final = 4 * 1024
+LETTER_HEADERS_BYTES_MAX: Final = 64 * 1024
+"""What is kept of a dead letter, so that the record that carries it fits into its topic."""
+
+HEADER_BYTES: Final = 16
+"""What a header takes besides its name and its value, at most."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Telling:
+    """The voice of one topic partition: everything goes to the same partition number.
+
+    `tables` are those that are registered, as far as it was told.
+    """
+
+    producer: Producer
+    topics: Topics
+    partition: int
+    clock: Clock
+    waiting: int = 0
+    """Records published since the last flush."""
+    tables: set[UUID] = field(default_factory=set)
+
+    def verdict(self, verdict: Verdict, record: TableRecord, entry: Entry | None) -> None:
+        """Tell a writer what became of its delivery; `entry` is the version it is in."""
+        candidate = verdict.candidate
+        outcome = Outcome.trusted(
+            {
+                "proposal_id": candidate.id,
+                "proposal_sha256": candidate.sha256,
+                "table": record.table,
+                "status": verdict.status,
+                "repeat": verdict.repeat,
+                "offset": candidate.offset,
+                "version": verdict.version,
+                "sub_index": verdict.place,
+                "in_commit_timestamp": entry.timestamp if entry else None,
+                "rejection": verdict.rejection,
+                "assigned": _assigned(verdict, entry),
+                "decided_ms": self.clock.now_ms(),
+            }
+        )
+        waited_ms = _waited_ms(candidate, outcome)
+        self.outcome(outcome, record.name, candidate.trace, waited_ms)
+        if waited_ms is not None:
+            of_table(PROPOSAL_LATENCY, self._label(record.name, record.table)).observe(
+                waited_ms / 1000
+            )
+        if candidate.is_cancel and verdict.status == "rejected":
+            log_event(_log, "gave_up", table=record.name, proposal=target_of(candidate))
+
+    def outcome(
+        self, outcome: Outcome, name: str, trace: Headers = (), waited_ms: int | None = None
+    ) -> None:
+        """Publish an outcome, and log it in one line."""
+        key = str(outcome.proposal_id).encode()
+        at = TopicPartition(self.topics.outcomes, self.partition)
+        self.producer.publish(at, key, outcome_value(outcome), headers(outcome, trace))
+        self.waiting += 1
+        rejection, label = outcome.rejection, self._label(name, outcome.table)
+        if not outcome.repeat:
+            settled(label, outcome.status).inc()
+        told: dict[str, Any] = {"version": outcome.version, "offset": outcome.offset}
+        if outcome.repeat:
+            told["repeat"] = True
+        if rejection is not None:
+            rule = label_of(rejection.rule)
+            not_committed(label, outcome.status, rule).inc()
+            told |= {"rule": rejection.rule, "winner": rejection.winner_version}
+            told["why"] = rejection.reason
+            if rejection.rule in DELTA_NAMES and rejection.winner_version is not None:
+                CONFLICTS.labels(label, rule).inc()
+        told |= {"waited_ms": waited_ms, "trace_id": trace_id(trace)}
+        known = {key: value for key, value in told.items() if value is not None}
+        log_event(_log, outcome.status, table=name, proposal=outcome.proposal_id, **known)
+
+    def version(self, entry: Entry, record: TableRecord, trace: Headers = ()) -> TableRecord:
+        """Publish the record of a version, and return the registration that says so."""
+        origin = entry.provenance
+        told = CommitRecord(
+            table=record.table,
+            table_root=record.table_root,
+            name=record.name,
+            version=entry.version,
+            sha256=entry.sha256,
+            size=entry.size,
+            timestamp=entry.timestamp,
+            author=entry.author,
+            operation=short(entry.operation),
+            proposal_ids=tuple(one.id for one in origin.accepted) if origin else (),
+        )
+        at = TopicPartition(self.topics.commits, self.partition)
+        self.producer.publish(at, str(record.table).encode(), encode(told), headers(told, trace))
+        self.waiting += 1
+        if entry.author == "external":
+            EXTERNAL_VERSIONS.labels(record.name).inc()
+            log_event(_log, "external", table=record.name, version=entry.version)
+        table_id = entry.metadata.id if entry.metadata else record.table_id
+        return record.model_copy(
+            update={
+                "published_through": entry.version,
+                "sha256": entry.sha256,
+                "table_id": table_id,
+            }
+        )
+
+    def recovered(self, entry: Entry, record: TableRecord) -> None:
+        """Tell the outcomes that an entry holds, perhaps for the first time, after a crash."""
+        origin = entry.provenance
+        if origin is None:
+            return
+        for place, one in enumerate(origin.accepted):
+            outcome = Outcome(
+                proposal_id=one.id,
+                proposal_sha256=one.sha256,
+                table=record.table,
+                status="committed",
+                repeat=True,
+                offset=one.offset,
+                version=entry.version,
+                sub_index=place,
+                in_commit_timestamp=entry.timestamp,
+                assigned=_leased(one),
+            )
+            self.outcome(outcome, record.name)
+        for refused in origin.refused:
+            if refused.sha256 is None:
+                continue
+            outcome = Outcome(
+                proposal_id=refused.id,
+                proposal_sha256=refused.sha256,
+                table=record.table,
+                status="rejected",
+                repeat=True,
+                offset=refused.offset,
+                rejection=refused.reason,
+            )
+            self.outcome(outcome, record.name)
+
+    def table(self, record: TableRecord) -> None:
+        """Publish a registration."""
+        at = TopicPartition(self.topics.table_state, self.partition)
+        key = str(record.table).encode()
+        self.producer.publish(at, key, table_value(record), headers(record))
+        self.waiting += 1
+
+    def registered(self, record: TableRecord) -> None:
+        """Publish a new registration durably: nobody hears of the table before."""
+        self.tables.add(record.table)
+        self.table(record)
+        self.flush()
+        log_event(_log, "registered", table=record.name, root=record.table_root)
+
+    def halted(self, record: TableRecord) -> None:
+        """Publish durably that a table is halted by hand: nobody is told so before."""
+        self.table(record)
+        self.flush()
+        why, level = record.halted_by_hand, logging.WARNING
+        log_event(_log, "halted_by_hand", level=level, table=record.name, why=why)
+
+    def reopened(self, record: TableRecord) -> None:
+        """Publish durably that a table is open again."""
+        self.table(record)
+        self.flush()
+        log_event(_log, "reopened", table=record.name)
+
+    def dropped(self, record: TableRecord) -> None:
+        """Publish durably that a table is no more: nobody is told so before."""
+        self.table(record)
+        self.flush()
+        log_event(_log, "dropped", table=record.name, root=record.table_root)
+
+    def letter(self, letter: Letter, record: Record) -> None:
+        """Set a record aside, and tell its writer where the record says who that is."""
+        extra = (
+            ("reason", letter.reason.encode()[:2048]),
+            ("rule", letter.rule.encode()),
+            ("source", f"{record.at.topic}/{record.at.partition}@{record.offset}".encode()),
+            ("sha256", letter.sha256.encode()),
+        )
+        value = None if record.value is None else record.value[:LETTER_BYTES_MAX]
+        key = None if record.key is None else record.key[:LETTER_KEY_BYTES_MAX]
+        at = TopicPartition(self.topics.dead_letters, 0)
+        self.producer.publish(at, key, value, (*_kept(record.headers), *extra))
+        self.waiting += 1
+        DEAD_LETTERS.labels(letter.rule).inc()
+        source = f"{record.at.topic}/{record.at.partition}@{record.offset}"
+        log_event(_log, "dead_letter", record=source, rule=letter.rule, why=letter.reason)
+        if letter.proposal_id is not None and letter.table is not None:
+            told = _set_aside(letter, letter.proposal_id, letter.table, record)
+            self.outcome(told, "-", passed_on(record.headers))
+
+    def _label(self, name: str, table: UUID) -> str:
+        return name if table in self.tables else NOBODY
+
+    def flush(self) -> None:
+        """Make durable what was told. Raises: Unavailable; OutcomeUnknown."""
+        reach("before_flush")
+        with FLUSH.time():
+            self.producer.flush(FLUSH_S)
+        self.waiting = 0
+        reach("after_flush")
+
+
+def _kept(headers: Headers) -> Iterator[tuple[str, bytes]]:
+    """Yield the first headers of a record, as many as a dead letter has room for."""
+    room = LETTER_HEADERS_BYTES_MAX
+    for name, value in headers:
+        room -= len(name.encode()) + len(value) + HEADER_BYTES
+        if room < 0:
+            return
+        yield name, value
+
+
+def _waited_ms(candidate: Candidate, outcome: Outcome) -> int | None:
+    created_ms = candidate.proposal.created_ms if candidate.proposal else None
+    if created_ms is None or outcome.decided_ms is None:
+        return None
+    return max(0, outcome.decided_ms - created_ms)
+
+
+def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
+    """Return what was assigned late: the first row ids of new files; the vector of each file that
+    lost rows in the entry, null for a file that has none left, and how many rows the proposal was
+    the first to delete; the blocks of identity values that it leased.
+    """
+    candidate, place = verdict.candidate, verdict.place
+    origin = entry.provenance if entry else None
+    if entry is None or origin is None or place is None:
+        return {}
+    accepted = origin.accepted[place]
+    told: dict[str, JsonValue] = _leased(accepted)
+    if verdict.row_ids:
+        told["base_row_ids"] = dict(verdict.row_ids)
+    if candidate.moves:
+        return {**told, **rebased(candidate)}
+    if not (candidate.intents or candidate.moved_away):
+        return told
+    vectors: dict[str, JsonValue] = {}
+    for intent in candidate.intents:
+        if intent.path not in entry.removed:
+            continue
+        revision = entry.revised.get(intent.path)
+        after = revision.after if revision else None
+        vectors[intent.path] = after.model_dump(by_alias=True, exclude_none=True) if after else None
+    return {
+        **told,
+        "deletion_vectors": vectors,
+        "rows_deleted": accepted.rows_deleted or 0,
+        **rebased(candidate),
+    }
+
+
+def _leased(accepted: Accepted) -> dict[str, JsonValue]:
+    blocks: list[JsonValue] = [one.model_dump(mode="json") for one in accepted.identity_blocks]
+    return {"identity": blocks} if blocks else {}
+
+
+def _set_aside(letter: Letter, proposal_id: UUID, table: UUID, record: Record) -> Outcome:
+    return Outcome(
+        proposal_id=proposal_id,
+        proposal_sha256=letter.sha256,
+        table=table,
+        status="denied",
+        offset=record.offset,
+        rejection=Rejection(
+            rule=letter.rule, reason=letter.reason, advice="fix", field=field_of(letter.reason)
+        ),
+    )

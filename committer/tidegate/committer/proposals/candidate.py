@@ -1,0 +1,240 @@
+"""A candidate: a proposal as the machine considers it, with what follows from its bytes alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from tidegate.committer.proposals.content import EMPTY, Content, canonical
+from tidegate.committer.proposals.intents import Intent
+from tidegate.committer.proposals.leases import Numbers
+from tidegate.committer.proposals.moves import Moves
+from tidegate.committer.proposals.once import Once
+from tidegate.committer.proposals.policy import Level
+from tidegate.delta.actions import Metadata, Protocol, Txn
+from tidegate.delta.features.row_tracking import DOMAIN as ROW_TRACKING
+from tidegate.delta.files.grammar import weight_of
+from tidegate.pipeline.codec import Headers
+from tidegate.pipeline.metadata_patch import MetadataPatch
+from tidegate.pipeline.outcome import Rejection
+from tidegate.pipeline.proposal import ClaimCheck, Proposal
+from tidegate.pipeline.read_set import ReadSet
+
+CHANGES_DATA = frozenset(
+    {
+        "WRITE",
+        "STREAMING UPDATE",
+        "DELETE",
+        "TRUNCATE",
+        "CONVERT",
+        "MERGE",
+        "UPDATE",
+        "CREATE TABLE AS SELECT",
+        "REPLACE TABLE",
+        "REPLACE TABLE AS SELECT",
+        "CREATE OR REPLACE TABLE",
+        "CREATE OR REPLACE TABLE AS SELECT",
+        "RESTORE",
+        "CLONE",
+    }
+)
+"""Operations that change rows by their nature, whatever their actions say."""
+
+BACKFILL = "ROW TRACKING BACKFILL"
+UNBACKFILL = "ROW TRACKING UNBACKFILL"
+ROW_ID_OPERATIONS = frozenset({BACKFILL, UNBACKFILL})
+"""Operations that give files row ids, or take these away, and change nothing else."""
+
+REPLACES_TABLE = frozenset(name for name in CHANGES_DATA if "REPLACE TABLE" in name)
+"""Operations after which the table is another one under the old name."""
+
+_MIND_WINNERS = ROW_ID_OPERATIONS | REPLACES_TABLE
+"""Operations that take back, or give to, what winners do, though they look at nothing."""
+
+_WHOLE_TABLE = ReadSet(whole_table=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One delivery of a proposal.
+
+    Its identity is (`id`, `sha256`), the hash being of the record's value. `flaw` says why it can't
+    be committed whatever the table holds; `proposal` is absent where the record is no proposal but
+    its id, table and read version could be read. `producer` and `trace` are its headers' claims;
+    `tags` is what the commit will say of itself, `numbers` what becomes of identity columns;
+    `moves` are rows that it moves; `came` are files into which what it read was moved, `moved_away`
+    the intents on files that were; `buried` are domains that it removes because a winner set them.
+    Units: `size` in bytes.
+    """
+
+    id: UUID
+    sha256: str
+    offset: int
+    table: UUID
+    read_version: int
+    size: int
+    proposal: Proposal | None = None
+    content: Content = EMPTY
+    flaw: Rejection | None = None
+    intents: tuple[Intent, ...] = ()
+    producer: str = ""
+    trace: Headers = ()
+    tags: Mapping[str, str] | None = None
+    numbers: Numbers | None = None
+    moves: Moves = field(default_factory=dict)
+    came: frozenset[str] = frozenset()
+    moved_away: tuple[Intent, ...] = ()
+    buried: frozenset[str] = frozenset()
+
+    @property
+    def is_cancel(self) -> bool:
+        """Whether it gives up another proposal."""
+        return self.proposal is not None and self.proposal.kind == "cancel"
+
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether it brings the bytes of one version, ready."""
+        return self.proposal is not None and self.proposal.kind == "verbatim"
+
+    @property
+    def claim(self) -> ClaimCheck:
+        """Where its actions lie, or its ready bytes, that are too large for a record."""
+        assert self.proposal is not None, "a claim check stands in a proposal"
+        return self.proposal.claim
+
+    @property
+    def patch(self) -> MetadataPatch | None:
+        """What it wants changed of the table, whatever that is when it is committed."""
+        return self.proposal.metadata_patch if self.proposal else None
+
+    def with_table(self, metadata: Metadata, protocol: Protocol | None) -> "Candidate":
+        """Return the candidate with what it comes to write of the table itself."""
+        content = replace(self.content, metadata=metadata, protocol=protocol)
+        return replace(self, content=content)
+
+    @property
+    def writes_metadata(self) -> bool:
+        """Whether it writes metaData, be it as a patch."""
+        return bool(self.content.metadata or self.patch)
+
+    @property
+    def speaks_of_table(self) -> bool:
+        """Whether it writes of the table itself, be it as a patch."""
+        return self.writes_metadata or self.content.protocol is not None
+
+    @Once
+    def reads(self) -> ReadSet:
+        """What its writer looked at; unsaid means the whole table."""
+        return (self.proposal and self.proposal.reads) or _WHOLE_TABLE
+
+    @Once
+    def weight(self) -> int:
+        """How many questions its predicates are to a file that somebody added."""
+        return sum(map(weight_of, self.reads.predicates))
+
+    @Once
+    def files_read(self) -> frozenset[str]:
+        """The canonical paths of the files that were read."""
+        read = frozenset(self.reads.files)
+        if not (self.content.is_plain and read <= self.content.removed):
+            read = frozenset(map(canonical, read))
+        return read | self.came if self.came else read
+
+    @Once
+    def intended(self) -> frozenset[str]:
+        """The canonical paths of the files that lose rows."""
+        return frozenset(intent.path for intent in self.intents)
+
+    @Once
+    def data_changes(self) -> frozenset[bool]:
+        """What its files say of whether rows change; losing rows is a change."""
+        content = self.content
+        if not (content.removes or self.intents) and len(content.adds) == 1:
+            return frozenset((content.adds[0].data_change,))
+        stated = {file.data_change for file in (*content.adds, *content.removes)}
+        return frozenset(stated | {True} if self.intents else stated)
+
+    @Once
+    def only_deletes_rows(self) -> bool:
+        """Whether it does nothing but delete rows of files which stay."""
+        content = self.content
+        more = content.metadata or content.protocol or content.domains or self.txns
+        return bool(self.intents) and not (content.has_files or more)
+
+    @Once
+    def settles_for_less(self) -> bool:
+        """Whether rows that others delete make no difference to what it does to its own rows."""
+        return self.reads.delete_insensitive or bool(self.moves)
+
+    @Once
+    def is_blind_append(self) -> bool:
+        """Whether no row was looked at and files are only added."""
+        content = self.content
+        return self.reads.is_empty and not (content.removes or content.changes or self.intents)
+
+    @Once
+    def is_rearranging(self) -> bool:
+        """Whether it holds nothing but files with the same rows as before: no row changes."""
+        if True in self.data_changes:
+            return False
+        kept = self.buried | {ROW_TRACKING}
+        own = any(one.domain not in kept for one in self.content.domains)
+        return not (self.speaks_of_table or own or self.txns or self.intents)
+
+    @Once
+    def is_indifferent(self) -> bool:
+        """Whether only a change of the table itself can rule it out."""
+        content = self.content
+        return (
+            self.is_blind_append
+            and not (self.speaks_of_table or content.domains)
+            and not (self.reads.app_ids or self.reads.domains)
+            and not (content.has_row_ids or self.operation in _MIND_WINNERS)
+        )
+
+    @Once
+    def minds_every_file(self) -> bool:
+        """Whether winners that did no more than write files may change it."""
+        content = self.content
+        return content.has_row_ids or content.protocol is not None or self.only_moves_row_ids
+
+    @property
+    def is_backfill(self) -> bool:
+        """Whether it gives row ids to files that have none."""
+        return self.operation == BACKFILL
+
+    @property
+    def is_unbackfill(self) -> bool:
+        """Whether it takes row ids away."""
+        return self.operation == UNBACKFILL
+
+    @property
+    def only_moves_row_ids(self) -> bool:
+        """Whether files are added again only for their row ids: what winners added is no matter."""
+        return self.operation in ROW_ID_OPERATIONS
+
+    @Once
+    def txns(self) -> tuple[Txn, ...]:
+        """The app transactions: those among the actions, then its own application's."""
+        own = self.proposal and self.proposal.app_txn
+        if not own:
+            return self.content.txns
+        return (*self.content.txns, Txn(app_id=own.app_id, version=own.version))
+
+    @property
+    def operation(self) -> str:
+        """What the commit calls itself."""
+        return self.proposal.operation.name if self.proposal else "WRITE"
+
+    def level(self, table_level: Level) -> Level:
+        """Return the isolation level that applies to it on a table of some level.
+
+        What moves rows between files without changing any needs no guard against appends, except
+        that under WriteSerializable the operation, too, must be of that kind.
+        """
+        asked = self.proposal.isolation if self.proposal else "default"
+        level = table_level if asked == "default" else asked
+        if not self.is_rearranging:
+            return level
+        if level == "WriteSerializable" and self.operation in CHANGES_DATA:
+            return level
+        return "SnapshotIsolation"

@@ -1,0 +1,341 @@
+"""The actions of a proposal, checked as far as that needs no table.
+
+The lines of the log are kept beside the actions: as they came, with the fields that this release
+does not know.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from tidegate.committer.proposals.flaws import DUPLICATE, TOO_LARGE, flaw, refuse
+from tidegate.committer.proposals.frozen import made
+from tidegate.committer.proposals.plain_rows import read_plain
+from tidegate.committer.proposals.policy import Policy
+from tidegate.committer.proposals.rows import Line, add_line, body_of, is_add, read_row
+from tidegate.delta.actions import (
+    Action,
+    Add,
+    Cdc,
+    DeletionVector,
+    DomainMetadata,
+    FileAction,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+)
+from tidegate.delta.commit import Commit, sha256
+from tidegate.delta.paths import canonical_path
+from tidegate.pipeline.outcome import Rejection
+
+PartitionValues = Mapping[str, str | None]
+PartitionKey = frozenset[tuple[str, str | None]]
+"""The partition values of a file, to be compared."""
+A = TypeVar("A", bound=Action)
+
+_VECTOR_NAME_CHARS_MAX: Final = 80
+_ODD: Final = re.compile(r"%|^[A-Za-z][A-Za-z0-9+.-]*:|^/|//|(^|/)\.{1,2}(/|$)")
+_ODD_START: Final = ("", "/", ".")
+
+_SPELT_LATE: Final = frozenset({Metadata, Protocol, Txn})
+
+
+@dataclass(frozen=True)
+class Content:
+    """Checked actions.
+
+    `lines` spell the files and domains, in the proposal's order. `added` holds the canonical path
+    and the partition values of each new file, `removed` the canonical paths of those that leave;
+    `vectors` and `removed_vectors` the deletion vectors of those that have one, as `vector_text`
+    spells them; `has_row_ids` tells whether a new file brings a row id or a commit version,
+    `is_plain` whether each path is spelt as usual and is its own canonical form, for all one knows.
+    """
+
+    lines: tuple[Line, ...] = ()
+    adds: tuple[Add, ...] = ()
+    removes: tuple[Remove, ...] = ()
+    changes: tuple[Cdc, ...] = ()
+    txns: tuple[Txn, ...] = ()
+    domains: tuple[DomainMetadata, ...] = ()
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+    added: tuple[tuple[str, PartitionValues], ...] = ()
+    removed: frozenset[str] = frozenset()
+    vectors: Mapping[str, str] = field(default_factory=dict)
+    removed_vectors: Mapping[str, str] = field(default_factory=dict)
+    has_row_ids: bool = False
+    is_plain: bool = field(default=False, compare=False)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether any data or change file is named."""
+        return bool(self.adds or self.removes or self.changes)
+
+    def with_adds(self, change: Callable[[Add, str], Add | None]) -> "Content":
+        """Return the content with each new file changed, or left out where that gives None.
+
+        `change` is given the file and its canonical path.
+        """
+        after = [change(add, path) for add, (path, _) in zip(self.adds, self.added, strict=True)]
+        if all(one is add for one, add in zip(after, self.adds, strict=True)):
+            return self
+        changed = iter(zip(self.adds, after, strict=True))
+        lines: list[Line] = []
+        for line in self.lines:
+            if not is_add(line):
+                lines.append(line)
+                continue
+            add, one = next(changed)
+            if one is not None:
+                lines.append(line if one is add else add_line(one))
+        kept = _about([one for one in after if one])
+        # What was brought and taken away again is still looked at: it has to be counted.
+        kept["has_row_ids"] = self.has_row_ids or kept["has_row_ids"]
+        return replace(self, lines=tuple(lines), **kept)
+
+    def with_more(self, adds: Sequence[Add]) -> "Content":
+        """Return the content with more files added."""
+        if not adds:
+            return self
+        lines = (*self.lines, *map(add_line, adds))
+        more = _about([*self.adds, *adds])
+        return replace(self, lines=lines, is_plain=False, **more)
+
+    def with_removes(self, fields: Mapping[str, Mapping[str, Any]]) -> "Content":
+        """Return the content with some fields of some removals set, by their canonical paths."""
+        removes = tuple(
+            one.with_(**fields[path]) if (path := canonical(one.path)) in fields else one
+            for one in self.removes
+        )
+        changed = iter(removes)
+        lines = tuple(
+            line if isinstance(line, bytes) else body_of(next(changed)) for line in self.lines
+        )
+        return replace(self, lines=lines, removes=removes)
+
+
+EMPTY: Final = Content()
+_BARE: Final = vars(EMPTY)
+
+
+def _about(adds: Sequence[Add]) -> dict[str, Any]:
+    """Return the fields of a content that tell of its new files."""
+    fields = {
+        "adds": tuple(adds),
+        "added": _paths_of(adds),
+    }
+    return {**fields, "vectors": vectors_of(adds), "has_row_ids": any(map(_has_row_ids, adds))}
+
+
+def canonical(path: str) -> str:
+    """Return the text that is equal for all spellings of one file."""
+    # What is odd holds one of these; the pattern alone would take ten times as long.
+    if "%" in path or "/." in path or "//" in path or ":" in path or path[:1] in _ODD_START:
+        return canonical_path(path) if _ODD.search(path) else path
+    return path
+
+
+def vector_text(vector: DeletionVector) -> str:
+    """Return the text that is equal for vectors that are equal in every field.
+
+    A removal repeats its file's vector whole, or readers of the change feed stumble on it. What is
+    long, as inline vectors are, is told by its hash: the text is kept for each live file.
+    """
+    name = vector.unique_id
+    if len(name) > _VECTOR_NAME_CHARS_MAX:
+        name = f"{vector.storage_type}#{sha256(name.encode())}"
+    return f"{name}:{vector.size_in_bytes}:{vector.cardinality}"
+
+
+def vectors_of(files: Iterable[FileAction]) -> Mapping[str, str]:
+    """Return the deletion vectors of those files that have one, by canonical path."""
+    return {
+        canonical(file.path): vector_text(file.deletion_vector)
+        for file in files
+        if file.deletion_vector is not None
+    }
+
+
+def overfull(content: bytes, policy: Policy) -> Rejection | None:
+    """Return why a file of actions has too many lines, or too long ones, to be parsed; or None.
+
+    Counted are the lines of actions and of row intents, blank ones too: what is parsed takes many
+    times the room of its bytes.
+    """
+    lines_max = 2 * policy.actions_max
+    if content.count(b"\n") > lines_max:
+        what = f"the file has more than {lines_max} lines"
+        return flaw(TOO_LARGE, "claim_check", what, "propose them in several steps")
+    longest = max(map(len, content.split(b"\n")))
+    if longest > policy.line_bytes_max:
+        what = f"the file has a line of {longest} bytes, {policy.line_bytes_max} are allowed"
+        return flaw(TOO_LARGE, "claim_check", what, "give each action a line of its own")
+    return None
+
+
+def read_content(rows: Iterable[Any], policy: Policy) -> Content:
+    """Return the actions that some rows spell.
+
+    Raises: Flawed, for the first row that is refused.
+    """
+    adds: list[Any] = []
+    removes: list[Any] = []
+    actions: dict[type[Action], list[Any]] = {Add: adds, Remove: removes}
+    kept: list[Line] = []
+    unknown, are_plain = 0, True
+    for index, row in enumerate(rows):
+        if index >= policy.actions_max:
+            refuse(
+                TOO_LARGE,
+                "actions",
+                f"more than {policy.actions_max} actions",
+                "propose them in several steps",
+            )
+        plain = read_plain(row, policy)
+        if plain is not None:
+            line, file = plain
+            kept.append(line)
+            (adds if type(file) is Add else removes).append(file)
+            continue
+        are_plain = False
+        line, action = read_row(row, f"actions[{index}]", policy)
+        kind = type(action)
+        if action.model_extra:
+            unknown += len(orjson.dumps(action.model_extra))
+            if unknown > policy.record_bytes_max:
+                what = f"fields that this release does not know, {unknown} bytes of them"
+                refuse(TOO_LARGE, "actions", what, "leave them out")
+        actions.setdefault(kind, []).append(action)
+        if kind not in _SPELT_LATE:
+            kept.append(line)
+    if are_plain:
+        return _plain(adds, removes, kept)
+    return _content(actions, tuple(kept))
+
+
+def content_of(commit: Commit) -> Content:
+    """Return the actions of a commit that somebody else has written; no line of it is kept.
+
+    Raises: Flawed, where it says something twice.
+    """
+    actions: dict[type[Action], list[Action]] = {}
+    for action in commit.actions:
+        actions.setdefault(type(action), []).append(action)
+    return _content(actions, ())
+
+
+def _plain(adds: list[Add], removes: list[Remove], lines: list[Line]) -> Content:
+    """Return the content of files without vectors or row ids, each path its own canonical form."""
+    fields = dict(_BARE)
+    fields["lines"], fields["adds"], fields["removes"] = tuple(lines), tuple(adds), tuple(removes)
+    fields["added"] = tuple([(add.path, add.partition_values) for add in adds])
+    fields["removed"] = removed = frozenset([remove.path for remove in removes])
+    fields["is_plain"] = True
+    content = made(Content, fields)
+    if len(lines) > 1 and len(removed.union([add.path for add in adds])) < len(lines):
+        _check_duplicates(content)
+    return content
+
+
+def _content(actions: Mapping[type[Action], list[Action]], lines: tuple[Line, ...]) -> Content:
+    adds = _of(actions, Add)
+    odd = [
+        add
+        for add in adds
+        if add.deletion_vector is not None
+        or add.base_row_id is not None
+        or add.default_row_commit_version is not None
+    ]
+    removes = _of(actions, Remove)
+    content = Content(
+        lines=lines,
+        adds=adds,
+        removes=removes,
+        changes=_of(actions, Cdc),
+        txns=_one_each(_of(actions, Txn)),
+        domains=_of(actions, DomainMetadata),
+        metadata=_only(_of(actions, Metadata)),
+        protocol=_only(_of(actions, Protocol)),
+        removed=frozenset([canonical(remove.path) for remove in removes]),
+        added=_paths_of(adds),
+        vectors=vectors_of(odd) if odd else {},
+        removed_vectors=vectors_of([one for one in removes if one.deletion_vector is not None]),
+        has_row_ids=any(map(_has_row_ids, odd)) if odd else False,
+    )
+    if len(lines) != 1:
+        _check_duplicates(content)
+    return content
+
+
+def _of(actions: Mapping[type[Action], list[Any]], kind: type[A]) -> tuple[A, ...]:
+    return tuple(actions.get(kind, ()))
+
+
+def _paths_of(adds: Sequence[Add]) -> tuple[tuple[str, PartitionValues], ...]:
+    return tuple([(canonical(add.path), add.partition_values) for add in adds])
+
+
+def _only(found: tuple[A, ...]) -> A | None:
+    if len(found) > 1:
+        name = found[0].wire_name
+        refuse(DUPLICATE, "actions", f"{len(found)} {name} actions", "give one at most")
+    return found[0] if found else None
+
+
+def _one_each(txns: tuple[Txn, ...]) -> tuple[Txn, ...]:
+    by_app: dict[str, Txn] = {}
+    for txn in txns:
+        if by_app.setdefault(txn.app_id, txn).version != txn.version:
+            refuse(
+                DUPLICATE,
+                "actions",
+                f"application {txn.app_id[:64]!r} has several versions",
+                "give each application once",
+            )
+    return tuple(by_app.values())
+
+
+def _check_duplicates(content: Content) -> None:
+    added = [path for path, _ in content.added]
+    told = [canonical(one.path) for one in content.changes]
+    domains = {domain.domain for domain in content.domains}
+    if len(set(told)) < len(told):
+        _refuse_twice("named as a change file twice", _first_repeated(told))
+    if len(set(added)) < len(added):
+        _refuse_twice("added twice", _first_repeated(added))
+    if len(content.removed) < len(content.removes):
+        _refuse_twice("removed twice", _first_repeated([one.path for one in content.removes]))
+    if not content.removed.isdisjoint(added):
+        _check_pairs(content, content.removed.intersection(added))
+    if len(domains) < len(content.domains):
+        refuse(DUPLICATE, "actions", "one domain several times", "give each domain once")
+
+
+def _check_pairs(content: Content, paths: frozenset[str]) -> None:
+    """A file may leave and come again only with another deletion vector."""
+    new = {path: add for (path, _), add in zip(content.added, content.adds, strict=True)}
+    for remove in content.removes:
+        path = canonical(remove.path)
+        if path in paths and remove.key.dv_id == new[path].key.dv_id:
+            _refuse_twice("both added and removed, with one deletion vector", path)
+
+
+def _has_row_ids(add: Add) -> bool:
+    return add.base_row_id is not None or add.default_row_commit_version is not None
+
+
+def _refuse_twice(what: str, path: str) -> None:
+    refuse(DUPLICATE, "actions", f"{path[:128]!r} is {what}", "give each file once", path=path)
+
+
+def _first_repeated(paths: list[str]) -> str:
+    seen: set[str] = set()
+    for path in map(canonical, paths):
+        if path in seen:
+            return path
+        seen.add(path)
+    raise AssertionError("a path is repeated")

@@ -1,0 +1,278 @@
+"""From a record to what is to be done with it: a candidate, a request, or a dead letter.
+
+A record whose id, table and read version can be read becomes a candidate even where the rest can't:
+then its refusal is written into the log of its table, and holds.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, get_args
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.content import EMPTY, overfull, read_content
+from tidegate.committer.proposals.flaws import (
+    MALFORMED,
+    NOT_SUPPORTED,
+    TOO_LARGE,
+    UNKNOWN_KIND,
+    Flawed,
+    flaw,
+)
+from tidegate.committer.proposals.frozen import made
+from tidegate.committer.proposals.intents import Intent, check_apart, read_intents
+from tidegate.committer.proposals.moves import NO_MOVES, Moves, read_moves
+from tidegate.committer.proposals.policy import Policy
+from tidegate.committer.proposals.rows import INTEGER_MAX
+from tidegate.delta import names
+from tidegate.delta.commit import sha256
+from tidegate.delta.errors import MalformedRecord
+from tidegate.delta.names import in_log, staged_version
+from tidegate.pipeline.codec import FORMATS, Headers, other_format, parse_json, producer_of
+from tidegate.pipeline.outcome import Rejection
+from tidegate.pipeline.proposal import ClaimCheck, Kind, Proposal
+from tidegate.pipeline.quick_read import read_proposal
+from tidegate.pipeline.read_set import ReadSet
+from tidegate.pipeline.row_intent import ROW_INTENT, RowIntent
+from tidegate.pipeline.trace import passed_on
+
+CLAIM_FOLDER: Final = "_tidegate/proposals/"
+STAGED_FOLDER: Final = in_log(names.STAGED_FOLDER)
+KINDS: Final = frozenset(get_args(Kind))
+
+UNREAD: Final = 4
+"""Times the size that is allowed, past which a record is not even parsed."""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A record that is set aside: the raw bytes go to the dead letters, with the reason.
+
+    `proposal_id` and `table` are set where they could be read: then its writer is told, too.
+    """
+
+    rule: str
+    reason: str
+    sha256: str
+    proposal_id: UUID | None = None
+    table: UUID | None = None
+
+
+def read_record(
+    value: bytes | None, offset: int, policy: Policy, headers: Headers = ()
+) -> Candidate | Letter:
+    """Return what a record of the topic of proposals asks for.
+
+    A claim check is left unread: `with_claim` does that, once there is a table to read it from.
+    So is a record of many times the size that is allowed: nobody learns whose it is.
+    """
+    size = len(value or b"")
+    digest = sha256(value or b"")
+    if size > UNREAD * policy.record_bytes_max:
+        allowed = f"{size} bytes, {policy.record_bytes_max} are allowed"
+        return Letter(TOO_LARGE, f"(record): it is not read, for it has {allowed}", digest)
+    other = other_format(headers, Proposal)
+    if other is not None:
+        remedy = f"say {FORMATS[Proposal]}, or upgrade the gate"
+        return _unknown_format(f"(header) format: {other!r} is not known; {remedy}", value, digest)
+    try:
+        proposal = read_proposal(value)
+    except MalformedRecord as error:
+        unreadable = flaw(MALFORMED, error.field, error.what, "write it as its schema says")
+        return read_identity(value, offset, unreadable, headers)
+    wrong, content = _wrong(proposal, size, policy), EMPTY
+    intents: tuple[Intent, ...] = ()
+    moves: Moves = NO_MOVES
+    if wrong is None:
+        try:
+            intents = read_intents(proposal.dv_intents, policy) if proposal.dv_intents else ()
+            if proposal.claim_check is None:
+                content = read_content(proposal.actions, policy)
+                check_apart(intents, content)
+                moves = read_moves(proposal.row_mapping, content)
+        except Flawed as error:
+            wrong = error.rejection
+    fields = {
+        "id": proposal.proposal_id,
+        "sha256": digest,
+        "offset": offset,
+        "table": proposal.table,
+        "read_version": min(proposal.read_version, INTEGER_MAX),
+        "size": size,
+        "proposal": proposal,
+        "content": content,
+        "flaw": wrong,
+        "intents": intents,
+        "producer": producer_of(headers),
+        "trace": passed_on(headers),
+        "tags": None,
+        "numbers": None,
+        "moves": moves,
+        "came": frozenset(),
+        "moved_away": (),
+        "buried": frozenset(),
+    }
+    return made(Candidate, fields)
+
+
+def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
+    """Return what is wrong with a proposal before its actions are looked at, or None."""
+    if size > policy.record_bytes_max:
+        remedy = "put the actions into a file and give a claim check"
+        what = f"{size} bytes, {policy.record_bytes_max} are allowed"
+        return flaw(TOO_LARGE, "(record)", what, remedy)
+    if proposal.kind == "verbatim" and not policy.verbatim:
+        what = "the operator takes no ready bytes"
+        return flaw("verbatim_not_allowed", "kind", what, "propose actions")
+    if proposal.reads is not None and proposal.reads.model_extra:
+        # What it read is more than it is known to have read, and nobody can hold it to that.
+        return flaw(
+            NOT_SUPPORTED,
+            f"reads.{min(proposal.reads.model_extra)[:64]}",
+            f"is not known: a read set has {', '.join(ReadSet.model_fields)}",
+            "correct the name, say `whole_table`, or upgrade the gate",
+        )
+    if proposal.claim_check is not None:
+        return _wrong_claim(proposal, proposal.claim_check, policy)
+    return None
+
+
+def with_claim(candidate: Candidate, content: bytes | None, policy: Policy) -> Candidate:
+    """Return a candidate with the actions that its claim check names; None: no such file."""
+    check = candidate.claim
+    wrong = None
+    if content is None:
+        wrong = "names a file that is not there"
+    elif len(content) != check.size:
+        has = "more" if len(content) > check.size else str(len(content))
+        wrong = f"says {check.size} bytes, the file has {has}"
+    elif sha256(content) != check.sha256:
+        wrong = "has another sha256 than the file"
+    if wrong or content is None:
+        remedy = "write the file first, whole, and propose again"
+        return replace(candidate, flaw=flaw("claim_check", "claim_check", str(wrong), remedy))
+    size = candidate.size + len(content)
+    crowd = overfull(content, policy)
+    if crowd is not None:
+        return replace(candidate, size=size, flaw=crowd)
+    try:
+        stated: list[RowIntent] = []
+        claimed = read_content(_actions(content, stated), policy)
+        intents = read_intents(stated, policy)
+        check_apart(intents, claimed)
+        mapping = candidate.proposal.row_mapping if candidate.proposal else ()
+        moves = read_moves(mapping, claimed)
+        return replace(candidate, size=size, content=claimed, intents=intents, moves=moves)
+    except Flawed as error:
+        return replace(candidate, size=size, flaw=error.rejection)
+
+
+def needs_claim(candidate: Candidate) -> bool:
+    """Return whether the actions lie in a file that has not been read yet."""
+    if candidate.flaw is not None or candidate.content is not EMPTY:
+        return False
+    return candidate.proposal is not None and candidate.proposal.claim_check is not None
+
+
+def full_size(candidate: Candidate) -> int:
+    """Return the size of a candidate with the actions that it claims, read or not."""
+    claimed = needs_claim(candidate) and candidate.proposal and candidate.proposal.claim_check
+    return candidate.size + (claimed.size if claimed else 0)
+
+
+def _actions(content: bytes, stated: list[RowIntent]) -> Iterator[dict[str, Any]]:
+    """Yield the actions of a claimed file, one by one, and put its row intents into a list.
+
+    Raises: Flawed, for a line that is neither.
+    """
+    for line in content.split(b"\n"):
+        if not line.strip():
+            continue
+        try:
+            row = parse_json(line)
+        except MalformedRecord as error:
+            what = f"the file holds a line that is no action: {error}"
+            remedy = "write newline-delimited JSON, an action a line"
+            raise Flawed(flaw(MALFORMED, "claim_check", what, remedy)) from error
+        if ROW_INTENT in row:
+            stated.append(_intent(row[ROW_INTENT]))
+        else:
+            yield row
+
+
+def _intent(body: Any) -> RowIntent:
+    try:
+        return RowIntent.model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        what = f"the file holds a row intent that is none: {first['msg']}"
+        remedy = "write it as the schema of proposals says"
+        raise Flawed(flaw(MALFORMED, "claim_check", what, remedy)) from error
+
+
+def _wrong_claim(proposal: Proposal, check: ClaimCheck, policy: Policy) -> Rejection | None:
+    expected = f"{CLAIM_FOLDER}{proposal.proposal_id}.ndjson"
+    is_there = check.path == expected
+    if proposal.kind == "verbatim":
+        expected = f"{STAGED_FOLDER}/{proposal.exact_version:020d}.<uuid>.json"
+        folder, _, name = check.path.rpartition("/")
+        is_there = folder == STAGED_FOLDER and staged_version(name) == proposal.exact_version
+    if not is_there:
+        what = f"{check.path[:128]!r} is not where claim checks lie"
+        return flaw("claim_check", "claim_check.path", what, f"name {expected}")
+    if check.size > policy.claim_bytes_max:
+        what = f"{check.size} bytes, {policy.claim_bytes_max} are allowed"
+        return flaw(TOO_LARGE, "claim_check.size", what, "propose it in several steps")
+    return None
+
+
+def read_identity(
+    value: bytes | None, offset: int, wrong: Rejection, headers: Headers = ()
+) -> Candidate | Letter:
+    """Return whose record it is, and no more of it: a candidate that is refused for what is wrong.
+
+    Where that can't be read the record is set aside for it.
+    """
+    digest = sha256(value or b"")
+    try:
+        body = parse_json(value)
+    except MalformedRecord:
+        return Letter(wrong.rule, wrong.reason, digest)
+    identity = (_uuid(body, "proposal_id"), _uuid(body, "table"))
+    kind, read_version = body.get("kind", "commit"), body.get("read_version")
+    if not isinstance(kind, str) or kind not in KINDS:
+        remedy = f"say {', '.join(get_args(Kind))}, or upgrade the gate"
+        reason = f"kind: {str(kind)[:64]!r} is not known; {remedy}"
+        return Letter(UNKNOWN_KIND, reason, digest, *identity)
+    readable = type(read_version) is int and -1 <= read_version <= INTEGER_MAX
+    if kind != "commit" or None in identity or not readable:
+        return Letter(wrong.rule, wrong.reason, digest, *identity)
+    return Candidate(
+        id=UUID(str(body["proposal_id"])),
+        sha256=digest,
+        offset=offset,
+        table=UUID(str(body["table"])),
+        read_version=int(str(read_version)),
+        size=len(value or b""),
+        flaw=wrong,
+        producer=producer_of(headers),
+        trace=passed_on(headers),
+    )
+
+
+def _unknown_format(reason: str, value: bytes | None, digest: str) -> Letter:
+    """Set aside a record of a format that nobody here knows; tell its writer if he is named."""
+    try:
+        body = parse_json(value)
+    except MalformedRecord:
+        body = {}
+    return Letter(UNKNOWN_KIND, reason, digest, _uuid(body, "proposal_id"), _uuid(body, "table"))
+
+
+def _uuid(body: Mapping[str, Any], name: str) -> UUID | None:
+    try:
+        return UUID(body[name])
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,89 @@
+"""What a decision looks at beyond the table's state: it was read because a proposal is about it.
+
+The state holds of a file that it lives, and with which vector. What a merge of vectors needs
+besides, the whole row of the log and the deleted rows, is asked for (`asking`), read by the desk's
+shelf, and handed in as values: so a decision stays a function of the log.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.content import vector_text
+from tidegate.committer.proposals.intents import Intent
+from tidegate.delta.actions import Add, DeletionVector
+from tidegate.delta.files.bitmap import Bitmap
+from tidegate.delta.files.deletion_vectors import is_inline
+
+Growth = tuple[str, str]
+"""The keys of a file's vector before and after a version."""
+
+NO_VECTOR: Final = ""
+"""The key of no vector at all: no row is deleted."""
+
+NO_ROWS: Final = Bitmap()
+
+
+@dataclass(frozen=True)
+class Known:
+    """What was read.
+
+    `files` are live files as the log adds them, by canonical path; `rows` the rows of vectors, by
+    `key_of`, or a sentence that says why they can't be read; `growths` whether a vector holds all
+    the rows of the one before; `adds` the files that versions added.
+    """
+
+    files: Mapping[str, Add] = field(default_factory=dict)
+    rows: Mapping[str, Bitmap | str] = field(default_factory=dict)
+    growths: Mapping[Growth, bool] = field(default_factory=dict)
+    adds: Mapping[int, Sequence[Add]] = field(default_factory=dict)
+
+    def rows_of(self, vector: DeletionVector | None) -> Bitmap:
+        """Return the rows of a vector."""
+        if vector is None:
+            return NO_ROWS
+        found = self.rows[key_of(vector)]
+        assert isinstance(found, Bitmap), "an unreadable vector is noticed before its rows count"
+        return found
+
+    def meant_by(self, intent: Intent) -> Bitmap:
+        """Return the rows that an intent deletes."""
+        return self.rows_of(intent.vector) if intent.inline is None else intent.inline
+
+
+NOTHING: Final = Known()
+
+
+def key_of(vector: DeletionVector | None) -> str:
+    """Return the key under which the rows of a vector are known."""
+    return NO_VECTOR if vector is None else vector_text(vector)
+
+
+def brought_vectors(
+    candidate: Candidate, live: Mapping[str, str | None]
+) -> dict[str, DeletionVector]:
+    """Return the vectors in files of their own that a proposal brings, by key.
+
+    A file that has its vector already, and is only repeated, brings none.
+    """
+    content = candidate.content
+    if not content.vectors:
+        return {}
+    return {
+        key_of(vector): vector
+        for add, (path, _) in zip(content.adds, content.added, strict=True)
+        if (vector := add.deletion_vector) is not None
+        and not is_inline(vector)
+        and live.get(path) != key_of(vector)
+    }
+
+
+def size_of(vectors: Mapping[str, DeletionVector]) -> int:
+    """Return how many bytes vectors have."""
+    return sum(vector.size_in_bytes for vector in vectors.values())
+
+
+def unique_id(vector: DeletionVector | None) -> str | None:
+    """Return a vector's part of a logical file's key."""
+    return None if vector is None else vector.unique_id

@@ -1,0 +1,187 @@
+"""Rows that a compaction moved: from where to where, and what others delete of them meanwhile.
+
+Row i of a file, of which k of the rows before it were deleted when the compaction read it, is row
+`offset` + i - k of the new file. So a delete that meets a compaction goes on, under other numbers,
+and a compaction that meets a delete brings a file of which the rows are deleted:
+docs/adr/0022 has the proof.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+
+from pydantic import ValidationError
+
+from tidegate.committer.proposals.content import Content, canonical
+from tidegate.committer.proposals.flaws import DUPLICATE, MALFORMED, TOO_LARGE, refuse
+from tidegate.delta.actions import Add, DeletionVector, Remove
+from tidegate.delta.features.row_tracking import physical_records
+from tidegate.delta.files.bitmap import Bitmap, of_rows
+from tidegate.delta.paths import usual_path
+from tidegate.pipeline.provenance import Provenance
+from tidegate.pipeline.row_mapping import RowMapping, Source
+
+SOURCES_MAX: Final = 4_096
+"""Files of a proposal whose rows may be mapped; rows of more stay where they are for others."""
+
+ROWS_MAX: Final = 200_000
+"""Rows that are told anew at once, at most: who deletes more of a file is better run again."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """Where the rows of a file went: to `target`, which has `total` rows, from `offset` on.
+
+    `base` is the vector that the file had when it was read, `gone` the one with which it left;
+    `rows` is how many rows the first of the two left.
+    """
+
+    target: str
+    offset: int
+    rows: int
+    total: int
+    base: DeletionVector | None
+    gone: DeletionVector | None
+
+    @property
+    def num_records(self) -> int:
+        """How many rows the file had, deleted ones included."""
+        return self.rows + (self.base.cardinality if self.base else 0)
+
+
+Moves = Mapping[str, Move]
+"""Canonical path of a file that left -> where its rows went."""
+
+NO_MOVES: Final[Moves] = {}
+
+
+def moved_rows(rows: Bitmap, move: Move, base: Bitmap) -> Bitmap:
+    """Return rows of a file that left as rows of the file they are in now.
+
+    `base` are the rows that were deleted when it was read, and are in neither.
+    Law: len(moved_rows(r, m, b)) == len(r - b); order is kept
+    """
+    return of_rows(_moved(rows - base, move.offset, iter(base)))
+
+
+def _moved(rows: Iterable[int], offset: int, base: Iterator[int]) -> Iterator[int]:
+    before, next_gone = 0, next(base, None)
+    for row in rows:
+        while next_gone is not None and next_gone < row:
+            before, next_gone = before + 1, next(base, None)
+        yield offset + row - before
+
+
+def read_moves(stated: Sequence[RowMapping], content: Content) -> Moves:
+    """Return what a compaction says of its rows.
+
+    Raises: Flawed, for the first that can't be so.
+    """
+    if not stated:
+        return NO_MOVES
+    if sum(len(one.sources) for one in stated) > SOURCES_MAX:
+        what = f"more than {SOURCES_MAX} files"
+        refuse(TOO_LARGE, "row_mapping", what, "compact in several steps, or without a mapping")
+    if any(file.data_change for file in (*content.adds, *content.removes)):
+        what = "comes with files that change data"
+        refuse(MALFORMED, "row_mapping", what, "map rows that move, and no others")
+    adds = {path: add for (path, _), add in zip(content.added, content.adds, strict=True)}
+    found = _found(stated, content.removes, adds)
+    for index, one in enumerate(stated):
+        _check(one, f"row_mapping[{index}]", found, adds)
+    if len(found) < sum(len(one.sources) for one in stated):
+        what = "names a file twice"
+        refuse(DUPLICATE, "row_mapping", what, "give each file once")
+    return found
+
+
+def moves_of(
+    provenance: Provenance | None, removes: Sequence[Remove], adds: Sequence[Add]
+) -> Moves:
+    """Return what an entry of ours says of rows that moved in it."""
+    told = [one.row_mapping for one in provenance.accepted if one.row_mapping] if provenance else ()
+    if not told:
+        return NO_MOVES
+    here = {canonical(add.path): add for add in adds if not add.data_change}
+    gone = [remove for remove in removes if not remove.data_change]
+    return _found([one for some in told for one in some], gone, here)
+
+
+def told_of(moves: Moves) -> tuple[RowMapping, ...]:
+    """Return what an entry says of rows that moved in it.
+
+    Law: moves_of(... told_of(m) ...) == m
+    """
+    ordered = sorted(moves.items(), key=lambda one: (one[1].target, one[1].offset, one[0]))
+    return tuple(
+        RowMapping(
+            path=usual_path(target), sources=tuple(_source(path, move) for path, move in some)
+        )
+        for target, some in groupby(ordered, key=lambda one: one[1].target)
+    )
+
+
+def _source(path: str, move: Move) -> Source:
+    base = None
+    if move.base != move.gone:
+        # No vector at all is told by an object without fields.
+        base = move.base.model_dump(by_alias=True, exclude_none=True) if move.base else {}
+    return Source(path=usual_path(path), offset=move.offset, rows=move.rows, base=base)
+
+
+def _found(
+    stated: Sequence[RowMapping], removes: Sequence[Remove], adds: Mapping[str, Add]
+) -> dict[str, Move]:
+    vectors = {canonical(remove.path): remove.deletion_vector for remove in removes}
+    found: dict[str, Move] = {}
+    for one in stated:
+        total = sum(source.rows for source in one.sources)
+        target = canonical(one.path)
+        for source in one.sources:
+            path = canonical(source.path)
+            if path in vectors and target in adds:
+                gone = vectors[path]
+                base = gone if source.base is None else _vector(source)
+                found[path] = Move(target, source.offset, source.rows, total, base, gone)
+    return found
+
+
+def _vector(source: Source) -> DeletionVector | None:
+    if not source.base:
+        return None
+    try:
+        return DeletionVector.model_validate(source.base, by_alias=True, by_name=False)
+    except ValidationError:
+        return None
+
+
+def _check(one: RowMapping, where: str, found: Moves, adds: Mapping[str, Add]) -> None:
+    target, at = canonical(one.path), 0
+    add = adds.get(target)
+    if add is None or add.deletion_vector is not None:
+        what = f"{one.path[:128]!r} is no new file, or has a deletion vector"
+        refuse(MALFORMED, f"{where}.path", what, "name a file that the proposal adds whole")
+    for index, source in enumerate(one.sources):
+        move = found.get(canonical(source.path))
+        if move is None or source.base is not None:
+            what = f"{source.path[:128]!r} is not removed by the proposal, or says a base"
+            remedy = "name files that the proposal removes"
+            refuse(MALFORMED, f"{where}.sources[{index}].path", what, remedy)
+        if source.offset != at:
+            what = f"is {source.offset}, {at} rows come before"
+            remedy = "give the sources in the order of their rows, each whole"
+            refuse(MALFORMED, f"{where}.sources[{index}].offset", what, remedy)
+        at += source.rows
+    count = physical_records(add.stats)
+    if count != at:
+        what = f"come to {at} rows, {one.path[:128]!r} says {count}"
+        refuse(MALFORMED, f"{where}.sources", what, "map every row of the file")
+
+
+def leaving_with(moves: Moves, vectors: Mapping[str, DeletionVector | None]) -> Moves:
+    """Return moves whose files leave with other vectors than they were read with."""
+    return {
+        path: replace(move, gone=vectors[path]) if path in vectors else move
+        for path, move in moves.items()
+    }

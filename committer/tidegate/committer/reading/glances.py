@@ -1,0 +1,39 @@
+"""Glances: an idle table is asked, every so often, whether others wrote the next version.
+
+A store is slow and there may be a thousand tables, so the loop does not wait for the answer.
+"""
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from tidegate.committer.aside import Aside
+from tidegate.delta.names import commit_name, in_log
+from tidegate.runtime.stores.log_store import LogStore
+
+
+@dataclass
+class Glance:
+    """The question about one table that is under way, if any: for which version, and since when.
+
+    Units: `asked_s` by `Clock.boot_s`.
+    """
+
+    version: int = -1
+    asked_s: float = 0.0
+    answer: Future[bool] | None = None
+
+    def begin(self, store: LogStore, version: int, now_s: float, ask: Aside) -> None:
+        """Ask whether a version is there."""
+        path = in_log(commit_name(version))
+        self.version, self.asked_s = version, now_s
+        self.answer = ask.begin(store.root, lambda: store.read(path) is not None)
+
+    def end(self, following: int) -> bool | None:
+        """Return whether the version is there, or None: the store is still asked, or was asked
+        about another one than the following. Raises: Unavailable.
+        """
+        if self.answer is None or not self.answer.done():
+            return None
+        answer, self.answer = self.answer, None
+        is_there = answer.result()
+        return is_there if self.version == following else None

@@ -1,0 +1,347 @@
+"""From the log to what the committer remembers: the one way in, at a start and after any doubt.
+
+Kafka's offsets and the registry are hints of how much to tell again; what is true stands in the
+table's own entries.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import Final
+from uuid import UUID
+
+from tidegate.committer.admission.feature_switches import minds_row_ids
+from tidegate.committer.conflicts.adoption import wanted_in_full
+from tidegate.committer.judging.machine import Landed, evolve
+from tidegate.committer.proposals.basis import Basis
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.content import canonical, vector_text
+from tidegate.committer.proposals.leases import Leased
+from tidegate.committer.proposals.persistent import PersistentMap
+from tidegate.committer.reading.whole_tables import whole_table
+from tidegate.committer.tables.entries import Entry, entry_of
+from tidegate.committer.tables.live_files import LiveFiles
+from tidegate.committer.tables.state import (
+    Bases,
+    RowIds,
+    Settled,
+    TableState,
+    bounded,
+    in_full,
+    is_ours,
+    leased_by,
+    settled_by,
+)
+from tidegate.delta.commit import sha256
+from tidegate.delta.errors import BrokenLog, InvalidRequest
+from tidegate.delta.features.row_tracking import FEATURE, NO_MARK, high_water_mark, supports
+from tidegate.delta.features.table import check_writable
+from tidegate.delta.names import LOG_FOLDER, commit_name, in_log
+from tidegate.delta.paths import unusual_in
+from tidegate.delta.snapshot import LiveKeys
+from tidegate.pipeline.published import TableRecord
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.stores.overwriting import check_restored
+from tidegate.runtime.tables.open_table import (
+    head_version,
+    oldest_commit,
+    open_keys,
+    read_commit,
+)
+from tidegate.runtime.tables.row_ids import files_with_row_ids, files_without_row_ids
+from tidegate.runtime.tables.vector_files import live_rows
+
+RETOLD_MAX: Final = 10_000
+"""Versions that are told again, at most, of a table whose registration was lost."""
+
+FILES_MAX: Final = 1_024
+"""Files whose vectors are Python objects at once."""
+
+
+def load(store: LogStore, table: UUID, window: int) -> TableState:
+    """Return a table as its log tells it, with the head's entry at hand; version -1 for no table.
+
+    Raises: BrokenLog; UnsupportedFeature; Unavailable.
+    """
+    if head_version(store) is None:
+        return TableState(table, store.root, window)
+    snapshot = open_keys(store)
+    check_writable(snapshot.protocol, snapshot.metadata, store.root)
+    state = replace(
+        _remembered(store, TableState(table, store.root, window), snapshot),
+        oldest=oldest_commit(store) or 0,
+    )
+    return reach_back(store, state, max(snapshot.version - 1, state.oldest - 1))
+
+
+def check_told(store: LogStore, state: TableState, record: TableRecord) -> None:
+    """Refuse a log that ends before what was published of it, or holds another file there.
+
+    Raises: BrokenLog (`LogGap`, `CorruptCommit`); Unavailable.
+    """
+    check_restored(store, record.overwritten)
+    through = record.published_through
+    if state.version < max(through, 0):
+        raise BrokenLog(
+            f"the log of {store.root} ends at version {state.version}, but version "
+            f"{max(through, 0)} was published: restore the missing files",
+            error_class="LogGap",
+        )
+    told = state.entries.get(through)
+    if told is not None and record.sha256 not in (None, told.sha256):
+        raise BrokenLog(
+            f"version {through} of {store.root} is not the file that was published: "
+            "somebody overwrote it; compare it with a backup before anything is written",
+            error_class="CorruptCommit",
+        )
+
+
+def refresh(store: LogStore, state: TableState) -> tuple[TableState, tuple[Entry, ...]]:
+    """Return the state at the log's head, and the versions that are news.
+
+    Raises: BrokenLog; UnsupportedFeature; Unavailable.
+    """
+    news: list[Entry] = []
+    while (entry := read_entry(store, state.version + 1)) is not None:
+        state = evolve(state, Landed(entry))
+        if entry.changes_table:
+            check_writable(state.basis.protocol, state.basis.metadata, store.root)
+        news.append(entry)
+    return state, tuple(news)
+
+
+def reach_back(store: LogStore, state: TableState, read_version: int) -> TableState:
+    """Return the state with every version after `read_version` at hand, as far as the log goes.
+
+    Where the log no longer goes as far, `oldest` says so.
+    Raises: BrokenLog; Unavailable.
+    """
+    wanted = range(max(read_version + 1, state.oldest), state.window_start)
+    if not wanted:
+        return state
+    found = entries(store, wanted)
+    start = state.window_start - len(found)
+    bases = _bases(store, state, found, start)
+    timestamp = max(state.timestamp, *(entry.timestamp or 0 for entry in found), 0)
+    if bases is None:
+        return replace(state, oldest=state.window_start, timestamp=timestamp)
+    settled: dict[UUID, Settled] = {}
+    for entry in found:
+        settled |= settled_by(entry, state.settled)
+    ours = [entry.provenance.rules for entry in found if entry.provenance]
+    back = replace(
+        state,
+        bases=bases,
+        entries=state.entries.changed({entry.version: entry for entry in found}),
+        settled=state.settled.changed(settled),
+        window_start=start,
+        oldest=state.oldest if len(found) == len(wanted) else start,
+        rules=ours[-1] if state.rules is None and ours else state.rules,
+        timestamp=timestamp,
+        mark_before=_mark_before(state, found, start),
+    )
+    back = _with_leases(back, found)
+    return bounded(back) if any(entry.moved for entry in found) else back
+
+
+def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> TableState:
+    """Return the state with all that some proposals need at hand; only row tracking asks for more.
+
+    Raises: BrokenLog; UnsupportedFeature; Unavailable.
+    """
+    if not state.bases:
+        return state
+    if _unlooked(state, batch):
+        versions = {one.read_version for one in batch if minds_row_ids(one, state)}
+        looked = {version: _row_ids(store, version) for version in sorted(versions)}
+        state = replace(state, row_ids=looked)
+    if not _may_number_rows(state, batch):
+        return state
+    for version in _unread(state, batch):
+        read = read_commit(store, version)
+        if read is None:
+            return replace(state, oldest=version + 1)
+        state = in_full(state, [read[0]])
+    if state.mark_before is None and any(one.content.has_row_ids for one in batch):
+        return replace(state, mark_before=_row_mark(store, state.window_start - 1))
+    return state
+
+
+def lacks(state: TableState, batch: Sequence[Candidate]) -> bool:
+    """Return whether some proposals need more at hand than the state holds: see `complete`."""
+    if not state.bases:
+        return False
+    if _unlooked(state, batch):
+        return True
+    if not _may_number_rows(state, batch):
+        return False
+    unknown = state.mark_before is None and any(one.content.has_row_ids for one in batch)
+    return unknown or bool(_unread(state, batch))
+
+
+def is_short(state: TableState, read_version: int) -> bool:
+    """Return whether versions after `read_version` are not at hand, and may still be in the log."""
+    return max(read_version + 1, state.oldest) < state.window_start
+
+
+def written_ms(store: LogStore, version: int) -> int:
+    """Return when the file of a version was written, in ms since the Unix epoch.
+
+    Raises: BrokenLog, where it is gone; Unavailable.
+    """
+    for file in store.list_from(LOG_FOLDER, commit_name(version)):
+        if file.path == in_log(commit_name(version)):
+            return file.modified_ms
+        break
+    raise BrokenLog(
+        f"{commit_name(version)} of {store.root} is gone while the table is written to: restore it",
+        error_class="LogGap",
+    )
+
+
+def read_entry(store: LogStore, version: int) -> Entry | None:
+    """Return what a version holds, or None where there is none.
+
+    Raises: BrokenLog, for a torn or foreign file under the name; Unavailable.
+    """
+    read = read_commit(store, version)
+    if read is None:
+        return None
+    commit, content = read
+    return entry_of(commit, sha256(content), len(content))
+
+
+def entries(store: LogStore, versions: range) -> list[Entry]:
+    """Return the entries of some versions, ascending: those after the last one that is gone.
+
+    Raises: BrokenLog, for a torn or foreign file; Unavailable.
+    """
+    read = (read_entry(store, version) for version in reversed(versions))
+    found = [entry for entry in takewhile(lambda entry: entry is not None, read) if entry]
+    return found[::-1]
+
+
+def taken_for_told(state: TableState) -> int:
+    """Return the last version that counts as told of a table that has no registration."""
+    return max(-1, state.version - (RETOLD_MAX if is_ours(state) else 0))
+
+
+def untold(store: LogStore, state: TableState, through: int) -> list[Entry]:
+    """Return the entries after a version that was told, ascending. Raises: as `entries`."""
+    # What the window can't hold for want of a basis below it was written all the same.
+    below = entries(store, range(through + 1, state.window_start))
+    return [*below, *state.since(max(through, state.window_start - 1))]
+
+
+def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -> Bases | None:
+    """Return the bases from `start` - 1 on, or None where that version can't be read any more."""
+    if not any(entry.changes_table for entry in found):
+        return ((start - 1, state.bases[0][1]), *state.bases[1:])
+    changes = [entry for entry in found if entry.changes_table]
+    if start == 0:
+        bases: Bases = ()
+    else:
+        try:
+            with whole_table(store, start - 1) as before:
+                bases = ((start - 1, Basis(before.metadata, before.protocol)),)
+        except (BrokenLog, InvalidRequest):
+            return None
+    for entry in changes:
+        last = bases[-1][1] if bases else None
+        metadata = entry.metadata or (last.metadata if last else None)
+        protocol = entry.protocol or (last.protocol if last else None)
+        assert metadata is not None, "version 0 holds metaData"
+        assert protocol is not None, "version 0 holds a protocol"
+        bases = (*bases, (entry.version, Basis(metadata, protocol)))
+    return (*bases, *state.bases[1:])
+
+
+def _may_number_rows(state: TableState, batch: Sequence[Candidate]) -> bool:
+    """Return whether the table tracks rows, or a proposal makes it do so or thinks that it does."""
+    if FEATURE in state.basis.features:
+        return True
+    return any(one.speaks_of_table or one.is_unbackfill for one in batch)
+
+
+def _unread(state: TableState, batch: Sequence[Candidate]) -> list[int]:
+    """Return the versions whose commits must be read again for some proposals."""
+    since = max(min(one.read_version for one in batch), state.window_start - 1)
+    winners = list(state.since(since))
+    return sorted({at for one in batch for at in wanted_in_full(one, winners)})
+
+
+def _unlooked(state: TableState, batch: Sequence[Candidate]) -> bool:
+    """Return whether a version was read of which it must be known if files carry row ids."""
+    known = state.row_ids
+    return any(one.read_version not in known and minds_row_ids(one, state) for one in batch)
+
+
+def _row_ids(store: LogStore, version: int) -> RowIds:
+    """Return which files of a version carry row ids, and which lack them."""
+    try:
+        with whole_table(store, version) as table:
+            with_ids, one = files_with_row_ids(table.files)
+            without, another = files_without_row_ids(table.files)
+    except (BrokenLog, InvalidRequest):
+        unknown = (
+            f"version {version} can't be read any more, so nobody knows which files carry row ids"
+        )
+        return RowIds(unknown, unknown)
+    return RowIds(
+        f"{with_ids} files carry row ids, {one!r} is one" if with_ids else "",
+        f"{without} files carry no row ids, {another!r} is one" if without else "",
+    )
+
+
+def _row_mark(store: LogStore, version: int) -> int | None:
+    """Return the mark of row ids in a version, or None where it can't be read any more."""
+    try:
+        with whole_table(store, version) as table:
+            return high_water_mark(table.domains)
+    except (BrokenLog, InvalidRequest):
+        return None
+
+
+def _with_leases(state: TableState, found: list[Entry]) -> TableState:
+    """Return the state with the leases of versions before those it had, as they are by now."""
+    granted = (one for entry in found if entry.provenance for one in entry.provenance.accepted)
+    if not any(one.identity_blocks for one in granted):
+        return state
+    leases: PersistentMap[UUID, Leased] = PersistentMap()
+    for version in range(state.window_start, state.version + 1):
+        leases = leased_by(state.entries[version], state.basis_at(version), leases)
+    return replace(state, leases=leases)
+
+
+def _mark_before(state: TableState, found: list[Entry], start: int) -> int | None:
+    """Return the mark of row ids at `start` - 1, or None where it would have to be looked up."""
+    if start == 0:
+        return NO_MARK
+    moved = any(entry.row_mark is not None for entry in found)
+    return None if moved else state.mark_before
+
+
+def _remembered(store: LogStore, state: TableState, snapshot: LiveKeys) -> TableState:
+    tracks = supports(snapshot.protocol)
+    return replace(
+        state,
+        version=snapshot.version,
+        bases=((snapshot.version, Basis(snapshot.metadata, snapshot.protocol)),),
+        files=LiveFiles.of(snapshot.canonical, dict(_vectors(store, snapshot))),
+        spelt=PersistentMap(unusual_in(snapshot.files["path"], snapshot.canonical)),
+        apps=PersistentMap(snapshot.app_transactions),
+        domains=PersistentMap(snapshot.domains),
+        window_start=snapshot.version + 1,
+        timestamp=snapshot.in_commit_timestamp or 0,
+        mark_before=high_water_mark(snapshot.domains) if tracks else NO_MARK,
+    )
+
+
+def _vectors(store: LogStore, snapshot: LiveKeys) -> Iterator[tuple[str, str]]:
+    """Yield the canonical path and the vector of each live file that has one."""
+    files = snapshot.files.select(["path", "deletionVector"])
+    for batch in files.filter(files["deletionVector"].is_valid()).to_batches(FILES_MAX):
+        for file in batch.to_pylist():
+            vector = live_rows(store, file).without
+            if vector is not None:
+                yield canonical(file["path"]), vector_text(vector)

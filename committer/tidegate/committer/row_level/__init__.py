@@ -1,0 +1,1 @@
+"""Rows deleted from files that stay, and rows that moved to other files."""

@@ -1,0 +1,247 @@
+"""Row deletes of one entry, merged: each file that lost rows leaves and comes back with one vector.
+
+The vector holds the rows of the one before and those of every member. Small vectors stand in the
+entry itself; larger ones go into one file, which is written before the entry under a name that no
+other attempt uses.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+from uuid import UUID
+
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.content import EMPTY, Content, canonical, vector_text, vectors_of
+from tidegate.committer.proposals.known import Known
+from tidegate.committer.proposals.rows import Line, add_line, body_of
+from tidegate.committer.tables.entries import Revision, revisions
+from tidegate.delta.actions import Add, DeletionVector, Remove
+from tidegate.delta.features.row_tracking import physical_records
+from tidegate.delta.files.bitmap import Bitmap, encode
+from tidegate.delta.files.containers import BLOCK, Container, of_bits
+from tidegate.delta.files.deletion_vectors import in_file, inline, path_of
+from tidegate.delta.paths import decode_path
+
+
+class Tally:
+    """The rows of one file that are gone: those of its vector, and those of the members so far.
+
+    `count` is how many of them the members were the first to delete.
+    """
+
+    def __init__(self, file: Add, before: Bitmap) -> None:
+        self.file = file
+        self.count = 0
+        self._before = before
+        self._touched: dict[int, int] = {}
+
+    def take(self, rows: Bitmap) -> int:
+        """Add rows, and return how many of them were not gone yet."""
+        count = 0
+        for block, container in rows.blocks.items():
+            gone = self._touched.get(block)
+            if gone is None:
+                gone = int.from_bytes(self._before.bits(block), "little")
+            bits = int.from_bytes(container.bits, "little")
+            count += (bits & ~gone).bit_count()
+            self._touched[block] = gone | bits
+        self.count += count
+        return count
+
+    def holds_any(self, rows: Bitmap) -> bool:
+        """Return whether some of these rows are gone."""
+        return any(
+            self._touched[block] & int.from_bytes(container.bits, "little")
+            for block, container in rows.blocks.items()
+            if block in self._touched
+        )
+
+    @property
+    def rows(self) -> Bitmap:
+        """All that are gone."""
+        blocks: dict[int, Container] = dict(self._before.blocks)
+        for block, gone in self._touched.items():
+            container = of_bits(gone.to_bytes(BLOCK // 8, "little"))
+            assert container is not None, "a touched block lost a row"
+            blocks[block] = container
+        return Bitmap(dict(sorted(blocks.items())))
+
+
+@dataclass
+class Merges:
+    """What the members of a group delete, by file; local to one decision."""
+
+    tallies: dict[str, Tally] = field(default_factory=dict)
+
+    def are_apart_from(self, candidate: Candidate, known: Known) -> bool:
+        """Return whether a candidate has nothing to do with the rows that members delete."""
+        if not candidate.content.removed.isdisjoint(self.tallies):
+            return False
+        return not any(
+            self.tallies[intent.path].holds_any(known.meant_by(intent))
+            for intent in candidate.intents
+            if intent.path in self.tallies
+        )
+
+    def take(self, candidate: Candidate, known: Known) -> tuple[dict[str, Bitmap], int]:
+        """Add a member; return what it deletes of each file, and how many rows were still there.
+
+        A file of which every row was gone already is not among them: nothing happens to it.
+        """
+        deletes: dict[str, Bitmap] = {}
+        count = 0
+        for intent in candidate.intents:
+            rows = known.meant_by(intent)
+            tally = self.tallies.get(intent.path)
+            if tally is None:
+                file = known.files[intent.path]
+                tally = self.tallies[intent.path] = Tally(file, known.rows_of(file.deletion_vector))
+            lost = tally.take(rows)
+            count += lost
+            if lost:
+                deletes[intent.path] = rows
+        return deletes, count
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What merges come to in an entry.
+
+    `content` are the files that leave and those that come back, `files` the latter by canonical
+    path; `rows` are those of the new vectors, by key; `written` the path and bytes of the file of
+    vectors, where there is one.
+    """
+
+    content: Content = EMPTY
+    files: Mapping[str, Add] = field(default_factory=dict)
+    rows: Mapping[str, Bitmap] = field(default_factory=dict)
+    revised: Mapping[str, Revision] = field(default_factory=dict)
+    written: tuple[str, bytes] | None = None
+
+    def as_written(self, lines: Iterable[Line]) -> "Effects":
+        """Return the effects with those files only that stand in the log to the letter."""
+        if not self.files:
+            return self
+        there = {line for line in lines if isinstance(line, bytes)}
+        files = {path: file for path, file in self.files.items() if add_line(file) in there}
+        return replace(self, files=files)
+
+
+NO_EFFECTS: Final = Effects()
+
+
+def effects(merges: Merges, name: UUID, inline_bytes_max: int = 0) -> Effects:
+    """Return what merges come to. `name` is new: it names the file of vectors, if one is needed.
+
+    Those up to a size in bytes stand in the entry instead. delta-spark's VACUUM ends over a table
+    with such a one, or with a tombstone that had one.
+    """
+    tallies = [tally for _, tally in sorted(merges.tallies.items()) if tally.count]
+    if not tallies:
+        return NO_EFFECTS
+    sets = [tally.rows for tally in tallies]
+    pairs = list(zip(tallies, sets, strict=True))
+    needed = [
+        None if len(rows) == physical_records(tally.file.stats) else rows for tally, rows in pairs
+    ]
+    vectors, written = _described(needed, name, inline_bytes_max)
+    removes = tuple(_removal(tally.file) for tally in tallies)
+    back = [
+        _revised(tally.file, vector)
+        for tally, vector in zip(tallies, vectors, strict=True)
+        if vector is not None
+    ]
+    coming = EMPTY.with_more(back)
+    content = replace(
+        coming,
+        lines=(*map(body_of, removes), *coming.lines),
+        removes=removes,
+        removed=frozenset(canonical(tally.file.path) for tally in tallies),
+        removed_vectors=vectors_of(removes),
+    )
+    return Effects(
+        content=content,
+        files={canonical(file.path): file for file in back},
+        rows={
+            vector_text(vector): rows
+            for vector, rows in zip(vectors, sets, strict=True)
+            if vector is not None
+        },
+        revised=revisions(removes, back),
+        written=written,
+    )
+
+
+def _described(
+    sets: Sequence[Bitmap | None], name: UUID, inline_bytes_max: int
+) -> tuple[list[DeletionVector | None], tuple[str, bytes] | None]:
+    """Return the descriptor of each set, None where no vector is needed, and the file to write."""
+    small = {
+        at
+        for at, rows in enumerate(sets)
+        if rows is not None and len(encode(rows)) <= inline_bytes_max
+    }
+    large = [rows for at, rows in enumerate(sets) if rows is not None and at not in small]
+    content, stored = in_file(large, name) if large else (b"", ())
+    in_the_file = iter(stored)
+    vectors = [
+        None if rows is None else inline(rows) if at in small else next(in_the_file)
+        for at, rows in enumerate(sets)
+    ]
+    return vectors, (decode_path(path_of(stored[0])), content) if stored else None
+
+
+def _removal(file: Add) -> Remove:
+    return Remove(
+        path=file.path,
+        data_change=True,
+        extended_file_metadata=True,
+        partition_values=file.partition_values,
+        size=file.size,
+        tags=file.tags,
+        deletion_vector=file.deletion_vector,
+        base_row_id=file.base_row_id,
+        default_row_commit_version=file.default_row_commit_version,
+    )
+
+
+def _revised(file: Add, vector: DeletionVector) -> Add:
+    """Return the same file with another vector: its rows keep their ids, its bounds are wide."""
+    stats = None if file.stats is None else with_wide_bounds(file.stats)
+    return file.with_(deletion_vector=vector, data_change=True, stats=stats)
+
+
+def with_wide_bounds(stats: str) -> str:
+    """Return statistics that say that their bounds are not tight; every number as it was written.
+
+    Law: json.loads(with_wide_bounds(s)) == {**json.loads(s), "tightBounds": False}
+    """
+    for start, end in _values_of(stats, "tightBounds"):
+        return f"{stats[:start]}false{stats[end:]}"
+    body = stats.rstrip()
+    assert body.endswith("}"), "statistics are an object"
+    comma = "" if body[:-1].rstrip().endswith("{") else ","
+    return f'{body[:-1]}{comma}"tightBounds":false}}'
+
+
+def _values_of(text: str, name: str) -> list[tuple[int, int]]:
+    """Return where the values of a key of a JSON object begin and end, not of keys further down."""
+    decoder = json.JSONDecoder()
+    at = text.index("{") + 1
+    found = []
+    while (at := _past_space(text, at)) < len(text) and text[at] != "}":
+        key, at = decoder.raw_decode(text, at)
+        start = _past_space(text, _past_space(text, at) + 1)
+        _, at = decoder.raw_decode(text, start)
+        if key == name:
+            found.append((start, at))
+        at = _past_space(text, at)
+        at += text[at : at + 1] == ","
+    return found
+
+
+def _past_space(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t\r\n":
+        at += 1
+    return at

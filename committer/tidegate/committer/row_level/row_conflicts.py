@@ -1,0 +1,116 @@
+"""What a winner did to files whose rows a proposal read or deletes: deleted more of them, or worse.
+
+A file that comes back with a vector that holds all the rows of the one before has lost rows and
+gained none. Whoever deletes other rows of it, and for whom lost rows make no difference, may follow
+in any order: docs/adr/0014 has the proof. Nor does a file matter whose rows a compaction moved, and
+told where to: docs/adr/0022.
+"""
+
+from collections.abc import Mapping
+
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.intents import Intent
+from tidegate.committer.proposals.known import Known, key_of
+from tidegate.committer.proposals.moves import ROWS_MAX
+from tidegate.committer.proposals.policy import Level
+from tidegate.committer.tables.entries import Entry
+
+
+def concerned(candidate: Candidate, winner: Entry) -> frozenset[str]:
+    """Return the files with a new vector of which it matters whether they only lost rows."""
+    if not winner.revised:
+        return frozenset()
+    if not candidate.settles_for_less:
+        return candidate.intended & winner.revised.keys()
+    if candidate.reads.whole_table:
+        return frozenset(winner.revised)
+    minded = candidate.intended | candidate.files_read | candidate.moves.keys()
+    return minded & winner.revised.keys()
+
+
+def only_lost_rows(path: str, winner: Entry, known: Known) -> bool:
+    """Return whether a winner did nothing to a file but delete more of its rows.
+
+    Asked of the files that are `concerned`, and of what members of the group delete.
+    """
+    if path in winner.deletes:
+        return True
+    revision = winner.revised.get(path)
+    if revision is None:
+        return False
+    return known.growths[key_of(revision.before), key_of(revision.after)]
+
+
+def gone_for(candidate: Candidate, winner: Entry, known: Known) -> frozenset[str]:
+    """Return the files that a winner removed, as far as a reader must mind."""
+    if not candidate.settles_for_less:
+        return winner.removed
+    return winner.removed - _lost_rows(candidate, winner, known) - winner.moved.keys()
+
+
+def come_for(
+    candidate: Candidate, winner: Entry, known: Known
+) -> tuple[tuple[str, Mapping[str, str | None]], ...]:
+    """Return the files that a winner added, as far as a reader must mind."""
+    if not candidate.settles_for_less or not (winner.revised or winner.moved):
+        return winner.added
+    # Rows that only moved were there before: what became of their files was asked then.
+    lost = _lost_rows(candidate, winner, known) | winner.moved_to
+    return tuple(one for one in winner.added if one[0] not in lost)
+
+
+def _lost_rows(candidate: Candidate, winner: Entry, known: Known) -> frozenset[str]:
+    """Return the files of which a winner did nothing but delete more rows."""
+    revised = concerned(candidate, winner)
+    return frozenset(winner.deletes).union(
+        path for path in revised if only_lost_rows(path, winner, known)
+    )
+
+
+def rows_in_the_way(
+    candidate: Candidate, level: Level, winner: Entry, known: Known
+) -> tuple[str, str] | None:
+    """Return what a winner did to the rows that the proposal deletes, and the file; or None."""
+    if not candidate.intents or candidate.intended.isdisjoint(winner.removed):
+        return None
+    may_overlap = bears_overlap(candidate, level)
+    for intent in candidate.intents:
+        path = intent.path
+        if path not in winner.removed or may_follow(intent, winner, known):
+            continue
+        if not only_lost_rows(path, winner, known):
+            return f"removed {path!r}, of which the proposal deletes rows", path
+        if may_overlap and not intent.is_update:
+            continue
+        gone = winner.deletes.get(path)
+        if gone is None:
+            gone = known.rows_of(winner.revised[path].after)
+        rows = known.meant_by(intent)
+        if not rows.is_apart_from(gone):
+            first = min(row for row in rows if row in gone)
+            return f"deleted row {first} of {path!r} too", path
+    return None
+
+
+def may_follow(intent: Intent, winner: Entry, known: Known) -> bool:
+    """Return whether the rows of an intent can be found where a winner moved them."""
+    move = winner.moved.get(intent.path)
+    if move is None or move.num_records != intent.num_records:
+        return False
+    few = len(known.meant_by(intent)) <= ROWS_MAX
+    return few and len(known.rows_of(move.base)) <= ROWS_MAX
+
+
+def bears_overlap(candidate: Candidate, level: Level) -> bool:
+    """Return whether rows may be deleted that somebody else has deleted just before.
+
+    A pure delete wants them gone. Who writes new images of them, or tells readers of the change
+    feed what became of them, would say it twice. Under SnapshotIsolation nobody looks at the images
+    that the other may have written, so there the first to come has won.
+    """
+    content = candidate.content
+    return (
+        candidate.settles_for_less
+        and level != "SnapshotIsolation"
+        and not (content.adds or content.changes)
+    )

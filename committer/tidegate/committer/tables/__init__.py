@@ -1,0 +1,1 @@
+"""What is remembered of a table, as values: its state, its entries, its live files."""

@@ -1,0 +1,289 @@
+"""What is remembered of a version: as a winner for the conflict rules, and as news to tell.
+
+An entry is made from the commit file alone, so that every committer remembers the same.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Final, Literal, NamedTuple
+from uuid import UUID
+
+from tidegate.committer.proposals.candidate import BACKFILL, ROW_ID_OPERATIONS, Candidate
+from tidegate.committer.proposals.content import PartitionValues, canonical, vectors_of
+from tidegate.committer.proposals.moves import Moves, moves_of
+from tidegate.committer.proposals.once import Once
+from tidegate.committer.tables.footprint import Footprint
+from tidegate.committer.tables.spelling import Spellings, unusual
+from tidegate.delta.actions import (
+    Add,
+    DeletionVector,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+)
+from tidegate.delta.commit import Commit
+from tidegate.delta.features.row_tracking import DOMAIN as ROW_TRACKING
+from tidegate.delta.features.row_tracking import mark_in
+from tidegate.delta.files.bitmap import Bitmap
+from tidegate.pipeline.provenance import Provenance, of, rows_deleted_by
+
+
+class Revision(NamedTuple):
+    """A file that stays with other rows deleted: its vector before and after a version."""
+
+    before: DeletionVector | None
+    after: DeletionVector | None
+
+
+DELTA_SPARK: Final = "Delta-Lake/"
+"""What delta-spark puts into the engineInfo of its commits, before its release."""
+
+IDENTITY_ONLY: Final = "delta.identity.schemaUpdate"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A version of a table.
+
+    `added` holds canonical paths with their partition values, `vectors` the deletion vectors of
+    those that have one, `spelt` the paths of those not spelt as usual; `removed` canonical paths,
+    `removed_in_order` the same as the entry names them, where several proposals share it;
+    `revised` the files among them that came back with another vector. `author` tells whether the
+    entry has our provenance; `is_timed` whether it carries its own timestamp; `by_delta_spark`
+    whether its writer calls itself that; `txn_id` by its writer's word which work it is;
+    `only_moves_row_ids` whether it added files again only to give them row ids, or to take these
+    away. `proposal_id` and `deletes`, the rows that leave files which stay, are set on a member of
+    a group that has not landed yet. `adds` are the added files in full: of such a member, and where
+    they have been read again, for a proposal that repeats them. `moved` tells where rows of files
+    went that left.
+    Units: `size` in bytes; `timestamp` in ms since the Unix epoch.
+    """
+
+    version: int
+    added: tuple[tuple[str, PartitionValues], ...] = ()
+    vectors: Mapping[str, str] = field(default_factory=dict)
+    spelt: Spellings = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
+    removed_in_order: tuple[str, ...] = ()
+    revised: Mapping[str, Revision] = field(default_factory=dict)
+    is_blind_append: bool = False
+    is_identity_only: bool = False
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+    txns: tuple[Txn, ...] = ()
+    domains: tuple[DomainMetadata, ...] = ()
+    provenance: Provenance | None = None
+    operation: str | None = None
+    timestamp: int | None = None
+    sha256: str = ""
+    size: int = 0
+    proposal_id: UUID | None = None
+    only_moves_row_ids: bool = False
+    is_timed: bool = False
+    by_delta_spark: bool = False
+    txn_id: str | None = None
+    adds: tuple[Add, ...] | None = None
+    deletes: Mapping[str, Bitmap] = field(default_factory=dict)
+    moved: Moves = field(default_factory=dict)
+
+    @Once
+    def moved_to(self) -> frozenset[str]:
+        """The files that hold rows which moved."""
+        return frozenset(move.target for move in self.moved.values())
+
+    @Once
+    def footprint(self) -> Footprint:
+        """What it did, as far as others can meet it."""
+        found = Footprint(
+            self.version,
+            removed=self.removed,
+            app_ids=self.app_ids,
+            domains=frozenset([domain.domain for domain in self.domains]),
+            is_blind_append=self.is_blind_append,
+            is_plain=not (self.changes_table or self.only_moves_row_ids or self.repeats_a_domain),
+        )
+        found.add(self.added)
+        return found
+
+    @property
+    def author(self) -> Literal["tidegate", "external"]:
+        """Who wrote the version."""
+        return "tidegate" if self.provenance else "external"
+
+    @property
+    def sole_proposal(self) -> UUID | None:
+        """The proposal that it is or holds; None where it holds several, or somebody else's."""
+        if self.proposal_id is not None or self.provenance is None:
+            return self.proposal_id
+        accepted = self.provenance.accepted
+        return accepted[0].id if len(accepted) == 1 else None
+
+    def proposal_with(
+        self, path: str | None, app_id: str | None = None, domain: str | None = None
+    ) -> UUID | None:
+        """Return whose a file, an application or a domain is; None where the entry does not tell.
+
+        So it is with rows of a file that several deleted, and with entries of older releases.
+        """
+        origin = self.provenance
+        if self.sole_proposal is not None or origin is None:
+            return self.sole_proposal
+        place = None
+        if path is not None:
+            place = self._member_with(path, origin)
+        elif app_id is not None:
+            place = _whose(app_id, [one.app_id for one in self.txns], origin.applications)
+        elif domain is not None:
+            place = _whose(domain, [one.domain for one in self.domains], origin.domains)
+        if place is None or place >= len(origin.accepted):
+            return None
+        return origin.accepted[place].id
+
+    def _member_with(self, path: str, origin: Provenance) -> int | None:
+        """Return the place of the member by which a file came, left or lost rows."""
+        came = _whose(path, [one for one, _ in self.added], origin.files_added)
+        left = _whose(path, self.removed_in_order, origin.files_removed) if came is None else came
+        by = rows_deleted_by(origin, self.removed_in_order, path) if left is None else ()
+        return by[0] if len(by) == 1 else left
+
+    @property
+    def is_patch(self) -> bool:
+        """Whether it says of the table what a patch came to, and no more."""
+        origin = self.provenance
+        return origin is not None and any(one.patched for one in origin.accepted)
+
+    @property
+    def changes_table(self) -> bool:
+        """Whether the schema, the properties or the protocol were written."""
+        return self.metadata is not None or self.protocol is not None
+
+    @property
+    def repeats_a_domain(self) -> bool:
+        """Whether it says two things of one metadata domain."""
+        return len({domain.domain for domain in self.domains}) < len(self.domains)
+
+    @property
+    def is_backfill(self) -> bool:
+        """Whether it gave row ids to files that had none, and nothing else."""
+        return self.only_moves_row_ids and self.operation == BACKFILL
+
+    @property
+    def row_mark(self) -> int | None:
+        """The high-water mark of row ids that it set, or None."""
+        if not self.domains:
+            return None
+        marks = [mark_in(one) for one in self.domains if one.domain == ROW_TRACKING]
+        return marks[0] if marks else None
+
+    @property
+    def app_ids(self) -> frozenset[str]:
+        """The applications whose version it moved."""
+        return frozenset(txn.app_id for txn in self.txns)
+
+
+def names_what_left(origin: Provenance) -> bool:
+    """Return whether an entry tells whose the files were that left, by their order."""
+    return bool(origin.files_removed or origin.rows_by)
+
+
+def _whose(name: str, names: Sequence[str], counts: Sequence[int]) -> int | None:
+    """Return the place of the proposal whose it is, by how many of the names each has."""
+    ends = [*accumulate(counts)]
+    if name not in names or not ends or ends[-1] > len(names):
+        return None
+    place = bisect_right(ends, names.index(name))
+    return place if place < len(ends) else None
+
+
+def moves_row_ids(operation: str | None, adds: Iterable[Add], removes: Iterable[Remove]) -> bool:
+    """Return whether a commit by that name adds files again only for their row ids."""
+    if operation not in ROW_ID_OPERATIONS:
+        return False
+    return not any(file.data_change for file in (*adds, *removes))
+
+
+def entry_of(commit: Commit, digest: str, size: int) -> Entry:
+    """Return what is remembered of a commit whose file has this SHA-256 and size."""
+    info, origin = commit.info, of(commit)
+    tags: Mapping[str, object] = (info and info.tags) or {}
+    removed = [canonical(remove.path) for remove in commit.removes]
+    return Entry(
+        version=commit.version,
+        added=tuple((canonical(add.path), add.partition_values) for add in commit.adds),
+        vectors=vectors_of(commit.adds),
+        spelt=unusual(commit.adds),
+        removed=frozenset(removed),
+        removed_in_order=tuple(removed) if origin and names_what_left(origin) else (),
+        revised=revisions(commit.removes, commit.adds),
+        is_blind_append=commit.is_blind_append,
+        is_identity_only=str(tags.get(IDENTITY_ONLY)).lower() == "true",
+        metadata=commit.metadata,
+        protocol=commit.protocol,
+        txns=tuple(commit.txns),
+        domains=tuple(commit.domains),
+        only_moves_row_ids=moves_row_ids(
+            info.operation if info else None, commit.adds, commit.removes
+        ),
+        is_timed=info is not None and info.in_commit_timestamp is not None,
+        by_delta_spark=info is not None and DELTA_SPARK in (info.engine_info or ""),
+        txn_id=info.txn_id if info else None,
+        provenance=origin,
+        operation=info.operation if info else None,
+        timestamp=_timestamp(commit),
+        sha256=digest,
+        size=size,
+        moved=moves_of(origin, commit.removes, commit.adds),
+    )
+
+
+def member_entry(candidate: Candidate, version: int, deletes: Mapping[str, Bitmap]) -> Entry:
+    """Return a member of a group as if it were a version of its own: a winner for those after.
+
+    `deletes` are the rows that it deletes from files which stay.
+    """
+    content = candidate.content
+    return Entry(
+        version=version,
+        added=content.added,
+        removed=content.removed | deletes.keys(),
+        vectors=content.vectors,
+        revised=revisions(content.removes, content.adds),
+        is_blind_append=candidate.is_blind_append,
+        only_moves_row_ids=not (candidate.is_indifferent or candidate.intents)
+        and moves_row_ids(candidate.operation, content.adds, content.removes),
+        metadata=content.metadata,
+        protocol=content.protocol,
+        txns=candidate.txns,
+        domains=content.domains,
+        operation=candidate.operation,
+        proposal_id=candidate.id,
+        adds=content.adds,
+        deletes=deletes,
+        moved=candidate.moves,
+    )
+
+
+def revisions(removes: Sequence[Remove], adds: Sequence[Add]) -> dict[str, Revision]:
+    """Return the files that leave and come back with another vector."""
+    if not removes or not adds:
+        return {}
+    if not any([file.deletion_vector for file in (*removes, *adds)]):
+        return {}
+    before = {canonical(remove.path): remove.deletion_vector for remove in removes}
+    after = {canonical(add.path): add.deletion_vector for add in adds}
+    return {
+        path: Revision(before[path], after[path])
+        for path in before.keys() & after.keys()
+        if before[path] != after[path]
+    }
+
+
+def _timestamp(commit: Commit) -> int | None:
+    if commit.info is None:
+        return None
+    given = commit.info.in_commit_timestamp
+    return commit.info.timestamp if given is None else given

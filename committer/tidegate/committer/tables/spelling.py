@@ -1,0 +1,71 @@
+"""How the log spells the paths of files: readers tell files apart by it, letter by letter.
+
+A file has one key and may be spelt in many ways. Whoever removes it under another spelling than it
+was added under leaves it in the table for all who compare letters, as engines do. Most paths are
+spelt as usual, which follows from the key; only the others are remembered.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from tidegate.committer.proposals.content import Content, canonical
+from tidegate.committer.proposals.flaws import flaw
+from tidegate.committer.proposals.persistent import PersistentMap
+from tidegate.delta.actions import Add, Remove
+from tidegate.delta.paths import unusual_paths, usual_path
+from tidegate.pipeline.outcome import Rejection
+
+Spellings = Mapping[str, str]
+"""Canonical path -> the path as the log spells it, where that is not the usual spelling."""
+
+
+def unusual(files: Iterable[Add]) -> Spellings:
+    """Return how those files are spelt that are not spelt as usual."""
+    return dict(unusual_paths((file.path, canonical(file.path)) for file in files))
+
+
+def spelling_of(key: str, spelt: Spellings) -> str:
+    """Return how the log spells the canonical path of a live file."""
+    return spelt.get(key) or usual_path(key)
+
+
+def spelt_after(
+    known: PersistentMap[str, str],
+    added: Iterable[str],
+    removed: Iterable[str],
+    spelt: Spellings,
+) -> PersistentMap[str, str]:
+    """Return the spellings after a version that added and removed files, by canonical paths."""
+    if not (known or spelt):
+        return known
+    return known.changed(spelt, drop=[*removed, *added])
+
+
+def misspelt(
+    content: Content, live: Mapping[str, str | None], spelt: Spellings
+) -> Rejection | None:
+    """Return which live file is named by another spelling than the log's, or None.
+
+    Law: what is removed is live. A file that leaves may come again under any spelling.
+    """
+    if content.is_plain and not spelt:
+        return None
+    for one in (*content.removes, *_repeated(content, live)):
+        key = canonical(one.path)
+        there = spelling_of(key, spelt)
+        if one.path == there:
+            continue
+        is_removed = isinstance(one, Remove)
+        return flaw(
+            "removed_file_not_live" if is_removed else "added_file_live",
+            f"actions.{one.wire_name}.path",
+            f"{one.path[:128]!r} is spelt {there[:128]!r} in the log, and readers compare letters",
+            "spell it as its add action does, letter by letter",
+            path=one.path,
+        )
+    return None
+
+
+def _repeated(content: Content, live: Mapping[str, str | None]) -> Iterator[Add]:
+    for add, (key, _) in zip(content.adds, content.added, strict=True):
+        if key in live and key not in content.removed:
+            yield add

@@ -1,0 +1,257 @@
+"""What the committer remembers of a table, and how a version that landed moves it on."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from tidegate.committer.proposals.basis import Basis
+from tidegate.committer.proposals.leases import Leased, lapsed, leases_after
+from tidegate.committer.proposals.persistent import PersistentMap
+from tidegate.committer.proposals.rows import OUR_APPS
+from tidegate.committer.tables.entries import Entry
+from tidegate.committer.tables.live_files import LiveFiles
+from tidegate.committer.tables.spelling import spelt_after
+from tidegate.delta.actions import DomainMetadata, Txn
+from tidegate.delta.commit import Commit
+from tidegate.delta.features.row_tracking import DOMAIN, NO_MARK, mark_in
+from tidegate.pipeline.outcome import Rejection
+
+Bases = tuple[tuple[int, Basis], ...]
+
+MOVES_MAX: Final = 100_000
+"""Files that left and whose rows are still known where they went: those of the last compactions."""
+
+
+class Settled(NamedTuple):
+    """What the log says of a proposal id: where it was accepted, or why it was refused.
+
+    `sha256` is absent where its writer gave the id up, whatever bytes come under it.
+    """
+
+    version: int
+    place: int = 0
+    sha256: str | None = None
+    rejection: Rejection | None = None
+
+
+class RowIds(NamedTuple):
+    """Which files of a version carry row ids, and which lack them: in words, empty where none."""
+
+    carried: str
+    lacked: str
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table at `version`; -1 is a table that does not exist yet.
+
+    `bases` are the metadata and protocol in force from a version on, ascending; `files` maps the
+    canonical path of each live file to its deletion vector (`content.vector_text`), `spelt` those
+    that the log does not spell as usual to their paths there; `entries` are
+    the versions from `window_start` on (`window` of them at least), `settled` the ids in them;
+    `oldest` is the first version that the log still holds, as far as known; `rules` are those of
+    the last entry of ours, None where none is known; `mark_before` is the high-water mark of row
+    ids at `window_start` - 1, None where it is not known; `leases` are those of identity values
+    that were granted in these versions; `row_ids` are known of the versions at which somebody would
+    turn row tracking on, or drop it.
+    Units: `timestamp` in ms since the Unix epoch, the greatest of any commit seen.
+    """
+
+    table: UUID
+    root: str
+    window: int
+    version: int = -1
+    bases: Bases = ()
+    files: LiveFiles = field(default_factory=LiveFiles)
+    spelt: PersistentMap[str, str] = field(default_factory=PersistentMap)
+    apps: PersistentMap[str, Txn] = field(default_factory=PersistentMap)
+    domains: PersistentMap[str, DomainMetadata] = field(default_factory=PersistentMap)
+    entries: PersistentMap[int, Entry] = field(default_factory=PersistentMap)
+    settled: PersistentMap[UUID, Settled] = field(default_factory=PersistentMap)
+    window_start: int = 0
+    oldest: int = 0
+    rules: int | None = None
+    timestamp: int = 0
+    mark_before: int | None = NO_MARK
+    leases: PersistentMap[UUID, Leased] = field(default_factory=PersistentMap)
+    row_ids: Mapping[int, RowIds] = field(default_factory=dict)
+
+    @property
+    def basis(self) -> Basis:
+        """The metadata and protocol in force."""
+        return self.bases[-1][1]
+
+    def basis_at(self, version: int) -> Basis:
+        """Return the metadata and protocol that a writer saw who read a version."""
+        return next(basis for since, basis in reversed(self.bases) if since <= version)
+
+    def since(self, version: int) -> Iterator[Entry]:
+        """Yield the versions after one, ascending.
+
+        Law: the versions from `window_start` on, and the one before, are asked for.
+        """
+        for at in range(version + 1, self.version + 1):
+            yield self.entries[at]
+
+    def remembers(self, version: int) -> bool:
+        """Return whether there was a table at a version, and all that came since is at hand.
+
+        Who would create a table that is there has read none, version -1.
+        """
+        return max(self.window_start - 1, 0) <= version <= self.version
+
+    def written_by(self, app_id: str) -> Entry | None:
+        """Return the version that moved an application last, where the window holds it."""
+        for at in range(self.version, self.window_start - 1, -1):
+            if any(txn.app_id == app_id for txn in self.entries[at].txns):
+                return self.entries[at]
+        return None
+
+    def row_mark_at(self, version: int) -> int | None:
+        """Return the high-water mark of row ids in a version, or None where it is not known.
+
+        Law: the versions from `window_start` on, and the one before, are asked for
+        """
+        for at in range(version, self.window_start - 1, -1):
+            mark = self.entries[at].row_mark
+            if mark is not None:
+                return mark
+        return self.mark_before
+
+
+def is_ours(state: TableState) -> bool:
+    """Return whether a committer has ever written to a table: its watermark says so for ever."""
+    return any(app.startswith(OUR_APPS) for app in state.apps)
+
+
+def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> TableState:
+    """Return the state after the next version, whose file was written at a time, where known.
+
+    Law: advance accepts only version + 1, and costs its changes, not the table.
+    """
+    assert entry.version == state.version + 1, "versions are contiguous"
+    start = max(state.window_start, entry.version + 1 - state.window)
+    gone = range(state.window_start, start)
+    forgotten = [known for version in gone for known in _ids(state.entries[version])]
+    bases = _bases(state, entry, start)
+    assert bases, "a table begins with its definition"
+    after = replace(
+        state,
+        version=entry.version,
+        bases=bases,
+        files=state.files.changed(
+            {path: entry.vectors.get(path) for path, _ in entry.added},
+            drop=entry.removed,
+        ),
+        spelt=spelt_after(
+            state.spelt, (path for path, _ in entry.added), entry.removed, entry.spelt
+        ),
+        apps=state.apps.changed({txn.app_id: txn for txn in entry.txns}),
+        domains=state.domains.changed(_domains(entry, bases[-1][1])),
+        entries=state.entries.changed({entry.version: entry}, drop=gone),
+        settled=state.settled.changed(settled_by(entry, state.settled), drop=forgotten),
+        window_start=start,
+        rules=entry.provenance.rules if entry.provenance else state.rules,
+        timestamp=max(state.timestamp, entry.timestamp or 0, written_ms or 0),
+        mark_before=_mark_before(state, gone),
+        leases=leased_by(entry, bases[-1][1], state.leases, forgotten),
+    )
+    return bounded(after) if entry.moved else after
+
+
+def bounded(state: TableState) -> TableState:
+    """Return the state without the moves of rows that are too many or too old to be kept.
+
+    Law: which are kept follows from the log up to `version`, and none is kept that was not before
+    """
+    left, drops = MOVES_MAX, dict[int, Entry]()
+    for version in range(state.version, state.window_start - 1, -1):
+        entry = state.entries[version]
+        left -= len(entry.moved)
+        if entry.moved and (left < 0 or version <= state.version - state.window):
+            drops[version] = replace(entry, moved={})
+    return replace(state, entries=state.entries.changed(drops)) if drops else state
+
+
+def in_full(state: TableState, commits: Iterable[Commit]) -> TableState:
+    """Return the state with the files that some versions added at hand in full."""
+    read: dict[int, Entry] = {
+        commit.version: replace(state.entries[commit.version], adds=tuple(commit.adds))
+        for commit in commits
+    }
+    return replace(state, entries=state.entries.changed(read)) if read else state
+
+
+def settled_by(
+    entry: Entry, known: PersistentMap[UUID, Settled] | None = None
+) -> dict[UUID, Settled]:
+    """Return what an entry says of the proposals in it, where nothing was said before."""
+    origin = entry.provenance
+    if origin is None:
+        return {}
+    version, before = entry.version, known.now if known is not None else {}
+    found = {
+        one.id: Settled(version, 0, one.sha256, one.reason)
+        for one in origin.refused
+        if one.id not in before
+    }
+    for place, one in enumerate(origin.accepted):
+        if one.id not in before:
+            found[one.id] = Settled(version, place, one.sha256)
+    return found
+
+
+def leased_by(
+    entry: Entry,
+    basis: Basis,
+    leases: PersistentMap[UUID, Leased],
+    forgotten: Iterable[UUID] = (),
+) -> PersistentMap[UUID, Leased]:
+    """Return the leases of identity values after an entry that leaves a table."""
+    if leases:
+        leases = leases.changed({}, drop=[one for one in forgotten if one in leases])
+    if entry.provenance is not None:
+        leases = leases_after(leases, entry.provenance.accepted)
+    if leases and entry.metadata is not None:
+        leases = leases.changed({}, drop=lapsed(leases, basis.numbered))
+    return leases
+
+
+def _domains(entry: Entry, basis: Basis) -> dict[str, DomainMetadata]:
+    """Return what an entry says of domains.
+
+    Who takes back the mark of row ids while the table gives some takes back no id: it holds on.
+    """
+    found = {domain.domain: domain for domain in entry.domains}
+    mark = found.get(DOMAIN)
+    if mark is not None and mark.removed and basis.tracks_rows:
+        kept = mark.with_(removed=False)
+        if mark_in(kept) == NO_MARK:
+            del found[DOMAIN]
+        else:
+            found[DOMAIN] = kept
+    return found
+
+
+def _mark_before(state: TableState, gone: range) -> int | None:
+    """Return the mark before the window, once some versions at its start are out of it."""
+    marks = (state.entries[version].row_mark for version in reversed(gone))
+    return next((mark for mark in marks if mark is not None), state.mark_before)
+
+
+def _ids(entry: Entry) -> list[UUID]:
+    origin = entry.provenance
+    if origin is None:
+        return []
+    return [*(one.id for one in origin.accepted), *(one.id for one in origin.refused)]
+
+
+def _bases(state: TableState, entry: Entry, start: int) -> Bases:
+    if not entry.changes_table:
+        return state.bases
+    metadata = entry.metadata or state.basis.metadata
+    protocol = entry.protocol or state.basis.protocol
+    bases = (*state.bases, (entry.version, Basis(metadata, protocol)))
+    needed = [place for place, (since, _) in enumerate(bases) if since < start]
+    return bases[needed[-1] :] if needed else bases

@@ -1,0 +1,84 @@
+"""`tidegate kafka` and `tidegate topics`: the embedded broker alone, and the topics of any."""
+
+import threading
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.table import Table
+
+from tidegate.delta.errors import Unavailable
+from tidegate.runtime.cli.console import console
+from tidegate.runtime.cli.service import Config, Json, Set, errors_told, loaded
+from tidegate.runtime.kafka.broker import EmbeddedKafka
+from tidegate.runtime.kafka.topic_admin import create_topics, differing_topics, missing_topics
+from tidegate.runtime.local_stack import state_folder
+from tidegate.runtime.service import stop_on_signals
+from tidegate.runtime.settings import ServiceSettings
+
+PORT_MAX: Final = 65_535
+_OUT: Final = console()
+_PROGRESS: Final = console(stderr=True)
+
+topics = typer.Typer(no_args_is_help=True, help="The topics that the services need.")
+
+
+def kafka(
+    folder: Annotated[
+        Path | None, typer.Option(help="Where the broker keeps its data.", metavar="PATH")
+    ] = None,
+    port: Annotated[
+        int, typer.Option(help="The broker's port; 0 takes a free one.", min=0, max=PORT_MAX)
+    ] = 9092,
+) -> None:
+    """Run the embedded Kafka in the foreground, until Ctrl-C or SIGTERM."""
+    broker = EmbeddedKafka(folder or state_folder() / "kafka", port)
+    stopping = threading.Event()
+    with errors_told(), stop_on_signals(stopping):
+        broker.start(_PROGRESS.print)
+        try:
+            _OUT.print(f"Kafka answers on {broker.bootstrap}; Ctrl-C ends it")
+            while not stopping.wait(0.5):
+                if not broker.child.is_alive():
+                    raise Unavailable(f"Kafka ended; see {broker.child.log}")
+        finally:
+            broker.stop()
+
+
+@topics.command()
+def plan(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
+    """Show what `apply` would create, and where topics are not as declared; change nothing."""
+    settings = loaded(ServiceSettings, config, set_).kafka
+    declared = settings.topics.declared()
+    with errors_told():
+        missing = missing_topics(settings, declared)
+        differing = differing_topics(settings, declared)
+    if as_json:
+        _OUT.print_json(data={"create": missing, "differing": [vars(d) for d in differing]})
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("topic", "what", "declared", "found"):
+        table.add_column(title, overflow="fold")
+    for topic in declared:
+        if topic.name in missing:
+            table.add_row(topic.name, "create", f"{topic.partitions} partitions", "-")
+    for one in differing:
+        table.add_row(one.topic, one.setting, one.declared, one.found)
+    _OUT.print(table if missing or differing else f"all {len(declared)} topics are as declared")
+
+
+@topics.command()
+def apply(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
+    """Create the topics that are missing; those that are there are left as they are."""
+    settings = loaded(ServiceSettings, config, set_).kafka
+    with errors_told():
+        created = create_topics(settings, settings.topics.declared())
+        differing = differing_topics(settings, settings.topics.declared())
+    if as_json:
+        _OUT.print_json(data={"created": created, "differing": [vars(d) for d in differing]})
+        return
+    _OUT.print("\n".join(f"created {name}" for name in created) or "nothing to create")
+    for one in differing:
+        _OUT.print(
+            f"left as it is: {one.topic} has {one.setting} {one.found}, declared is {one.declared}"
+        )

@@ -1,0 +1,93 @@
+"""The `tidegate` command: verbs of its own, and those that the installed services bring.
+
+A service's command is found by its entry point in the group `tidegate.commands`; one whose
+libraries are not installed is not shown (`tidegate version --verbose` names it).
+"""
+
+import inspect
+import platform
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from tidegate.runtime.cli import features, kafka, local, settings, store
+from tidegate.runtime.cli.console import console
+from tidegate.runtime.cli.found import brought, loaded_app
+from tidegate.runtime.cli.service import Json
+from tidegate.runtime.kafka.jars import KAFKA_VERSION
+from tidegate.runtime.release import RELEASE
+
+_OUT: Final = console()
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Tidegate: many writers, one gate to a Delta table.",
+)
+app.command("up")(local.up)
+app.command("down")(local.down)
+app.command("kafka")(kafka.kafka)
+app.command("features")(features.features)
+app.add_typer(kafka.topics, name="topics")
+app.add_typer(settings.config, name="config")
+app.add_typer(store.store, name="store")
+
+
+@app.command("version")
+def show_version(
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say which commands are installed, and why not.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the version of Tidegate, of Python, and of the Kafka that it embeds."""
+    shown: dict[str, Any] = {
+        "tidegate": RELEASE,
+        "python": platform.python_version(),
+        "kafka": KAFKA_VERSION,
+    }
+    if verbose:
+        for name, point in brought().items():
+            found = loaded_app(point)
+            shown[name] = found if isinstance(found, str) else "installed"
+    if as_json:
+        _OUT.print_json(data=shown)
+        return
+    for name, value in shown.items():
+        _OUT.print(f"{name} {value}", soft_wrap=True)
+
+
+def main() -> None:
+    """Run the command line."""
+    command_for(sys.argv[1:])(prog_name="tidegate")
+
+
+def command_for(arguments: Sequence[str]) -> TyperGroup:
+    """Return the command with the verbs that these arguments may need.
+
+    A service is imported when it is asked for, or when the list of verbs is.
+    """
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup), "it has several verbs"
+    asked = next((part for part in arguments if not part.startswith("-")), None)
+    for name, point in brought().items():
+        if asked in (None, name):
+            found = loaded_app(point)
+            if not isinstance(found, str):
+                command = typer.main.get_command(found)
+                command.name = name
+                group.add_command(command, name)
+    _flow(group)
+    return group
+
+
+def _flow(command: Any) -> None:
+    """Let paragraphs of help be as wide as the terminal: they break where their source does."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
+    for below in getattr(command, "commands", {}).values():
+        _flow(below)

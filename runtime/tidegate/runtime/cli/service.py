@@ -1,0 +1,106 @@
+"""The command of a service: `--config`, `--set`, `--help`, and the ladder around what it runs."""
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final, NoReturn, TypeVar
+
+import typer
+
+from tidegate.delta.errors import Misconfigured, TidegateError
+from tidegate.runtime.cli.console import console
+from tidegate.runtime.service import Running, exit_status, run
+from tidegate.runtime.settings import ServiceSettings, load
+
+S = TypeVar("S", bound=ServiceSettings)
+Config = Annotated[
+    Path | None, typer.Option("--config", help="A YAML file of settings.", metavar="PATH")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="A setting; stands above file and environment. Repeatable.",
+        metavar="SECTION.KEY=VALUE",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+KINDS: Final[dict[str, type[ServiceSettings]]] = {}
+"""The settings of each service whose command was loaded, by its name."""
+_errors = console(stderr=True)
+_NOT_A_NAME: Final = re.compile(r"[^\w.-]")
+
+
+def service_app(name: str, kind: type[S], serve: Callable[[S, Running], None]) -> typer.Typer:
+    """Return the command that loads a service's settings and runs it; its help is `serve`'s."""
+    KINDS[name] = kind
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+    def command(config: Config = None, set_: Set = None) -> None:
+        settings = loaded(kind, config, set_)
+        before = frozenset(threading.enumerate())
+        status = run(lambda running: serve(settings, running), name, settings)
+        leave_behind(before, status)
+        raise typer.Exit(status)
+
+    app.command(name, help=serve.__doc__)(command)
+    return app
+
+
+def leave_behind(before: frozenset[threading.Thread], status: int) -> None:
+    """End the process where threads are left that were not there before.
+
+    They wait for a store, for a minute and more, and nobody waits for them: all that had to be
+    told and durable is. Whoever runs the service would have to kill it.
+    """
+    if any(one not in before and not one.daemon for one in threading.enumerate()):
+        logging.shutdown()
+        os._exit(status)
+
+
+def loaded(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S:
+    """Return the settings, or end the command with what is wrong with them."""
+    with errors_told():
+        return asked_for(kind, config, pairs)
+
+
+def asked_for(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S:
+    """Return the settings. Raises: Misconfigured, with everything that is wrong."""
+    given = list(pairs or ())
+    well_formed = overrides(pair for pair in given if "=" in pair)
+    return load(kind, config, well_formed, [_form(pair) for pair in given if "=" not in pair])
+
+
+def overrides(pairs: Iterable[str]) -> dict[str, str]:
+    """Return `section.key=value` pairs as a mapping. Raises: Misconfigured, for another form."""
+    given = list(pairs)
+    wrong = [_form(pair) for pair in given if "=" not in pair]
+    if wrong:
+        raise Misconfigured("; ".join(wrong))
+    split = (pair.partition("=") for pair in given)
+    return {name.strip(): value for name, _, value in split}
+
+
+def _form(pair: str) -> str:
+    """Return what is wrong with a pair; behind the setting's name there may stand a secret."""
+    return f"--set {_NOT_A_NAME.split(pair, maxsplit=1)[0]}: write section.key=value"
+
+
+@contextmanager
+def errors_told() -> Iterator[None]:
+    """End the command where an error of ours leaves the block: said in a line, without a trace."""
+    try:
+        yield
+    except TidegateError as error:
+        fail(error)
+
+
+def fail(error: TidegateError) -> NoReturn:
+    """End the command: the message on standard error, the exit status of the ladder."""
+    _errors.print(error.error_class, style="red", end=": ")
+    _errors.print(str(error), soft_wrap=True)
+    raise typer.Exit(exit_status(error)) from error

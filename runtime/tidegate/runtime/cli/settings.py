@@ -1,0 +1,62 @@
+"""`tidegate config`: what a service would be told, without starting it."""
+
+from typing import Annotated, Final
+
+import typer
+
+from tidegate.delta.errors import Misconfigured
+from tidegate.runtime.cli.console import console
+from tidegate.runtime.cli.found import brought, loaded_app
+from tidegate.runtime.cli.service import KINDS, Config, Json, Set, asked_for, fail, loaded
+from tidegate.runtime.service import EXIT_FIX
+from tidegate.runtime.settings import ServiceSettings, redacted
+
+_OUT: Final = console()
+
+config = typer.Typer(no_args_is_help=True, help="The settings of a service.")
+Service = Annotated[
+    str | None,
+    typer.Argument(help="A service; what all share if not given.", show_default=False),
+]
+
+
+@config.command()
+def show(service: Service = None, config: Config = None, set_: Set = None) -> None:
+    """Show the settings that come of file, environment and command line; secrets are starred."""
+    settings = loaded(kind_of(service), config, set_)
+    _OUT.print_json(data=redacted(settings))
+
+
+@config.command()
+def validate(
+    service: Service = None,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Say whether the settings are right; if not, all that is wrong with them."""
+    kind = kind_of(service)
+    if not as_json:
+        loaded(kind, config, set_)
+        _OUT.print("the settings are valid")
+        return
+    try:
+        asked_for(kind, config, set_)
+    except Misconfigured as error:
+        _, *wrong = str(error).split("\n  ")
+        _OUT.print_json(data={"valid": False, "wrong": wrong or [str(error)]})
+        raise typer.Exit(EXIT_FIX) from error
+    _OUT.print_json(data={"valid": True})
+
+
+def kind_of(service: str | None) -> type[ServiceSettings]:
+    """Return the settings of a service, which are known once its command is loaded."""
+    if service is None:
+        return ServiceSettings
+    commands = brought()
+    for name in [service] if service in commands else commands:
+        loaded_app(commands[name])
+    if service not in KINDS:
+        known = ", ".join(sorted(KINDS)) or "none (`tidegate version --verbose` says why)"
+        fail(Misconfigured(f"no service {service!r} is installed here; installed: {known}"))
+    return KINDS[service]

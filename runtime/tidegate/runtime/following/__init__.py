@@ -1,0 +1,1 @@
+"""Following commits on Faust: doorbells in, effects first, then acks."""

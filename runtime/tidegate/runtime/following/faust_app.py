@@ -1,0 +1,123 @@
+"""What is said to Faust and what is heard from it: settings, partitions, counts and errors."""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import faust
+from aiokafka.errors import KafkaError
+from faust.types import TP
+from mode.threads import WorkerThread
+
+from tidegate.delta.errors import Misconfigured, TidegateError, Unavailable
+from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.following.faust_security import for_faust
+from tidegate.runtime.kafka.settings import KafkaSettings
+
+_COMMIT_INTERVAL_S: Final = 0.5
+_ANSWER_S: Final = 10.0
+
+
+class LooseThread(WorkerThread):
+    """A thread of Faust's that does not keep the process alive.
+
+    Who is told to stop while it joins its group may not get it to end in time; all it holds then
+    is a place in the group, which ends with its session.
+    """
+
+    def __init__(self, service: Any, **kwargs: Any) -> None:
+        super().__init__(service, **kwargs)
+        self.daemon = True
+        # The follower learns it, and the log what ended the thread; Faust would print it.
+        service.on_crash = lambda *_, **__: None
+
+    def run(self) -> None:
+        """Serve; whoever waits for the end is told of it.
+
+        Where brokers are away that is a cancellation, of which Faust tells nobody: the one who
+        stops it would wait for a minute.
+        """
+        try:
+            super().run()
+        except asyncio.CancelledError:
+            # He may have gone himself, and his loop with him.
+            with suppress(RuntimeError):
+                self.service.set_shutdown()
+
+
+def app_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any]:
+    """Return the settings of the app; each that is not a name has a measured reason.
+
+    Raises: Misconfigured, for a file of `kafka.security` that can't be used.
+    """
+    session_s = kafka.session_timeout_ms / 1000
+    try:
+        credentials = for_faust(kafka)
+    except OSError as error:
+        raise Misconfigured(f"kafka.security: a file cannot be used: {error}") from error
+    return {
+        "id": f"{kafka.topic_prefix}{name}",
+        # The driver `confluent://` joins nothing and says nothing.
+        "broker": ";".join(
+            f"aiokafka://{server.strip()}" for server in kafka.bootstrap_servers.split(",")
+        ),
+        "broker_credentials": credentials,
+        "consumer_group_instance_id": kafka.client.get("group.instance.id"),
+        "consumer_auto_offset_reset": "earliest",
+        "broker_session_timeout": session_s,
+        "broker_heartbeat_interval": session_s / 3,
+        "broker_rebalance_timeout": max(session_s, 10.0),
+        # A full buffer is no sign of death: `/healthz` judges by progress.
+        "broker_max_poll_interval": 3600.0,
+        "broker_commit_interval": _COMMIT_INTERVAL_S,
+        "processing_guarantee": "at_least_once",
+        "topic_disable_leader": True,
+        "topic_allow_declare": False,
+        "stream_wait_empty": False,
+        "web_enabled": False,
+        "autodiscover": False,
+        "store": "memory://",
+        "datadir": str(folder),
+        "loghandlers": [],
+    }
+
+
+async def unread(app: faust.App) -> int:
+    """Return how many records of the partitions assigned to us have not been fetched."""
+    waiting = 0
+    for at in app.consumer.assignment():
+        end = app.consumer.highwater(at)
+        position = await app.consumer.position(at)
+        waiting += max(0, (end or 0) - (position or 0))
+    return waiting
+
+
+async def ends(app: faust.App) -> dict[TopicPartition, int] | None:
+    """Return the ends of the partitions assigned to us; None where the brokers are away."""
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            assigned = app.consumer.assignment()
+            found = await app.consumer.highwaters(*assigned) if assigned else {}
+    except (TimeoutError, KafkaError):
+        return None
+    return {partition(at): end for at, end in found.items()}
+
+
+def partition(at: TP) -> TopicPartition:
+    """Return Faust's name of a partition as ours."""
+    return TopicPartition(at.topic, at.partition)
+
+
+def ours(error: BaseException) -> BaseException:
+    """Return what stands for a foreign error in the ladder: the brokers are away, or a fault."""
+    if isinstance(error, TidegateError):
+        return error
+    if type(error).__module__.startswith("aiokafka") or isinstance(error, ConnectionError):
+        said = f"{type(error).__name__}: {error}"
+        away = Unavailable(
+            f"the brokers do not answer ({said}); are they up, is the address right?"
+        )
+        away.__cause__ = error
+        return away
+    return error

@@ -1,0 +1,334 @@
+"""The thin layer over Faust on which both followers stand: doorbells in, effects first, then acks.
+
+A record of `commits` is handed to a thread and acknowledged when the service's effect is durable.
+Notices of one table run one after the other, tables beside one another, a look alone. Any error
+ends the run: what was not acknowledged comes again.
+"""
+
+import asyncio
+import logging
+import tempfile
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+import faust
+from mode.threads import ServiceThread
+
+from tidegate.delta.errors import MalformedRecord, Unavailable
+from tidegate.pipeline.codec import decode
+from tidegate.pipeline.published import CommitRecord
+from tidegate.runtime import metrics
+from tidegate.runtime.following.faust_app import (
+    LooseThread,
+    app_settings,
+    ends,
+    ours,
+    partition,
+    unread,
+)
+from tidegate.runtime.following.unheard import Unheard, ask
+from tidegate.runtime.logs import log_event
+from tidegate.runtime.service import Running
+from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.turns import Turns
+
+JOIN_TIMEOUT_S: Final = 60.0
+SETTLE_TIMEOUT_S: Final = 10.0
+LEAVE_TIMEOUT_S: Final = 4.0
+HELD_MAX: Final = 1_000
+"""Records taken and not yet acknowledged."""
+THREADS_MAX: Final = 4
+LEFT_BEHIND_S: Final = 10.0
+"""Seconds between two questions whether records wait while nothing is at work."""
+AWAY_S: Final = 600.0
+"""How long the brokers may be away before their addresses are looked up anew."""
+_TICK_S: Final = 0.2
+_log = logging.getLogger(__name__)
+
+
+class FollowerService(Protocol):
+    """What a follower does. It is called in threads, never twice at once for one table."""
+
+    @property
+    def name(self) -> str:
+        """The app's name; with the topics' prefix before it, the consumer group."""
+
+    @property
+    def look_s(self) -> float:
+        """Seconds between two looks."""
+
+    def notice(self, record: CommitRecord) -> None:
+        """Answer a doorbell: durable before it returns, and idempotent."""
+
+    def look(self) -> None:
+        """Look at the registry and at the log of every table. Called first of all, then at times.
+
+        No notice runs meanwhile.
+        """
+
+
+def run_follower(service: FollowerService, settings: ServiceSettings, running: Running) -> None:
+    """Follow `commits` until told to stop.
+
+    Raises: Unavailable, when the brokers do not answer; whatever the service raises.
+    """
+    with tempfile.TemporaryDirectory(prefix="tidegate-faust-") as folder:
+        asyncio.run(_follow(service, settings, running, Path(folder)))
+
+
+async def _follow(
+    service: FollowerService, settings: ServiceSettings, running: Running, folder: Path
+) -> None:
+    pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix=service.name)
+    try:
+        await _Follower(service, settings, running, pool).run(folder)
+    finally:
+        # A run that starts over must not meet the one before; a process that ends meets nobody.
+        pool.shutdown(wait=not running.stopping.is_set(), cancel_futures=True)
+
+
+@dataclass
+class _Taken:
+    """A record that was taken: Faust's event, and whether its effect is durable."""
+
+    event: Any
+    is_done: bool = False
+
+
+@dataclass
+class _Lane:
+    """The records of one table that wait, in order; one task at most serves them."""
+
+    waiting: deque[tuple[_Taken, CommitRecord]] = field(default_factory=deque)
+    served: bool = False
+
+
+class _Follower:
+    """One run of one Faust app. All but the service's calls happens in the event loop."""
+
+    def __init__(
+        self,
+        service: FollowerService,
+        settings: ServiceSettings,
+        running: Running,
+        pool: ThreadPoolExecutor,
+    ) -> None:
+        self._service = service
+        self._settings = settings
+        self._running = running
+        self._pool = pool
+        self._loop = asyncio.get_running_loop()
+        self._failed: asyncio.Future[None] = self._loop.create_future()
+        self._joined = asyncio.Event()
+        self._room = asyncio.Semaphore(HELD_MAX)
+        self._turns = Turns()
+        self._lanes: dict[UUID, _Lane] = {}
+        self._taken: defaultdict[object, deque[_Taken]] = defaultdict(deque)
+        self._parts: set[asyncio.Task[None]] = set()
+        self._held = 0
+        self._unheard = Unheard()
+
+    async def run(self, folder: Path) -> None:
+        """Look, join, follow; end with the first failure or when told to stop."""
+        health = self._running.health
+        health.ready(False, "looking at the tables")
+        if not await self._has_looked():
+            return
+        app = self._app(folder)
+        health.ready(False, "joining the group")
+        self._begin(lambda: self._start(app))
+        self._begin(lambda: self._watch(app))
+        self._begin(self._look_at_times)
+        self._begin(lambda: self._insist(app))
+        try:
+            while not self._over():
+                await asyncio.wait([self._failed], timeout=_TICK_S)
+                if app.crash_reason is not None:
+                    self._fail(app.crash_reason)
+        finally:
+            health.ready(False, "stopping")
+            # What runs in threads may end, so that its acks are committed; nothing else begins.
+            await _bounded(self._turns.idle(), SETTLE_TIMEOUT_S)
+            await _bounded(app.stop(), LEAVE_TIMEOUT_S)
+            for task in self._parts:
+                task.cancel()
+            await asyncio.gather(*self._parts, return_exceptions=True)
+        if self._failed.done():
+            self._failed.result()
+
+    def _app(self, folder: Path) -> faust.App:
+        kafka = self._settings.kafka
+        ServiceThread.Worker = LooseThread
+        app = faust.App(**app_settings(self._service.name, kafka, folder))
+        topic = app.topic(kafka.topics.commits, key_serializer="raw", value_serializer="raw")
+
+        async def ring(stream: Any) -> None:
+            async for event in stream.noack().events():
+                await self._take(event)
+
+        async def joined(_app: Any, /, *assigned: Any, signal: Any, **_: Any) -> None:
+            partitions = sorted(f"{at.topic}/{at.partition}" for at in assigned[0])
+            log_event(_log, "assigned", group=app.conf.id, partitions=partitions)
+            self._loop.call_soon_threadsafe(self._unheard.assigned)
+            self._loop.call_soon_threadsafe(self._joined.set)
+
+        app.agent(topic, name="ring")(ring)
+        app.on_partitions_assigned.connect(joined, weak=False)
+        return app
+
+    async def _start(self, app: faust.App) -> None:
+        """Start, and insist on being a member of the group: a start can hang without a word."""
+        try:
+            async with asyncio.timeout(JOIN_TIMEOUT_S):
+                await app.start()
+                await self._joined.wait()
+        except TimeoutError as error:
+            raise Unavailable(
+                f"{app.conf.id} did not join its group on {self._settings.kafka.bootstrap_servers} "
+                f"within {JOIN_TIMEOUT_S:g} s; it starts again, see whether the brokers answer"
+            ) from error
+        self._running.health.ready(True)
+
+    async def _take(self, event: Any) -> None:
+        """Put a record into its table's lane; wait while too many are held."""
+        await self._room.acquire()
+        self._held += 1
+        taken = _Taken(event)
+        self._taken[event.message.tp].append(taken)
+        self._unheard.heard(partition(event.message.tp), event.message.offset)
+        try:
+            record = decode(CommitRecord, event.value)
+        except MalformedRecord as error:
+            where = f"{event.message.topic}/{event.message.partition}@{event.message.offset}"
+            log_event(_log, "malformed", level=logging.ERROR, record=where, why=error)
+            metrics.DEAD_LETTERS.labels("commit").inc()
+            self._done(taken)
+            return
+        lane = self._lanes.setdefault(record.table, _Lane())
+        lane.waiting.append((taken, record))
+        if not lane.served:
+            lane.served = True
+            self._begin(lambda: self._drain(record.table, lane))
+
+    async def _drain(self, table: UUID, lane: _Lane) -> None:
+        while lane.waiting:
+            taken, record = lane.waiting.popleft()
+            async with self._turns.shared():
+                if self._over():
+                    return
+                await self._loop.run_in_executor(self._pool, self._service.notice, record)
+                self._done(taken)
+            metrics.DOORBELLS.labels(record.name or str(table)).inc()
+        del self._lanes[table]
+
+    def _done(self, taken: _Taken) -> None:
+        """Acknowledge in the order of the topic partition, for Faust's count of what may be
+        committed can pass over a record that is not acknowledged when one after it is.
+        """
+        taken.is_done = True
+        inline = self._taken[taken.event.message.tp]
+        while inline and inline[0].is_done:
+            inline.popleft().event.ack()
+        self._held -= 1
+        self._room.release()
+        self._running.health.progress("commits")
+
+    async def _look(self) -> None:
+        async with self._turns.alone():
+            if not self._over():
+                await self._loop.run_in_executor(self._pool, self._service.look)
+                metrics.LOOKS.inc()
+
+    async def _has_looked(self) -> bool:
+        """Return whether the first look came to its end; a stop does not wait for it for long."""
+        looks = self._loop.create_task(self._look())
+        while not looks.done() and not self._over():
+            await asyncio.wait([looks], timeout=_TICK_S)
+        if not looks.done():
+            await _bounded(self._turns.idle(), SETTLE_TIMEOUT_S)
+            looks.cancel()
+            return False
+        looks.result()
+        return True
+
+    async def _look_at_times(self) -> None:
+        while not self._over():
+            await asyncio.sleep(self._service.look_s)
+            await self._look()
+
+    async def _watch(self, app: faust.App) -> None:
+        """Say how much waits, and that the loop turns."""
+        health = self._running.health
+        health.expect("loop", self._settings.http.stalled_s)
+        await self._joined.wait()
+        while not self._over():
+            health.progress("loop")
+            health.work("commits", self._held + await unread(app))
+            await asyncio.sleep(1.0)
+
+    async def _insist(self, app: faust.App) -> None:
+        """Start anew where records wait and none comes (see `unheard`), or no broker answers.
+
+        Faust knows brokers by what they said of themselves last: once they have all moved, it never
+        finds them again.
+        """
+        kafka, clock = self._settings.kafka, self._running.clock
+        await self._joined.wait()
+        answered_s = clock.boot_s()
+        while not self._over():
+            await asyncio.sleep(LEFT_BEHIND_S)
+            moment, there = self._unheard.moment, await ends(app)
+            if there is not None:
+                answered_s = clock.boot_s()
+            elif clock.boot_s() - answered_s > AWAY_S:
+                raise Unavailable(
+                    f"the brokers have not answered for {AWAY_S:.0f} s; it looks for them anew at "
+                    f"{kafka.bootstrap_servers}"
+                )
+            suspects = [] if self._held else self._unheard.beyond(there or {})
+            if not suspects:
+                continue
+            try:
+                found = await self._loop.run_in_executor(
+                    self._pool, ask, kafka, app.conf.id, suspects
+                )
+            except Unavailable:
+                continue
+            if left := self._unheard.found(found, moment):
+                raise Unavailable(
+                    f"{left} records of {kafka.topics.commits} wait for {app.conf.id} and do not "
+                    "come; it joins its group anew"
+                )
+
+    def _begin(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = self._loop.create_task(part())
+        self._parts.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Forget a part; its failure is the follower's."""
+        self._parts.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(ours(error))
+
+    def _over(self) -> bool:
+        return self._running.stopping.is_set() or self._failed.done()
+
+
+async def _bounded(ending: Awaitable[None], timeout_s: float) -> None:
+    """Wait for an end, not for ever: the process goes anyway."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await ending
+    except TimeoutError:
+        log_event(_log, "abandoned", level=logging.WARNING, after_s=timeout_s)

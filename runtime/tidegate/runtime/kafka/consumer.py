@@ -1,0 +1,224 @@
+"""A member of a consumer group on confluent-kafka: rebalances as values, positions by hand."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as RdPartition
+
+from tidegate.delta.errors import TidegateError
+from tidegate.runtime.bus import NO_NOTES, Notes, Offset, Polled, TopicPartition
+from tidegate.runtime.kafka.errors import made, translated
+from tidegate.runtime.kafka.records import ours, records, theirs
+
+_ANSWER_S: Final = 15.0
+_SLICE_S: Final = 0.05
+"""How long one call into the library lasts at most, so that a rebalance is told at once."""
+_TICK_S: Final = 0.001
+
+
+class KafkaConsumer:
+    """A member of a group. What a rebalance does is collected, and told by the poll."""
+
+    def __init__(self, config: Mapping[str, Any], group: str, topics: Sequence[str]) -> None:
+        self._consumer = made(Consumer, {**config, "on_commit": self._on_commit})
+        self._group = group
+        self._topics = list(topics)
+        self._subscribed = False
+        self._is_member = False
+        self._revoked: list[TopicPartition] = []
+        self._lost: list[TopicPartition] = []
+        self._assigned: list[TopicPartition] = []
+        self._next: dict[TopicPartition, Offset] = {}
+        self._recorded: dict[TopicPartition, Offset] = {}
+        self._parting: dict[TopicPartition, str] = {}
+        self._not_recorded: TidegateError | None = None
+
+    def poll(self, records_max: int, timeout_s: float) -> Polled:
+        """Return what there is, within the timeout; a rebalance comes without records.
+
+        Raises: Unavailable, Fenced; Misconfigured for a missing topic.
+        """
+        self._join()
+        ends = time.monotonic() + timeout_s
+        while True:
+            left = max(0.0, ends - time.monotonic())
+            # The library counts in whole ms, and would return at once for less than one.
+            first = self._consumer.poll(min(_SLICE_S, max(_TICK_S, left) if left else 0.0))
+            more = self._consumer.consume(records_max - 1, 0) if first and records_max > 1 else []
+            if self._revoked or self._lost or self._assigned:
+                self._put_back([first, *more])
+                return self._told()
+            if first is not None:
+                read = records([first, *more], f"read as a member of group {self._group!r}")
+                self._next |= {record.at: Offset(record.offset + 1) for record in read}
+                if read:
+                    return Polled(records=read)
+            if left == 0.0:
+                return Polled()
+
+    def committed(self, at: TopicPartition) -> Offset | None:
+        """Return the group's next offset, or None where there is none. Raises: Unavailable."""
+        return self.noted(at)[0]
+
+    def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
+        """Return the group's next offset, and what was noted with it. Raises: Unavailable."""
+        doing = f"look up the position of group {self._group!r} in {at}"
+        try:
+            [found] = self._consumer.committed([theirs(at)], timeout=_ANSWER_S)
+        except KafkaException as error:
+            raise translated(error, doing) from error
+        if found.error is not None:
+            raise translated(found.error, doing)
+        offset = None if found.offset == OFFSET_INVALID else Offset(found.offset)
+        return offset, found.metadata or ""
+
+    def seek(self, at: TopicPartition, offset: Offset) -> None:
+        """Read on from an offset. Raises: Unavailable, Fenced."""
+        ends = time.monotonic() + _ANSWER_S
+        while True:
+            try:
+                self._consumer.seek(theirs(at, offset))
+            except KafkaException as error:
+                # A partition that has just been assigned is not being fetched yet.
+                starting = error.args[0].code() == KafkaError._STATE
+                if not starting or time.monotonic() > ends:
+                    raise translated(error, f"read {at} from offset {offset}") from error
+                time.sleep(_SLICE_S)
+            else:
+                self._next[at] = offset
+                return
+
+    def pause(self, at: TopicPartition) -> None:
+        """Keep the partition and fetch nothing from it."""
+        self._consumer.pause([theirs(at)])
+
+    def resume(self, at: TopicPartition) -> None:
+        """Fetch again."""
+        self._consumer.resume([theirs(at)])
+        # The library's thread may sleep for a second after a pause; a seek wakes it.
+        if at in self._next:
+            self.seek(at, self._next[at])
+
+    def commit(
+        self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
+    ) -> None:
+        """Record the next offset to read, for the group, with a note or none.
+
+        Raises: Unavailable, Fenced.
+        """
+        if not next_offsets:
+            return
+        offsets = [theirs(at, offset, notes.get(at, "")) for at, offset in next_offsets.items()]
+        try:
+            done = self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            raise translated(error, self._committing) from error
+        for partition in done or ():
+            if partition.error is not None:
+                raise translated(partition.error, self._committing)
+        self._recorded |= next_offsets
+
+    def commit_soon(
+        self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
+    ) -> None:
+        """Have it recorded while other things are done; a failure is told by the next call.
+
+        Raises: Unavailable, Fenced.
+        """
+        failure, self._not_recorded = self._not_recorded, None
+        if failure is not None:
+            raise failure
+        if not next_offsets:
+            return
+        offsets = [theirs(at, offset, notes.get(at, "")) for at, offset in next_offsets.items()]
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            raise translated(error, self._committing) from error
+        self._recorded |= next_offsets
+
+    def part_with(self, at: TopicPartition, note: str) -> None:
+        """Leave a note, when the group takes a partition from us that reads on elsewhere."""
+        self._parting[at] = note
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the group has let it in, as far as a poll was told."""
+        return self._is_member
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._is_member = False
+        self._parting.clear()
+        self._consumer.close()
+
+    @property
+    def _committing(self) -> str:
+        return f"commit the position of group {self._group!r}"
+
+    def _join(self) -> None:
+        if not self._subscribed:
+            self._subscribed = True
+            self._consumer.subscribe(
+                self._topics,
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
+            )
+
+    def _put_back(self, messages: Sequence[Message | None]) -> None:
+        """Read later what came in one breath with its assignment: its owner may seek first."""
+        firsts: dict[TopicPartition, Offset] = {}
+        for record in records([it for it in messages if it is not None], "read what is assigned"):
+            firsts.setdefault(record.at, record.offset)
+        for at, offset in firsts.items():
+            if at in self._assigned:
+                self.seek(at, offset)
+
+    def _told(self) -> Polled:
+        told = Polled(tuple(self._revoked), tuple(self._lost), tuple(self._assigned))
+        self._revoked, self._lost, self._assigned = [], [], []
+        return told
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[RdPartition]) -> None:
+        """Keep why offsets were not recorded, whose commit nobody waited for."""
+        for wrong in (error, *(at.error for at in partitions)):
+            if wrong is not None and wrong.code() != KafkaError._NO_OFFSET:
+                self._not_recorded = translated(wrong, self._committing)
+
+    def _on_assign(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
+        consumer.assign(partitions)
+        # The library keeps what was paused before for paused, in every assignment to come.
+        consumer.resume(partitions)
+        self._not_recorded = None
+        self._is_member = True
+        self._assigned = ours(partitions)
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
+        left = [
+            theirs(at, self._recorded[at], self._parting[at])
+            for at in ours(partitions)
+            if at in self._recorded and at in self._parting
+        ]
+        if left:
+            # Sent before we join again; whether it arrives is a courtesy.
+            consumer.commit(offsets=left, asynchronous=True)
+        # It joins again, and may not be let in: nothing is told of that.
+        self._is_member = False
+        self._revoked += self._let_go(consumer, partitions)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
+        self._is_member = False
+        self._lost += self._let_go(consumer, partitions)
+
+    def _let_go(self, consumer: Consumer, partitions: list[RdPartition]) -> list[TopicPartition]:
+        """Stop fetching; return what the owner was told that it has."""
+        consumer.unassign()
+        self._next.clear()
+        self._recorded.clear()
+        self._parting.clear()
+        self._not_recorded = None
+        untold, self._assigned = self._assigned, []
+        return [at for at in ours(partitions) if at not in untold]

@@ -1,0 +1,75 @@
+"""The settings of the bus, and what they are to librdkafka."""
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+from tidegate.pipeline.topics import Topics
+from tidegate.runtime.kafka.security import KafkaSecurity, librdkafka_security
+
+_WARNING: Final = 4
+"""As syslog counts: what is louder than this is left to the library."""
+
+_SPOKEN_FOR: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.username",
+        "sasl.password",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.key.password",
+    }
+)
+"""What has a setting of its own; said twice, two clients would believe two things."""
+
+Prefix = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{0,100}$")]
+
+
+class KafkaSettings(BaseModel):
+    """Where the brokers are and how the topics are called.
+
+    `client` holds further settings in librdkafka's names; they stand above ours.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    bootstrap_servers: Annotated[str, StringConstraints(min_length=1)] = "127.0.0.1:9092"
+    topic_prefix: Prefix = "tidegate."
+    partitions: Annotated[int, Field(ge=1, le=10_000)] = 1
+    session_timeout_ms: Annotated[int, Field(ge=1_000, le=300_000)] = 6_000
+    security: KafkaSecurity = KafkaSecurity()
+    client: Mapping[str, str] = {}
+
+    @field_validator("client")
+    @classmethod
+    def _leaves_our_settings_alone(cls, client: Mapping[str, str]) -> Mapping[str, str]:
+        taken = sorted(_SPOKEN_FOR & set(client))
+        if taken:
+            raise ValueError(
+                f"{', '.join(taken)}: use `bootstrap_servers` and the block `security` instead"
+            )
+        return client
+
+    @property
+    def topics(self) -> Topics:
+        """The topics under the prefix."""
+        return Topics(self.topic_prefix, self.partitions)
+
+
+def for_librdkafka(settings: KafkaSettings) -> dict[str, str | int]:
+    """Return what any librdkafka client needs to reach the brokers, with secrets in clear."""
+    return {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "socket.keepalive.enable": "true",
+        "topic.metadata.refresh.interval.ms": 30_000,
+        "reconnect.backoff.ms": 250,
+        "reconnect.backoff.max.ms": 2_000,
+        "log_level": _WARNING,
+        **librdkafka_security(settings.security),
+        **settings.client,
+    }

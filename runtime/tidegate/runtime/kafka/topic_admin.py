@@ -1,0 +1,143 @@
+"""The topics as they are in a cluster, against the topics as they are declared."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not declared so
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from tidegate.delta.errors import Unavailable
+from tidegate.pipeline.topics import Topic
+from tidegate.runtime.kafka.errors import made, translated
+from tidegate.runtime.kafka.logs import LIBRARY
+from tidegate.runtime.kafka.settings import KafkaSettings, for_librdkafka
+
+_ANSWER_S: Final = 15.0
+_PAUSE_S: Final = 0.05
+_BROKERS_CHOICE: Final = -1
+"""Leaves the replication factor to the cluster's default."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting of an existing topic that is not as declared."""
+
+    topic: str
+    setting: str
+    declared: str
+    found: str
+
+
+def create_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]:
+    """Create what is missing and return its names; what exists is left as it is.
+
+    The brokers know of all when it returns: they are told of a topic some time after it is made.
+    Raises: Unavailable, Misconfigured.
+    """
+    admin = _admin(settings)
+    missing = set(_missing(admin, topics := list(topics)))
+    wanted = [
+        NewTopic(
+            topic.name,
+            num_partitions=topic.partitions,
+            replication_factor=_BROKERS_CHOICE,
+            config=topic.properties,
+        )
+        for topic in topics
+        if topic.name in missing
+    ]
+    if not wanted:
+        return []
+    created = []
+    for name, answer in admin.create_topics(wanted, operation_timeout=_ANSWER_S).items():
+        try:
+            answer.result(_ANSWER_S)
+        except KafkaException as error:
+            # Another one may create the same topics at the same time: that is as good.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise translated(error, f"create topic {name!r}") from error
+        except TimeoutError as error:
+            raise _silent(settings) from error
+        else:
+            created.append(name)
+    until_s = time.monotonic() + _ANSWER_S
+    while _missing(admin, topics):
+        if time.monotonic() > until_s:
+            raise _silent(settings)
+        time.sleep(_PAUSE_S)
+    return created
+
+
+def missing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]:
+    """Return the names of the declared topics that are not there. Raises: Unavailable."""
+    return _missing(_admin(settings), topics)
+
+
+def differing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[Difference]:
+    """Return where existing topics are not as declared: their partitions and their settings.
+
+    Raises: Unavailable, Misconfigured.
+    """
+    admin = _admin(settings)
+    there = _partitions(admin)
+    present = [topic for topic in topics if topic.name in there]
+    if not present:
+        return []
+    differing = [
+        Difference(topic.name, "partitions", str(topic.partitions), str(there[topic.name]))
+        for topic in present
+        if there[topic.name] != topic.partitions
+    ]
+    resources = {
+        ConfigResource(ResourceType.TOPIC, topic.name): topic.properties for topic in present
+    }
+    for resource, answer in admin.describe_configs(list(resources)).items():
+        try:
+            found = answer.result(_ANSWER_S)
+        except KafkaException as error:
+            raise translated(error, f"look at the settings of topic {resource.name!r}") from error
+        except TimeoutError as error:
+            raise _silent(settings) from error
+        differing += [
+            Difference(resource.name, setting, declared, str(found[setting].value))
+            for setting, declared in resources[resource].items()
+            if setting in found and not _same(declared, found[setting].value)
+        ]
+    return differing
+
+
+def _same(declared: str, found: str | None) -> bool:
+    """Whether two values say the same; lists have no order."""
+    return sorted(declared.split(",")) == sorted((found or "").split(","))
+
+
+def _missing(admin: AdminClient, topics: Iterable[Topic]) -> list[str]:
+    there = _partitions(admin)
+    return [topic.name for topic in topics if topic.name not in there]
+
+
+def _partitions(admin: AdminClient) -> dict[str, int]:
+    try:
+        found = admin.list_topics(timeout=_ANSWER_S).topics
+    except KafkaException as error:
+        raise translated(error, "list the topics") from error
+    return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
+
+
+def _admin(settings: KafkaSettings) -> AdminClient:
+    config: dict[str, Any] = {"logger": LIBRARY, **for_librdkafka(settings)}
+    return made(AdminClient, config)
+
+
+def _silent(settings: KafkaSettings) -> Unavailable:
+    return Unavailable(
+        f"no answer from {settings.bootstrap_servers} within {_ANSWER_S} s; look whether the "
+        "brokers run"
+    )

@@ -1,0 +1,339 @@
+"""The store on a local or mounted file system: put-if-absent by a hidden file, fsync and link.
+
+A file appears under its name whole and durable, or not at all; `link` decides who was first. Nobody
+is told of a name before its folder was synced: not its writer, nor who lists after he died.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+from tidegate.delta.errors import Misconfigured, Unavailable
+from tidegate.delta.names import LOG_FOLDER, Kind, commit_name, parse
+from tidegate.runtime.clock import Clock, SystemClock
+from tidegate.runtime.stores.log_store import FileStat, Put, Turn, at_once
+from tidegate.runtime.stores.paths import canonical_root, checked, checked_folder, joined
+
+_HIDDEN: Final = re.compile(r"^\..+\.[0-9a-f]{16}\.tmp\Z", re.DOTALL)
+_REMEDIES: Final = {
+    errno.ENOSPC: "there is no space left: free some",
+    errno.EDQUOT: "the quota is used up: free some space or raise it",
+    errno.EROFS: "the file system is read-only: mount it for writing, or, where it became so by "
+    "itself, look at the kernel's log",
+    errno.EPERM: "it is not permitted, or the file system has no hard links: grant it, or put the "
+    "table on another file system",
+    errno.EACCES: "this user may not: grant the rights",
+    errno.EOPNOTSUPP: "the file system has no hard links: put the table on another one",
+    errno.ENOSYS: "the file system has no hard links: put the table on another one",
+    errno.EEXIST: "a file stands where a folder should be: choose another place",
+    errno.EISDIR: "a folder stands where a file should be: choose another place",
+    errno.ENOTDIR: "a part of the path is a file: choose another place",
+    errno.ENAMETOOLONG: "the name is too long for the file system: choose a shorter one",
+    errno.EMFILE: "too many files are open: raise the limit",
+    errno.EFBIG: "the file is larger than may be written here: raise the limit",
+    errno.EIO: "the device reports an error: look at the kernel's log, and at the device",
+}
+_MAY_HAVE_HAPPENED: Final = frozenset({errno.EIO})
+"""Of these nobody knows, once the file was about to get its name, whether it did."""
+
+_STALE_MS: Final = 24 * 60 * 60 * 1000
+"""Past this age a hidden file's writer is dead."""
+
+_CLOCK: Final = SystemClock()
+
+
+class LocalStore:
+    """A table's folder on a file system that has hard links."""
+
+    def __init__(self, root: str, clock: Clock = _CLOCK) -> None:
+        self._root = canonical_root(root)
+        if not self._root.startswith("file://"):
+            raise Misconfigured(f"{self._root} is not on a file system; give a path or file:///…")
+        self._folder = self._root.removeprefix("file://")
+        self._clock = clock
+        self._durable_folders: set[str] = set()
+        self._unsure_folders: set[str] = set()
+        self._listed_folders: set[str] = set()
+
+    @property
+    def root(self) -> str:
+        """The URI of the table root: `file:///abs`."""
+        return self._root
+
+    def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
+        """Yield the files directly in `folder` whose bare name is >= `start`, in name order.
+
+        Raises: Unavailable.
+        """
+        bare = checked_folder(folder, self._root)
+        try:
+            self._settle_listed(self._place(bare))
+            with os.scandir(self._place(bare)) as entries:
+                found = sorted(
+                    (entry for entry in entries if entry.name >= start and _is_ours(entry.name)),
+                    key=lambda entry: entry.name,
+                )
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._unavailable("list", folder, error) from error
+        for entry in found:
+            stat = self._stat(joined(bare, entry.name), entry)
+            if stat is not None:
+                yield stat
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes of a file, or None where there is none. Raises: Unavailable."""
+        place = self._file(path)
+        try:
+            self._settle(os.path.dirname(place))
+            with open(place, "rb") as file:
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._unavailable("read", path, error) from error
+
+    def open(self, path: str) -> BinaryIO:
+        """Return a seekable reader. Raises: FileNotFoundError, Unavailable."""
+        try:
+            return open(self._file(path), "rb")
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self._unavailable("open", path, error) from error
+
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        """Write a file whole and durably if no file is there; never overwrite.
+
+        The file has its bytes when its turn comes, and lacks its name. Past the deadline nothing is
+        linked. A version follows one that is there, or summed up in a checkpoint: where the table
+        was moved away, or its file system is not mounted, a folder made in its place would hold
+        what nobody reads.
+        Raises: Unavailable for what no retry cures.
+        """
+        ends = self._clock.boot_s() + deadline_s
+        target = self._file(path)
+        hidden, before = _hidden_name(target), _version_before(target)
+        try:
+            if before is not None and not os.path.isdir(os.path.dirname(target)):
+                raise self._not_there(path, before)
+            self._write_hidden(hidden, content)
+            if not turn():
+                return Put.WITHHELD
+            if self._clock.boot_s() >= ends:
+                return Put.UNKNOWN
+            if before is not None and not _is_known(before):
+                raise self._not_there(path, before)
+            return self._name(hidden, target, content)
+        except OSError as error:
+            raise self._unavailable("write", path, error) from error
+        finally:
+            _unlink(hidden)
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write a file whole and durably, over what is there. Raises: Unavailable."""
+        target = self._file(path)
+        hidden = _hidden_name(target)
+        try:
+            self._write_hidden(hidden, content)
+            os.replace(hidden, target)
+            self._sync(os.path.dirname(target))
+        except OSError as error:
+            raise self._unavailable("write", path, error) from error
+        finally:
+            _unlink(hidden)
+
+    def delete(self, path: str) -> None:
+        """Remove a file; a missing one is no error. Raises: Unavailable."""
+        try:
+            os.unlink(self._file(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise self._unavailable("delete", path, error) from error
+
+    def _file(self, path: str) -> str:
+        return self._place(checked(path, self._root))
+
+    def _place(self, path: str) -> str:
+        return joined(self._folder, path) if path else self._folder
+
+    def _stat(self, path: str, entry: os.DirEntry[str]) -> FileStat | None:
+        """Say what a file is; None for a folder, and for one that went away meanwhile."""
+        try:
+            if not entry.is_file():
+                return None
+            stat = entry.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unavailable("look at", path, error) from error
+        return FileStat(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+    def _name(self, hidden: str, target: str, content: bytes) -> Put:
+        """Give the file its name, durably; what failed on the way may have happened anyway."""
+        try:
+            put = self._link(hidden, target, content)
+            if put is not Put.UNKNOWN:
+                # What another has named is told, too, and he may have died before he synced.
+                self._sync(os.path.dirname(target))
+            return put
+        except OSError as error:
+            if error.errno in _REMEDIES and error.errno not in _MAY_HAVE_HAPPENED:
+                raise
+            return Put.UNKNOWN
+
+    def _sync(self, folder: str) -> None:
+        """Make a folder's names durable; where that fails nobody reads there before it is."""
+        self._unsure_folders.add(folder)
+        _fsync_folder(folder)
+        self._unsure_folders.discard(folder)
+
+    def _settle(self, folder: str) -> None:
+        if folder in self._unsure_folders:
+            self._sync(folder)
+
+    def _settle_listed(self, folder: str) -> None:
+        """Make durable what a dead writer may have named last, before anybody is told of it."""
+        self._settle(folder)
+        if folder not in self._listed_folders:
+            try:
+                _fsync_folder(folder)
+            except PermissionError:
+                # Who may not even open it learns that from the listing.
+                return
+            self._listed_folders.add(folder)
+
+    def _link(self, hidden: str, target: str, content: bytes) -> Put:
+        try:
+            os.link(hidden, target)
+        except OSError as error:
+            # A network file system may do the work and lose the answer, or answer a second
+            # attempt of its own: then our file has two names, whatever the answer says.
+            if os.stat(hidden).st_nlink > 1:
+                return Put.WON
+            if error.errno != errno.EEXIST:
+                raise
+            return _compare(target, content)
+        return Put.WON
+
+    def _write_hidden(self, hidden: str, content: bytes) -> None:
+        folder = os.path.dirname(hidden)
+        if folder not in self._durable_folders:
+            self._make_folder(folder)
+        try:
+            _write_durably(hidden, content)
+        except FileNotFoundError:
+            self._make_folder(folder)
+            _write_durably(hidden, content)
+
+    def _make_folder(self, folder: str) -> None:
+        """Make the folder, and every name on the way to it durable, whoever made it."""
+        missing = folder
+        while not os.path.isdir(missing) and missing != os.path.dirname(missing):
+            missing = os.path.dirname(missing)
+        os.makedirs(folder, exist_ok=True)
+        above = folder
+        while len(above) > min(len(missing), len(self._folder)):
+            above = os.path.dirname(above)
+            _fsync_folder(above)
+        self._sweep(folder)
+        self._durable_folders.add(folder)
+
+    def _sweep(self, folder: str) -> None:
+        """Drop the hidden files of writers that died long ago."""
+        before_s = (self._clock.now_ms() - _STALE_MS) / 1000
+        with os.scandir(folder) as entries:
+            hidden = [entry for entry in entries if not _is_ours(entry.name)]
+        for entry in hidden:
+            with contextlib.suppress(FileNotFoundError):
+                if entry.stat().st_mtime < before_s:
+                    _unlink(entry.path)
+
+    def _not_there(self, path: str, before: str) -> Unavailable:
+        return Unavailable(
+            f"cannot write {path!r} of the table at {self._root}; {os.path.basename(before)}, "
+            "which it follows, is not there: mount the file system, or bring the folder back"
+        )
+
+    def _unavailable(self, verb: str, path: str, error: OSError) -> Unavailable:
+        remedy = _REMEDIES.get(error.errno or 0, f"{error.strerror}: look at the device")
+        return Unavailable(f"cannot {verb} {path!r} of the table at {self._root}; {remedy}")
+
+
+def _compare(target: str, content: bytes) -> Put:
+    try:
+        with open(target, "rb") as file:
+            there = file.read()
+    except FileNotFoundError:
+        return Put.UNKNOWN
+    return Put.WON if there == content else Put.LOST
+
+
+def _version_before(target: str) -> str | None:
+    """Return the place of the version that a commit follows; None for a first one, or no commit."""
+    folder, name = os.path.split(target)
+    file = parse(name) if os.path.basename(folder) == LOG_FOLDER else None
+    if file is None or file.kind is not Kind.COMMIT or file.version == 0:
+        return None
+    return os.path.join(folder, commit_name(file.version - 1))
+
+
+def _is_known(commit: str) -> bool:
+    """Return whether a version is there, or has been cleaned up behind its checkpoint."""
+    if os.path.isfile(commit):
+        return True
+    folder, name = os.path.split(commit)
+    there = (parse(one) for one in os.listdir(folder))
+    return any(
+        one is not None and one.is_checkpoint and one.name[:20] == name[:20] for one in there
+    )
+
+
+def _hidden_name(target: str) -> str:
+    folder, name = os.path.split(target)
+    return os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")
+
+
+def _is_ours(name: str) -> bool:
+    return _HIDDEN.match(name) is None
+
+
+def _write_durably(place: str, content: bytes) -> None:
+    # Not by Python's files, which make three calls of the system more: at each the thread of a PUT
+    # lets go of the interpreter, and waits until a busy loop gives it back.
+    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fsync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems keep names durable by themselves, and take no request. One that says
+        # read-only here has given up on its journal, and on names that everybody still sees: where
+        # it was mounted so there is nothing to be synced, and no error.
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _unlink(hidden: str) -> None:
+    """Drop the hidden name; where that fails it stays hidden, and no listing shows it."""
+    with contextlib.suppress(OSError):
+        os.unlink(hidden)

@@ -1,0 +1,342 @@
+"""The store on S3, Google's and Azure's: one conditional PUT, and the object decides.
+
+An answer only suggests. A refused condition is read and compared, and what was sent and not clearly
+answered is unknown. The libraries' retries are off: what may be repeated is repeated here.
+"""
+
+import asyncio
+import io
+import os
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from functools import cached_property, partial
+from threading import Lock
+from typing import Any, BinaryIO, Final
+from weakref import WeakValueDictionary
+
+from fsspec.asyn import get_loop, sync
+
+from tidegate.delta.errors import Misconfigured, Unavailable
+from tidegate.runtime.stores import adls_bucket, gcs_bucket, s3_bucket
+from tidegate.runtime.stores.adls_bucket import AdlsBucket
+from tidegate.runtime.stores.gcs_bucket import GcsBucket
+from tidegate.runtime.stores.log_store import NO_CONDITION, FileStat, Put, Turn, at_once
+from tidegate.runtime.stores.object_answers import (
+    Answer,
+    Refusal,
+    Verdict,
+    is_missing,
+    is_not_implemented,
+    judge,
+    words,
+)
+from tidegate.runtime.stores.object_bucket import SINGLE_PUT_BYTES_MAX, Bucket, Head, Page
+from tidegate.runtime.stores.paths import canonical_root, checked, checked_folder, joined
+from tidegate.runtime.stores.s3_bucket import S3Bucket
+
+BUCKETS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Bucket]]] = {
+    "s3": S3Bucket,
+    "gs": GcsBucket,
+    "abfss": AdlsBucket,
+}
+"""From a scheme to what speaks the store's protocol."""
+
+OPTIONS: Final = (*s3_bucket.OPTIONS, *gcs_bucket.OPTIONS, *adls_bucket.OPTIONS)
+"""What object stores may be told; each takes its own words and passes over the others'."""
+
+_PATIENCE_S: Final = 60.0
+_SLOWEST_BYTES_PER_S: Final = 256 * 1024
+"""What a store is waited for: so long, and longer where much is sent or asked for. Many tasks may
+share a road."""
+
+_ATTEMPTS_MAX: Final = 4
+_FIRST_PAUSE_S: Final = 0.1
+_READ_BUFFER_BYTES: Final = 1024 * 1024
+_NO_OPTIONS: Final[Mapping[str, str]] = {}
+
+
+_SKEWED: Final = ("RequestTimeTooSkewed", "Request date header too old", "reasonable timeframe")
+"""What S3, Azure and who gives Google's tokens say of a request that our clock dates wrongly."""
+
+Opening = Callable[[str, str, Mapping[str, str]], Bucket]
+"""From a scheme, a bucket's name and what it is told to what speaks to it."""
+
+
+def opened_alone(scheme: str, name: str, told: Mapping[str, str]) -> Bucket:
+    """Return a bucket with connections of its own."""
+    return BUCKETS[scheme](name, told)
+
+
+class SharedBuckets:
+    """Buckets that the stores of a process share, each as long as one of them lives.
+
+    What speaks to a bucket of S3 takes 25 MB and half a second to make, and asks for credentials of
+    its own: many tables lie in one bucket. Nobody waits while another bucket is opened: credentials
+    may be looked for where nobody answers.
+    """
+
+    def __init__(self) -> None:
+        self._opened: WeakValueDictionary[Hashable, Bucket] = WeakValueDictionary()
+        self._turns: dict[Hashable, Lock] = {}
+
+    def __call__(self, scheme: str, name: str, told: Mapping[str, str]) -> Bucket:
+        """Return the bucket that is open, or open it. Raises: Misconfigured; Unavailable."""
+        # A child process has another loop, and may not use its parent's connections.
+        key = (os.getpid(), scheme, name, tuple(sorted(told.items())))
+        with self._turns.setdefault(key, Lock()):
+            bucket = self._opened.get(key)
+            if bucket is None:
+                bucket = self._opened[key] = opened_alone(scheme, name, told)
+            return bucket
+
+
+class ObjectStore:
+    """A table's prefix in a bucket. Needs a store that obeys the condition on its PUT."""
+
+    def __init__(
+        self,
+        root: str,
+        options: Mapping[str, str] = _NO_OPTIONS,
+        opening: Opening = opened_alone,
+    ) -> None:
+        self._root = canonical_root(root)
+        self._scheme, _, place = self._root.partition("://")
+        if self._scheme not in BUCKETS:
+            raise Misconfigured(
+                f"{self._root} is not in an object store; give s3://bucket/key, gs://bucket/key or "
+                "abfss://container@account.dfs.core.windows.net/key"
+            )
+        self._name, _, self._prefix = place.partition("/")
+        self._told = _told(options, self._root)
+        self._open = opening
+        self._turn = Lock()
+
+    @property
+    def root(self) -> str:
+        """The URI of the table root: `s3://bucket/key` or its like."""
+        return self._root
+
+    def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
+        """Yield the files directly in `folder` whose bare name is >= `start`, in name order.
+
+        S3 and GCS begin at `start`; Azure lists the folder from its first file.
+        Raises: Unavailable.
+        """
+        bare = checked_folder(folder, self._root)
+        prefix = joined(self._prefix, joined(bare, "")) if bare else joined(self._prefix, "")
+        token: str | None = None
+        while True:
+            request = partial(self._bucket.page, prefix, start, token)
+            page: Page = self._value("list", folder, self._ask(request))
+            for entry in page.entries:
+                name = entry.path[len(prefix) :]
+                if name and name >= start:
+                    yield FileStat(joined(bare, name), entry.size, entry.modified_ms)
+            if page.token is None:
+                return
+            token = page.token
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes of an object, or None where there is none. Raises: Unavailable."""
+        answer = self._ask(partial(self._bucket.read, self._key(path)))
+        if is_missing(answer):
+            return None
+        content: bytes = self._value("read", path, answer)
+        return content
+
+    def open(self, path: str) -> BinaryIO:
+        """Return a seekable reader. Raises: FileNotFoundError, Unavailable."""
+        answer = self._ask(partial(self._bucket.head, self._key(path)))
+        if is_missing(answer):
+            raise FileNotFoundError(joined(self._root, path))
+        head: Head = self._value("open", path, answer)
+        return io.BufferedReader(_Ranges(self, path, head), _READ_BUFFER_BYTES)
+
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        """Write an object if none is there, by one request that ends at the deadline.
+
+        To S3 the request is put together and signed before its turn comes.
+        Raises: Unavailable for what no retry cures: no bucket, no rights, no conditional PUT.
+        """
+        key = self._key(path)
+        if len(content) > SINGLE_PUT_BYTES_MAX:
+            raise Unavailable(
+                f"cannot write {path!r} of the table at {self._root}: its {len(content)} bytes do "
+                "not go in one request, and in several nobody decides who was first"
+            )
+        answer = self._created(key, content, deadline_s, turn)
+        if answer is Put.WITHHELD:
+            return Put.WITHHELD
+        match judge(answer):
+            case Verdict.DONE:
+                return Put.WON
+            case Verdict.REFUSED:
+                return self._compare(path, content)
+            case Verdict.UNKNOWN:
+                return Put.UNKNOWN
+            case Verdict.FATAL:
+                raise self._unavailable("write", path, answer)
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write an object whole, over what is there. Raises: Unavailable."""
+        request = partial(self._bucket.put, self._key(path), content)
+        self._value("write", path, self._ask(request, _patience_s(len(content))))
+
+    def delete(self, path: str) -> None:
+        """Remove an object; a missing one is no error. Raises: Unavailable."""
+        answer = self._ask(partial(self._bucket.delete, self._key(path)))
+        if not is_missing(answer):
+            self._value("delete", path, answer)
+
+    def read_range(self, path: str, start: int, end: int, version: str) -> bytes:
+        """Return the bytes from `start` to before `end` of the object as it was opened.
+
+        Raises: Unavailable, FileNotFoundError when the object went away.
+        """
+        key = self._key(path)
+        request = partial(self._bucket.read_range, key, start, end, version)
+        answer = self._ask(request, _patience_s(end - start))
+        if is_missing(answer):
+            raise FileNotFoundError(joined(self._root, path))
+        content: bytes = self._value("read", path, answer)
+        if len(content) != end - start:
+            raise Unavailable(
+                f"cannot read {path!r} of the table at {self._root}: {len(content)} bytes came "
+                f"where {end - start} were asked for; look at what lies before the store"
+            )
+        return content
+
+    @cached_property
+    def _opened(self) -> Bucket:
+        return self._open(self._scheme, self._name, self._told)
+
+    @property
+    def _bucket(self) -> Bucket:
+        with self._turn:
+            return self._opened
+
+    def _key(self, path: str) -> str:
+        return joined(self._prefix, checked(path, self._root))
+
+    def _created(self, key: str, content: bytes, timeout_s: float, turn: Turn) -> Answer:
+        """Return what the store answered to the one conditional PUT, or that it was withheld."""
+        try:
+            if self._bucket.create_now(key, content, timeout_s, turn):
+                return None
+        except (OSError, Refusal) as error:
+            return error
+        if not turn():
+            return Put.WITHHELD
+        request = partial(self._bucket.create, key, content)
+        return self._ask(request, timeout_s=timeout_s, attempts=1)
+
+    def _compare(self, path: str, content: bytes) -> Put:
+        try:
+            there = self.read(path)
+        except Unavailable:
+            return Put.UNKNOWN
+        if there is None:
+            return Put.UNKNOWN
+        return Put.WON if there == content else Put.LOST
+
+    def _ask(
+        self,
+        request: Callable[[], Awaitable[Any]],
+        timeout_s: float = _PATIENCE_S,
+        attempts: int = _ATTEMPTS_MAX,
+    ) -> Answer:
+        """Return what the store answered, or how it failed, as a value.
+
+        More than one attempt is for what may be done twice: to read, and to write over.
+        """
+
+        async def patient() -> list[Answer]:
+            ends = asyncio.get_running_loop().time() + timeout_s
+            pause_s = _FIRST_PAUSE_S
+            answer: Answer = None
+            for attempt in range(1, attempts + 1):
+                left_s = ends - asyncio.get_running_loop().time()
+                bounded = asyncio.wait_for(request(), left_s)
+                answer = (await asyncio.gather(bounded, return_exceptions=True))[0]
+                if attempt == attempts or left_s <= pause_s or judge(answer) is not Verdict.UNKNOWN:
+                    break
+                await asyncio.sleep(pause_s)
+                pause_s *= 3
+            return [answer]
+
+        # In a list, for `sync` raises an exception that is returned to it bare.
+        answers: list[Answer] = sync(get_loop(), patient)
+        return answers[0]
+
+    def _value(self, verb: str, path: str, answer: Answer) -> Any:
+        if judge(answer) is Verdict.DONE:
+            return answer
+        raise self._unavailable(verb, path, answer)
+
+    def _unavailable(self, verb: str, path: str, answer: Answer) -> Unavailable:
+        told = words(answer)
+        error = Unavailable(
+            f"cannot {verb} {path!r} of the table at {self._root}: {told}; {_remedy(told)}",
+            error_class=NO_CONDITION if is_not_implemented(answer) else None,
+        )
+        error.__cause__ = answer if isinstance(answer, BaseException) else None
+        return error
+
+
+class _Ranges(io.RawIOBase):
+    """An object as a file: each read asks for a range of the version that was opened."""
+
+    def __init__(self, store: ObjectStore, path: str, head: Head) -> None:
+        self._store = store
+        self._path = path
+        self._size = head.size
+        self._version = head.version
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, origin + offset)
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        end = min(self._size, self._at + len(buffer))
+        if end <= self._at:
+            return 0
+        content = self._store.read_range(self._path, self._at, end, self._version)
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+
+def _remedy(told: str) -> str:
+    is_skewed = any(one in told for one in _SKEWED)
+    return (
+        "set this machine's clock"
+        if is_skewed
+        else "look at the bucket, the rights and the options"
+    )
+
+
+def _patience_s(size: int) -> float:
+    return _PATIENCE_S + size / _SLOWEST_BYTES_PER_S
+
+
+def _told(options: Mapping[str, str], root: str) -> dict[str, str]:
+    told = {name.lower().removeprefix("aws_"): value for name, value in options.items()}
+    unknown = sorted(set(told) - set(OPTIONS))
+    if unknown:
+        raise Misconfigured(
+            f"unknown storage options for {root}: {', '.join(unknown)}; there are: "
+            f"{', '.join(OPTIONS)}"
+        )
+    return told

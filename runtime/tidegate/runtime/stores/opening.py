@@ -1,0 +1,32 @@
+"""From a table root to the store that it lies in."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidegate.delta.errors import Misconfigured
+from tidegate.runtime.stores.local_store import LocalStore
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.stores.object_store import ObjectStore, SharedBuckets
+from tidegate.runtime.stores.paths import canonical_root
+
+__all__ = ["canonical_root", "open_store"]
+
+_BUCKETS: Final = SharedBuckets()
+_NO_OPTIONS: Final[Mapping[str, str]] = {}
+
+
+def open_store(root: str, options: Mapping[str, str] = _NO_OPTIONS) -> LogStore:
+    """Return the store of a table root; nothing is connected or looked up before it is used.
+
+    `options` are the object store's (`object_store.OPTIONS`); a local table needs none.
+    Raises: Misconfigured, for a root without a store or an unknown option.
+    """
+    canonical = canonical_root(root)
+    scheme = canonical.partition("://")[0]
+    match scheme:
+        case "file":
+            return LocalStore(canonical)
+        case "s3" | "gs" | "abfss":
+            return ObjectStore(canonical, options, _BUCKETS)
+        case _:
+            raise Misconfigured(f"{canonical} lives in one process's memory and cannot be opened")

@@ -1,0 +1,42 @@
+"""A store that nobody can open: whoever asks it is told why, and no other table is stopped."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from tidegate.delta.errors import Misconfigured
+from tidegate.runtime.stores.log_store import FileStat, Put, Turn, at_once
+
+
+@dataclass(frozen=True)
+class ShutStore:
+    """A table's folder under a root that this release cannot spell. Each verb raises `why`."""
+
+    root: str
+    why: Misconfigured
+
+    def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
+        """Raise `why`."""
+        raise self.why
+
+    def read(self, path: str) -> bytes | None:
+        """Raise `why`."""
+        raise self.why
+
+    def open(self, path: str) -> BinaryIO:
+        """Raise `why`."""
+        raise self.why
+
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        """Raise `why`."""
+        raise self.why
+
+    def put(self, path: str, content: bytes) -> None:
+        """Raise `why`."""
+        raise self.why
+
+    def delete(self, path: str) -> None:
+        """Raise `why`."""
+        raise self.why

@@ -1,0 +1,203 @@
+"""When each version was committed: by its own word where the table has it, else by its file's age.
+
+Modification times of files may stand still or step back; they are made to rise by a millisecond.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tidegate.delta.errors import BrokenLog, InvalidRequest
+from tidegate.delta.features.properties import (
+    ict_enablement_timestamp_ms,
+    ict_enablement_version,
+    in_commit_timestamps_enabled,
+)
+from tidegate.delta.names import Kind, LogFile, commit_name
+from tidegate.delta.replay import read_part
+from tidegate.delta.segment import complete_checkpoints
+from tidegate.delta.snapshot import LiveKeys, Snapshot
+from tidegate.runtime.clock import instant
+from tidegate.runtime.stores.log_store import LogStore
+from tidegate.runtime.tables.log_files import list_log, of_table, read_content
+
+UNEVEN: Final = 100
+"""Commits before some whose ages may still move theirs: the reach of delta-spark."""
+
+Opened = Snapshot | LiveKeys
+"""A table as it is, as far as versions and their times are concerned."""
+
+
+def find_version(store: LogStore, head: Opened, timestamp_ms: int) -> int:
+    """Return the version that was the newest at a point in time.
+
+    Where versions have their own time, some of them are read and the log is not listed past its
+    beginning; the ages of files are only in a listing, up to where they matter.
+    Raises: InvalidRequest (`TimestampBeforeEarliest`, `TimestampAfterLatest`); Unavailable.
+    """
+    bound = _ict_from(head)
+    oldest = _oldest_travelable(store)
+    versions: Sequence[int]
+    if bound is None or timestamp_ms < bound[1]:
+        aged = _commits(store, head.version if bound is None else bound[0] - 1)
+        kept = {v: at for v, at in aged.items() if oldest is not None and v >= oldest}
+        versions, modified = list(kept), _rising(list(kept.values()))
+        found = bisect_right(modified, timestamp_ms) - 1
+        at = modified[found] if found >= 0 else None
+    else:
+        first = head.version + 1 if oldest is None else max(bound[0], oldest)
+        versions = range(first, head.version + 1)
+        found = bisect_right(versions, timestamp_ms, key=lambda v: own_timestamp(store, v)) - 1
+        at = own_timestamp(store, versions[found]) if found >= 0 else None
+    asked = f"{instant(timestamp_ms)} UTC"
+    if at is None:
+        raise InvalidRequest(
+            f"table {store.root} has no version as old as {asked}: the oldest that can be read is "
+            f"{'gone' if oldest is None else f'version {oldest}'}; ask for a later time",
+            error_class="TimestampBeforeEarliest",
+        )
+    if versions[found] == head.version and at < timestamp_ms:
+        raise InvalidRequest(
+            f"the newest version of table {store.root}, {head.version}, is of {instant(at)} UTC, "
+            f"before the {asked} asked for: leave the timestamp out to read the newest version",
+            error_class="TimestampAfterLatest",
+        )
+    return versions[found]
+
+
+def versions_between(
+    store: LogStore, head: Opened, start_ms: int, end_ms: int | None = None
+) -> tuple[int, int | None]:
+    """Return the versions whose changes were made between two points in time, both included.
+
+    That is the oldest version that is not older than the one, and the newest that is not newer than
+    the other; None where there is no end.
+    Raises: InvalidRequest (`TimestampAfterLatest` for a start or an end past the newest version,
+    `TimestampBeforeEarliest` for an end before the oldest, `InvalidVersionRange` where no version
+    was made in between); BrokenLog; Unavailable.
+    """
+    start = _first_from(store, head, start_ms)
+    if end_ms is None:
+        return start, None
+    end = find_version(store, head, end_ms)
+    if end < start:
+        raise InvalidRequest(
+            f"no version of table {store.root} was made between {instant(start_ms)} and "
+            f"{instant(end_ms)} UTC: ask for a longer time",
+            error_class="InvalidVersionRange",
+        )
+    return start, end
+
+
+def commit_timestamps(store: LogStore, head: Opened, start: int, end: int) -> Mapping[int, int]:
+    """Return when each version from `start` to `end`, both included, was committed.
+
+    Units: ms since the Unix epoch. Versions whose commit file is gone are left out.
+    Raises: BrokenLog; Unavailable.
+    """
+    bound = _ict_from(head)
+    if bound and start >= bound[0]:
+        found = ((version, _stated_timestamp(store, version)) for version in range(start, end + 1))
+        return {version: at for version, at in found if at is not None}
+    commits = _commits(store, end, max(start - UNEVEN, 0))
+    times = zip(commits, _rising(list(commits.values())), strict=True)
+    return {
+        version: own_timestamp(store, version) if bound and version >= bound[0] else modified
+        for version, modified in times
+        if start <= version <= end
+    }
+
+
+def own_timestamp(store: LogStore, version: int) -> int:
+    """Return the in-commit timestamp of a version, in ms since the Unix epoch.
+
+    Raises: BrokenLog (`CorruptCommit`) where the table promises one and the commit has none,
+    `LogGap` where the commit is gone.
+    """
+    found = _stated_timestamp(store, version)
+    if found is None:
+        raise BrokenLog(
+            f"{commit_name(version)} of table {store.root} is not there any more: open the table "
+            "again",
+            error_class="LogGap",
+        )
+    return found
+
+
+def _stated_timestamp(store: LogStore, version: int) -> int | None:
+    """Return the in-commit timestamp of a version, None where its commit file is gone."""
+    name = commit_name(version)
+    content = read_content(store, name)
+    if content is None:
+        return None
+    with of_table(store.root):
+        info = read_part(name, content).info
+    if info is None or info.in_commit_timestamp is None:
+        raise BrokenLog(
+            f"{name} of table {store.root} has no in-commit timestamp, although the table has them "
+            "since an earlier version: read by version instead",
+            error_class="CorruptCommit",
+        )
+    return info.in_commit_timestamp
+
+
+def _first_from(store: LogStore, head: Opened, timestamp_ms: int) -> int:
+    """Return the oldest version that was committed at a point in time or after it."""
+    bound = _ict_from(head)
+    if bound is None or timestamp_ms < bound[1]:
+        commits = _commits(store, head.version if bound is None else bound[0] - 1)
+        found = bisect_left(_rising(list(commits.values())), timestamp_ms)
+        if found < len(commits):
+            return list(commits)[found]
+    own: Sequence[int] = ()
+    if bound is not None:
+        listed = list_log(store)
+        first = next((file.version for file, _ in listed if file.kind is Kind.COMMIT), 0)
+        own = range(max(bound[0], first), head.version + 1)
+    found = bisect_left(own, timestamp_ms, key=lambda version: own_timestamp(store, version))
+    if found < len(own):
+        return own[found]
+    raise InvalidRequest(
+        f"table {store.root} has no version of {instant(timestamp_ms)} UTC or later: its newest "
+        f"is {head.version}; ask for an earlier time",
+        error_class="TimestampAfterLatest",
+    )
+
+
+def _ict_from(head: Opened) -> tuple[int, int] | None:
+    """Return the version and the time from which commits carry their own; None: they don't."""
+    if not in_commit_timestamps_enabled(head.metadata):
+        return None
+    version = ict_enablement_version(head.metadata)
+    time_ms = ict_enablement_timestamp_ms(head.metadata)
+    return (0, -1) if version is None or time_ms is None else (version, time_ms)
+
+
+def _oldest_travelable(store: LogStore) -> int | None:
+    """Return the oldest commit whose state can be read: 0, or that of the oldest checkpoint."""
+    checkpoints: list[LogFile] = []
+    for file, _ in list_log(store):
+        if file.is_checkpoint:
+            checkpoints.append(file)
+        is_reached = file.version == 0 or bool(complete_checkpoints(checkpoints))
+        if file.kind is Kind.COMMIT and is_reached:
+            return file.version
+    return None
+
+
+def _commits(store: LogStore, last: int, first: int = 0) -> dict[int, int]:
+    """Return the age of each commit between two versions, from a listing that goes no further."""
+    found: dict[int, int] = {}
+    for file, stat in list_log(store, f"{first:020d}" if first else ""):
+        if file.start > last:
+            break
+        if file.kind is Kind.COMMIT:
+            found[file.version] = stat.modified_ms
+    return found
+
+
+def _rising(times: Sequence[int]) -> list[int]:
+    rising: list[int] = []
+    for time_ms in times:
+        rising.append(max(time_ms, rising[-1] + 1) if rising else time_ms)
+    return rising

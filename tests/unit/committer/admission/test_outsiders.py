@@ -1,0 +1,204 @@
+"""Engines that may overwrite a version: warned of, or their table is halted."""
+
+from dataclasses import replace
+
+import pytest
+from prometheus_client import REGISTRY
+
+from tests import builders
+from tests.builders import TABLE, Gate, add, info, metadata, proposal, to_bytes
+from tests.unit.committer.held_puts import HeldPuts
+from tidegate.committer.admission.outsiders import is_unsafe
+from tidegate.committer.puts import AtOnce, Puts
+from tidegate.committer.settings import CommitterSection
+from tidegate.delta.names import commit_name, in_log
+from tidegate.pipeline.proposal import Operation
+from tidegate.runtime.memory import MemoryStore
+
+BUCKET = "s3://bucket/t"
+SPARK = "Apache-Spark/4.2.0 Delta-Lake/4.4.0"
+FOLDER = "file:///tables/t"
+ROOTS = ("memory://tables", "s3://bucket", "file:///tables")
+
+
+def served(
+    root: str,
+    unsafe_writers: str = "warn",
+    said: str | None = None,
+    puts: Puts | None = None,
+) -> Gate:
+    section = CommitterSection.model_validate({"roots": ROOTS, "unsafe_writers": unsafe_writers})
+    gate = Gate(section, puts=puts or AtOnce())
+    definition = metadata()
+    if said is not None:
+        definition["metaData"]["configuration"]["tidegate.unsafeWriters"] = said
+    rows = (builders.protocol(), definition)
+    operation = Operation(name="CREATE TABLE")
+    gate.ask(proposal(*rows, read_version=-1, operation=operation, table_root=root))
+    return gate
+
+
+def write_past(gate: Gate, root: str, engine: str) -> None:
+    path = in_log(commit_name(len(gate.entries(root))))
+    gate.stores[root].put(path, to_bytes([info(engineInfo=engine), add("foreign")]))
+    gate.clock.boot += 6.0
+    gate.settle()
+
+
+def status(gate: Gate) -> str:
+    return gate.tables()[TABLE].status
+
+
+def warned(gate: Gate) -> float:
+    labels = {"table": gate.tables()[TABLE].name}
+    return REGISTRY.get_sample_value("tidegate_unsafe_versions_total", labels) or 0.0
+
+
+@pytest.mark.parametrize("word", ["stop", "", "true"])
+def test_a_word_that_means_nothing_is_refused_by_name(word: str) -> None:
+    gate = served(BUCKET, said=word)
+    [told] = gate.outcomes()
+    assert told.rejection is not None
+    assert (told.status, told.rejection.rule) == ("denied", "bad_metadata")
+    assert "tidegate.unsafeWriters" in told.rejection.reason
+    assert "say `warn` or `halt`" in told.rejection.reason
+
+
+@pytest.mark.parametrize("root", [BUCKET, FOLDER])
+def test_delta_spark_that_looks_and_then_writes_is_warned_of_and_told(
+    root: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = served(root)
+    before = warned(gate)
+    write_past(gate, root, SPARK)
+    assert status(gate) == "open"
+    assert warned(gate) == before + 1
+    assert [one.message for one in caplog.records if "unsafe_writer" in one.getMessage()]
+    assert [(one.version, one.author) for one in gate.commits()][-1] == (1, "external")
+
+
+@pytest.mark.parametrize(("default", "said"), [("halt", None), ("warn", "halt")])
+def test_a_table_that_wants_it_is_halted_and_its_heir_halts_it_too(
+    default: str, said: str | None
+) -> None:
+    gate = served(BUCKET, default, said)
+    write_past(gate, BUCKET, SPARK)
+    assert status(gate) == "halted"
+    assert "version 1" in str(gate.tables()[TABLE].reason)
+    gate.restart()
+    gate.settle(12)
+    assert status(gate) == "halted"
+    [told] = gate.ask(proposal(add("a"), table_root=BUCKET))
+    assert told.rejection is not None
+    assert told.rejection.rule == "table_halted"
+    assert [one.version for one in gate.commits()] == [0]
+
+
+def test_it_is_healed_once_the_operator_has_settled_it() -> None:
+    gate = served(BUCKET, "halt")
+    write_past(gate, BUCKET, SPARK)
+    gate.settings = gate.settings.model_copy(update={"unsafe_writers": "warn"})
+    gate.restart()
+    gate.settle(12)
+    assert status(gate) == "open"
+    [told] = gate.ask(proposal(add("a"), table_root=BUCKET))
+    assert (told.status, told.version) == ("committed", 2)
+    assert [one.version for one in gate.commits()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_who_would_reopen_it_before_that_hears_why_it_stays_halted(by_hand: bool) -> None:
+    gate = served(BUCKET, "halt")
+    if by_hand:
+        gate.ask(proposal(kind="halt", table_root=BUCKET, reason="a look at it"))
+    write_past(gate, BUCKET, SPARK)
+    before = gate.tables()[TABLE]
+    [told] = gate.ask(proposal(kind="reopen", table_root=BUCKET))
+    assert told.rejection is not None
+    assert (told.status, told.rejection.rule) == ("denied", "table_halted")
+    assert "version 1" in told.rejection.reason
+    assert "committer.unsafe_writers" in told.rejection.reason
+    gate.clock.boot += 60
+    gate.settle()
+    assert gate.tables()[TABLE] == before
+    gate.settings = gate.settings.model_copy(update={"unsafe_writers": "warn"})
+    gate.restart()
+    gate.settle(12)
+    [told] = gate.ask(proposal(kind="reopen", table_root=BUCKET))
+    assert (told.status, status(gate)) == ("committed", "open")
+    assert [one.version for one in gate.commits()] == [0, 1]
+
+
+def test_a_proposal_that_meets_such_a_version_is_answered_by_what_became_of_it() -> None:
+    gate = served(BUCKET, "halt")
+    path = in_log(commit_name(1))
+    gate.stores[BUCKET].put(path, to_bytes([info(engineInfo=SPARK), add("foreign")]))
+    [told] = gate.ask(proposal(add("a"), table_root=BUCKET))
+    assert (told.status, told.version) == ("committed", 2)
+    assert status(gate) == "halted"
+
+
+@pytest.mark.parametrize(
+    ("root", "engine"),
+    [
+        ("memory://tables/t", SPARK),
+        (BUCKET, "delta-rs:py-1.6.6"),
+        (BUCKET, ""),
+        (FOLDER, "delta-rs:py-1.6.6"),
+    ],
+)
+def test_who_puts_if_absent_is_a_writer_like_others(root: str, engine: str) -> None:
+    gate = served(root, "halt")
+    before = warned(gate)
+    write_past(gate, root, engine)
+    assert (status(gate), warned(gate)) == ("open", before)
+
+
+def test_delta_spark_through_the_gate_is_a_writer_like_others() -> None:
+    gate = served(BUCKET, "halt")
+    before = warned(gate)
+    [told] = gate.ask(proposal(add("a"), table_root=BUCKET, engine_info=SPARK))
+    assert told.status == "committed"
+    assert SPARK in gate.entries(BUCKET)[-1][0]["commitInfo"]["engineInfo"]
+    assert (status(gate), warned(gate)) == ("open", before)
+    state = gate.desk().state
+    assert state is not None
+    own = replace(state.entries[told.version or 0], by_delta_spark=True)  # as an heir reads it
+    assert not is_unsafe(own, gate.tables()[TABLE])
+    assert is_unsafe(replace(own, provenance=None), gate.tables()[TABLE])
+
+
+def test_what_a_table_went_through_before_it_came_to_the_gate_is_past() -> None:
+    gate = Gate(CommitterSection.model_validate({"roots": ROOTS, "unsafe_writers": "halt"}))
+    rows = [info("CREATE TABLE", engineInfo=SPARK), builders.protocol(), metadata()]
+    gate.stores[BUCKET] = store = MemoryStore(BUCKET)
+    store.put(in_log(commit_name(0)), to_bytes(rows))
+    gate.ask(proposal(kind="register", table_root=BUCKET))
+    gate.settle()
+    assert status(gate) == "open"
+
+
+def test_a_table_that_halts_while_an_entry_flies_heals_and_takes_the_same_bytes() -> None:
+    """The writer read a version by an unsafe engine, of which the committer had not heard."""
+    puts = HeldPuts()
+    gate = served(BUCKET, "halt", puts=puts)
+    path = in_log(commit_name(1))
+    gate.stores[BUCKET].put(path, to_bytes([info(engineInfo=SPARK), add("foreign")]))
+    puts.is_holding = True
+    one = proposal(add("a"), read_version=1, table_root=BUCKET)
+    gate.send(one)
+    gate.settle(2)
+    assert status(gate) == "halted"
+    puts.release()
+    [told] = gate.ask(proposal(kind="halt", table_root=BUCKET, reason="a look at it"))
+    assert told.status == "committed", "nothing is waited for any more"
+    gate.settings = gate.settings.model_copy(update={"unsafe_writers": "warn"})
+    gate.restart()
+    gate.settle(12)
+    assert {told.status for told in gate.ask(proposal(kind="reopen", table_root=BUCKET))} == {
+        "committed"
+    }
+    [told] = gate.ask(one)
+    assert (told.status, told.version) == ("committed", 2)
+    assert status(gate) == "open"
+    assert len(gate.entries(BUCKET)) == 3

@@ -1,0 +1,242 @@
+"""The command: verbs of its own, and those that installed services bring."""
+
+import json
+from importlib.metadata import EntryPoint
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tidegate.delta.errors import Misconfigured
+from tidegate.delta.features.page import features_page
+from tidegate.runtime.cli import found as cli_found
+from tidegate.runtime.cli import kafka as cli_kafka
+from tidegate.runtime.cli import local as cli_local
+from tidegate.runtime.cli import main as cli
+from tidegate.runtime.cli import service as cli_service
+from tidegate.runtime.cli import settings as cli_settings
+from tidegate.runtime.cli import store as cli_store
+from tidegate.runtime.cli.main import command_for
+from tidegate.runtime.cli.service import overrides, service_app
+from tidegate.runtime.kafka.topic_admin import Difference
+from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.service import EXIT_STOP, Running
+from tidegate.runtime.settings import HttpSettings, Section, ServiceSettings
+from tidegate.runtime.stores.log_store import Put, Turn, at_once
+
+
+class Echo(Section):
+    word: str = "silence"
+    roots: tuple[str, ...] = ()
+
+
+class EchoSettings(ServiceSettings):
+    committer: Echo = Echo()
+    http: HttpSettings = HttpSettings(port=None)
+
+
+HEARD: list[str] = []
+
+
+def serve(settings: EchoSettings, running: Running) -> None:
+    """Repeat a word."""
+    HEARD.append(settings.committer.word)
+
+
+echo = service_app("echo", EchoSettings, serve)
+
+
+@pytest.fixture(autouse=True)
+def brought(monkeypatch: pytest.MonkeyPatch) -> None:
+    HEARD.clear()
+    points = {
+        "echo": EntryPoint("echo", f"{__name__}:echo", cli_found.GROUP),
+        "absent": EntryPoint("absent", "tidegate.no_such_service:app", cli_found.GROUP),
+    }
+    monkeypatch.setattr(EntryPoint, "load", lambda point: load(point.value))
+    for module in (cli, cli_settings):
+        monkeypatch.setattr(module, "brought", lambda: points)
+
+
+def load(value: str) -> object:
+    if value.endswith(":echo"):
+        return echo
+    raise ModuleNotFoundError("No module", name="absent_library")
+
+
+def call(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        command_for(arguments).main(list(arguments), prog_name="tidegate")
+    return int(ended.value.code or 0)
+
+
+def test_a_services_command_is_a_verb_and_what_is_not_installed_is_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call("--help") == 0
+    shown = capsys.readouterr().out
+    assert "Repeat a word." in shown
+    assert "absent" not in shown
+
+
+def test_a_service_runs_with_the_settings_of_the_command_line(tmp_path: Path) -> None:
+    config = tmp_path / "settings.yaml"
+    config.write_text("committer: {word: file}", encoding="utf-8")
+    assert call("echo", "--config", str(config)) == 0
+    assert call("echo", "--config", str(config), "--set", "committer.word=line") == 0
+    assert HEARD == ["file", "line"]
+
+
+def test_wrong_settings_end_a_service_before_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("echo", "--set", "committer.words=x") == 2
+    assert "did you mean 'word'" in capsys.readouterr().err
+    assert HEARD == []
+
+
+def test_the_features_are_told_as_the_page_tells_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("features") == 0
+    assert capsys.readouterr().out == features_page()
+
+
+def test_the_version_tells_on_demand_what_is_missing_and_why(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call("version", "--verbose", "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["echo"] == "installed"
+    assert shown["absent"] == "not installed: it needs absent_library"
+    assert shown["kafka"] == "4.1.1"
+
+
+def test_a_services_settings_are_shown_without_starting_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call("config", "show", "echo", "--set", "committer.word=hello") == 0
+    assert json.loads(capsys.readouterr().out)["committer"]["word"] == "hello"
+
+
+def test_settings_are_validated_with_everything_that_is_wrong(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call("config", "validate", "echo") == 0
+    assert call("config", "validate", "--set", "kafka.partition=1", "--set", "log.level=X") == 2
+    shown = capsys.readouterr().err
+    assert "kafka.partition" in shown
+    assert "log.level" in shown
+    assert call("config", "validate", "--set", "log.level=X", "--json") == 2
+    told = json.loads(capsys.readouterr().out)
+    assert told["valid"] is False
+    assert [one.partition(" ")[0] for one in told["wrong"]] == ["log.level"]
+
+
+def test_what_cannot_be_started_is_said_before_anything_is(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_local, "kind_of", lambda _: EchoSettings)
+    assert call("up", "--folder", str(tmp_path), "--set", "committer.rots=1") == 2
+    assert "did you mean 'roots'" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    file = tmp_path / "file"
+    file.touch()
+    for verb in ("up", "kafka"):
+        assert call(verb, "--folder", str(file / "x"), "--port", "0") == 2
+        assert f"{file / 'x'} cannot be made" in capsys.readouterr().err
+
+
+def test_a_setting_of_another_form_is_listed_with_the_rest_and_its_value_is_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pairs = ["--set", "kafka.security.password:hush", "--set", "log.level=X"]
+    assert call("config", "validate", *pairs) == 2
+    shown = capsys.readouterr().err
+    assert "--set kafka.security.password: write section.key=value" in shown
+    assert "log.level" in shown
+    assert "hush" not in shown
+
+
+def test_an_unknown_service_has_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("config", "show", "nobody") == 2
+    told = capsys.readouterr().err
+    assert "'nobody'" in told
+    assert "echo" in told.partition("installed: ")[2]
+
+
+@pytest.mark.parametrize("verb", ["up", "kafka"])
+def test_a_port_that_is_none_is_refused_in_a_line(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(verb, "--port", "70000", "--folder", str(tmp_path)) == 2
+    assert "--port" in capsys.readouterr().err
+
+
+def test_help_breaks_its_lines_where_the_terminal_ends(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert call("store", "probe", "--help") == 0
+    told = capsys.readouterr().out
+    start = told.index("Two writers contest")
+    lines = told[start : told.index("╭")].strip().splitlines()
+    assert lines
+    for line, following in pairwise(lines):
+        first = following.split()[0]
+        assert len(line.strip()) + len(first) >= 76, f"{line!r} ends before {first!r}"
+
+
+def test_a_local_store_passes_the_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("store", "probe", str(tmp_path), "--contests", "3", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["passed"] is True
+
+
+class Overwriting(MemoryStore):
+    """The last one stands, and all are told they won."""
+
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        self.put(path, content)
+        return Put.WON
+
+
+def test_a_store_that_fails_the_probe_is_told_with_what_it_did(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Overwriting("s3://bucket/t")
+    monkeypatch.setattr(cli_store, "open_store", lambda uri, options: store)
+    assert call("store", "probe", "s3://bucket/t", "--contests", "4") == EXIT_STOP
+    said = capsys.readouterr().out
+    assert "4 contests, 4 cut connections" in said
+    assert "both were told that they won (4 times)" in said
+    assert "no table may lie here" in said
+    assert store.files == {}
+
+
+def test_nothing_to_end_is_said_and_is_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("down", "--folder", str(tmp_path)) == 0
+    assert "nothing runs" in capsys.readouterr().out
+
+
+def test_a_setting_without_a_value_is_named() -> None:
+    assert overrides(["a.b=c=d", "x.y="]) == {"a.b": "c=d", "x.y": ""}
+    with pytest.raises(Misconfigured, match="--set a"):
+        overrides(["a"])
+
+
+def test_the_settings_of_a_service_are_known_once_its_command_is_loaded() -> None:
+    assert cli_service.KINDS["echo"] is EchoSettings
+
+
+def test_topics_that_are_left_as_they_are_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = [Difference("tidegate.proposals", "partitions", "3", "1")]
+    monkeypatch.setattr(cli_kafka, "create_topics", lambda *_: [])
+    monkeypatch.setattr(cli_kafka, "differing_topics", lambda *_: there)
+    assert call("topics", "apply", "--set", "kafka.partitions=3") == 0
+    told = capsys.readouterr().out
+    assert "nothing to create" in told
+    assert "left as it is: tidegate.proposals has partitions 1, declared is 3" in told
+    assert call("topics", "apply", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["differing"] == [vars(there[0])]

@@ -1,0 +1,186 @@
+import ssl
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+from faust import SASLCredentials, SSLCredentials
+from faust.types.auth import AuthProtocol
+from pydantic import SecretStr, ValidationError
+
+from tidegate.runtime.following.faust_security import for_faust
+from tidegate.runtime.kafka.security import KafkaSecurity, librdkafka_security, ssl_context
+from tidegate.runtime.kafka.settings import KafkaSettings
+
+USER = {"username": "ann", "password": SecretStr("hush")}
+PLAIN = {"mechanism": "PLAIN", **USER}
+SCRAM_256 = {"mechanism": "SCRAM-SHA-256", **USER}
+SCRAM_512 = {"mechanism": "SCRAM-SHA-512", **USER}
+
+TABLE: list[tuple[dict[str, Any], dict[str, str], AuthProtocol | None]] = [
+    ({"protocol": "PLAINTEXT"}, {"security.protocol": "PLAINTEXT"}, None),
+    ({"protocol": "SSL"}, {"security.protocol": "SSL"}, AuthProtocol.SSL),
+    *[
+        (
+            {"protocol": protocol, **user},
+            {
+                "security.protocol": protocol,
+                "sasl.mechanism": str(user["mechanism"]),
+                "sasl.username": "ann",
+                "sasl.password": "hush",
+            },
+            AuthProtocol[protocol],
+        )
+        for protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+        for user in (PLAIN, SCRAM_256, SCRAM_512)
+    ],
+]
+
+
+@pytest.mark.parametrize(("block", "librdkafka", "faust"), TABLE)
+def test_the_block_says_the_same_to_librdkafka_and_to_faust(
+    block: dict[str, Any], librdkafka: dict[str, str], faust: AuthProtocol | None
+) -> None:
+    settings = KafkaSettings(security=KafkaSecurity(**block))
+    assert librdkafka_security(settings.security) == librdkafka
+    credentials: Any = for_faust(settings)
+    assert (None if credentials is None else credentials.protocol) == faust
+    if settings.security.uses_sasl:
+        assert isinstance(credentials, SASLCredentials)
+        assert (credentials.username, credentials.password) == ("ann", "hush")
+        assert credentials.mechanism.value == block["mechanism"]
+        assert (credentials.ssl_context is not None) == settings.security.uses_tls
+    if faust is AuthProtocol.SSL:
+        assert isinstance(credentials, SSLCredentials)
+
+
+def test_certificates_are_named_to_librdkafka() -> None:
+    security = KafkaSecurity(
+        protocol="SSL",
+        ca_location="/tls/ca.pem",
+        certificate_location="/tls/me.pem",
+        key_location="/tls/me.key",
+        key_password=SecretStr("hush"),
+    )
+    assert librdkafka_security(security) == {
+        "security.protocol": "SSL",
+        "ssl.ca.location": "/tls/ca.pem",
+        "ssl.certificate.location": "/tls/me.pem",
+        "ssl.key.location": "/tls/me.key",
+        "ssl.key.password": "hush",
+    }
+
+
+def test_the_context_checks_the_brokers_name_and_certificate() -> None:
+    context = ssl_context(KafkaSecurity(protocol="SSL"))
+    assert context is not None
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert ssl_context(KafkaSecurity()) is None
+
+
+def test_a_certificate_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    missing = str(tmp_path / "ca.pem")
+    with pytest.raises(FileNotFoundError):
+        ssl_context(KafkaSecurity(protocol="SSL", ca_location=missing))
+
+
+def written(folder: Path, name: str) -> None:
+    """Write a key and a certificate that vouches for itself, as of a client of that name."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(who, who, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, SHA256())
+    )
+    pem, plain = Encoding.PEM, (PrivateFormat.PKCS8, NoEncryption())
+    (folder / "me.pem").write_bytes(made.public_bytes(pem))
+    (folder / "me.key").write_bytes(key.private_bytes(pem, *plain))
+
+
+def presented(context: ssl.SSLContext, folder: Path) -> str:
+    """Return whom a client presents to a server that asks, over buffers in memory."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(folder / "me.pem", folder / "me.key")
+    server.load_verify_locations(folder / "me.pem")
+    server.verify_mode = ssl.CERT_REQUIRED
+    name = x509.load_pem_x509_certificate((folder / "me.pem").read_bytes()).subject
+    here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+    host = str(name.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+    ends = [
+        context.wrap_bio(here, there, server_hostname=host),
+        server.wrap_bio(there, here, server_side=True),
+    ]
+    for _ in range(4):
+        for end in ends:
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    told = ends[1].getpeercert()
+    assert told is not None
+    return str(dict(one[0] for one in told["subject"])["commonName"])  # type: ignore[misc]  # typeshed says less
+
+
+def test_faust_presents_the_certificate_that_is_there_when_it_connects(tmp_path: Path) -> None:
+    security = KafkaSecurity(
+        protocol="SSL",
+        ca_location=str(tmp_path / "me.pem"),
+        certificate_location=str(tmp_path / "me.pem"),
+        key_location=str(tmp_path / "me.key"),
+    )
+    written(tmp_path, "old")
+    credentials: Any = for_faust(KafkaSettings(security=security))
+    assert presented(credentials.context, tmp_path) == "old"
+    written(tmp_path, "new")
+    assert presented(credentials.context, tmp_path) == "new"
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    for name in ("me.pem", "me.key"):
+        (tmp_path / name).rename(aside / name)
+    assert presented(credentials.context, aside) == "new", "it is being replaced again"
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ({"protocol": "SASL_SSL"}, ["mechanism", "username", "password"]),
+        ({"protocol": "SASL_PLAINTEXT", "mechanism": "PLAIN"}, ["username", "password"]),
+        ({"protocol": "PLAINTEXT", **PLAIN}, ["mechanism", "username", "password"]),
+        ({"protocol": "SSL", "username": "ann"}, ["username"]),
+        ({"protocol": "PLAINTEXT", "ca_location": "/ca"}, ["ca_location"]),
+        ({"protocol": "SSL", "key_location": "/key"}, ["certificate_location"]),
+        ({"protocol": "SSL", "certificate_location": "/cert"}, ["key_location"]),
+        ({"protocol": "TLS"}, ["protocol"]),
+        ({"protocol": "SASL_SSL", **USER, "mechanism": "GSSAPI"}, ["mechanism"]),
+        ({"protocl": "SSL"}, ["protocl"]),
+    ],
+)
+def test_a_block_that_is_not_whole_is_refused_with_all_that_is_wrong(
+    block: dict[str, Any], said: list[str]
+) -> None:
+    with pytest.raises(ValidationError) as raised:
+        KafkaSecurity(**block)
+    assert all(name in str(raised.value) for name in said)
+    assert "hush" not in str(raised.value)
+
+
+def test_secrets_are_never_shown() -> None:
+    security = KafkaSecurity(
+        protocol="SASL_SSL",
+        mechanism="PLAIN",
+        username="ann",
+        password=SecretStr("hush"),
+        key_password=SecretStr("hush"),
+    )
+    settings = KafkaSettings(security=security)
+    shown = [repr(settings), str(settings), settings.model_dump_json(), repr(settings.model_dump())]
+    assert not any("hush" in text for text in shown)

@@ -1,0 +1,70 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tidegate.delta.errors import Misconfigured
+from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate.runtime.kafka.security import KafkaSecurity
+from tidegate.runtime.kafka.settings import KafkaSettings, for_librdkafka
+from tidegate.runtime.kafka.topic_admin import missing_topics
+
+
+def test_the_defaults_reach_a_broker_on_this_machine() -> None:
+    client = for_librdkafka(KafkaSettings())
+    assert client["bootstrap.servers"] == "127.0.0.1:9092"
+    assert client["security.protocol"] == "PLAINTEXT"
+
+
+def test_what_the_user_says_of_the_client_stands_above_ours() -> None:
+    settings = KafkaSettings(client={"reconnect.backoff.ms": "7", "debug": "broker"})
+    client = for_librdkafka(settings)
+    assert client["reconnect.backoff.ms"] == "7"
+    assert client["debug"] == "broker"
+
+
+def test_topics_lie_under_the_prefix() -> None:
+    topics = KafkaSettings(topic_prefix="shop.", partitions=3).topics
+    assert topics.proposals == "shop.proposals"
+    assert topics.partitions == 3
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"topic_prefix": "no spaces"},
+        {"topic_prefix": "x" * 101},
+        {"bootstrap_servers": ""},
+        {"partitions": 0},
+        {"session_timeout_ms": 10},
+        {"client": {"security.protocol": "SSL"}},
+        {"client": {"sasl.password": "hush"}},
+        {"client": {"bootstrap.servers": "elsewhere"}},
+        {"bootstrap": "x"},
+    ],
+)
+def test_wrong_settings_are_refused_and_not_shown(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as raised:
+        KafkaSettings(**wrong)
+    assert "hush" not in str(raised.value)
+
+
+MAKERS: list[Callable[[KafkaSettings], object]] = [
+    lambda settings: KafkaBus(settings, "x").producer(),
+    lambda settings: KafkaBus(settings, "x").reader(),
+    lambda settings: KafkaBus(settings, "x").consumer("g", ["t"]),
+    lambda settings: KafkaBus(settings, "x").partitions("t", 0.1),
+    lambda settings: missing_topics(settings, ()),
+]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_what_the_library_does_not_take_is_a_mistake_in_the_settings(
+    make: Callable[[KafkaSettings], object],
+) -> None:
+    with pytest.raises(Misconfigured, match=r"made\.up.*kafka\.client"):
+        make(KafkaSettings(client={"made.up": "1"}))
+    secure = KafkaSecurity(protocol="SSL", ca_location="/no/such/authorities.pem")
+    with pytest.raises(Misconfigured, match=r"kafka\.security"):
+        make(KafkaSettings(security=secure))
