@@ -177,6 +177,14 @@ def test_the_committer_has_one_active_and_one_standby_replica() -> None:
     assert replicas == {"committer": 2, "checkpointer": 1, "cdc-publisher": 1}
 
 
+def test_no_service_is_the_first_process_of_its_namespace_which_is_deaf_to_signals() -> None:
+    shares = [one["spec"]["template"]["spec"] for one in of_kind("Deployment")]
+    assert [one["shareProcessNamespace"] for one in shares] == [True] * 3
+    services = compose()["services"]
+    names = ("committer", "checkpointer", "cdc-publisher")
+    assert [services[name]["init"] for name in names] == [True] * 3
+
+
 def test_every_service_has_probes_that_ask_for_progress_and_a_budget() -> None:
     for deployment in of_kind("Deployment"):
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
