@@ -13,11 +13,9 @@ from pydantic import JsonValue
 
 from tidegate.delta.actions import Action, Add, DeletionVector, Metadata, Protocol, Remove
 from tidegate.delta.commit import Commit, sha256
-from tidegate.delta.files import bitmap
 from tidegate.delta.files.bitmap import Bitmap
-from tidegate.delta.files.deletion_vectors import in_file, inline, path_of
+from tidegate.delta.files.deletion_vectors import placed
 from tidegate.delta.names import STAGED_FOLDER, in_log, staged_name
-from tidegate.delta.paths import decode_path
 from tidegate.pipeline.codec import encode
 from tidegate.pipeline.metadata_patch import MetadataPatch
 from tidegate.pipeline.proposal import (
@@ -154,14 +152,7 @@ def vectors_of(
     Few rows stand in the proposal itself; the others are in a file of vectors that `name`, which
     is new, gives its name to.
     """
-    sets = [rows for _, rows in deletion.marked]
-    large = [rows for rows in sets if len(bitmap.encode(rows)) > INLINE_VECTOR_BYTES_MAX]
-    if not large:
-        return [inline(rows) for rows in sets], None
-    content, stored = in_file(large, name)
-    there = dict(zip(map(id, large), stored, strict=True))
-    vectors = [there[id(rows)] if id(rows) in there else inline(rows) for rows in sets]
-    return vectors, (decode_path(path_of(stored[0])), content)
+    return placed([rows for _, rows in deletion.marked], name, INLINE_VECTOR_BYTES_MAX)
 
 
 def delete(

@@ -6,7 +6,7 @@ other attempt uses.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
@@ -18,10 +18,9 @@ from tidegate.committer.proposals.rows import Line, add_line, body_of
 from tidegate.committer.tables.entries import Revision, revisions
 from tidegate.delta.actions import Add, DeletionVector, Remove
 from tidegate.delta.features.row_tracking import physical_records
-from tidegate.delta.files.bitmap import Bitmap, encode
+from tidegate.delta.files.bitmap import Bitmap
 from tidegate.delta.files.containers import BLOCK, Container, of_bits
-from tidegate.delta.files.deletion_vectors import in_file, inline, path_of
-from tidegate.delta.paths import decode_path
+from tidegate.delta.files.deletion_vectors import placed
 
 
 class Tally:
@@ -145,7 +144,9 @@ def effects(merges: Merges, name: UUID, inline_bytes_max: int = 0) -> Effects:
     needed = [
         None if len(rows) == physical_records(tally.file.stats) else rows for tally, rows in pairs
     ]
-    vectors, written = _described(needed, name, inline_bytes_max)
+    stored, written = placed([rows for rows in needed if rows is not None], name, inline_bytes_max)
+    following = iter(stored)
+    vectors = [None if rows is None else next(following) for rows in needed]
     removes = tuple(_removal(tally.file) for tally in tallies)
     back = [
         _revised(tally.file, vector)
@@ -171,25 +172,6 @@ def effects(merges: Merges, name: UUID, inline_bytes_max: int = 0) -> Effects:
         revised=revisions(removes, back),
         written=written,
     )
-
-
-def _described(
-    sets: Sequence[Bitmap | None], name: UUID, inline_bytes_max: int
-) -> tuple[list[DeletionVector | None], tuple[str, bytes] | None]:
-    """Return the descriptor of each set, None where no vector is needed, and the file to write."""
-    small = {
-        at
-        for at, rows in enumerate(sets)
-        if rows is not None and len(encode(rows)) <= inline_bytes_max
-    }
-    large = [rows for at, rows in enumerate(sets) if rows is not None and at not in small]
-    content, stored = in_file(large, name) if large else (b"", ())
-    in_the_file = iter(stored)
-    vectors = [
-        None if rows is None else inline(rows) if at in small else next(in_the_file)
-        for at, rows in enumerate(sets)
-    ]
-    return vectors, (decode_path(path_of(stored[0])), content) if stored else None
 
 
 def _removal(file: Add) -> Remove:

@@ -13,7 +13,7 @@ from zlib import crc32
 from tidegate.delta.actions import DeletionVector
 from tidegate.delta.files import bitmap, z85
 from tidegate.delta.files.bitmap import Bitmap
-from tidegate.delta.paths import encode_path, is_absolute
+from tidegate.delta.paths import decode_path, encode_path, is_absolute
 
 INLINE: Final = "i"
 RELATIVE: Final = "u"
@@ -154,6 +154,27 @@ def in_file(
         parts += [_SIZE.pack(len(content)), content, _SIZE.pack(crc32(content))]
         offset += len(content) + _FRAME_BYTES
     return b"".join(parts), tuple(vectors)
+
+
+def placed(
+    sets: Sequence[Bitmap], file: UUID, inline_bytes_max: int
+) -> tuple[list[DeletionVector], tuple[str, bytes] | None]:
+    """Return the descriptor of each set of rows, and the file to write before, if any needs one.
+
+    Sets that take up to `inline_bytes_max` bytes stand in their descriptors, the others in one
+    file: its path below the table root and its bytes. `file` is new and names it.
+    Raises: as `in_file`.
+    Spec: "Deletion Vector Descriptor Schema"
+    """
+    is_small = [len(bitmap.encode(rows)) <= inline_bytes_max for rows in sets]
+    large = [rows for rows, small in zip(sets, is_small, strict=True) if not small]
+    content, stored = in_file(large, file) if large else (b"", ())
+    in_the_file = iter(stored)
+    vectors = [
+        inline(rows) if small else next(in_the_file)
+        for rows, small in zip(sets, is_small, strict=True)
+    ]
+    return vectors, (decode_path(path_of(stored[0])), content) if stored else None
 
 
 def _rows(vector: DeletionVector, content: bytes) -> Bitmap:
