@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from tidegate.committer import puts
-from tidegate.committer.aside import Aside, AtOnce
+from tidegate.committer.background import AtOnce, Background
 from tidegate.committer.doors import Doors
 from tidegate.committer.loop.desk import Desk
 from tidegate.committer.loop.service import CommitterLoop
@@ -258,9 +258,9 @@ class Gate:
     clock: StillClock = field(default_factory=StillClock)
     topics: Topics = field(default_factory=Topics)
     puts: Puts = field(default_factory=puts.AtOnce)
-    aside: Aside = field(default_factory=AtOnce)
-    loads: Aside = field(default_factory=AtOnce)
-    reads: Aside = field(default_factory=AtOnce)
+    background: Background = field(default_factory=AtOnce)
+    loads: Background = field(default_factory=AtOnce)
+    reads: Background = field(default_factory=AtOnce)
     vet: Callable[[LogStore], None] = _pass
     processes: Iterator[int] = field(default_factory=itertools.count)
     tokens: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -279,7 +279,7 @@ class Gate:
             new_id=lambda: UUID(int=next(self.tokens)),
             settings=self.settings,
             puts=self.puts,
-            aside=self.aside,
+            background=self.background,
             loads=self.loads,
             reads=self.reads,
             vet=self.vet,
@@ -297,7 +297,7 @@ class Gate:
     def desk(self, table: UUID = TABLE) -> Desk:
         """Return the desk of a table."""
         [lane] = self.loop.lanes.values()
-        return lane.reception.desks[table]
+        return lane.routing.desks[table]
 
     def send(self, *proposals: Proposal | bytes, headers: Headers = ()) -> None:
         """Produce proposals, or what is none."""

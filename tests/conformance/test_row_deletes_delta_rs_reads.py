@@ -12,12 +12,12 @@ from deltalake import DeltaTable, QueryBuilder
 from tests import builders
 from tests.builders import NOW_MS, TABLE, TABLE_ID, Gate, Row, add, info, metadata, protocol
 from tidegate.committer.group_commit.rebase import Attempt, Origin, encode
-from tidegate.committer.judging.asking import wanted
 from tidegate.committer.judging.machine import Landed, Terms, evolve, plan
+from tidegate.committer.judging.required_reads import wanted
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.intake import read_record
 from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.reading.shelf import Shelf
+from tidegate.committer.reading.read_cache import ReadCache
 from tidegate.committer.settings import CommitterSection
 from tidegate.committer.tables.entries import entry_of
 from tidegate.committer.tables.state import TableState
@@ -120,7 +120,7 @@ def test_readers_of_the_change_feed_see_each_deleted_row_once(tmp_path: Path) ->
         candidate = read_record(builders.value_of(deleting(store, values, 1)), offset, Policy())
         assert isinstance(candidate, Candidate)
         batch.append(candidate)
-    known = Shelf(store).learn(state, batch, Policy())
+    known = ReadCache(store).learn(state, batch, Policy())
     assert not wanted(state, batch, known, Policy().vector_bytes_max)
     decided = plan(state, batch, Policy(), Terms(NOW_MS, 1), known)
     assert [one.status for one in decided.verdicts] == ["committed"] * 3

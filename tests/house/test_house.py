@@ -90,12 +90,12 @@ def test_the_loop_of_the_committer_asks_no_store() -> None:
         "        there = self.store.read(path)",
         "from tidegate.runtime.tables.open_table import open_snapshot",
         "        self.doors.vet(desk.store)",
-        "        errand.run()",
+        "        fetch.run()",
     ],
 )
 def test_who_asks_a_store_in_the_loop_is_found(line: str) -> None:
     assert list(waiting.asks_in_the_loop(f"{COMMITTER}loop/lane.py", line))
-    assert not list(waiting.asks_in_the_loop(f"{COMMITTER}reading/errands.py", line))
+    assert not list(waiting.asks_in_the_loop(f"{COMMITTER}reading/fetches.py", line))
     kept = "recovery.lacks(state, batch) and candidate.reads.whole_table"
     assert not list(waiting.asks_in_the_loop(f"{COMMITTER}loop/lane.py", kept))
 

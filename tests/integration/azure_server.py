@@ -34,7 +34,7 @@ class Stored:
 
 @dataclass
 class AzureServer:
-    """The container `bucket` of any account. `asked` are the methods and paths that came."""
+    """The container `token_bucket` of any account. `asked` are the methods and paths that came."""
 
     blobs: dict[str, Stored] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)

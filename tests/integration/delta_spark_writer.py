@@ -4,7 +4,7 @@ folder.
 It appends a row and then the next, and writes what it was told of each into its account, a line of
 JSON each. It ends when the folder holds the file `stop`. Exit status 75: delta-spark's jar could
 not be had. It has a log store of ours: its own looks and then renames, and overwrites what another
-process wrote in between (`committer/admission/outsiders.py`).
+process wrote in between (`committer/admission/external_writers.py`).
 """
 
 import json

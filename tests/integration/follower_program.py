@@ -18,7 +18,7 @@ MANNERS = os.environ.get("MANNERS", "")
 UNBEARABLE = int(MANNERS.removeprefix("fail:")) if MANNERS.startswith("fail:") else None
 
 
-class Scribe:
+class EntryEncoder:
     """Writes what it hears."""
 
     name = "scribe"
@@ -44,7 +44,7 @@ class Scribe:
 
 def follow(running: Running) -> None:
     """Follow with the settings of the command line."""
-    follower.run_follower(Scribe(), SETTINGS, running)
+    follower.run_follower(EntryEncoder(), SETTINGS, running)
 
 
 def skip_the_first() -> None:

@@ -34,7 +34,7 @@ class Stored:
 
 @dataclass
 class GcsServer:
-    """The bucket named `bucket`. `asked` are the methods and queries that came, in order."""
+    """The bucket named `token_bucket`. `asked` are the methods and queries that came, in order."""
 
     objects: dict[str, Stored] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)

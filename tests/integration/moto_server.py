@@ -35,7 +35,7 @@ class OneWriteOfAName:
 
 @contextmanager
 def moto_server() -> Iterator[int]:
-    """Run the server with an empty bucket `bucket`, and yield its port."""
+    """Run the server with an empty bucket `token_bucket`, and yield its port."""
     application = OneWriteOfAName(DomainDispatcherApplication(create_backend_app))
     server = make_server(HOST, 0, application, threaded=True, request_handler=MotoRequestHandler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

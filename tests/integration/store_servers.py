@@ -46,7 +46,7 @@ class Kind:
     throttled: Throttled
 
     def root(self, folder: str) -> str:
-        """Return a table root in the bucket `bucket`."""
+        """Return a table root in the bucket `token_bucket`."""
         at = f"@{ACCOUNT}.dfs.core.windows.net" if self.scheme == "abfss" else ""
         return f"{self.scheme}://bucket{at}/{folder}"
 

@@ -22,16 +22,16 @@ from tidegate.committer.judging import machine, steps
 from tidegate.committer.judging.machine import Landed
 from tidegate.committer.judging.steps import Step
 from tidegate.committer.judging.verdicts import Consider, Verdict, View
-from tidegate.committer.loop import desk, requests, scribe, trials
+from tidegate.committer.loop import desk, entry_encoder, requests, trials
 from tidegate.committer.loop.desk import Desk
 from tidegate.committer.loop.entry_put import EntryPut
 from tidegate.committer.loop.lane import Lane
-from tidegate.committer.loop.reception import Reception
 from tidegate.committer.loop.registration import Known
+from tidegate.committer.loop.routing import Routing
 from tidegate.committer.loop.trials import Note
 from tidegate.committer.proposals.leases import Leased, Numbers
 from tidegate.committer.reading import recovery
-from tidegate.committer.reading.errands import Errand
+from tidegate.committer.reading.fetches import Fetch
 from tidegate.committer.tables.entries import Entry
 from tidegate.committer.tables.state import Settled, TableState
 from tidegate.delta.errors import Unavailable
@@ -108,7 +108,7 @@ def with_too_old_taken_for_rejected() -> AbstractContextManager[object]:
 
 
 def without_looking_again_before_denying() -> AbstractContextManager[object]:
-    return mock.patch.object(Errand, "_is_ahead", return_value=False)
+    return mock.patch.object(Fetch, "_is_ahead", return_value=False)
 
 
 def without_comparing_on_doubt() -> AbstractContextManager[object]:
@@ -138,7 +138,7 @@ def without_later_times() -> AbstractContextManager[object]:
     def believe(state: TableState, group: Group, origin: Origin, attempt: Attempt) -> Encoded:
         return encode(replace(state, timestamp=0), group, origin, attempt)
 
-    return mock.patch.object(scribe, "encode", believe)
+    return mock.patch.object(entry_encoder, "encode", believe)
 
 
 @contextmanager
@@ -219,7 +219,7 @@ def with_the_registry_before_the_versions() -> Iterator[None]:
         if desk.is_registered and desk.news:
             last = desk.news[-1]
             update = {"published_through": last.version, "sha256": last.sha256}
-            lane.reception.telling.table(desk.record.model_copy(update=update))
+            lane.routing.telling.table(desk.record.model_copy(update=update))
         tell(lane, desk)
 
     with mock.patch.object(Lane, "_tell_news", ahead):
@@ -228,31 +228,31 @@ def with_the_registry_before_the_versions() -> Iterator[None]:
 
 @contextmanager
 def with_every_lane_serving_every_table() -> Iterator[None]:
-    opened = Reception.open
+    opened = Routing.open
 
-    def greedy(reception: Reception) -> Known:
-        known = opened(reception)
+    def greedy(routing: Routing) -> Known:
+        known = opened(routing)
         for record in known.tables.values():
-            if record.table not in reception.desks:
-                reception._seat(record)
+            if record.table not in routing.desks:
+                routing._serve(record)
         return known
 
-    with mock.patch.object(Reception, "open", greedy):
+    with mock.patch.object(Routing, "open", greedy):
         yield
 
 
 @contextmanager
 def with_a_lost_bus_taken_for_a_resting_table() -> Iterator[None]:
-    settled = Reception.settled
+    settled = Routing.settled
 
-    def swallow(reception: Reception, at: Desk, verdict: Verdict) -> None:
+    def swallow(routing: Routing, at: Desk, verdict: Verdict) -> None:
         try:
-            settled(reception, at, verdict)
+            settled(routing, at, verdict)
         except Unavailable:
-            reception.unsettled.pop(verdict.candidate.offset, None)
-            at.rest(reception.doors.clock.boot_s())
+            routing.unsettled.pop(verdict.candidate.offset, None)
+            at.rest(routing.doors.clock.boot_s())
 
-    with mock.patch.object(Reception, "settled", swallow):
+    with mock.patch.object(Routing, "settled", swallow):
         yield
 
 

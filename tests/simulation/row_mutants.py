@@ -15,7 +15,7 @@ from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.known import Known
 from tidegate.committer.proposals.moves import Move
 from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.reading.shelf import Shelf
+from tidegate.committer.reading.read_cache import ReadCache
 from tidegate.committer.row_level import moving
 from tidegate.committer.row_level.merging import Tally
 from tidegate.committer.tables.entries import Entry
@@ -39,7 +39,7 @@ def without_asking_who_minds_lost_rows() -> AbstractContextManager[object]:
 
 
 def without_asking_whether_rows_came_back() -> AbstractContextManager[object]:
-    return mock.patch.object(Shelf, "_grew", return_value=True)
+    return mock.patch.object(ReadCache, "_grew", return_value=True)
 
 
 def without_the_rows_of_the_vector_before() -> AbstractContextManager[object]:

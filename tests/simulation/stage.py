@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from uuid import UUID
 
 from tests import builders
-from tests.simulation import asides
+from tests.simulation import background
 from tests.simulation.faults import (
     Character,
     Crash,
@@ -310,9 +310,9 @@ class Stage:
             self.new_id,
             SECTION.model_copy(update=UNGROUPED) if self.is_ungrouped else SECTION,
             puts=StormyPuts(self.weather),
-            aside=asides.StormyAside(self.weather),
-            loads=asides.StormyAside(self.weather),
-            reads=asides.StormyAside(self.weather),
+            background=background.StormyBackground(self.weather),
+            loads=background.StormyBackground(self.weather),
+            reads=background.StormyBackground(self.weather),
             process=f"{self.processes.index(process)}/{process.lives}",
         )
 

@@ -25,7 +25,7 @@ from tests.simulation.invariants import ALWAYS, AT_REST
 from tests.simulation.patch_invariants import patches_say_all
 from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
 from tests.simulation.stage import Event, Stage
-from tidegate.committer.judging import fitting
+from tidegate.committer.judging import record_limits
 from tidegate.committer.loop import service
 from tidegate.runtime import failpoints
 
@@ -194,8 +194,8 @@ class World:
         """Let outcomes be as small as they may be here."""
         self.stage.bus.limit(self.stage.topics.outcomes, OUTCOME_BYTES_MAX + ROOM_BYTES)
         with (
-            mock.patch.object(fitting, "VALUE_BYTES_MAX", OUTCOME_BYTES_MAX),
-            mock.patch.object(fitting, "TEXT_CHARS_MAX", TEXT_CHARS_MAX),
+            mock.patch.object(record_limits, "VALUE_BYTES_MAX", OUTCOME_BYTES_MAX),
+            mock.patch.object(record_limits, "TEXT_CHARS_MAX", TEXT_CHARS_MAX),
         ):
             yield
 

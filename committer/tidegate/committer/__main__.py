@@ -3,7 +3,7 @@
 import sys
 from typing import Final
 
-from tidegate.committer import aside, puts
+from tidegate.committer import background, puts
 from tidegate.committer.doors import Doors
 from tidegate.committer.loop.service import CommitterLoop, serve
 from tidegate.committer.settings import CommitterSettings
@@ -40,7 +40,7 @@ def main(settings: CommitterSettings, running: Running) -> None:
     sweeper = Sweeper(clock.boot_s())
     sweeper.begin()
     sys.setswitchinterval(SWITCH_S)
-    auditors = aside.InThreads(AUDITORS, "audit")
+    auditors = background.InThreads(AUDITORS, "audit")
     bus, topics = KafkaBus(settings.kafka, "tidegate-committer"), settings.kafka.topics
     doors = Doors(
         bus=bus,
@@ -57,9 +57,9 @@ def main(settings: CommitterSettings, running: Running) -> None:
         engine=ENGINE,
         puts=puts.InThreads(),
         tidy=lambda at_leisure, is_idle: sweeper.sweep(clock.boot_s(), at_leisure, is_idle),
-        aside=auditors,
-        loads=aside.InThreads(1, "load"),
-        reads=aside.InThreads(READERS, "read"),
+        background=auditors,
+        loads=background.InThreads(1, "load"),
+        reads=background.InThreads(READERS, "read"),
         vet=Vetting(settings.storage, settings.committer.store_contests, auditors.begin, clock).vet,
         process=_PROCESS,
     )

@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from tidegate.committer import puts
-from tidegate.committer.aside import Aside, AtOnce
+from tidegate.committer.background import AtOnce, Background
 from tidegate.committer.proposals.policy import Policy
 from tidegate.committer.puts import Puts
 from tidegate.committer.settings import CommitterSection
@@ -51,9 +51,9 @@ class Doors:
 
     `process` names the operating system's process, from its start to its death; without one each
     loop counts as a process.
-    `aside` asks stores for what nobody waits for, `loads` reads tables that somebody may, `reads`
-    what decisions need besides. These and `puts` come one after the other unless a service is given
-    threads for them.
+    `background` asks stores for what nobody waits for, `loads` reads tables that somebody may,
+    `reads` what decisions need besides. These and `puts` come one after the other unless a service
+    is given threads for them.
     `tidy` is called after each step, and told whether nobody waits for a moment, and whether
     nothing is under way at all.
     `vet` lets a store pass before the first table on it is accepted. Raises: Misconfigured;
@@ -68,16 +68,16 @@ class Doors:
     settings: CommitterSection
     engine: str = "Tidegate"
     puts: Puts = field(default_factory=puts.AtOnce)
-    aside: Aside = field(default_factory=AtOnce)
-    loads: Aside = field(default_factory=AtOnce)
-    reads: Aside = field(default_factory=AtOnce)
+    background: Background = field(default_factory=AtOnce)
+    loads: Background = field(default_factory=AtOnce)
+    reads: Background = field(default_factory=AtOnce)
     tidy: Callable[[bool, bool], None] = _nothing
     vet: Callable[[LogStore], None] = _taken_as_it_comes
     process: str = ""
 
     def close(self) -> None:
         """Ask stores for nothing more; what flies goes on by itself."""
-        for one in (self.puts, self.aside, self.loads, self.reads):
+        for one in (self.puts, self.background, self.loads, self.reads):
             one.close()
 
     @cached_property

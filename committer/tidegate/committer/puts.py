@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final, Protocol
 
-from tidegate.committer import aside
-from tidegate.committer.aside import at_once
+from tidegate.committer import background
+from tidegate.committer.background import at_once
 from tidegate.runtime.stores.log_store import Put
 
 REMEMBERED: Final = 16
@@ -95,7 +95,7 @@ class InThreads:
     """PUTs in threads of their own; the interpreter is free while they wait for their stores."""
 
     def __init__(self) -> None:
-        self._threads = aside.InThreads(TOGETHER_MAX, "put")
+        self._threads = background.InThreads(TOGETHER_MAX, "put")
         self._landed = threading.Event()
         self._hands_over = threading.Event()
         self._followed: set[Flight] = set()

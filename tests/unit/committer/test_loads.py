@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import ROOT, TABLE, Gate, add, create, proposal
 from tests.unit.committer.held_questions import Held
-from tidegate.committer.aside import InThreads
+from tidegate.committer.background import InThreads
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import BrokenLog, Unavailable
 from tidegate.pipeline.proposal import Proposal

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from tidegate.committer.admission.external_writers import PROPERTY as UNSAFE_WRITERS
+from tidegate.committer.admission.external_writers import wrong_word
 from tidegate.committer.admission.group_limits import wrong_limit
-from tidegate.committer.admission.outsiders import PROPERTY as UNSAFE_WRITERS
-from tidegate.committer.admission.outsiders import wrong_word
 from tidegate.committer.proposals.basis import Basis
 from tidegate.committer.proposals.content import Content
 from tidegate.committer.proposals.flaws import (

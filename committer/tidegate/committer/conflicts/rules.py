@@ -12,7 +12,7 @@ from uuid import UUID
 
 from tidegate.committer.conflicts.adoption import adopt, with_ids
 from tidegate.committer.conflicts.appended import LOOKS_MAX, Added, may_have_been_read, stated
-from tidegate.committer.conflicts.passing import passes_by
+from tidegate.committer.conflicts.screening import passes_by
 from tidegate.committer.conflicts.standing import Found, Rule, Standing
 from tidegate.committer.conflicts.table_rules import (
     backfill_of_more_than_files,

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from tidegate.committer.admission.group_limits import within
 from tidegate.committer.admission.ready_bytes import Ready
 from tidegate.committer.group_commit.grouping import Group
+from tidegate.committer.judging.fast_path import FastPath
 from tidegate.committer.judging.right_of_way import Answered
 from tidegate.committer.judging.steps import CANCEL_STEPS, STEPS
-from tidegate.committer.judging.straight_way import StraightWay
 from tidegate.committer.judging.verdicts import Consider, Verdict, View, target_of
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.known import NOTHING, Known
@@ -93,7 +93,7 @@ class Planning:
         self.verdicts: list[Verdict] = []
         self.is_closed = False
         self._policy = _of_table(state, policy)
-        self._way = StraightWay(state, self._policy)
+        self._way = FastPath(state, self._policy)
 
     @property
     def taken(self) -> int:
@@ -103,7 +103,7 @@ class Planning:
     def extend(self, batch: Iterable[Candidate], terms: Terms, known: Known = NOTHING) -> None:
         """Decide on the next records, up to the first that needs another entry.
 
-        `known` holds what `asking.wanted` asks for.
+        `known` holds what `required_reads.wanted` asks for.
         """
         if self.is_closed:
             return

@@ -14,13 +14,13 @@ from tidegate.committer.admission.numbering import Book, numbers, with_reached
 from tidegate.committer.conflicts import patching
 from tidegate.committer.conflicts.adoption import with_own_ids_only
 from tidegate.committer.conflicts.appended import asks_too_much
-from tidegate.committer.conflicts.passing import passes_by
 from tidegate.committer.conflicts.rules import RULES_VERSION, Conflict, follow
+from tidegate.committer.conflicts.screening import passes_by
 from tidegate.committer.conflicts.settled_table import settled
 from tidegate.committer.conflicts.standing import begin
 from tidegate.committer.group_commit.grouping import fits
 from tidegate.committer.judging import verdicts
-from tidegate.committer.judging.asking import burden, vectors_for
+from tidegate.committer.judging.required_reads import burden, vectors_for
 from tidegate.committer.judging.verdicts import (
     Consider,
     Verdict,

@@ -9,7 +9,7 @@ Never are two PUTs in flight, and no version is tried again before what is there
 While one flies, the next entry is decided as if it had landed, and its PUT made ready where nobody
 else may join it; if it has not landed, that is forgotten, and nothing was sent.
 
-The store is asked aside: the table is loaded, and errands fetch what a decision needs besides.
+The store is asked aside: the table is loaded, and fetches fetch what a decision needs besides.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from tidegate.committer.judging import machine, verbatim
 from tidegate.committer.judging.machine import Landed, Plan, Planning, Terms
 from tidegate.committer.judging.right_of_way import RightOfWay
 from tidegate.committer.judging.verdicts import Verdict
-from tidegate.committer.loop.bucket import Bucket
+from tidegate.committer.loop.entry_encoder import EntryEncoder
 from tidegate.committer.loop.entry_put import PAUSE_S, EntryPut
 from tidegate.committer.loop.in_flight import (
     RACES_MAX,
@@ -32,18 +32,18 @@ from tidegate.committer.loop.in_flight import (
     sent,
     turn_behind,
 )
-from tidegate.committer.loop.remembered import Remembered
-from tidegate.committer.loop.scribe import Scribe
+from tidegate.committer.loop.table_cache import TableCache
+from tidegate.committer.loop.token_bucket import TokenBucket
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.puts import Landing, Pace
-from tidegate.committer.reading.errands import Errand
+from tidegate.committer.reading.fetches import Fetch
 from tidegate.runtime import metrics
 from tidegate.runtime.bus import Headers
 from tidegate.runtime.stores.log_store import Put
 
 
 @dataclass
-class Desk(Remembered):
+class Desk(TableCache):
     """One table: what is remembered of it, who waits, and what is decided and on its way.
 
     `traces` are the trace contexts of versions that hold one proposal. `draft` is only good for the
@@ -62,16 +62,16 @@ class Desk(Remembered):
     rests_until_s: float = 0.0
     rest_s: float = PAUSE_S
     idle_until_s: float = 0.0
-    bucket: Bucket = field(init=False)
-    scribe: Scribe = field(init=False)
+    bucket: TokenBucket = field(init=False)
+    encoder: EntryEncoder = field(init=False)
     way: RightOfWay = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.scribe = Scribe(self.doors, self.origin, self.record.name)
+        self.encoder = EntryEncoder(self.doors, self.origin, self.record.name)
         section, now_s = self.doors.settings, self.doors.clock.boot_s()
         self.way, burst = RightOfWay(section.external_grace_ms / 1000), section.refusals_burst
-        self.bucket = Bucket(burst, section.refusals_per_s, burst, now_s)
+        self.bucket = TokenBucket(burst, section.refusals_per_s, burst, now_s)
 
     def settle(self) -> tuple[Verdict, ...]:
         """Go on with the first of the line; return what stands in the log since the last call.
@@ -158,13 +158,13 @@ class Desk(Remembered):
         """DECIDE on the first of the line; None while they linger, let another one go first, or
         wait for what the store is asked.
         """
-        errand = self.errand or self._next()
-        if errand is None:
+        fetch = self.fetch or self._next()
+        if fetch is None:
             return None
-        if (self.errand or errand.is_needed) and not self.runs(errand):
+        if (self.fetch or fetch.is_needed) and not self.runs(fetch):
             return None
-        if errand.is_verbatim:
-            return self._decide_verbatim(errand)
+        if fetch.is_verbatim:
+            return self._decide_verbatim(fetch)
         now_s, draft = self.doors.clock.boot_s(), self.draft
         assert self.state is not None, "what is fetched is fetched for a state"
         if draft and not draft.holds(self.state, now_s):
@@ -173,7 +173,7 @@ class Desk(Remembered):
             return self._decide() if self.is_at_hand() else None
         draft = self.draft = draft or Draft(Planning(self.state, self.doors.policy), now_s)
         planning = draft.planning
-        planning.extend(errand.batch, self._terms(), self.shelf.known)
+        planning.extend(fetch.batch, self._terms(), self.read_cache.known)
         reach("after_decide")
         assert planning.verdicts, "the first record fits into an empty group"
         if self._lingers(planning):
@@ -184,15 +184,15 @@ class Desk(Remembered):
         metrics.decided(self.label, now_s - self.line[0].since_s, lingered_s)
         return planning.plan()
 
-    def _decide_verbatim(self, errand: Errand) -> Plan:
+    def _decide_verbatim(self, fetch: Fetch) -> Plan:
         """DECIDE on ready bytes: alone, and nothing that was decided before holds after them."""
         assert self.state is not None, "what is fetched is fetched for a state"
-        self.draft, [candidate] = None, errand.batch
+        self.draft, [candidate] = None, fetch.batch
         reach("after_decide")
-        case = verbatim.Case(candidate, errand.content, self._terms().now_ms, self.doors.policy)
+        case = verbatim.Case(candidate, fetch.content, self._terms().now_ms, self.doors.policy)
         return verbatim.plan_of(self.state, verbatim.decide(self.state, case))
 
-    def _next(self) -> Errand | None:
+    def _next(self) -> Fetch | None:
         """Return what those need whose turn it is; None where they let another one go first."""
         now_s = self.doors.clock.boot_s()
         assert self.state is not None, "the table is at hand"
@@ -208,9 +208,9 @@ class Desk(Remembered):
                 self.line.share_out(0, machine.members_max(self.state, self.doors.policy))
         first = self.line[0].candidate
         if first.is_verbatim:
-            return self.errand_for(0, [first])
+            return self.fetch_for(0, [first])
         decided = self.draft.planning.taken if self.draft else 0
-        return self.errand_for(decided, list(self._batch(decided)))
+        return self.fetch_for(decided, list(self._batch(decided)))
 
     def _batch(self, start: int) -> Iterator[Candidate]:
         # One at a time at first: it may be the one that creates the table, or not.
@@ -228,12 +228,12 @@ class Desk(Remembered):
         assert self.state is not None, "what flies was decided on a state"
         served = len(flying.plan.verdicts)
         if flying.ahead is None:
-            known, now_s = self.shelf.after(flying.encoded), self.doors.clock.boot_s()
+            known, now_s = self.read_cache.after(flying.encoded), self.doors.clock.boot_s()
             flying.ahead = following(flying, self.state, known, self.doors.policy, now_s)
             self.line.share_out(served, machine.members_max(self.state, self.doors.policy))
         terms = self._terms(len(flying.plan.group.refused))
         flying.ahead.extend_plainly(self.line, served, self.doors.policy, terms)
-        flying.ahead.spell_out(self.scribe)
+        flying.ahead.spell_out(self.encoder)
         self._line_up(flying, flying.ahead)
 
     def _line_up(self, flying: InFlight, ahead: Draft) -> None:
@@ -263,14 +263,14 @@ class Desk(Remembered):
         matters = plan.ready is None and follows_untimed(self.state, plan.group.members)
         if not matters or self.written[0] == self.state.version:
             return True
-        errand = self.errand_for(0, [])
-        errand.asks_when = True
-        return self.runs(errand)
+        fetch = self.fetch_for(0, [])
+        fetch.asks_when = True
+        return self.runs(fetch)
 
     def _take_off(self, plan: Plan) -> None:
         assert self.state is not None, "what is written was decided on a state"
         ready = verbatim.encoded_of(plan)
-        encoded = ready or self.scribe.spell(self.state, plan, self.written[1])
+        encoded = ready or self.encoder.spell(self.state, plan, self.written[1])
         put = EntryPut(self.store, self.label, encoded)
         self.flying, self.has_sent = sent(plan, put, self.doors, self.viewed_s), True
 
@@ -280,7 +280,7 @@ class Desk(Remembered):
         self.state = ahead.planning.state if ahead else machine.evolve(self.state, Landed(entry))
         self.flying = flying.follower
         self.draft = ahead if flying.follower is None else None
-        self.shelf.landed(flying.encoded)
+        self.read_cache.landed(flying.encoded)
         self.news.append(entry)
         if len(group.members) == 1:
             self.traces[entry.version] = group.members[0].trace

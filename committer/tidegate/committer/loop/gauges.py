@@ -59,7 +59,7 @@ def stranded(lanes: Iterable[Lane], now_s: float) -> int:
     To start the committer anew helps none of them, and takes the other tables away from it.
     """
     return sum(
-        len(desk.line) + len(lane.reception.asked.get(desk.record.table, ()))
+        len(desk.line) + len(lane.routing.asked.get(desk.record.table, ()))
         for lane in lanes
         for desk in lane.busy
         if desk.rests_until_s > now_s or desk.waits_for
@@ -69,7 +69,7 @@ def stranded(lanes: Iterable[Lane], now_s: float) -> int:
 def observe(lanes: Iterable[Lane], paused: int, now_s: float) -> None:
     """Set the gauges to what there is."""
     lanes = list(lanes)
-    desks = [desk for lane in lanes for desk in lane.reception.desks.values()]
+    desks = [desk for lane in lanes for desk in lane.routing.desks.values()]
     found = Counter(state_of(desk, now_s) for desk in desks)
     for state in STATES:
         TABLES.labels(state).set(found[state])

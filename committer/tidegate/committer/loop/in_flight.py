@@ -9,10 +9,10 @@ from tidegate.committer.group_commit.late import follows_untimed
 from tidegate.committer.group_commit.line import Line
 from tidegate.committer.group_commit.rebase import Encoded
 from tidegate.committer.judging import machine
-from tidegate.committer.judging.asking import wanted
 from tidegate.committer.judging.machine import Landed, Plan, Planning, Terms
+from tidegate.committer.judging.required_reads import wanted
+from tidegate.committer.loop.entry_encoder import EntryEncoder
 from tidegate.committer.loop.entry_put import EntryPut
-from tidegate.committer.loop.scribe import Scribe
 from tidegate.committer.proposals import intake
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.known import NOTHING, Known
@@ -65,13 +65,13 @@ class Draft:
         known = self.known
         self.planning.extend(plain(behind, self.planning.state, known, policy), terms, known)
 
-    def spell_out(self, scribe: Scribe) -> None:
+    def spell_out(self, encoder: EntryEncoder) -> None:
         """Have the bytes of an entry ready that nobody else may join; the store is not asked."""
         planning, group = self.planning, self.planning.group
         if self.encoded is not None or not planning.is_closed or group.is_empty:
             return
         if not follows_untimed(planning.state, group.members):
-            self.encoded = scribe.spell(planning.state, planning.plan())
+            self.encoded = encoder.spell(planning.state, planning.plan())
 
 
 @dataclass

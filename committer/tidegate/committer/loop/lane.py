@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from tidegate.committer.admission.outsiders import halts, is_unsafe, unsafe
+from tidegate.committer.admission.external_writers import halts, is_unsafe, unsafe
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.judging.verdicts import Verdict
 from tidegate.committer.loop.desk import Desk
 from tidegate.committer.loop.poison import read_poison
-from tidegate.committer.loop.reception import BROKEN, Reception
 from tidegate.committer.loop.registration import halted
+from tidegate.committer.loop.routing import BROKEN, Routing
 from tidegate.committer.loop.trials import Trials
 from tidegate.committer.loop.watch import Watch
 from tidegate.committer.proposals.candidate import Candidate
@@ -46,7 +46,7 @@ class Lane:
     """
 
     doors: Doors
-    reception: Reception
+    routing: Routing
     trials: Trials
     read_to: int = 0
     position: Offset | None = None
@@ -78,14 +78,14 @@ class Lane:
 
     def judge(self, record: Record) -> None:
         """Bring a record to the desk of its table, or answer it where it has none."""
-        self.reception.unsettled[record.offset] = len(record.value or b"")
+        self.routing.unsettled[record.offset] = len(record.value or b"")
         self.position = Offset(record.offset + 1)
         read = self._read(record)
         if isinstance(read, Letter):
-            self.reception.telling.letter(read, record)
-            del self.reception.unsettled[record.offset]
+            self.routing.telling.letter(read, record)
+            del self.routing.unsettled[record.offset]
         else:
-            self.reception.bring(read)
+            self.routing.bring(read)
         reach("after_take")
 
     def _read(self, record: Record) -> Candidate | Letter:
@@ -102,19 +102,19 @@ class Lane:
     def _is_quiet(self) -> bool:
         """Whether every table was read, and nothing is judged but what its store keeps waiting."""
         now_s = self.doors.clock.boot_s()
-        return not self.reception.reading and all(
+        return not self.routing.reading and all(
             desk.rests_until_s > now_s
             or desk.record.halted_by_hand is not None
             or (desk.state and not desk.line and desk.flying is None and not desk.is_behind)
-            for desk in self.reception.desks.values()
+            for desk in self.routing.desks.values()
         )
 
     def work(self) -> bool:
         """Let each desk settle one entry, and tell; return whether more could be done at once."""
         busy = has_loaded = False
         for desk in self._due(self.doors.clock.boot_s()):
-            if desk.record.table in self.reception.reading:
-                self.reception.obey(desk)
+            if desk.record.table in self.routing.reading:
+                self.routing.obey(desk)
                 continue
             if desk.record.halted_by_hand is not None:
                 # Its files are moved meanwhile.
@@ -129,21 +129,21 @@ class Lane:
                     continue
                 has_loaded = True
             busy = self._attend(desk) or busy
-        desks = self.reception.desks.values()
+        desks = self.routing.desks.values()
         self.busy = [one for one in desks if one.line.waiting or one.flying or one.waits_for]
         return busy
 
     def _due(self, now_s: float) -> list[Desk]:
         """Return the desks at which something may have to be done."""
-        desks = self.reception.desks.values()
+        desks = self.routing.desks.values()
         return [desk for desk in desks if desk.idle_until_s <= now_s or desk.line.waiting]
 
     def make_durable(self) -> Offset | None:
         """Flush what was told, then the registry; return the offset to record, if it has moved."""
-        telling = self.reception.telling
+        telling = self.routing.telling
         if telling.waiting:
             telling.flush()
-        desks = self.reception.desks
+        desks = self.routing.desks
         if self.moved:
             for table in self.moved:
                 if table in desks:
@@ -156,24 +156,24 @@ class Lane:
     @property
     def lags(self) -> bool:
         """Whether something was told that is not known to be durable, or an offset may move."""
-        return bool(self.reception.telling.waiting or self.moved or self._safe != self.committed)
+        return bool(self.routing.telling.waiting or self.moved or self._safe != self.committed)
 
     @property
     def _safe(self) -> Offset | None:
         """The next offset to read for whoever comes after us: all before it have their answer."""
-        first = next(iter(self.reception.unsettled), None)
+        first = next(iter(self.routing.unsettled), None)
         return self.position if first is None else Offset(first)
 
     @property
     def unsettled(self) -> int:
         """How many deliveries have no answer yet."""
-        return len(self.reception.unsettled) + len(self.trials.held)
+        return len(self.routing.unsettled) + len(self.trials.held)
 
     @property
     def unsettled_bytes(self) -> int:
         """How large they are together."""
         held = sum(len(record.value or b"") for record in self.trials.held)
-        return sum(self.reception.unsettled.values()) + held
+        return sum(self.routing.unsettled.values()) + held
 
     @property
     def waits_until_s(self) -> float | None:
@@ -194,7 +194,7 @@ class Lane:
 
     def land(self) -> None:
         """Tell what has landed, and decide on nothing new."""
-        for desk in list(self.reception.desks.values()):
+        for desk in list(self.routing.desks.values()):
             if desk.flying is not None and desk.flying.flight.done():
                 self._told(desk, self._attempt(desk, Desk.land))
 
@@ -202,7 +202,7 @@ class Lane:
         verdicts = self._attempt(desk, self._work_at)
         # What fails from here on is the bus, for all tables: it is not for a table to wait it out.
         self._told(desk, verdicts)
-        self.reception.obey(desk)
+        self.routing.obey(desk)
         desk.idle_until_s = self.watch.idle_until_s(desk)
         return bool(verdicts and desk.line)
 
@@ -213,7 +213,7 @@ class Lane:
         except BROKEN as error:
             self._halt(desk, error)
         except (Unavailable, Contended) as error:
-            if self.reception.gives_up(desk, error):
+            if self.routing.gives_up(desk, error):
                 return ()
             desk.rest(self.doors.clock.boot_s())
             RESTS.labels(desk.label, type(error).__name__).inc()
@@ -222,14 +222,14 @@ class Lane:
 
     def _told(self, desk: Desk, verdicts: tuple[Verdict, ...]) -> None:
         for verdict in verdicts:
-            self.reception.settled(desk, verdict)
+            self.routing.settled(desk, verdict)
         if verdicts:
             desk.pace.told_s = self.doors.clock.boot_s()
             reach("after_outcomes")
         self._tell_news(desk)
 
     def _work_at(self, desk: Desk) -> tuple[Verdict, ...]:
-        if self.reception.lets_nothing_off(desk):
+        if self.routing.lets_nothing_off(desk):
             is_down = desk.flying is not None and desk.flying.flight.done()
             return desk.land() if is_down else ()
         if desk.state is None:
@@ -242,18 +242,18 @@ class Lane:
         self.watch.audit(desk)
         if desk.line:
             return desk.settle()
-        self.watch.glance(desk)
+        self.watch.probe(desk)
         return ()
 
     def _tell_news(self, desk: Desk) -> None:
         if not desk.is_registered or not desk.news:
             return
-        telling = self.reception.telling
+        telling = self.routing.telling
         for entry in desk.news:
             if is_unsafe(entry, desk.record) and self._halts_for(desk, entry):
                 break
             origin = entry.provenance
-            if origin is not None and origin.epoch != self.reception.origin.epoch:
+            if origin is not None and origin.epoch != self.routing.origin.epoch:
                 telling.recovered(entry, desk.record)
             trace = desk.traces.pop(entry.version, ())
             desk.record = telling.version(entry, desk.record, trace)
@@ -284,10 +284,10 @@ class Lane:
             log_event(_log, "halted", level=logging.ERROR, table=desk.record.name, why=error)
         desk.halted = str(error)
         if not desk.is_registered:
-            self.reception.send_away(desk, error)
+            self.routing.send_away(desk, error)
             return
         for one in desk.line.everybody():
-            self.reception.answer(halted(one.candidate, desk.halted), desk.record)
+            self.routing.answer(halted(one.candidate, desk.halted), desk.record)
         desk.record = desk.record.model_copy(update={"status": "halted", "reason": desk.halted})
         self.moved[desk.record.table] = None
 

@@ -15,7 +15,7 @@ from tidegate.committer.doors import Doors, reach
 from tidegate.committer.group_commit.rebase import Origin
 from tidegate.committer.loop import gauges
 from tidegate.committer.loop.lane import Lane
-from tidegate.committer.loop.reception import Reception
+from tidegate.committer.loop.routing import Routing
 from tidegate.committer.loop.telling import Telling
 from tidegate.committer.loop.trials import SUSPECTS_MAX, Note, note_text, take_over
 from tidegate.delta.errors import Fenced, Unavailable
@@ -196,7 +196,7 @@ class CommitterLoop:
         registry = read_registry(self.doors.bus, self.doors.topics) if polled.assigned else {}
         for at in polled.assigned:
             lane = self.lanes[at] = self._lane(at, registry)
-            log_event(_log, "assigned", partition=at.partition, tables=len(lane.reception.desks))
+            log_event(_log, "assigned", partition=at.partition, tables=len(lane.routing.desks))
             if not self._begin(at, lane.trials.note):
                 return
 
@@ -248,10 +248,10 @@ class CommitterLoop:
             engine=self.doors.engine,
         )
         telling = Telling(self.producer, self.doors.topics, at.partition, self.doors.clock)
-        reception = Reception(at, self.doors, telling, origin)
-        reception.seat_all(registry)
+        routing = Routing(at, self.doors, telling, origin)
+        routing.serve_all(registry)
         trials = take_over(self.doors.bus, self.consumer, at, self.process, topic_id)
-        return Lane(self.doors, reception, trials)
+        return Lane(self.doors, routing, trials)
 
     def _keep_up(self) -> None:
         """Make durable what was told, every so often: what is sent is on its way before that."""

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from tidegate.committer.conflicts.rules import DELTA_NAMES
 from tidegate.committer.doors import reach
-from tidegate.committer.judging.fitting import outcome_value, short, table_value
+from tidegate.committer.judging.record_limits import outcome_value, short, table_value
 from tidegate.committer.judging.verdicts import Verdict, field_of, target_of
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.intake import Letter

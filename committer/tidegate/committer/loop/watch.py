@@ -10,18 +10,18 @@ from uuid import UUID
 from tidegate.committer.doors import Doors
 from tidegate.committer.loop.desk import Desk
 from tidegate.committer.reading.audits import Audit
-from tidegate.committer.reading.glances import Glance
+from tidegate.committer.reading.idle_probes import IdleProbe
 from tidegate.runtime.metrics import PROBES
 from tidegate.runtime.stores.overwriting import overwritten
 
 
 @dataclass
 class Watch:
-    """The audits of tables, and the glances at them."""
+    """The audits of tables, and the probes at them."""
 
     doors: Doors
     audits: dict[UUID, Audit] = field(default_factory=dict)
-    glances: dict[UUID, Glance] = field(default_factory=dict)
+    probes: dict[UUID, IdleProbe] = field(default_factory=dict)
 
     def audit(self, desk: Desk) -> None:
         """Compare recent versions with what they were, every so often, and while no PUT flies.
@@ -35,7 +35,7 @@ class Watch:
         if audit is None:
             audit = self.audits[desk.record.table] = Audit(now_s + section.audit_s)
         desk.wants_calm = audit.wants_calm(now_s)
-        if desk.flying is not None or desk.errand is not None:
+        if desk.flying is not None or desk.fetch is not None:
             return
         found = audit.end(state, desk.store.root, desk.label)
         if found is not None:
@@ -43,9 +43,9 @@ class Watch:
             raise overwritten(desk.store.root, found)
         if audit.answer is None and now_s >= audit.due_s:
             audit.due_s = now_s + section.audit_s
-            audit.begin(desk.store, state, section.audit_versions, self.doors.aside)
+            audit.begin(desk.store, state, section.audit_versions, self.doors.background)
 
-    def glance(self, desk: Desk) -> None:
+    def probe(self, desk: Desk) -> None:
         """Ask an idle table for versions that others wrote, and learn them once there are some.
 
         Raises: as `Desk.load`.
@@ -54,25 +54,25 @@ class Watch:
         if state is None or now_s - desk.viewed_s > self.doors.settings.view_age_max_s:
             desk.forget()
             return
-        glance = self.glances.setdefault(desk.record.table, Glance())
+        probe = self.probes.setdefault(desk.record.table, IdleProbe())
         is_due = now_s - desk.viewed_s >= self.doors.settings.external_probe_s
-        if is_due and glance.answer is None and not desk.is_behind:
+        if is_due and probe.answer is None and not desk.is_behind:
             PROBES.labels(desk.label).inc()
-            glance.begin(desk.store, state.version + 1, now_s, self.doors.aside)
-        is_there = glance.end(state.version + 1)
+            probe.begin(desk.store, state.version + 1, now_s, self.doors.background)
+        is_there = probe.end(state.version + 1)
         if is_there or desk.is_behind:
             desk.is_behind = True
             desk.catch_up()
         elif is_there is False:
-            desk.viewed_s = max(desk.viewed_s, glance.asked_s)
+            desk.viewed_s = max(desk.viewed_s, probe.asked_s)
 
     def idle_until_s(self, desk: Desk) -> float:
         """Return until when nothing has to be done at a desk, if nobody comes; 0 where it has."""
         table = desk.record.table
-        audit, glance = self.audits.get(table), self.glances.get(table)
+        audit, probe = self.audits.get(table), self.probes.get(table)
         if desk.line or desk.news or desk.flying is not None or desk.state is None:
             return 0.0
-        if audit is None or audit.answer is not None or (glance and glance.answer is not None):
+        if audit is None or audit.answer is not None or (probe and probe.answer is not None):
             return 0.0
         section = self.doors.settings
         look_s = min(section.external_probe_s, section.view_age_max_s)
@@ -81,4 +81,4 @@ class Watch:
     def forget(self, desk: Desk) -> None:
         """Take no answer any more: what was asked of its store before may not hold after."""
         self.audits.pop(desk.record.table, None)
-        self.glances.pop(desk.record.table, None)
+        self.probes.pop(desk.record.table, None)

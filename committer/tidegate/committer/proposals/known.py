@@ -1,8 +1,8 @@
 """What a decision looks at beyond the table's state: it was read because a proposal is about it.
 
 The state holds of a file that it lives, and with which vector. What a merge of vectors needs
-besides, the whole row of the log and the deleted rows, is asked for (`asking`), read by the desk's
-shelf, and handed in as values: so a decision stays a function of the log.
+besides, the whole row of the log and the deleted rows, is asked for (`required_reads`), read into
+the desk's cache, and handed in as values: so a decision stays a function of the log.
 """
 
 from collections.abc import Mapping, Sequence

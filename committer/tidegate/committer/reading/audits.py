@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.committer.aside import Aside
+from tidegate.committer.background import Background
 from tidegate.committer.tables.state import TableState
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import BrokenLog, Unavailable
@@ -44,7 +44,7 @@ class Audit:
         """Whether it is to begin, or has to end: it does both while no PUT flies."""
         return now_s >= self.due_s or self.answer is not None
 
-    def begin(self, store: LogStore, state: TableState, most: int, ask: Aside) -> None:
+    def begin(self, store: LogStore, state: TableState, most: int, ask: Background) -> None:
         """Ask the store for some versions of a table."""
         versions = self._chosen(state, most)
         self.through = state.version

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from tidegate.committer.doors import Doors
 from tidegate.committer.reading import recovery
-from tidegate.committer.reading.one_life import check_alone
+from tidegate.committer.reading.root_owner import check_alone
 from tidegate.committer.tables.entries import Entry
 from tidegate.committer.tables.state import TableState
 from tidegate.pipeline.published import TableRecord

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from threading import RLock
 from typing import Final
 
-from tidegate.committer.aside import store_of
+from tidegate.committer.background import store_of
 from tidegate.delta.snapshot import Snapshot
 from tidegate.runtime.stores.log_store import LogStore
 from tidegate.runtime.tables.open_table import open_snapshot

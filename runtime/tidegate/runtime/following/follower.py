@@ -31,7 +31,7 @@ from tidegate.runtime.following.faust_app import (
     partition,
     unread,
 )
-from tidegate.runtime.following.unheard import Unheard, ask
+from tidegate.runtime.following.skipped_records import SkippedRecords, ask
 from tidegate.runtime.logs import log_event
 from tidegate.runtime.service import Running
 from tidegate.runtime.settings import ServiceSettings
@@ -131,7 +131,7 @@ class _Follower:
         self._taken: defaultdict[object, deque[_Taken]] = defaultdict(deque)
         self._parts: set[asyncio.Task[None]] = set()
         self._held = 0
-        self._unheard = Unheard()
+        self._skipped = SkippedRecords()
 
     async def run(self, folder: Path) -> None:
         """Look, join, follow; end with the first failure or when told to stop."""
@@ -174,7 +174,7 @@ class _Follower:
         async def joined(_app: Any, /, *assigned: Any, signal: Any, **_: Any) -> None:
             partitions = sorted(f"{at.topic}/{at.partition}" for at in assigned[0])
             log_event(_log, "assigned", group=app.conf.id, partitions=partitions)
-            self._loop.call_soon_threadsafe(self._unheard.assigned)
+            self._loop.call_soon_threadsafe(self._skipped.assigned)
             self._loop.call_soon_threadsafe(self._joined.set)
 
         app.agent(topic, name="ring")(ring)
@@ -200,7 +200,7 @@ class _Follower:
         self._held += 1
         taken = _Taken(event)
         self._taken[event.message.tp].append(taken)
-        self._unheard.heard(partition(event.message.tp), event.message.offset)
+        self._skipped.heard(partition(event.message.tp), event.message.offset)
         try:
             record = decode(CommitRecord, event.value)
         except MalformedRecord as error:
@@ -272,7 +272,7 @@ class _Follower:
             await asyncio.sleep(1.0)
 
     async def _insist(self, app: faust.App) -> None:
-        """Start anew where records wait and none comes (see `unheard`), or no broker answers.
+        """Start anew where records wait and none comes (`skipped_records`), or no broker answers.
 
         Faust knows brokers by what they said of themselves last: once they have all moved, it never
         finds them again.
@@ -282,7 +282,7 @@ class _Follower:
         answered_s = clock.boot_s()
         while not self._over():
             await asyncio.sleep(LEFT_BEHIND_S)
-            moment, there = self._unheard.moment, await ends(app)
+            moment, there = self._skipped.moment, await ends(app)
             if there is not None:
                 answered_s = clock.boot_s()
             elif clock.boot_s() - answered_s > AWAY_S:
@@ -290,7 +290,7 @@ class _Follower:
                     f"the brokers have not answered for {AWAY_S:.0f} s; it looks for them anew at "
                     f"{kafka.bootstrap_servers}"
                 )
-            suspects = [] if self._held else self._unheard.beyond(there or {})
+            suspects = [] if self._held else self._skipped.beyond(there or {})
             if not suspects:
                 continue
             try:
@@ -299,7 +299,7 @@ class _Follower:
                 )
             except Unavailable:
                 continue
-            if left := self._unheard.found(found, moment):
+            if left := self._skipped.found(found, moment):
                 raise Unavailable(
                     f"{left} records of {kafka.topics.commits} wait for {app.conf.id} and do not "
                     "come; it joins its group anew"

@@ -19,7 +19,7 @@ from tests.builders import (
     schema,
     to_bytes,
 )
-from tidegate.committer.conflicts import appended, passing
+from tidegate.committer.conflicts import appended, screening
 from tidegate.committer.conflicts import rules as conflicts
 from tidegate.delta.actions import Metadata
 from tidegate.delta.names import commit_name, in_log
@@ -304,7 +304,7 @@ def test_no_more_is_asked_of_partitions_than_everybody_waits_for(
     gate = Gate()
     gate.ask(create(["p"]), proposal(add("p=9/old")))
     monkeypatch.setattr(conflicts, "LOOKS_MAX", 6)
-    monkeypatch.setattr(passing, "LOOKS_MAX", 6)
+    monkeypatch.setattr(screening, "LOOKS_MAX", 6)
     one_of = [{"op": "=", "column": "p", "value": at, "type": "integer"} for at in range(5)]
     listed: dict[str, Any] = {"op": "or", "args": one_of}
     gone = {"reads": ReadSet(files=("p=9/old",), predicates=(listed,))}

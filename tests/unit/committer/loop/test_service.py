@@ -533,9 +533,7 @@ def test_idle_tables_are_loaded_one_a_step(gate: Gate) -> None:
     loaded = []
     for _ in range(8):
         gate.loop.step()
-        desks = [
-            desk for lane in gate.loop.lanes.values() for desk in lane.reception.desks.values()
-        ]
+        desks = [desk for lane in gate.loop.lanes.values() for desk in lane.routing.desks.values()]
         loaded.append(sum(desk.state is not None for desk in desks))
     assert loaded == sorted(loaded)
     assert loaded[-1] == 4
@@ -564,7 +562,7 @@ def test_a_step_passes_idle_tables_by(gate: Gate, monkeypatch: pytest.MonkeyPatc
     attended.clear()
     gate.clock.boot += gate.settings.external_probe_s
     gate.loop.step()
-    assert set(attended) == set(lane.reception.desks)
+    assert set(attended) == set(lane.routing.desks)
 
 
 def test_a_clean_stop_leaves_nothing_behind(gate: Gate) -> None:

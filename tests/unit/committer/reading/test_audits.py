@@ -24,7 +24,7 @@ from tests.builders import (
 )
 from tests.unit.committer.held_puts import HeldPuts
 from tests.unit.committer.held_questions import Held
-from tidegate.committer.aside import AtOnce
+from tidegate.committer.background import AtOnce
 from tidegate.committer.proposals.persistent import PersistentMap
 from tidegate.committer.reading.audits import Audit
 from tidegate.committer.settings import CommitterSection
@@ -91,7 +91,7 @@ def gate() -> Gate:
 
 @pytest.fixture
 def held_gate(held: Held) -> Gate:
-    return written(Gate(SECTION, aside=held))
+    return written(Gate(SECTION, background=held))
 
 
 @pytest.mark.parametrize("version", [5, 4, 1])
@@ -300,7 +300,7 @@ def test_a_version_that_left_the_window_while_it_was_read_is_compared_with_nothi
 
 def test_what_was_asked_of_a_table_before_it_was_halted_by_hand_says_nothing_after() -> None:
     held = Held({ROOT})
-    gate = Gate(SECTION, aside=held)
+    gate = Gate(SECTION, background=held)
     gate.ask(create(), proposal(add("a")))
     wait(gate, 40.0)
     assert len(held.asked) == 1, "an audit is out"

@@ -21,7 +21,7 @@ from tests.builders import (
     rows_of,
     to_bytes,
 )
-from tidegate.committer.reading import shelf
+from tidegate.committer.reading import read_cache
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.actions import DeletionVector
 from tidegate.delta.files.bitmap import of_rows
@@ -149,12 +149,12 @@ def test_what_is_known_of_a_file_is_forgotten_when_its_table_is_read_anew(gate: 
 def test_deletes_go_on_where_less_is_kept_of_files_and_vectors(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelf, "FILES_MAX", 1)
-    monkeypatch.setattr(shelf, "VECTOR_BYTES_MAX", 1)
+    monkeypatch.setattr(read_cache, "FILES_MAX", 1)
+    monkeypatch.setattr(read_cache, "VECTOR_BYTES_MAX", 1)
     for row in (1, 2):
         assert asked(gate, rows_of("a", [row])) == "committed"
         assert asked(gate, rows_of("b", [row])) == "committed"
-    held = gate.desk().shelf
+    held = gate.desk().read_cache
     assert max(len(held._files), len(held._growths), len(held._rows)) <= 1
     assert (gone(gate, "a"), gone(gate, "b")) == ([1, 2], [1, 2])
 

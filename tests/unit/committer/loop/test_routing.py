@@ -24,9 +24,9 @@ from tests.builders import (
     to_bytes,
 )
 from tests.unit.committer.held_questions import Held
-from tidegate.committer.aside import Aside, AtOnce
-from tidegate.committer.judging.fitting import TEXT_CHARS_MAX
-from tidegate.committer.loop.seats import STALE_S
+from tidegate.committer.background import AtOnce, Background
+from tidegate.committer.judging.record_limits import TEXT_CHARS_MAX
+from tidegate.committer.loop.served_tables import STALE_S
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import OutcomeUnknown, Unavailable
 from tidegate.delta.names import Version, commit_name, in_log
@@ -55,7 +55,7 @@ def written(folder: Path, table_id: str = TABLE_ID) -> str:
     return store.root
 
 
-def gate_to(folder: Path, *roots: str, loads: Aside | None = None) -> Gate:
+def gate_to(folder: Path, *roots: str, loads: Background | None = None) -> Gate:
     stores: dict[str, LogStore] = {root: LocalStore(root) for root in roots}
     settings = CommitterSection(roots=(f"file://{folder}",), audit_s=1e9)
     return Gate(stores=stores, settings=settings, loads=loads or AtOnce())

@@ -1,4 +1,4 @@
-"""The straight way into an entry, which most proposals go: asked before any step of a decision.
+"""The fast path into an entry, which most proposals take: asked before any step of a decision.
 
 A step tells why a proposal is not accepted, or what it becomes. Most proposals only write and
 remove files of a table that is as it was when they read it, and that asks nothing special of new
@@ -9,7 +9,7 @@ of it once for all that meet the table. What can't be told so quickly is left to
 from typing import Final
 
 from tidegate.committer.admission.rules import OPERATION_CHARS_MAX, table_level, unlike_partitioning
-from tidegate.committer.conflicts.passing import passes_by
+from tidegate.committer.conflicts.screening import passes_by
 from tidegate.committer.conflicts.standing import begin
 from tidegate.committer.group_commit.grouping import Group, has_room
 from tidegate.committer.judging.verdicts import Consider, View
@@ -24,7 +24,7 @@ from tidegate.delta.files.wellformed import wrong_with
 _ROWS_CHANGE: Final = frozenset({True})
 
 
-class StraightWay:
+class FastPath:
     """Who gets into a group past all steps, on a table as it is.
 
     Law: where `is_clear(view, command)`, no step of `STEPS` answers, and the candidate stays as it

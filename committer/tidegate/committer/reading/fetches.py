@@ -1,7 +1,7 @@
-"""Errands: what a decision needs of the store beyond what is remembered, fetched aside.
+"""Fetches: what a decision needs of the store beyond what is remembered, fetched aside.
 
 What others wrote, versions of long ago, the actions that claims name, the rows of vectors: the loop
-goes on meanwhile. Once all is there the decision follows at once, on what the errand has brought.
+goes on meanwhile. Once all is there the decision follows at once, on what the fetch has brought.
 """
 
 from dataclasses import dataclass, field
@@ -12,18 +12,18 @@ from tidegate.committer.proposals import intake
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.reading import recovery
 from tidegate.committer.reading.claims import read_claim
-from tidegate.committer.reading.shelf import Shelf
+from tidegate.committer.reading.read_cache import ReadCache
 from tidegate.committer.tables.entries import Entry
 from tidegate.committer.tables.state import TableState
 from tidegate.runtime.stores.log_store import LogStore
 
 
 @dataclass
-class Errand:
+class Fetch:
     """What is fetched before a batch is decided on, from place `start` of the line on; a batch of
     nobody is fetched for itself. `state` and all below it are as far as it has come.
 
-    A thread fills it in, and the desk looks into it once that is done. With it goes the shelf.
+    A thread fills it in, and the desk looks into it once that is done. With it goes the read_cache.
     `is_behind` says that others are known to have written, `asks_when` that it must be known when
     the last version was written.
     Units: `viewed_s` by `Clock.boot_s`; `written_ms` since the Unix epoch.
@@ -31,7 +31,7 @@ class Errand:
 
     store: LogStore
     doors: Doors
-    shelf: Shelf
+    read_cache: ReadCache
     state: TableState
     viewed_s: float
     is_behind: bool
@@ -61,9 +61,9 @@ class Errand:
             return verbatim.needs_bytes(state, batch[0])
         if any(map(intake.needs_claim, batch)) or recovery.lacks(state, batch):
             return True
-        return self.shelf.lacks(state, batch, self.doors.policy)
+        return self.read_cache.lacks(state, batch, self.doors.policy)
 
-    def run(self) -> "Errand":
+    def run(self) -> "Fetch":
         """Fetch it all. Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable."""
         if self.is_behind or self._is_ahead():
             self._look()
@@ -79,7 +79,7 @@ class Errand:
         """REBASE, and the look at an idle table: learn what others wrote."""
         began_s = self.doors.clock.boot_s()
         self.state, news = recovery.refresh(self.store, self.state)
-        self.shelf.overtaken(news)
+        self.read_cache.overtaken(news)
         self.news += news
         self.viewed_s, self.is_behind = began_s, False
 
@@ -90,7 +90,7 @@ class Errand:
                 content = read_claim(self.store, candidate.claim)
                 self.batch[place] = intake.with_claim(candidate, content, self.doors.policy)
         self.state = recovery.complete(self.store, self.state, self.batch)
-        self.shelf.learn(self.state, self.batch, self.doors.policy)
+        self.read_cache.learn(self.state, self.batch, self.doors.policy)
 
     def _fetch_bytes(self, candidate: Candidate) -> None:
         self.state = recovery.reach_back(self.store, self.state, self._oldest_read)

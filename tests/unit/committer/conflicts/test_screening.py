@@ -10,10 +10,10 @@ import pytest
 from tests.builders import Row, add, compact, info, metadata, proposal, remove, row_delete, rows_of
 from tests.builders import commit as made
 from tests.property.meetings import PLAIN, TRACKED, candidate_of, domain, vector
-from tests.property.test_passing import basis
+from tests.property.test_screening import basis
 from tidegate.committer.conflicts.adoption import adopt
-from tidegate.committer.conflicts.passing import passes_by
 from tidegate.committer.conflicts.rules import RULES
+from tidegate.committer.conflicts.screening import passes_by
 from tidegate.committer.conflicts.standing import Standing, begin
 from tidegate.committer.group_commit.grouping import Group
 from tidegate.committer.proposals.basis import Basis

@@ -1,4 +1,4 @@
-"""The reception of a lane: to whose desk a proposal goes, and what is answered at once.
+"""The routing of a lane: to whose desk a proposal goes, and what is answered at once.
 
 The proposal that may create a table sits at a desk of its own until its answer is known; only then
 is the table registered, durably, before anybody is told. What is asked of a table has its turn.
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from tidegate.committer.admission.outsiders import what_halts
+from tidegate.committer.admission.external_writers import what_halts
 from tidegate.committer.judging.verdicts import Verdict, denied
 from tidegate.committer.loop import registration, requests
 from tidegate.committer.loop.desk import Desk
 from tidegate.committer.loop.registration import Known
-from tidegate.committer.loop.seats import Seats
+from tidegate.committer.loop.served_tables import ServedTables
 from tidegate.committer.proposals.candidate import Candidate
-from tidegate.committer.reading.one_life import is_overtaken
+from tidegate.committer.reading.root_owner import is_overtaken
 from tidegate.committer.tables.state import is_ours
 from tidegate.delta.errors import (
     BrokenLog,
@@ -33,7 +33,7 @@ BROKEN: Final = (BrokenLog, UnsupportedFeature, InvalidRequest, Misconfigured)
 
 
 @dataclass
-class Reception(Seats):
+class Routing(ServedTables):
     """Who comes in: to whose desk he goes, or what he is told.
 
     `asked` are the requests about tables whose turn has not come, each with all that came behind
@@ -224,7 +224,7 @@ class Reception(Seats):
     def _seat_anew(self, candidate: Candidate, record: TableRecord) -> Desk | Verdict:
         """Return a desk for a table that may be registered, or why there can be none."""
         try:
-            desk = self._seat(record)
+            desk = self._serve(record)
         except (Misconfigured, Unavailable) as error:
             return registration.unfit(candidate, error)
         desk.is_registered = False

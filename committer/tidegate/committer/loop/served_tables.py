@@ -21,7 +21,7 @@ from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.registry import read_registry
 from tidegate.runtime.stores.log_store import LogStore
 from tidegate.runtime.stores.paths import canonical_root
-from tidegate.runtime.stores.shut_store import ShutStore
+from tidegate.runtime.stores.unopened_store import UnopenedStore
 
 STALE_S: Final = 1.0
 """How old the registry may be that says that a table is unknown, or may not be."""
@@ -31,7 +31,7 @@ CREATION_S: Final = 600.0
 
 
 @dataclass
-class Seats:
+class ServedTables:
     """The desks, and the deliveries without an answer: offset -> size.
 
     A table that was `dropped` has no desk, and keeps its id and its root. `known` is the registry
@@ -49,10 +49,10 @@ class Seats:
     known: Known = field(default_factory=lambda: Known({}, ()))
 
     def open(self) -> Known:
-        """Read the registry, and seat its tables."""
-        return self.seat_all(read_registry(self.doors.bus, self.doors.topics))
+        """Read the registry, and give each of its tables a desk."""
+        return self.serve_all(read_registry(self.doors.bus, self.doors.topics))
 
-    def seat_all(self, registry: Mapping[UUID, TableRecord]) -> Known:
+    def serve_all(self, registry: Mapping[UUID, TableRecord]) -> Known:
         """Give each table of this topic partition a desk, by the registry as it was just read."""
         here, tables = (self.at.topic, self.at.partition), dict(registry)
         self.opened_s = self.doors.clock.boot_s()
@@ -61,7 +61,7 @@ class Seats:
             if at == here and record.status == "dropped":
                 self.dropped[record.table] = record
             elif at == here and record.status != "staged" and record.table not in self.desks:
-                self._seat(record)
+                self._serve(record)
                 self.telling.tables.add(record.table)
         self.known = Known(dict(tables), self.doors.settings.roots)
         tables |= {table: desk.record for table, desk in self.desks.items()}
@@ -114,7 +114,7 @@ class Seats:
         self.telling.registered(desk.record)
         reach("after_register")
 
-    def _seat(self, record: TableRecord) -> Desk:
+    def _serve(self, record: TableRecord) -> Desk:
         desk = Desk(record, self._store_of(record.table_root), self.doors, self.origin)
         self.desks[record.table] = desk
         return desk
@@ -128,7 +128,7 @@ class Seats:
         try:
             canonical_root(root)
         except Misconfigured as error:
-            return ShutStore(root, error)
+            return UnopenedStore(root, error)
         return self.doors.open_store(root)
 
     def _is_under_way(self, root: str) -> bool:

@@ -26,19 +26,19 @@ from tests.property.meetings import (
 from tests.property.test_decide import ORIGIN
 from tidegate.committer.conflicts import rules as conflicts
 from tidegate.committer.conflicts.adoption import adopt
-from tidegate.committer.conflicts.passing import passes_by
 from tidegate.committer.conflicts.rules import RULES
+from tidegate.committer.conflicts.screening import passes_by
 from tidegate.committer.conflicts.standing import begin
 from tidegate.committer.group_commit.grouping import Group
 from tidegate.committer.group_commit.rebase import Attempt, encode
-from tidegate.committer.judging import steps, straight_way
+from tidegate.committer.judging import fast_path, steps
+from tidegate.committer.judging.fast_path import FastPath
 from tidegate.committer.judging.machine import Landed, Terms, evolve, plan
-from tidegate.committer.judging.straight_way import StraightWay
 from tidegate.committer.proposals.basis import Basis
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.known import Known
 from tidegate.committer.proposals.policy import Level
-from tidegate.committer.reading.shelf import Shelf
+from tidegate.committer.reading.read_cache import ReadCache
 from tidegate.committer.tables.entries import Entry
 from tidegate.committer.tables.state import in_full
 from tidegate.delta.actions import Add
@@ -127,9 +127,9 @@ def test_a_group_is_judged_as_if_each_step_and_each_rule_had_been_asked_of_each_
     candidates = [candidate_of(one, offset) for offset, one in enumerate(batch)]
     quick = decided(candidates, table)
     with monkeypatch.context() as context:
-        context.setattr(StraightWay, "is_clear", lambda *asked: False)
+        context.setattr(FastPath, "is_clear", lambda *asked: False)
         assert decided(candidates, table) == quick
-        for module in (conflicts, steps, straight_way):
+        for module in (conflicts, steps, fast_path):
             context.setattr(module, "passes_by", lambda *asked: False)
         context.setattr(Group, "may_meet_rows_of", lambda *asked: True)
         assert decided(candidates, table) == quick
@@ -138,9 +138,9 @@ def test_a_group_is_judged_as_if_each_step_and_each_rule_had_been_asked_of_each_
 def decided(candidates: Sequence[Candidate], table: tuple[Row, dict[str, str]]) -> list[object]:
     """Return every verdict, and what was written."""
     store, state = begun(*table)
-    shelf, left, found = Shelf(store), list(candidates), list[object]()
+    read_cache, left, found = ReadCache(store), list(candidates), list[object]()
     while left:
-        known = shelf.learn(state, left, POLICY)
+        known = read_cache.learn(state, left, POLICY)
         done = plan(state, left, POLICY, Terms(NOW_MS, 100), known)
         left = left[len(done.verdicts) :]
         found += [(one.status, one.version, one.place, one.rejection) for one in done.verdicts]
@@ -150,6 +150,6 @@ def decided(candidates: Sequence[Candidate], table: tuple[Row, dict[str, str]]) 
             state = evolve(state, Landed(encoded.entry))
             state = in_full(state, [Commit.decode(Version(version), content)])
             store.put(in_log(commit_name(version)), content)
-            shelf.landed(encoded)
+            read_cache.landed(encoded)
             found.append(content)
     return found

@@ -27,7 +27,7 @@ STORES_KEPT: Final = 32
 """Stores whose threads are kept though they have nothing to do."""
 
 
-class Aside(Protocol):
+class Background(Protocol):
     """Where stores are asked, each beside the others."""
 
     def is_free(self, root: str) -> bool:
@@ -103,7 +103,7 @@ class InThreads:
 class Asked(Generic[T]):
     """What is asked about one table, if anything: since `since_s`, by `Clock.boot_s`."""
 
-    aside: Aside
+    background: Background
     clock: Clock
     root: str
     since_s: float = 0.0
@@ -113,7 +113,7 @@ class Asked(Generic[T]):
         """Return the answer, or None while it is waited for; ask first. Raises: as `question`."""
         if self.answer is None:
             self.since_s = self.clock.boot_s()
-            self.answer = self.aside.begin(self.root, question)
+            self.answer = self.background.begin(self.root, question)
         if not self.answer.done():
             return None
         answer, self.answer = self.answer, None

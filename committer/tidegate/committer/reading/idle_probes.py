@@ -1,4 +1,4 @@
-"""Glances: an idle table is asked, every so often, whether others wrote the next version.
+"""Idle probes: an idle table is asked, every so often, whether others wrote the next version.
 
 A store is slow and there may be a thousand tables, so the loop does not wait for the answer.
 """
@@ -6,13 +6,13 @@ A store is slow and there may be a thousand tables, so the loop does not wait fo
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from tidegate.committer.aside import Aside
+from tidegate.committer.background import Background
 from tidegate.delta.names import commit_name, in_log
 from tidegate.runtime.stores.log_store import LogStore
 
 
 @dataclass
-class Glance:
+class IdleProbe:
     """The question about one table that is under way, if any: for which version, and since when.
 
     Units: `asked_s` by `Clock.boot_s`.
@@ -22,7 +22,7 @@ class Glance:
     asked_s: float = 0.0
     answer: Future[bool] | None = None
 
-    def begin(self, store: LogStore, version: int, now_s: float, ask: Aside) -> None:
+    def begin(self, store: LogStore, version: int, now_s: float, ask: Background) -> None:
         """Ask whether a version is there."""
         path = in_log(commit_name(version))
         self.version, self.asked_s = version, now_s

@@ -1,4 +1,4 @@
-"""Who goes the straight way would have been let in by all steps, as it is."""
+"""Who takes the fast path would have been let in by all steps, as it is."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -14,13 +14,13 @@ from tests.builders import NOW_MS, TABLE, Row
 from tests.property.meetings import LIVE, PLAIN, TRACKED, WITH_VECTORS, begun, domain, vector
 from tests.property.test_decide import ORIGIN
 from tidegate.committer.group_commit.rebase import Attempt, encode
+from tidegate.committer.judging.fast_path import FastPath
 from tidegate.committer.judging.machine import Landed, Planning, Terms, decide, evolve
-from tidegate.committer.judging.straight_way import StraightWay
 from tidegate.committer.judging.verdicts import Consider, Verdict, View
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.intake import read_record
 from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.reading.shelf import Shelf
+from tidegate.committer.reading.read_cache import ReadCache
 from tidegate.committer.tables.state import TableState
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.proposal import Operation, Proposal
@@ -169,7 +169,7 @@ def later(
     for one in history:
         candidate = candidate_of(one, 0)
         assert candidate is not None
-        known = Shelf(store).learn(state, [candidate], policy)
+        known = ReadCache(store).learn(state, [candidate], policy)
         planning = Planning(state, policy)
         planning.extend([candidate], Terms(NOW_MS, 100), known)
         if not planning.group.is_empty:
@@ -187,7 +187,7 @@ def later(
     st.sampled_from([0, 0, 0, 2]),
 )
 @settings(max_examples=400, deadline=None)
-def test_no_step_has_anything_to_say_of_who_goes_the_straight_way(
+def test_no_step_has_anything_to_say_of_who_takes_the_fast_path(
     one: Proposal,
     before: Sequence[Callable[[], Proposal]],
     members: Sequence[Callable[[], Proposal]],
@@ -202,11 +202,11 @@ def test_no_step_has_anything_to_say_of_who_goes_the_straight_way(
         return
     joined = [candidate_of(make(), offset) for offset, make in enumerate(members)]
     batch = [found for found in joined if found is not None and found.read_version >= oldest - 1]
-    known = Shelf(store).learn(state, [*batch, candidate], POLICY)
+    known = ReadCache(store).learn(state, [*batch, candidate], POLICY)
     planning = Planning(state, POLICY)
     planning.extend(batch, Terms(NOW_MS, 100), known)
     view, command = View(state, planning.group, POLICY, known), Consider(candidate, NOW_MS)
-    if StraightWay(state, POLICY).is_clear(view, command):
+    if FastPath(state, POLICY).is_clear(view, command):
         place = len(planning.group.members)
         verdict = decide(view, command)
         assert verdict == Verdict(candidate, "committed", "membership", state.version + 1, place)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Bucket:
+class TokenBucket:
     """How many refusals may be written into a table's log. Units: `at_s` by `Clock.boot_s`."""
 
     burst: int

@@ -31,7 +31,7 @@ from tests.builders import (
 from tests.unit.committer.held_puts import HeldPuts
 from tests.unit.committer.held_questions import Held
 from tidegate.committer import puts
-from tidegate.committer.aside import STORES_KEPT, InThreads
+from tidegate.committer.background import STORES_KEPT, InThreads
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
@@ -461,9 +461,14 @@ class Hanging(MemoryStore):
 def test_a_committer_with_threads_goes_on_beside_a_store_that_hangs() -> None:
     hanging, other = Hanging(ROOT), Hanging(OTHER_ROOT)
     stores: dict[str, LogStore] = {ROOT: hanging, OTHER_ROOT: other}
-    loads, reads, aside = (InThreads(most, "test") for most in (1, 4, 8))
+    loads, reads, background = (InThreads(most, "test") for most in (1, 4, 8))
     gate = Gate(
-        SECTION, stores=stores, puts=puts.InThreads(), aside=aside, loads=loads, reads=reads
+        SECTION,
+        stores=stores,
+        puts=puts.InThreads(),
+        background=background,
+        loads=loads,
+        reads=reads,
     )
 
     def until(is_so: Callable[[], bool]) -> None:

@@ -17,7 +17,7 @@ FOUND_MAX: Final = 2
 """Found so often, and nothing heard between: these records would never come."""
 
 
-class Unheard:
+class SkippedRecords:
     """What a member of a group has heard of its partitions, and what it seems to be left without.
 
     Law: what was heard since a question was put takes back what its answer found.

@@ -1,4 +1,4 @@
-"""A folder has one life: a table that is to be registered as it stands is in nobody else's.
+"""A folder is one table's: one that is to be registered as it stands is in nobody else's.
 
 Two registrations of one folder have a committer each: two would publish, summarise and halt it each
 for itself, and where a partition decides, each by a partition of its own.
@@ -7,12 +7,12 @@ for itself, and where a partition decides, each by a partition of its own.
 from collections.abc import Iterable, Iterator
 
 from tidegate.committer.doors import Doors
-from tidegate.committer.judging.fitting import short
+from tidegate.committer.judging.record_limits import short
 from tidegate.committer.tables.state import TableState
 from tidegate.delta.errors import InvalidRequest, Misconfigured, Unavailable
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.stores.log_store import LogStore
-from tidegate.runtime.stores.one_place import is_one_place
+from tidegate.runtime.stores.same_root import is_one_place
 
 
 def check_alone(

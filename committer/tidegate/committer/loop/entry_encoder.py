@@ -1,4 +1,4 @@
-"""The scribe of a table: what was decided becomes the bytes of an entry, under its own time."""
+"""What was decided for a table becomes the bytes of an entry, under its own time."""
 
 import logging
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Scribe:
+class EntryEncoder:
     """Who spells the entries of one table; `label` is its name in logs."""
 
     doors: Doors

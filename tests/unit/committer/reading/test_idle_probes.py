@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from tests.builders import ROOT, TABLE, Gate, add, create, info, proposal, to_bytes
-from tidegate.committer.aside import at_once
+from tidegate.committer.background import at_once
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
 
@@ -55,7 +55,7 @@ def slow() -> Slow:
 
 @pytest.fixture
 def gate(slow: Slow) -> Gate:
-    gate = Gate(aside=slow)
+    gate = Gate(background=slow)
     gate.ask(create())
     gate.ask(create(table=OTHER, table_root=OTHER_ROOT))
     slow.answer()

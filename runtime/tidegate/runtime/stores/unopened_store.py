@@ -9,7 +9,7 @@ from tidegate.runtime.stores.log_store import FileStat, Put, Turn, at_once
 
 
 @dataclass(frozen=True)
-class ShutStore:
+class UnopenedStore:
     """A table's folder under a root that this release cannot spell. Each verb raises `why`."""
 
     root: str

@@ -1,4 +1,4 @@
-"""The straight way: every oddity by itself, before every member and after every version."""
+"""The fast path: every oddity by itself, before every member and after every version."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 from tests import builders
 from tests.builders import NOW_MS, Row
 from tests.property.meetings import LIVE, PLAIN, begun
-from tests.property.test_straight_way import (
+from tests.property.test_fast_path import (
     EQUAL,
     ODD_FIELDS,
     ODD_ROWS,
@@ -22,13 +22,13 @@ from tests.property.test_straight_way import (
     later,
     read,
 )
+from tidegate.committer.judging.fast_path import FastPath
 from tidegate.committer.judging.machine import Planning, decide
-from tidegate.committer.judging.straight_way import StraightWay
 from tidegate.committer.judging.verdicts import Consider, Verdict, View
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.known import Known
 from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.reading.shelf import Shelf
+from tidegate.committer.reading.read_cache import ReadCache
 from tidegate.committer.tables.state import TableState
 from tidegate.pipeline.proposal import Proposal
 from tidegate.runtime.memory import MemoryStore
@@ -60,7 +60,7 @@ def group_of(state: TableState, store: MemoryStore, member: Make | None) -> View
     group, known = Planning(state, POLICY).group, Known()
     if member is not None:
         one = candidate(member())
-        known = Shelf(store).learn(state, [one], POLICY)
+        known = ReadCache(store).learn(state, [one], POLICY)
         group.take(one, known)
     return View(state, group, POLICY, known)
 
@@ -87,13 +87,13 @@ def test_who_is_odd_goes_through_the_steps_unless_they_say_nothing(
 def straight(
     state: TableState, store: MemoryStore, member: Make | None, odd: list[Candidate]
 ) -> int:
-    """Return how many go the straight way; of none has a step anything to say."""
-    view, way, went = group_of(state, store, member), StraightWay(state, POLICY), 0
+    """Return how many take the fast path; of none has a step anything to say."""
+    view, way, went = group_of(state, store, member), FastPath(state, POLICY), 0
     place = len(view.group.members)
     for one in odd:
         command = Consider(replace(one), NOW_MS)
         if way.is_clear(view, command):
-            known = Shelf(store).learn(state, [one], POLICY)
+            known = ReadCache(store).learn(state, [one], POLICY)
             verdict = decide(replace(view, known=known), command)
             told = Verdict(command.candidate, "committed", "membership", state.version + 1, place)
             assert verdict == told
@@ -101,7 +101,7 @@ def straight(
     return went
 
 
-def test_appends_and_changes_go_the_straight_way() -> None:
+def test_appends_and_changes_take_the_fast_path() -> None:
     store, state = begun(PLAIN, {})
     asked = change(**read(predicates=(EQUAL,), files=(LIVE[0],)))
     odd = [candidate(one) for one in (append(), change(), asked)]
@@ -115,7 +115,7 @@ def test_appends_and_changes_go_the_straight_way() -> None:
 )
 def test_who_finds_an_entry_full_goes_through_the_steps(policy: Policy) -> None:
     store, state = begun(PLAIN, {})
-    way, command = StraightWay(state, policy), Consider(candidate(append()), NOW_MS)
+    way, command = FastPath(state, policy), Consider(candidate(append()), NOW_MS)
     view = replace(group_of(state, store, OTHERS[0]), policy=policy)
     assert not way.is_clear(view, command)
     assert decide(view, command).needs == "another entry"
@@ -125,20 +125,20 @@ def test_who_finds_an_entry_full_goes_through_the_steps(policy: Policy) -> None:
 def test_who_was_heard_of_goes_through_the_steps() -> None:
     store, state = begun(PLAIN, {})
     command = Consider(candidate(append(proposal_id=SEEN)), NOW_MS)
-    assert StraightWay(state, POLICY).is_clear(group_of(state, store, None), command)
+    assert FastPath(state, POLICY).is_clear(group_of(state, store, None), command)
     member = group_of(state, store, lambda: append(name="m", proposal_id=SEEN))
-    assert not StraightWay(state, POLICY).is_clear(member, command)
+    assert not FastPath(state, POLICY).is_clear(member, command)
     after = later(store, state, [append(name="m", proposal_id=SEEN)], POLICY)
-    assert not StraightWay(after, POLICY).is_clear(group_of(after, store, None), command)
+    assert not FastPath(after, POLICY).is_clear(group_of(after, store, None), command)
 
 
 def test_who_read_a_version_that_is_not_at_hand_goes_through_the_steps() -> None:
     store, state = begun(PLAIN, {})
     state = later(store, state, [append(name="m"), append(name="o")], POLICY)
     command = Consider(candidate(append()), NOW_MS)
-    assert StraightWay(state, POLICY).is_clear(group_of(state, store, None), command)
+    assert FastPath(state, POLICY).is_clear(group_of(state, store, None), command)
     cleaned = replace(state, oldest=2)
-    assert not StraightWay(cleaned, POLICY).is_clear(group_of(cleaned, store, None), command)
+    assert not FastPath(cleaned, POLICY).is_clear(group_of(cleaned, store, None), command)
     assert decide(group_of(cleaned, store, None), command).status == "expired"
 
 
@@ -146,4 +146,4 @@ def test_nobody_goes_straight_to_a_table_that_is_not_there() -> None:
     state = TableState(builders.TABLE, builders.ROOT, 10)
     command = Consider(candidate(append()), NOW_MS)
     view = View(state, Planning(state, POLICY).group, POLICY)
-    assert not StraightWay(state, POLICY).is_clear(view, command)
+    assert not FastPath(state, POLICY).is_clear(view, command)

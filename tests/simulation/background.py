@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Unheard(Deferred[Any]):
+class SkippedRecords(Deferred[Any]):
     """A question whose answer comes when the dice say so: as a future of a thread's."""
 
     is_given_up: bool = False
@@ -44,7 +44,7 @@ class Unheard(Deferred[Any]):
 
 
 @dataclass
-class StormyAside:
+class StormyBackground:
     """Questions that take their time."""
 
     weather: Weather
@@ -55,7 +55,7 @@ class StormyAside:
 
     def begin(self, root: str, question: Callable[[], T], /) -> Future[T]:
         """Ask."""
-        asked = Unheard(question, self.weather)
+        asked = SkippedRecords(question, self.weather)
         if not self.weather.character.slow_read:
             asked.go_on()
         return cast(Future[T], asked)

@@ -1,4 +1,4 @@
-"""The shelf: what was read of a table for decisions about rows, kept as long as it holds.
+"""The read cache: what was read of a table for decisions about rows, kept as long as it holds.
 
 Vectors never change. What is known of a live file holds until a version names the file; the rows of
 our own vectors are put here before anybody reads them from the store.
@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from tidegate.committer.conflicts.appended import VERSIONS_MAX
 from tidegate.committer.group_commit.rebase import Encoded
-from tidegate.committer.judging.asking import Wanted, wanted
+from tidegate.committer.judging.required_reads import Wanted, wanted
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.content import canonical
 from tidegate.committer.proposals.known import NO_ROWS, NO_VECTOR, Growth, Known, key_of
@@ -39,7 +39,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Shelf:
+class ReadCache:
     """What is known of one table, besides its state."""
 
     def __init__(self, store: LogStore) -> None:
@@ -96,7 +96,7 @@ class Shelf:
 
     def after(self, encoded: Encoded) -> Known:
         """Return what will be known once an entry of ours has landed."""
-        later = Shelf(self._store)
+        later = ReadCache(self._store)
         later._files, later._rows = dict(self._files), dict(self._rows)
         later._growths, later._adds = dict(self._growths), dict(self._adds)
         later._was_asked_for_adds = self._was_asked_for_adds

@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 from tests import builders
 from tests.builders import TABLE, Gate, add, info, metadata, proposal, to_bytes
 from tests.unit.committer.held_puts import HeldPuts
-from tidegate.committer.admission.outsiders import is_unsafe
+from tidegate.committer.admission.external_writers import is_unsafe
 from tidegate.committer.puts import AtOnce, Puts
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.names import commit_name, in_log

@@ -1,19 +1,19 @@
 """One table as it is remembered: read from its log, kept up with it, forgotten after any doubt.
 
-The store is asked aside, never by the loop: a load reads the table whole, an errand what a decision
+The store is asked aside, never by the loop: a load reads the table whole, a fetch what a decision
 needs besides. What comes after the table was forgotten is not looked at.
 """
 
 from dataclasses import dataclass, field
 
-from tidegate.committer.aside import Asked
+from tidegate.committer.background import Asked
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.group_commit.line import Line
 from tidegate.committer.group_commit.rebase import Origin
 from tidegate.committer.proposals.candidate import Candidate
-from tidegate.committer.reading.errands import Errand
+from tidegate.committer.reading.fetches import Fetch
 from tidegate.committer.reading.loading import Loaded, read, read_anew
-from tidegate.committer.reading.shelf import Shelf
+from tidegate.committer.reading.read_cache import ReadCache
 from tidegate.committer.tables.entries import Entry
 from tidegate.committer.tables.state import TableState
 from tidegate.delta.errors import TidegateError
@@ -22,13 +22,13 @@ from tidegate.runtime.stores.log_store import LogStore
 
 
 @dataclass
-class Remembered:
+class TableCache:
     """Its registration, its store, what its log says, and who waits for more of it.
 
     `news` are versions that stand in the log and have not been told. `is_registered` is false while
     the proposal that creates the table, or registers it, is being settled; `others` are the tables
     then that were registered before one that is to be taken as it stands. Where it `is_behind`
-    others have written. `errand` is under way where it is there: until it is done the state is the
+    others have written. `fetch` is under way where it is there: until it is done the state is the
     thread's that runs it, and nobody here looks into its maps. `written` is when the file of a
     version was written, in ms since the Unix epoch.
     Units: `viewed_s` by `Clock.boot_s`.
@@ -46,16 +46,16 @@ class Remembered:
     is_behind: bool = False
     written: tuple[int, int] = (-1, 0)
     line: Line = field(default_factory=Line)
-    errand: Errand | None = None
+    fetch: Fetch | None = None
     loading: Asked[Loaded] = field(init=False)
-    fetching: Asked[Errand] = field(init=False)
-    shelf: Shelf = field(init=False)
+    fetching: Asked[Fetch] = field(init=False)
+    read_cache: ReadCache = field(init=False)
 
     def __post_init__(self) -> None:
         doors, root = self.doors, self.store.root
         self.loading = Asked(doors.loads, doors.clock, root)
         self.fetching = Asked(doors.reads, doors.clock, root)
-        self.shelf = Shelf(self.store)
+        self.read_cache = ReadCache(self.store)
 
     def load(self) -> bool:
         """Return whether the table is remembered; where it is not, have it read, and go on.
@@ -65,7 +65,7 @@ class Remembered:
         loaded = self.loading.end(self._read)
         if loaded is None:
             return False
-        self.shelf.forget_files()
+        self.read_cache.forget_files()
         self.state, self.news, self.viewed_s = loaded
         self.is_behind = False
         reach("after_load")
@@ -76,9 +76,9 @@ class Remembered:
 
         Raises: as `load`.
         """
-        if self.errand is None and self.is_behind:
-            self.errand = self.errand_for(0, [])
-        return self.errand is None or self.runs(self.errand)
+        if self.fetch is None and self.is_behind:
+            self.fetch = self.fetch_for(0, [])
+        return self.fetch is None or self.runs(self.fetch)
 
     def is_at_hand(self) -> bool:
         """Whether what is remembered is young enough, and how the log ends; else have it read.
@@ -86,45 +86,45 @@ class Remembered:
         What was fetched for a batch is decided on as it is: it was young when it was asked for.
         Raises: as `load`.
         """
-        if self.errand is not None and self.errand.batch:
+        if self.fetch is not None and self.fetch.batch:
             return True
         age_s = self.doors.clock.boot_s() - self.viewed_s
         if self.state is not None and age_s > self.doors.settings.view_age_max_s:
             self.forget()
         return self.catch_up() if self.state is not None else self.load()
 
-    def errand_for(self, start: int, batch: list[Candidate]) -> Errand:
+    def fetch_for(self, start: int, batch: list[Candidate]) -> Fetch:
         """Return what may have to be fetched for a batch of the line, or for nobody."""
         assert self.state is not None, "what is fetched is fetched for a state"
         seen = self.state, self.viewed_s, self.is_behind
-        return Errand(self.store, self.doors, self.shelf, *seen, start, batch)
+        return Fetch(self.store, self.doors, self.read_cache, *seen, start, batch)
 
-    def runs(self, errand: Errand) -> bool:
-        """Return whether an errand is done; have it done, and go on.
+    def runs(self, fetch: Fetch) -> bool:
+        """Return whether a fetch is done; have it done, and go on.
 
         What it brings is taken, even where it fails in the midst. Raises: as `load`.
         """
-        self.errand = errand
+        self.fetch = fetch
         try:
-            if self.fetching.end(errand.run) is None:
+            if self.fetching.end(fetch.run) is None:
                 return False
         except TidegateError:
-            self._take(errand)
+            self._take(fetch)
             raise
-        self._take(errand)
+        self._take(fetch)
         return True
 
     def forget(self) -> None:
         """Drop what is remembered: the log is asked anew before anything is decided."""
         self.state, self.is_behind, self.written = None, False, (-1, 0)
         self.loading.forget()
-        if self.errand is not None:
+        if self.fetch is not None:
             # A thread may be at it, and go on with what it was given.
-            self.errand, self.shelf = None, Shelf(self.store)
+            self.fetch, self.read_cache = None, ReadCache(self.store)
             self.fetching.forget()
 
     @property
-    def waits_for(self) -> Asked[Loaded] | Asked[Errand] | None:
+    def waits_for(self) -> Asked[Loaded] | Asked[Fetch] | None:
         """What the store is being asked, or None."""
         if self.loading.answer is not None:
             return self.loading
@@ -135,12 +135,12 @@ class Remembered:
             return read(self.store, self.doors, self.record)
         return read_anew(self.store, self.doors, self.record, self.others)
 
-    def _take(self, errand: Errand) -> None:
-        self.errand, self.state, self.viewed_s = None, errand.state, errand.viewed_s
-        self.is_behind = errand.is_behind
-        self.news += errand.news
-        if errand.written_ms is not None:
-            self.written = (errand.state.version, errand.written_ms)
-        for place, candidate in enumerate(errand.batch, errand.start):
+    def _take(self, fetch: Fetch) -> None:
+        self.fetch, self.state, self.viewed_s = None, fetch.state, fetch.viewed_s
+        self.is_behind = fetch.is_behind
+        self.news += fetch.news
+        if fetch.written_ms is not None:
+            self.written = (fetch.state.version, fetch.written_ms)
+        for place, candidate in enumerate(fetch.batch, fetch.start):
             if candidate is not self.line[place].candidate:
                 self.line.replace(place, candidate)
