@@ -120,8 +120,8 @@ night-blows:
 	@$(PYTEST) -v $(call budget,40) tests/integration/test_blows.py --blows $(NIGHTLY_BLOWS)
 
 night-writers:
-	$(call heading,night: $(NIGHTLY_VERSIONS) versions by writers of all kinds; 100 minutes)
-	@$(PYTEST) -v $(call budget,100) tests/integration/test_mixed_writers.py --versions $(NIGHTLY_VERSIONS)
+	$(call heading,night: $(NIGHTLY_VERSIONS) versions by writers of all kinds; 45 minutes)
+	@$(PYTEST) -v $(call budget,45) tests/integration/test_mixed_writers.py --versions $(NIGHTLY_VERSIONS)
 
 bench: env ## the figures, each beside its peer
 	@$(BIN)/python -m bench

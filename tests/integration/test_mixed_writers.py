@@ -1,5 +1,7 @@
 """Every kind of writer on one table at once: through the gate, and past it with foreign engines.
 
+The checkpointer follows, as it does beside any table that is written to so often: without it
+foreign writers read more of the log with every version.
 `--versions` says how many versions they make together; `make nightly` asks for more of them.
 """
 
@@ -48,6 +50,9 @@ LISTING_S = 1e-5
 """What a version more may cost each that comes after it: foreign writers list the whole log."""
 STEP_S = 0.1
 END_S = 120.0
+LAST_CALL_S = 1e-2
+"""What a version more may cost a foreign writer that is told to stop: its last call lists the log,
+time and again."""
 BETWEEN_RESTS = 200
 """Versions after which all others let delta-spark go first."""
 LEAST = 10
@@ -218,6 +223,7 @@ def test_writers_of_all_kinds_share_a_table_and_no_row_is_lost_or_doubled(
     wanted: int = pytestconfig.getoption("versions")
     # A group an entry makes few versions of much; here there are to be many.
     line.started("committer", committer={"group_members_max": "1", "external_probe_s": "0.5"})
+    line.started("checkpointer")
     table = create_table(line.kafka, line.tables / "t", {"delta.checkpointInterval": "100"})
     folder = folder_of(table)
     spark = started(process, delta_spark_writer.__file__, DELTA_SPARK, folder, tmp_path)
@@ -239,7 +245,8 @@ def test_writers_of_all_kinds_share_a_table_and_no_row_is_lost_or_doubled(
     for proposer in proposers:
         proposer.join(END_S)
     for one in foreign:
-        assert one.process.child.wait(END_S) == 0, one.process.child.tail()
+        patience_s = END_S + wanted * LAST_CALL_S
+        assert one.process.child.wait(patience_s) == 0, one.process.child.tail()
 
     head = conductor.look()
     assert head >= wanted
