@@ -26,7 +26,7 @@ from tidegate.committer.loop import desk, entry_encoder, requests, trials
 from tidegate.committer.loop.desk import Desk
 from tidegate.committer.loop.entry_put import EntryPut
 from tidegate.committer.loop.lane import Lane
-from tidegate.committer.loop.registration import Known
+from tidegate.committer.loop.registration import Registry
 from tidegate.committer.loop.routing import Routing
 from tidegate.committer.loop.trials import Note
 from tidegate.committer.proposals.leases import Leased, Numbers
@@ -230,7 +230,7 @@ def with_the_registry_before_the_versions() -> Iterator[None]:
 def with_every_lane_serving_every_table() -> Iterator[None]:
     opened = Routing.open
 
-    def greedy(routing: Routing) -> Known:
+    def greedy(routing: Routing) -> Registry:
         known = opened(routing)
         for record in known.tables.values():
             if record.table not in routing.desks:

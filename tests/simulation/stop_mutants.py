@@ -22,7 +22,7 @@ from tidegate.runtime.stores.log_store import LogStore
 
 
 def without_signing_off() -> AbstractContextManager[object]:
-    return mock.patch.object(CommitterLoop, "_sign_off")
+    return mock.patch.object(CommitterLoop, "_note_clean_stop")
 
 
 def with_a_stop_that_passes_what_waits() -> AbstractContextManager[object]:
@@ -33,7 +33,7 @@ def with_a_stop_that_passes_what_waits() -> AbstractContextManager[object]:
         if loop.lanes:
             loop._record({at: lane.trials.recorded for at, lane in loop.lanes.items()})
 
-    return mock.patch.object(CommitterLoop, "_sign_off", pass_on)
+    return mock.patch.object(CommitterLoop, "_note_clean_stop", pass_on)
 
 
 def with_what_was_paused_staying_paused() -> AbstractContextManager[object]:
@@ -52,12 +52,12 @@ def without_reading_on_again() -> AbstractContextManager[object]:
         with mock.patch.object(loop.consumer, "resume"):
             pressed(loop)
 
-    pressed = CommitterLoop._press_back
-    return mock.patch.object(CommitterLoop, "_press_back", press)
+    pressed = CommitterLoop._pause_or_resume
+    return mock.patch.object(CommitterLoop, "_pause_or_resume", press)
 
 
 def without_pressing_back() -> AbstractContextManager[object]:
-    return mock.patch.object(CommitterLoop, "_press_back")
+    return mock.patch.object(CommitterLoop, "_pause_or_resume")
 
 
 def with_listings_taken_for_the_log() -> AbstractContextManager[object]:

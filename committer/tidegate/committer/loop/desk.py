@@ -1,15 +1,16 @@
-"""A desk: where the proposals of one table are settled, one entry at a time.
+"""A desk: one table's committer, which settles its waiting proposals one log entry at a time.
 
     LOAD ─▶ READY ─▶ DECIDE ─▶ PUT ──WON──▶ evolve ─▶ (told by the lane)
       ▲                ▲        ├──LOST──▶ REBASE: read what others wrote, decide the batch anew
       └──deadline──────┼────────┴──UNKNOWN─▶ RESOLVE: read, compare; send the same bytes again
                        └───────────────────────────┘
 
-Never are two PUTs in flight, and no version is tried again before what is there has been read.
-While one flies, the next entry is decided as if it had landed, and its PUT made ready where nobody
-else may join it; if it has not landed, that is forgotten, and nothing was sent.
+Two PUTs of a table are never in flight at once, and no version is tried again before the log was
+read up to it. While a PUT is in flight the next entry is decided as if it had landed, and once that
+entry is full its own PUT is prepared; if the first one does not land, the next is dropped unsent.
 
-The store is asked aside: the table is loaded, and fetches fetch what a decision needs besides.
+The loop never waits for a store: `TableCache.load` and fetches read from it in other threads, and
+the methods here return empty-handed until the answer is there.
 """
 
 from collections.abc import Iterator
@@ -28,8 +29,8 @@ from tidegate.committer.loop.in_flight import (
     Draft,
     InFlight,
     contended,
-    following,
-    sent,
+    draft_after,
+    start_put,
     turn_behind,
 )
 from tidegate.committer.loop.table_cache import TableCache
@@ -44,11 +45,14 @@ from tidegate.runtime.stores.log_store import Put
 
 @dataclass
 class Desk(TableCache):
-    """One table: what is remembered of it, who waits, and what is decided and on its way.
+    """One table: its cached state, its waiting proposals, its entry being decided and in flight.
 
-    `traces` are the trace contexts of versions that hold one proposal. `draft` is only good for the
-    very state that it was made for. Where it `wants_calm`, no PUT follows on another at once;
-    `has_sent` says whether there ever was one.
+    `draft` is the next entry as far as it is decided; it holds for the state it was made for and no
+    other. `flying` is the entry in flight. `races_lost` counts the versions that others won in a
+    row. `traces` are the trace contexts of versions that hold one proposal. `wants_calm` keeps PUTs
+    from following one another at once, so that an audit finds its moment; `has_sent` says whether
+    any PUT was ever sent. After a store has failed the desk rests until `rests_until_s`.
+    Units: `_until_s` by `Clock.boot_s`; `rest_s` in seconds.
     """
 
     wants_calm: bool = False
@@ -57,97 +61,104 @@ class Desk(TableCache):
     flying: InFlight | None = None
     draft: Draft | None = None
     pace: Pace = field(default_factory=Pace)
-    races: int = 0
+    races_lost: int = 0
     halted: str | None = None
     rests_until_s: float = 0.0
     rest_s: float = PAUSE_S
     idle_until_s: float = 0.0
     bucket: TokenBucket = field(init=False)
     encoder: EntryEncoder = field(init=False)
-    way: RightOfWay = field(init=False)
+    right_of_way: RightOfWay = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.encoder = EntryEncoder(self.doors, self.origin, self.record.name)
         section, now_s = self.doors.settings, self.doors.clock.boot_s()
-        self.way, burst = RightOfWay(section.external_grace_ms / 1000), section.refusals_burst
+        self.right_of_way = RightOfWay(section.external_grace_ms / 1000)
+        burst = section.refusals_burst
         self.bucket = TokenBucket(burst, section.refusals_per_s, burst, now_s)
 
     def settle(self) -> tuple[Verdict, ...]:
-        """Go on with the first of the line; return what stands in the log since the last call.
+        """Decide on the waiting proposals and start their PUT; return verdicts that are now final.
 
-        Empty while a PUT flies or company is waited for.
+        Returns none while a PUT is in flight, while a group waits for more members, or while the
+        store is being read.
         Raises: as `load`; OutcomeUnknown when a PUT stayed in doubt; Contended.
         """
         if self.flying is not None and not self.flying.flight.done():
-            self._think_ahead(self.flying)
+            self._decide_ahead(self.flying)
             return ()
         verdicts = self.land()
         while not verdicts and self.line:
-            if not self.is_at_hand():
+            if not self.ensure_current():
                 return ()
             plan = self._decide()
             if plan is None:
                 return ()
             if plan.group.is_empty:
-                return self._done(plan)
-            if not self._knows_when(plan):
+                return self._finish(plan)
+            if not self._knows_last_write(plan):
                 return ()
-            self._take_off(plan)
+            self._start_put(plan)
             if self.flying is not None and not self.flying.flight.done():
                 return ()
             verdicts = self.land()
         return verdicts
 
     def land(self) -> tuple[Verdict, ...]:
-        """Return the verdicts of the entry that flew, if it is in the log. Raises: as `settle`."""
+        """Take the result of the PUT in flight: the entry's verdicts if it won, else none.
+
+        Raises: as `settle`.
+        """
         flying, self.flying = self.flying, None
         if flying is None:
             return ()
         landing = flying.flight.result()
         if landing.put is Put.WON:
             self._landed(flying, landing)
-            return self._done(flying.told)
+            return self._finish(flying.plan_as_landed)
         if landing.put is Put.WITHHELD:
             return ()
-        self.races += 1
+        self.races_lost += 1
         metrics.RACES_LOST.labels(self.label).inc()
         self.is_behind = True
-        self.is_at_hand()
-        if self.races < RACES_MAX:
+        self.ensure_current()
+        if self.races_lost < RACES_MAX:
             return ()
-        self.races = 0
+        self.races_lost = 0
         raise contended(self.store.root, flying.encoded.entry.version)
 
     def forget(self) -> None:
-        """Drop what is remembered: the log is asked anew before anything is decided."""
+        """Drop the cached state: the log is read anew before anything is decided."""
         super().forget()
         self.draft, self.idle_until_s = None, 0.0
 
     def rest(self, now_s: float) -> None:
-        """Forget, and try again later; each time in a row the pause is longer."""
+        """Drop the cached state and pause; the pause doubles with each failure in a row."""
         self.forget()
         self.rests_until_s = now_s + self.rest_s
         self.rest_s = min(2 * self.rest_s, 30.0)
 
     @property
     def label(self) -> str:
-        """The table's name for metrics: what a stranger asks a table to be called is none."""
+        """The table's label in metrics: its name once it is registered, so that no name which a
+        writer merely asks for becomes one.
+        """
         return self.record.name if self.is_registered else metrics.NOBODY
 
     @property
     def waits_until_s(self) -> float | None:
-        """Until when nothing can be done here, though somebody waits; None where nobody does."""
+        """When to look at this desk again; None: not before a proposal comes or its PUT ends."""
         if self.waits_for is not None:
             return self.waits_for.looked_after_s
         if not self.line or self.flying is not None:
             return None
-        held = self.way.holds(self.doors.clock.boot_s())
-        return max(self.rests_until_s, self.way.until_s if held else self.lingers_until_s)
+        held = self.right_of_way.holds(self.doors.clock.boot_s())
+        return max(self.rests_until_s, self.right_of_way.until_s if held else self.lingers_until_s)
 
     @property
     def lingers_until_s(self) -> float:
-        """Until when the first of the line may be kept waiting for company."""
+        """Until when the group stays open for more members."""
         draft = self.draft
         if draft is not None and not draft.planning.group.members:
             return self.line[0].since_s + self.doors.settings.refusal_linger_ms / 1000
@@ -155,10 +166,10 @@ class Desk(TableCache):
         return self.pace.lingers_until_s(len(self.line), newest_s, share)
 
     def _decide(self) -> Plan | None:
-        """DECIDE on the first of the line; None while they linger, let another one go first, or
-        wait for what the store is asked.
+        """DECIDE on the next entry; None while the group waits for members, while native groups
+        give way to ready bytes, or while the store is being read.
         """
-        fetch = self.fetch or self._next()
+        fetch = self.fetch or self._next_fetch()
         if fetch is None:
             return None
         if (self.fetch or fetch.is_needed) and not self.runs(fetch):
@@ -168,9 +179,9 @@ class Desk(TableCache):
         now_s, draft = self.doors.clock.boot_s(), self.draft
         assert self.state is not None, "what is fetched is fetched for a state"
         if draft and not draft.holds(self.state, now_s):
-            # It is of no use any more, and what it held has to be looked after, too.
+            # Too old: drop it, and decide anew on its members with those behind them.
             self.draft = None
-            return self._decide() if self.is_at_hand() else None
+            return self._decide() if self.ensure_current() else None
         draft = self.draft = draft or Draft(Planning(self.state, self.doors.policy), now_s)
         planning = draft.planning
         planning.extend(fetch.batch, self._terms(), self.read_cache.known)
@@ -185,18 +196,20 @@ class Desk(TableCache):
         return planning.plan()
 
     def _decide_verbatim(self, fetch: Fetch) -> Plan:
-        """DECIDE on ready bytes: alone, and nothing that was decided before holds after them."""
+        """DECIDE on ready bytes: alone in their entry; a draft of other proposals is dropped."""
         assert self.state is not None, "what is fetched is fetched for a state"
         self.draft, [candidate] = None, fetch.batch
         reach("after_decide")
         case = verbatim.Case(candidate, fetch.content, self._terms().now_ms, self.doors.policy)
         return verbatim.plan_of(self.state, verbatim.decide(self.state, case))
 
-    def _next(self) -> Fetch | None:
-        """Return what those need whose turn it is; None where they let another one go first."""
+    def _next_fetch(self) -> Fetch | None:
+        """Return the fetch for the proposals to be decided next; None while a writer of ready bytes
+        holds the right of way and has not come back yet.
+        """
         now_s = self.doors.clock.boot_s()
         assert self.state is not None, "the table is at hand"
-        if self.way.holds(now_s):
+        if self.right_of_way.holds(now_s):
             place = self.line.first_verbatim()
             if place is None:
                 return None
@@ -213,7 +226,7 @@ class Desk(TableCache):
         return self.fetch_for(decided, list(self._batch(decided)))
 
     def _batch(self, start: int) -> Iterator[Candidate]:
-        # One at a time at first: it may be the one that creates the table, or not.
+        # One at a time before the table exists: the first may create it, or be refused.
         most = self.doors.policy.group_members_max if self.is_registered else 1
         return self.line.batch(start, most, self.doors.policy.group_bytes_max)
 
@@ -221,44 +234,46 @@ class Desk(TableCache):
         left = self.bucket.left(self.doors.clock.boot_s()) - spoken_for
         return Terms(self.doors.clock.now_ms(), max(0, left))
 
-    def _think_ahead(self, flying: InFlight) -> None:
-        """Decide on the next entry as if the one that flies had landed; the store is not asked."""
+    def _decide_ahead(self, flying: InFlight) -> None:
+        """Decide on the next entry as if the one in flight had landed; the store is not read."""
         if not self.is_registered:
             return
         assert self.state is not None, "what flies was decided on a state"
         served = len(flying.plan.verdicts)
         if flying.ahead is None:
             known, now_s = self.read_cache.after(flying.encoded), self.doors.clock.boot_s()
-            flying.ahead = following(flying, self.state, known, self.doors.policy, now_s)
+            flying.ahead = draft_after(flying, self.state, known, self.doors.policy, now_s)
             self.line.share_out(served, machine.members_max(self.state, self.doors.policy))
         terms = self._terms(len(flying.plan.group.refused))
         flying.ahead.extend_plainly(self.line, served, self.doors.policy, terms)
         flying.ahead.spell_out(self.encoder)
-        self._line_up(flying, flying.ahead)
+        self._prepare_follower(flying, flying.ahead)
 
-    def _line_up(self, flying: InFlight, ahead: Draft) -> None:
-        """Have the next entry's PUT made ready: it leaves the moment that this one has won."""
+    def _prepare_follower(self, flying: InFlight, ahead: Draft) -> None:
+        """Prepare the PUT of a full next entry: it is sent the moment the one in flight has won."""
         clock, served = self.doors.clock, len(flying.plan.verdicts)
         encoded = ahead.ready(self.pace.put_s)
         if flying.follower is not None or encoded is None or self.wants_calm:
             return
-        # After ready bytes others may have the right of way: that is not known yet.
-        if flying.plan.answer is not None or self.way.holds(clock.boot_s()):
+        # Ready bytes in flight may give others the right of way: their result decides.
+        if flying.plan.answer is not None or self.right_of_way.holds(clock.boot_s()):
             return
         put = EntryPut(self.store, self.label, encoded)
         turn = turn_behind(flying.flight, ahead.since_s, clock)
         plan = ahead.planning.plan()
-        flying.follower = sent(plan, put, self.doors, self.viewed_s, turn, flying.flight)
+        flying.follower = start_put(plan, put, self.doors, self.viewed_s, turn, flying.flight)
         metrics.decided(self.label, clock.boot_s() - self.line[served].since_s, 0.0)
 
     def _lingers(self, planning: Planning) -> bool:
-        """Whether company may still come: always for refusals alone, and at a busy table."""
+        """Whether to keep the group open: nobody else waits, it is not full, and there is time."""
         if planning.is_closed or planning.taken < len(self.line) or planning.group.is_empty:
             return False
         return self.doors.clock.boot_s() < self.lingers_until_s
 
-    def _knows_when(self, plan: Plan) -> bool:
-        """Whether it is known when the last version was written, where that matters; else ask."""
+    def _knows_last_write(self, plan: Plan) -> bool:
+        """Whether the last version's file time is known, where the new entry's timestamp needs it;
+        else have the store asked for it.
+        """
         assert self.state is not None, "what is written was decided on a state"
         matters = plan.ready is None and follows_untimed(self.state, plan.group.members)
         if not matters or self.written[0] == self.state.version:
@@ -267,12 +282,12 @@ class Desk(TableCache):
         fetch.asks_when = True
         return self.runs(fetch)
 
-    def _take_off(self, plan: Plan) -> None:
+    def _start_put(self, plan: Plan) -> None:
         assert self.state is not None, "what is written was decided on a state"
         ready = verbatim.encoded_of(plan)
         encoded = ready or self.encoder.spell(self.state, plan, self.written[1])
         put = EntryPut(self.store, self.label, encoded)
-        self.flying, self.has_sent = sent(plan, put, self.doors, self.viewed_s), True
+        self.flying, self.has_sent = start_put(plan, put, self.doors, self.viewed_s), True
 
     def _landed(self, flying: InFlight, landing: Landing) -> None:
         assert self.state is not None, "what was decided on is remembered"
@@ -284,15 +299,15 @@ class Desk(TableCache):
         self.news.append(entry)
         if len(group.members) == 1:
             self.traces[entry.version] = group.members[0].trace
-        # When it landed nobody knows; that nothing came after it is known of when it was sent.
+        # The view is as young as the sending: when it landed, and what came since, is not known.
         self.viewed_s = flying.since_s
         waiting = len(self.line) - len(flying.plan.verdicts)
         self.pace.landed(landing.took_s, len(group.members), waiting)
-        self.rest_s, self.races = PAUSE_S, 0
+        self.rest_s, self.races_lost = PAUSE_S, 0
         self.bucket.tokens -= len(group.refused)
         metrics.landed(self.record.name, len(group.members), entry.size)
 
-    def _done(self, plan: Plan) -> tuple[Verdict, ...]:
+    def _finish(self, plan: Plan) -> tuple[Verdict, ...]:
         self.line.served(len(plan.verdicts))
-        self.way = verbatim.way_after(self.way, plan, self.doors.clock.boot_s())
+        self.right_of_way = verbatim.way_after(self.right_of_way, plan, self.doors.clock.boot_s())
         return plan.verdicts

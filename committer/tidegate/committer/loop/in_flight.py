@@ -1,4 +1,4 @@
-"""What is decided and not yet in the log: an entry on its way, and the draft of the next one."""
+"""What is decided and not yet in the log: the entry in flight, and the draft of the next one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from tidegate.runtime.clock import Clock
 from tidegate.runtime.stores.log_store import Put, Turn, at_once
 
 THOUGHT_S: Final = 1.0
-"""How old a decision may be that is written without being taken anew."""
+"""How old a decision may be when its PUT starts; an older one is taken anew."""
 
 RACES_MAX: Final = 100
 """Versions lost in a row after which somebody else keeps winning, and the table rests."""
@@ -33,10 +33,11 @@ RACES_MAX: Final = 100
 
 @dataclass
 class Draft:
-    """What the next entry will hold, as far as is decided, and what is known besides its state.
+    """The next entry as far as it is decided.
 
-    `lingers_since_s` is when company was first waited for; None where it never was. `encoded` is
-    the entry, once nobody else may join it.
+    `known` is what was read for it beyond the state. `lingers_since_s` is since when the group has
+    been kept open for more members, None where it was not. `encoded` is the entry's bytes, once
+    nobody else may join it.
     Units: `_s` by `Clock.boot_s`.
     """
 
@@ -57,16 +58,20 @@ class Draft:
         return self.encoded if put_s <= THOUGHT_S / 2 else None
 
     def extend_plainly(self, line: Line, served: int, policy: Policy, terms: Terms) -> None:
-        """Decide on those in the line behind the served whom the store need not be asked about."""
+        """Decide on the proposals after the first `served` of the line, up to the first for which
+        the store would have to be read.
+        """
         start = served + self.planning.taken
         if self.planning.is_closed or start >= len(line):
             return
         behind = line.head(start, policy.group_members_max - self.planning.taken)
         known = self.known
-        self.planning.extend(plain(behind, self.planning.state, known, policy), terms, known)
+        self.planning.extend(
+            decidable_from_memory(behind, self.planning.state, known, policy), terms, known
+        )
 
     def spell_out(self, encoder: EntryEncoder) -> None:
-        """Have the bytes of an entry ready that nobody else may join; the store is not asked."""
+        """Encode the entry once it is full, where that needs nothing from the store."""
         planning, group = self.planning, self.planning.group
         if self.encoded is not None or not planning.is_closed or group.is_empty:
             return
@@ -76,10 +81,11 @@ class Draft:
 
 @dataclass
 class InFlight:
-    """An entry on its way, and what is decided on top of it.
+    """An entry whose PUT is in flight, and what is decided on top of it.
 
-    `follower` is the next entry, once its PUT was started: it leaves when this one has won.
-    `since_s` is when its PUT was started: whoever sleeps after that knows no more of the log.
+    `ahead` is the draft of the next entry, `follower` that entry once its PUT is prepared: it is
+    sent when this one has won. `since_s` is when this PUT was started: how young our view of the
+    log is if it wins.
     Units: `since_s` by `Clock.boot_s`.
     """
 
@@ -91,8 +97,8 @@ class InFlight:
     follower: "InFlight | None" = None
 
     @property
-    def told(self) -> Plan:
-        """The plan with all that its entry has assigned, once that has landed."""
+    def plan_as_landed(self) -> Plan:
+        """The plan with the row ids that its entry has assigned."""
         ids = self.encoded.row_ids
         if not ids:
             return self.plan
@@ -105,7 +111,7 @@ class InFlight:
         return replace(self.plan, verdicts=tuple(verdicts))
 
 
-def sent(
+def start_put(
     plan: Plan,
     put: EntryPut,
     doors: Doors,
@@ -113,13 +119,14 @@ def sent(
     turn: Turn = at_once,
     behind: Flight | None = None,
 ) -> InFlight:
-    """Start the PUT of a plan's entry, or have it made ready for its turn behind another."""
+    """Start the PUT of a plan's entry, or prepare it to be sent after the one it is `behind`."""
     since_s = doors.clock.boot_s()
     return InFlight(plan, put.encoded, put.start(doors, viewed_s, turn, behind), since_s)
 
 
 def turn_behind(flight: Flight, since_s: float, clock: Clock) -> Turn:
-    """Return the turn of a PUT that leaves once another has won, while what was decided is young.
+    """Return the turn of a prepared PUT: it may be sent once the PUT before it has won, unless its
+    decision is older than `THOUGHT_S` by then.
 
     Units: `since_s` by `Clock.boot_s`.
     """
@@ -127,20 +134,20 @@ def turn_behind(flight: Flight, since_s: float, clock: Clock) -> Turn:
     def comes() -> bool:
         left_s = since_s + THOUGHT_S - clock.boot_s()
         try:
-            # No longer than it can come: who waits keeps a thread from another table's PUT.
+            # Wait no longer than the decision holds: a waiting PUT keeps a thread from others.
             landing = flight.result(max(0.0, left_s))
         except (TidegateError, TimeoutError):
-            # The desk that lands that one learns why.
+            # The desk meets the same error when it takes that PUT's result.
             return False
         return landing.put is Put.WON and clock.boot_s() <= since_s + THOUGHT_S
 
     return comes
 
 
-def plain(
+def decidable_from_memory(
     candidates: Iterator[Candidate], state: TableState, known: Known, policy: Policy
 ) -> Iterator[Candidate]:
-    """Yield the first candidates that can be decided on without a look into the store."""
+    """Yield candidates up to the first for whose decision the store would have to be read."""
     for candidate in candidates:
         is_known = state.window_start - 1 <= candidate.read_version <= state.version
         if candidate.is_verbatim or not is_known or intake.needs_claim(candidate):
@@ -152,16 +159,16 @@ def plain(
         yield candidate
 
 
-def following(
+def draft_after(
     flying: InFlight, state: TableState, known: Known, policy: Policy, now_s: float
 ) -> Draft:
-    """Return an empty draft of the entry after the one that flies, as if that had landed."""
+    """Return an empty draft of the entry after the one in flight, as if that had landed."""
     after = machine.evolve(state, Landed(flying.encoded.entry))
     return Draft(Planning(after, policy), now_s, known)
 
 
 def contended(root: str, version: int) -> Contended:
-    """Return what is said of a table at which somebody else keeps winning."""
+    """Return the error for a table at which other writers win every version."""
     return Contended(
         f"{RACES_MAX} versions of {root} in a row were won by others, the last one {version}: find "
         "out who else writes so much"

@@ -1,8 +1,8 @@
-"""A lane: one topic partition of proposals that is ours, from its assignment to its loss.
+"""A lane: one topic partition of proposals, from its assignment to this process to its revocation.
 
-Records become candidates on the desks of their tables; what is settled is told; what is told and
-durable moves the offset. Losing the lane at any point loses nothing: the next owner starts from the
-logs of the tables.
+Each record becomes a candidate in the line of its table's desk. What a desk settles is published as
+an outcome; the offset moves on once that is durable. Losing the lane at any point loses nothing:
+the next owner starts from the tables' logs.
 """
 
 import logging
@@ -16,7 +16,7 @@ from tidegate.committer.doors import Doors, reach
 from tidegate.committer.judging.verdicts import Verdict
 from tidegate.committer.loop.desk import Desk
 from tidegate.committer.loop.poison import read_poison
-from tidegate.committer.loop.registration import halted
+from tidegate.committer.loop.registration import table_halted
 from tidegate.committer.loop.routing import BROKEN, Routing
 from tidegate.committer.loop.trials import Trials
 from tidegate.committer.loop.watch import Watch
@@ -37,12 +37,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Lane:
-    """What is done with one topic partition.
+    """The work on one topic partition.
 
-    `read_to` is the next offset to read, `position` to judge, `committed` the one last recorded for
-    the group; None where there is none yet. `moved` are the tables whose registration is to be
-    told. Where somebody waits or a PUT flies is known from one step to the next: most tables are
-    idle at any time.
+    Offsets: `read_to` is the next to read, `position` the next to judge, `committed` the one last
+    committed to the group; None where there is none yet. `registry_due` are the tables of which a
+    changed registration is still to be published. `busy` are the desks that had, after the last
+    step, proposals waiting, a PUT in flight or a read under way: most tables are idle at any time.
     """
 
     doors: Doors
@@ -51,7 +51,7 @@ class Lane:
     read_to: int = 0
     position: Offset | None = None
     committed: Offset | None = None
-    moved: dict[UUID, None] = field(default_factory=dict)
+    registry_due: dict[UUID, None] = field(default_factory=dict)
     watch: Watch = field(init=False)
     busy: list[Desk] = field(default_factory=list)
 
@@ -59,25 +59,27 @@ class Lane:
         self.watch = Watch(self.doors)
 
     def take(self, record: Record) -> None:
-        """Bring a record to the desk of its table; who is under suspicion waits to be called."""
+        """Judge a record, or hold it back where records are under suspicion (`trials`)."""
         if self.trials.holds(record):
             self.trials.held.append(record)
         else:
             self.judge(record)
 
-    def call(self) -> Record | None:
-        """Return the record that is judged next, and alone, once nothing else is under way."""
+    def next_suspect(self) -> Record | None:
+        """Return the suspected record that is to be judged next, alone; None while other work is
+        under way, or where none is held.
+        """
         if not self.trials.note.alone or not self._is_quiet:
             return None
         if self.trials.is_over():
             self.trials.note = self.trials.note.at_peace()
             while self.trials.held:
                 self.judge(self.trials.held.popleft())
-        self.trials.call()
+        self.trials.name_next()
         return self.trials.held.popleft() if self.trials.held else None
 
     def judge(self, record: Record) -> None:
-        """Bring a record to the desk of its table, or answer it where it has none."""
+        """Route a record to its table, or set it aside as a dead letter where it can't be read."""
         self.routing.unsettled[record.offset] = len(record.value or b"")
         self.position = Offset(record.offset + 1)
         read = self._read(record)
@@ -85,7 +87,7 @@ class Lane:
             self.routing.telling.letter(read, record)
             del self.routing.unsettled[record.offset]
         else:
-            self.routing.bring(read)
+            self.routing.route(read)
         reach("after_take")
 
     def _read(self, record: Record) -> Candidate | Letter:
@@ -100,7 +102,7 @@ class Lane:
 
     @property
     def _is_quiet(self) -> bool:
-        """Whether every table was read, and nothing is judged but what its store keeps waiting."""
+        """Whether every table was read and has no work left, save those that rest or are halted."""
         now_s = self.doors.clock.boot_s()
         return not self.routing.reading and all(
             desk.rests_until_s > now_s
@@ -110,20 +112,21 @@ class Lane:
         )
 
     def work(self) -> bool:
-        """Let each desk settle one entry, and tell; return whether more could be done at once."""
+        """Let each desk settle one entry, and publish it; return whether more is to do at once."""
         busy = has_loaded = False
         for desk in self._due(self.doors.clock.boot_s()):
             if desk.record.table in self.routing.reading:
-                self.routing.obey(desk)
+                self.routing.carry_out_request(desk)
                 continue
             if desk.record.halted_by_hand is not None:
-                # Its files are moved meanwhile.
+                # The operator may be moving its files: the store is not asked for anything.
                 self.watch.forget(desk)
                 continue
             if desk.rests_until_s > self.doors.clock.boot_s():
                 continue
             if desk.state is None and not desk.waits_for and not desk.line:
-                # There may be many: between two the group hears from us, and who is waited for.
+                # Nobody waits for this load. One a step, so that polls and busy tables go on
+                # between the loads of many tables, and only where its store has no other to do.
                 if has_loaded or not self.doors.loads.is_free(desk.store.root):
                     busy = busy or has_loaded
                     continue
@@ -139,75 +142,78 @@ class Lane:
         return [desk for desk in desks if desk.idle_until_s <= now_s or desk.line.waiting]
 
     def make_durable(self) -> Offset | None:
-        """Flush what was told, then the registry; return the offset to record, if it has moved."""
+        """Flush what was published, then the registry; return the offset to commit, if it moved."""
         telling = self.routing.telling
         if telling.waiting:
             telling.flush()
         desks = self.routing.desks
-        if self.moved:
-            for table in self.moved:
+        if self.registry_due:
+            for table in self.registry_due:
                 if table in desks:
                     telling.table(desks[table].record)
-            self.moved.clear()
+            self.registry_due.clear()
             telling.flush()
             reach("after_state")
         return self._safe if self._safe != self.committed else None
 
     @property
     def lags(self) -> bool:
-        """Whether something was told that is not known to be durable, or an offset may move."""
-        return bool(self.routing.telling.waiting or self.moved or self._safe != self.committed)
+        """Whether something published is not durable yet, or the offset has moved."""
+        return bool(
+            self.routing.telling.waiting or self.registry_due or self._safe != self.committed
+        )
 
     @property
     def _safe(self) -> Offset | None:
-        """The next offset to read for whoever comes after us: all before it have their answer."""
+        """The offset to commit: every record before it has its outcome."""
         first = next(iter(self.routing.unsettled), None)
         return self.position if first is None else Offset(first)
 
     @property
     def unsettled(self) -> int:
-        """How many deliveries have no answer yet."""
+        """How many records have no outcome yet."""
         return len(self.routing.unsettled) + len(self.trials.held)
 
     @property
     def unsettled_bytes(self) -> int:
-        """How large they are together."""
+        """Their size in bytes."""
         held = sum(len(record.value or b"") for record in self.trials.held)
         return sum(self.routing.unsettled.values()) + held
 
     @property
     def waits_until_s(self) -> float | None:
-        """Until when the desks with work linger or rest, or None. By `Clock.boot_s`."""
+        """When the first busy desk has to be looked at again, or None. By `Clock.boot_s`."""
         waits = (desk.waits_until_s for desk in self.busy)
         return min((until_s for until_s in waits if until_s is not None), default=None)
 
     @property
     def flies(self) -> bool:
-        """Whether a PUT is on its way."""
+        """Whether a PUT is in flight."""
         return any(desk.flying is not None for desk in self.busy)
 
     @property
     def put_s(self) -> float:
-        """How long the shortest PUT of a table takes just now, of those whose PUT is on its way."""
+        """How long a PUT takes lately, in seconds: the least of the tables with one in flight."""
         flying = (desk for desk in self.busy if desk.flying is not None)
         return min((desk.pace.put_s for desk in flying), default=0.0)
 
     def land(self) -> None:
-        """Tell what has landed, and decide on nothing new."""
+        """Publish what has landed, and decide on nothing new."""
         for desk in list(self.routing.desks.values()):
             if desk.flying is not None and desk.flying.flight.done():
-                self._told(desk, self._attempt(desk, Desk.land))
+                self._tell(desk, self._attempt(desk, Desk.land))
 
     def _attend(self, desk: Desk) -> bool:
-        verdicts = self._attempt(desk, self._work_at)
-        # What fails from here on is the bus, for all tables: it is not for a table to wait it out.
-        self._told(desk, verdicts)
-        self.routing.obey(desk)
+        verdicts = self._attempt(desk, self._settle)
+        # An error from here on is the bus's and concerns all tables: it must end the loop, and is
+        # not caught as one table's.
+        self._tell(desk, verdicts)
+        self.routing.carry_out_request(desk)
         desk.idle_until_s = self.watch.idle_until_s(desk)
         return bool(verdicts and desk.line)
 
     def _attempt(self, desk: Desk, work: Work) -> tuple[Verdict, ...]:
-        """Return what stands in the log; a table that fails halts or rests, the others go on."""
+        """Run one piece of a table's work; on an error that table halts or rests, others go on."""
         try:
             return work(desk)
         except BROKEN as error:
@@ -220,7 +226,7 @@ class Lane:
             log_event(_log, "resting", level=logging.WARNING, table=desk.record.name, why=error)
         return ()
 
-    def _told(self, desk: Desk, verdicts: tuple[Verdict, ...]) -> None:
+    def _tell(self, desk: Desk, verdicts: tuple[Verdict, ...]) -> None:
         for verdict in verdicts:
             self.routing.settled(desk, verdict)
         if verdicts:
@@ -228,8 +234,8 @@ class Lane:
             reach("after_outcomes")
         self._tell_news(desk)
 
-    def _work_at(self, desk: Desk) -> tuple[Verdict, ...]:
-        if self.routing.lets_nothing_off(desk):
+    def _settle(self, desk: Desk) -> tuple[Verdict, ...]:
+        if self.routing.awaits_halt(desk):
             is_down = desk.flying is not None and desk.flying.flight.done()
             return desk.land() if is_down else ()
         if desk.state is None:
@@ -258,7 +264,7 @@ class Lane:
             trace = desk.traces.pop(entry.version, ())
             desk.record = telling.version(entry, desk.record, trace)
         desk.news.clear()
-        self.moved[desk.record.table] = None
+        self.registry_due[desk.record.table] = None
         reach("after_commits")
 
     def _halts_for(self, desk: Desk, entry: Entry) -> bool:
@@ -277,7 +283,7 @@ class Lane:
         """Serve this table no more until its log can be read; the other tables go on."""
         desk.forget()
         self.watch.forget(desk)
-        # What flies is found in the log, should it land: nobody was promised that it does not.
+        # Should the PUT in flight land, it is found in the log: no writer was told that it failed.
         desk.flying = None
         desk.rests_until_s = self.doors.clock.boot_s() + RETRY_HALTED_S
         if desk.halted is None:
@@ -287,9 +293,9 @@ class Lane:
             self.routing.send_away(desk, error)
             return
         for one in desk.line.everybody():
-            self.routing.answer(halted(one.candidate, desk.halted), desk.record)
+            self.routing.answer(table_halted(one.candidate, desk.halted), desk.record)
         desk.record = desk.record.model_copy(update={"status": "halted", "reason": desk.halted})
-        self.moved[desk.record.table] = None
+        self.registry_due[desk.record.table] = None
 
     def _heal(self, desk: Desk) -> None:
         if desk.halted is None and desk.record.status != "halted":
@@ -297,5 +303,5 @@ class Lane:
         desk.halted = None
         healed = {"status": "open", "reason": None, "overwritten": None}
         desk.record = desk.record.model_copy(update=healed)
-        self.moved[desk.record.table] = None
+        self.registry_due[desk.record.table] = None
         log_event(_log, "healed", table=desk.record.name)

@@ -1,7 +1,7 @@
-"""Registration: which tables the committer serves, and under which name.
+"""Registration: which tables may be registered, under which name, and the answers about it.
 
-A table is registered by the proposal that creates it, once version 0 stands in its log, or by a
-proposal of kind `register`, which writes nothing to the log. Here is what is asked before.
+A table is registered by the proposal that creates it, once version 0 is in its log, or by a
+proposal of kind `register`, which writes nothing to the log.
 """
 
 import re
@@ -21,8 +21,8 @@ from tidegate.runtime.stores.paths import canonical_root
 NAME_CHARS_MAX: Final = 255
 ROOT_BYTES_MAX: Final = 768
 STEP_BYTES_MAX: Final = 255
-"""What the names of stores hold, with room for those of a table's files: a root beyond that could
-never be opened, and who wants a table there would wait for ever."""
+"""Limits that every store takes, with room for the names of a table's files: a longer root could
+never be opened, and a proposal for it would wait for ever."""
 
 NAME_PARTS: Final = (1, 3)
 """A name is `table`, or `catalog.schema.table`."""
@@ -31,8 +31,8 @@ _UNFIT: Final = re.compile(r"[\x00-\x1f\x7f/`]")
 
 
 @dataclass(frozen=True)
-class Known:
-    """Every registered table, of all topic partitions, and where tables may lie."""
+class Registry:
+    """Every registered table, of all topic partitions, and the prefixes of allowed roots."""
 
     tables: Mapping[UUID, TableRecord]
     roots: Iterable[str]
@@ -42,17 +42,17 @@ class Known:
         return next((one for one in self.tables.values() if one.table_root == root), None)
 
 
-def objection(candidate: Candidate, known: Known) -> Verdict | None:
+def objection(candidate: Candidate, registry: Registry) -> Verdict | None:
     """Return why a table may not be registered, or None.
 
-    What is answered here promises nothing, for no log was read that could keep the promise: who
-    made the table at the root may ask again, whose answer was lost before it was registered.
+    The answer is `denied` and promises nothing, for no log was read. The same bytes may get another
+    answer later: their writer may have created the table, and died before it was registered.
     """
     proposal = _proposal(candidate)
     root = proposal.table_root
-    other = known.under(root)
+    other = registry.under(root)
     if other is not None and other.status == "dropped":
-        return dropped(candidate, other)
+        return table_dropped(candidate, other)
     if other is not None and other.status == "staged":
         if other.table != proposal.table:
             reason = f"table_root: {root} is given out to {other.table}; take another root"
@@ -71,7 +71,7 @@ def objection(candidate: Candidate, known: Known) -> Verdict | None:
             f"longer than {STEP_BYTES_MAX}; choose a shorter one"
         )
         return denied(candidate, "bad_root", reason)
-    if not any(_lies_under(root, prefix) for prefix in known.roots):
+    if not any(_lies_under(root, prefix) for prefix in registry.roots):
         reason = (
             f"table_root: {root[:256]} lies under none of the roots that the operator allows; "
             "choose another place, or add it to committer.roots"
@@ -87,37 +87,37 @@ def objection(candidate: Candidate, known: Known) -> Verdict | None:
             "without spaces around it, slashes and control characters; choose another"
         )
         return denied(candidate, "bad_name", reason)
-    # Who asks for the name of a dropped table moves it, or makes it anew: he gets the name.
+    # The name of a dropped table is free: its successor takes it over.
     if name is not None and any(
         one.name == name and one.table != proposal.table and one.status != "dropped"
-        for one in known.tables.values()
+        for one in registry.tables.values()
     ):
         reason = f"name: {name!r} is another table's; choose another"
         return denied(candidate, "name_taken", reason)
     return None
 
 
-def new_record(candidate: Candidate, known: Known, topic: str, partition: int) -> TableRecord:
-    """Return the registration of a table of which nothing has been told."""
+def new_record(candidate: Candidate, registry: Registry, topic: str, partition: int) -> TableRecord:
+    """Return the registration of a new table, of which no version has been published."""
     proposal = _proposal(candidate)
-    staged = known.tables.get(proposal.table)
+    staged = registry.tables.get(proposal.table)
     promised = staged.name if staged is not None else None
     return TableRecord(
         table=proposal.table,
         table_root=proposal.table_root,
-        name=proposal.name or promised or _free_name(proposal, known),
+        name=proposal.name or promised or _free_name(proposal, registry),
         proposals_topic=topic,
         topic_partition=partition,
     )
 
 
-def named_once(record: TableRecord, known: Known) -> TableRecord:
-    """Return the registration of a table that came to be, under a name that no other table has.
+def named_once(record: TableRecord, registry: Registry) -> TableRecord:
+    """Return the registration of a created table, with a suffix where its name is taken by now.
 
-    Of two tables of one name nobody could say which he means, and they would have one change topic:
-    who got it first, by another committer, keeps it.
+    Another committer may have registered the name meanwhile: two tables of one name would share a
+    change topic, and commands that name tables could not tell them apart.
     """
-    others = (one for one in known.tables.values() if one.table != record.table)
+    others = (one for one in registry.tables.values() if one.table != record.table)
     if all(one.name != record.name or one.status == "dropped" for one in others):
         return record
     suffix = f"-{record.table.hex[-8:]}"
@@ -126,15 +126,15 @@ def named_once(record: TableRecord, known: Known) -> TableRecord:
 
 
 def unfit(candidate: Candidate, error: TidegateError) -> Verdict:
-    """Return the answer to a table whose store cannot be opened, or may not hold one."""
+    """Return the denial of a table whose store can't be opened, or is not safe for commits."""
     if isinstance(error, Unavailable):
         return denied(candidate, error.error_class, f"table_root: {error}", "retry")
     rule = "bad_root" if error.error_class == "Misconfigured" else error.error_class
     return denied(candidate, rule, f"table_root: {error}")
 
 
-def nobody(candidate: Candidate) -> TableRecord:
-    """Return a registration for an answer about a table that has none."""
+def unregistered(candidate: Candidate) -> TableRecord:
+    """Return a placeholder record, for an outcome about a table that is not registered."""
     return TableRecord(
         table=candidate.table,
         table_root="unknown://-",
@@ -144,7 +144,7 @@ def nobody(candidate: Candidate) -> TableRecord:
     )
 
 
-def halted(candidate: Candidate, why: str) -> Verdict:
+def table_halted(candidate: Candidate, why: str) -> Verdict:
     """Return the answer to a proposal for a table whose log cannot be served."""
     reason = f"table: it is halted, for its log cannot be served: {why}"
     return denied(candidate, "table_halted", reason, "retry")
@@ -160,8 +160,8 @@ def unknown_table(candidate: Candidate) -> Verdict:
     )
 
 
-def under_way(candidate: Candidate) -> Verdict:
-    """Return the answer to a request about a root where a table is just being created."""
+def being_created(candidate: Candidate) -> Verdict:
+    """Return the denial of a request for a root at which a table is just being created."""
     reason = (
         f"table_root: a table is being created at {_proposal(candidate).table_root}; ask again "
         "when that is settled"
@@ -170,14 +170,14 @@ def under_way(candidate: Candidate) -> Verdict:
 
 
 def is_named_so(wrong: Verdict | None, names: Collection[str]) -> bool:
-    """Return whether a table may not be registered because another has its name, one of some."""
+    """Return whether an objection is that the name is taken, and the name is among `names`."""
     if wrong is None or wrong.rejection is None or wrong.rejection.rule != "name_taken":
         return False
     return _proposal(wrong.candidate).name in names
 
 
-def name_under_way(candidate: Candidate) -> Verdict:
-    """Return the answer to who asks for a name that a table would have that may not come to be."""
+def name_being_given(candidate: Candidate) -> Verdict:
+    """Return the denial of a name that belongs to a table which is just being created."""
     reason = (
         f"name: {_proposal(candidate).name!r} is to be another table's, which is just being "
         "created or registered; ask again when that is settled"
@@ -185,11 +185,10 @@ def name_under_way(candidate: Candidate) -> Verdict:
     return denied(candidate, "being_created", reason, "retry")
 
 
-def dropped(candidate: Candidate, record: TableRecord) -> Verdict:
-    """Return the answer to a proposal for a table that was dropped: its root stays given out.
+def table_dropped(candidate: Candidate, record: TableRecord) -> Verdict:
+    """Return the denial of a proposal for a dropped table; a repeated drop is answered as done.
 
-    Its log may still be there, and who comes late with a proposal for it must not meet another one.
-    To drop it again is no error.
+    The root is not given out again: a late proposal for the old table must not meet a new one.
     """
     if candidate.proposal is not None and candidate.proposal.kind == "drop":
         version = max(record.published_through, 0)
@@ -198,10 +197,10 @@ def dropped(candidate: Candidate, record: TableRecord) -> Verdict:
     return denied(candidate, "table_dropped", reason)
 
 
-def is_there(candidate: Candidate, record: TableRecord) -> Verdict:
-    """Return the answer to who would register a table that is registered, or was dropped."""
+def registered_before(candidate: Candidate, record: TableRecord) -> Verdict:
+    """Return the answer to a request to register a table that is registered, or was dropped."""
     if record.status == "dropped":
-        return dropped(candidate, record)
+        return table_dropped(candidate, record)
     version = max(record.published_through, 0)
     return Verdict(candidate, "committed", version=version, repeat=True)
 
@@ -219,9 +218,9 @@ def _exists(candidate: Candidate, other: TableRecord) -> Verdict:
     return Verdict(candidate, "denied", rejection=rejection)
 
 
-def _free_name(proposal: Proposal, known: Known) -> str:
+def _free_name(proposal: Proposal, registry: Registry) -> str:
     name = proposal.table_root.rpartition("/")[2][:NAME_CHARS_MAX]
-    taken = {one.name for one in known.tables.values()}
+    taken = {one.name for one in registry.tables.values()}
     return f"{name}-{proposal.table.hex[-8:]}" if name in taken else name
 
 

@@ -24,7 +24,7 @@ def objection(candidate: Candidate, desk: Desk) -> Verdict | None:
     """Return why a request is not for the table at a desk, or None."""
     assert candidate.proposal is not None, "a request is a proposal"
     if not desk.is_registered:
-        return registration.under_way(candidate)
+        return registration.being_created(candidate)
     if candidate.proposal.table_root != desk.record.table_root:
         reason = f"table: {candidate.table} is {desk.record.table_root}; name the table's root"
         return denied(candidate, "other_root", reason)
@@ -53,7 +53,7 @@ def granted(candidate: Candidate, record: TableRecord, *, repeat: bool = False) 
     return Verdict(candidate, "committed", version=version, repeat=repeat)
 
 
-def refused(candidate: Candidate, record: TableRecord) -> Verdict:
+def denied_by_halt(candidate: Candidate, record: TableRecord) -> Verdict:
     """Return the answer to a proposal for a table that an operator halted."""
     why = record.halted_by_hand
     reason = f"table: an operator halted it by hand: {why}; it takes commits once it is reopened"

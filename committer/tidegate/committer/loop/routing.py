@@ -1,7 +1,7 @@
-"""The routing of a lane: to whose desk a proposal goes, and what is answered at once.
+"""The routing of a lane: to which table's desk a proposal goes, or what is answered at once.
 
-The proposal that may create a table sits at a desk of its own until its answer is known; only then
-is the table registered, durably, before anybody is told. What is asked of a table has its turn.
+A proposal that creates a table has a desk of its own; the table is registered, durably, before its
+writer hears of it. Operators' requests and registrations take their turn among the proposals.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from tidegate.committer.admission.external_writers import what_halts
 from tidegate.committer.judging.verdicts import Verdict, denied
 from tidegate.committer.loop import registration, requests
 from tidegate.committer.loop.desk import Desk
-from tidegate.committer.loop.registration import Known
+from tidegate.committer.loop.registration import Registry
 from tidegate.committer.loop.served_tables import ServedTables
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.reading.root_owner import is_overtaken
@@ -29,22 +29,22 @@ from tidegate.delta.errors import (
 from tidegate.pipeline.published import Ruling, TableRecord
 
 BROKEN: Final = (BrokenLog, UnsupportedFeature, InvalidRequest, Misconfigured)
-"""What says that a table cannot be served, whatever one waits."""
+"""Errors by which a table is halted: waiting does not cure them."""
 
 
 @dataclass
 class Routing(ServedTables):
-    """Who comes in: to whose desk he goes, or what he is told.
+    """Brings each candidate to its desk, or answers it.
 
-    `asked` are the requests about tables whose turn has not come, each with all that came behind
-    it; `reading` the tables whose logs are being read for theirs.
+    `asked` holds, by table, a request that is not carried out yet, and all candidates that came
+    after it; `reading` the tables whose logs are being read for such a request.
     """
 
     asked: dict[UUID, deque[Candidate]] = field(default_factory=dict)
     reading: set[UUID] = field(default_factory=set)
 
-    def bring(self, candidate: Candidate) -> None:
-        """Bring a candidate to the desk of its table, or answer it."""
+    def route(self, candidate: Candidate) -> None:
+        """Put a candidate into the line of its table's desk, or answer it at once."""
         proposal = candidate.proposal
         if candidate.table not in self.desks and self._is_stale():
             self.open()
@@ -54,38 +54,38 @@ class Routing(ServedTables):
             self._wait(candidate)
         elif candidate.table in self.dropped:
             record = self.dropped[candidate.table]
-            self.answer(registration.dropped(candidate, record), record)
+            self.answer(registration.table_dropped(candidate, record), record)
         elif kind == "register":
             self._register(candidate)
         elif desk is not None and kind in requests.REQUESTS:
-            self._ask(candidate, desk)
+            self._request(candidate, desk)
         elif desk is None and proposal is not None and proposal.is_create:
             self._create(candidate)
         elif desk is None and proposal is None:
-            # Nobody can tell whether it would have created the table: what is wrong with it counts.
+            # It may have been one that creates the table: its flaw is told, not `unknown_table`.
             self.answer(
                 Verdict(candidate, "denied", rejection=candidate.flaw),
-                registration.nobody(candidate),
+                registration.unregistered(candidate),
             )
         elif desk is None:
-            self.answer(registration.unknown_table(candidate), registration.nobody(candidate))
+            self.answer(registration.unknown_table(candidate), registration.unregistered(candidate))
         elif desk.record.halted_by_hand is not None:
-            self.answer(requests.refused(candidate, desk.record), desk.record)
+            self.answer(requests.denied_by_halt(candidate, desk.record), desk.record)
         elif desk.halted is not None:
-            self.answer(registration.halted(candidate, desk.halted), desk.record)
+            self.answer(registration.table_halted(candidate, desk.halted), desk.record)
         elif kind == "verbatim" and candidate.flaw is not None:
-            # Nothing is written down of such a refusal: what is denied today may do tomorrow.
+            # Not written into the log: the same ready bytes may be allowed another time.
             self.answer(Verdict(candidate, "denied", rejection=candidate.flaw), desk.record)
         else:
             desk.line.join(candidate, self.doors.clock.boot_s())
 
     def settled(self, desk: Desk, verdict: Verdict) -> None:
-        """Answer what a desk has settled; the first answer decides whether a table is created."""
+        """Publish a verdict of a desk; the first one decides whether its table is registered."""
         creates = not desk.is_registered
         is_made = creates and verdict.status == "committed" and self._other_life(desk) is None
         if is_made:
-            # It may have taken its time, and nobody can refuse it its name any more.
-            desk.record = registration.named_once(desk.record, self.known)
+            # The table exists now: where its name was taken meanwhile, it gets another one.
+            desk.record = registration.named_once(desk.record, self.registry)
             self._registered(desk)
         entry = None
         if desk.state is not None and verdict.version is not None:
@@ -93,42 +93,42 @@ class Routing(ServedTables):
         self.telling.verdict(verdict, desk.record, entry)
         del self.unsettled[verdict.candidate.offset]
         if creates and not is_made:
-            self._unseat(desk)
+            self._remove_desk(desk)
 
-    def lets_nothing_off(self, desk: Desk) -> bool:
-        """Return whether a halt waits for what flies at a desk, and nothing more may be sent."""
+    def awaits_halt(self, desk: Desk) -> bool:
+        """Return whether a halt waits for the PUT in flight: then no other may be sent."""
         waiting = self.asked.get(desk.record.table, ())
         return any(map(requests.is_halt, waiting))
 
-    def obey(self, desk: Desk) -> None:
-        """Do what an operator asks of a table, if it is his turn; then bring who came behind."""
+    def carry_out_request(self, desk: Desk) -> None:
+        """Carry out the request that waits at a table, once it is due; then route those behind."""
         table = desk.record.table
         waiting = self.asked.get(table)
         if waiting is None or not requests.is_due(waiting, desk):
             return
-        if not self._grant(waiting[0], desk):
+        if not self._carry_out(waiting[0], desk):
             return
         del self.asked[table]
         waiting.popleft()
         for candidate in waiting:
-            self.bring(candidate)
+            self.route(candidate)
 
     def _wait(self, candidate: Candidate) -> None:
-        """Let who comes behind a request wait for it; a halt may be what it waits for."""
+        """Let a candidate wait behind a request; a halt may end that request's own waiting."""
         self.asked[candidate.table].append(candidate)
         if requests.is_halt(candidate):
-            self.obey(self.desks[candidate.table])
+            self.carry_out_request(self.desks[candidate.table])
 
-    def _ask(self, candidate: Candidate, desk: Desk) -> None:
+    def _request(self, candidate: Candidate, desk: Desk) -> None:
         wrong = requests.objection(candidate, desk)
         if wrong is not None:
             self.answer(wrong, desk.record)
             return
         self.asked[desk.record.table] = deque([candidate])
-        self.obey(desk)
+        self.carry_out_request(desk)
 
-    def _grant(self, candidate: Candidate, desk: Desk) -> bool:
-        """Do what is asked of a table, and answer; return False while its log is read for that."""
+    def _carry_out(self, candidate: Candidate, desk: Desk) -> bool:
+        """Carry out a request and answer it; False while the table's log is still being read."""
         assert candidate.proposal is not None, "a request is a proposal"
         why, kind = candidate.proposal.reason, candidate.proposal.kind
         if kind == "register":
@@ -136,19 +136,23 @@ class Routing(ServedTables):
         ruling = requests.ruling(candidate, desk.record, self.origin.stream)
         if requests.is_over(candidate, desk.record, self.origin.stream):
             self.answer(requests.granted(candidate, desk.record, repeat=True), desk.record)
-        elif kind == "halt" and why is not None:
+        elif kind == "halt":
+            assert why is not None, "a halt gives its reason"
             self._halt(candidate, desk, requests.halted(desk.record, why, ruling))
         elif kind == "reopen":
             return self._reopen(candidate, desk, ruling)
         else:
-            record = self.dropped[desk.record.table] = requests.dropped(desk.record, ruling)
-            del self.desks[record.table]
-            self.telling.dropped(record)
-            desk.forget()
-            for one in desk.line.everybody():
-                self.answer(registration.dropped(one.candidate, record), record)
-            self.answer(requests.granted(candidate, record), record)
+            self._drop(candidate, desk, requests.dropped(desk.record, ruling))
         return True
+
+    def _drop(self, candidate: Candidate, desk: Desk, record: TableRecord) -> None:
+        self.dropped[record.table] = record
+        del self.desks[record.table]
+        self.telling.dropped(record)
+        desk.forget()
+        for one in desk.line.everybody():
+            self.answer(registration.table_dropped(one.candidate, record), record)
+        self.answer(requests.granted(candidate, record), record)
 
     def _halt(self, candidate: Candidate, desk: Desk, record: TableRecord) -> None:
         is_done = desk.record.halted_by_hand == record.halted_by_hand
@@ -156,11 +160,11 @@ class Routing(ServedTables):
         desk.record = record
         self.telling.halted(record)
         for one in desk.line.everybody():
-            self.answer(requests.refused(one.candidate, record), record)
+            self.answer(requests.denied_by_halt(one.candidate, record), record)
         self.answer(requests.granted(candidate, desk.record, repeat=is_done), desk.record)
 
     def _reopen(self, candidate: Candidate, desk: Desk, ruling: Ruling) -> bool:
-        """Open a table again, if its log can be served: else it is left as it is."""
+        """Reopen a halted table once its log was read and can be served; False while it is read."""
         if desk.record.status != "halted":
             self.answer(requests.granted(candidate, desk.record, repeat=True), desk.record)
             return True
@@ -184,7 +188,7 @@ class Routing(ServedTables):
         return found is not False
 
     def _has_read(self, desk: Desk) -> bool | TidegateError:
-        """Return whether a table's log was read, from when this was asked first, or what failed."""
+        """Return whether the log was read since a request first asked for it, or what failed."""
         table, found = desk.record.table, False
         if table not in self.reading:
             desk.forget()
@@ -201,28 +205,28 @@ class Routing(ServedTables):
     def _register(self, candidate: Candidate) -> None:
         if self._waits_behind(candidate) or self._is_answered_at_once(candidate):
             return
-        known = self.open()
+        registry = self.open()
         if candidate.proposal and self._is_under_way(candidate.proposal.table_root):
-            self.answer(registration.under_way(candidate), registration.nobody(candidate))
+            self.answer(registration.being_created(candidate), registration.unregistered(candidate))
             return
-        if self._is_known(candidate, known):
+        if self._is_known(candidate, registry):
             return
-        record = registration.new_record(candidate, known, self.at.topic, self.at.partition)
-        wrong = self._objection(candidate, known)
+        record = registration.new_record(candidate, registry, self.at.topic, self.at.partition)
+        wrong = self._objection(candidate, registry)
         there = self.desks.get(candidate.table)
         if there is not None:
             reason = f"table: {candidate.table} is {there.record.table_root}; take a new id"
             wrong = denied(candidate, "other_root", reason)
-        desk = self._seat_anew(candidate, record) if wrong is None else wrong
+        desk = self._new_desk(candidate, record) if wrong is None else wrong
         if isinstance(desk, Verdict):
             self.answer(desk, record)
             return
-        desk.others = tuple(known.tables.values())
+        desk.others = tuple(registry.tables.values())
         self.asked[record.table] = deque([candidate])
-        self.obey(desk)
+        self.carry_out_request(desk)
 
-    def _seat_anew(self, candidate: Candidate, record: TableRecord) -> Desk | Verdict:
-        """Return a desk for a table that may be registered, or why there can be none."""
+    def _new_desk(self, candidate: Candidate, record: TableRecord) -> Desk | Verdict:
+        """Return a desk for a table yet to be registered, or why its store can't be opened."""
         try:
             desk = self._serve(record)
         except (Misconfigured, Unavailable) as error:
@@ -230,18 +234,18 @@ class Routing(ServedTables):
         desk.is_registered = False
         return desk
 
-    def _objection(self, candidate: Candidate, known: Known) -> Verdict | None:
+    def _objection(self, candidate: Candidate, registry: Registry) -> Verdict | None:
         """Return why a table may not be registered, or None."""
-        wrong = registration.objection(candidate, known)
+        wrong = registration.objection(candidate, registry)
         desks = self.desks.values()
         names = {desk.record.name for desk in desks if not desk.is_registered}
         if registration.is_named_so(wrong, names):
-            # Nobody knows yet whether the other one comes to be.
-            return registration.name_under_way(candidate)
+            # The table with that name may still fail to be created: the writer may ask again.
+            return registration.name_being_given(candidate)
         return wrong
 
     def _waits_behind(self, candidate: Candidate) -> bool:
-        """Let who asks for a table wait while one is being registered at the same root."""
+        """Let a request for a table wait while another one registers the same root; whether so."""
         assert candidate.proposal is not None, "who asks for a table proposes"
         root = candidate.proposal.table_root
         for table in self.reading:
@@ -251,23 +255,23 @@ class Routing(ServedTables):
                 return True
         return False
 
-    def _is_known(self, candidate: Candidate, known: Known) -> bool:
-        """Answer who asks for a table that is registered, or was dropped."""
-        there = known.under(candidate.proposal.table_root) if candidate.proposal else None
+    def _is_known(self, candidate: Candidate, registry: Registry) -> bool:
+        """Answer a request to register a table that is registered, or was dropped; whether so."""
+        there = registry.under(candidate.proposal.table_root) if candidate.proposal else None
         if there is None or there.status == "staged":
             return False
         there = self.dropped.get(there.table, there)
         if there.table in self.desks:
-            # Whoever asks again may have lost the registry, and this is all that is left of it.
+            # Publish the record again: the topic may have lost it, and ours may be the last copy.
             there = self.desks[there.table].record
             self.telling.registered(there)
-        self.answer(registration.is_there(candidate, there), there)
+        self.answer(registration.registered_before(candidate, there), there)
         return True
 
     def _take_over(self, candidate: Candidate, desk: Desk) -> bool:
-        """Register a table as its log stands, or say why that can't be.
+        """Register the table that a log holds, or answer why not; False while the log is read.
 
-        Reading takes its time: where another table got in its way meanwhile, it is asked for anew.
+        Where another table was registered in this folder meanwhile, the request is routed anew.
         """
         found = self._has_read(desk)
         if found is False:
@@ -288,7 +292,7 @@ class Routing(ServedTables):
             return True
         version, sha256 = state.version, None
         if is_ours(state) and desk.news:
-            # A gate has served it: under a registration that was lost with what it had not told.
+            # A committer wrote to it under a registration that was lost: publish its last versions.
             through = desk.news[0].version - 1
         else:
             head = state.entries.get(version)
@@ -302,46 +306,45 @@ class Routing(ServedTables):
     def _create(self, candidate: Candidate) -> None:
         if self._waits_behind(candidate) or self._is_answered_at_once(candidate):
             return
-        known = self.open()
+        registry = self.open()
         if candidate.table in self.desks:
-            self.bring(candidate)
+            self.route(candidate)
             return
         if candidate.proposal and self._is_under_way(candidate.proposal.table_root):
-            self.answer(registration.under_way(candidate), registration.nobody(candidate))
+            self.answer(registration.being_created(candidate), registration.unregistered(candidate))
             return
-        record = registration.new_record(candidate, known, self.at.topic, self.at.partition)
-        wrong = self._objection(candidate, known)
+        record = registration.new_record(candidate, registry, self.at.topic, self.at.partition)
+        wrong = self._objection(candidate, registry)
         if wrong is not None:
             self.answer(wrong, record)
             return
-        desk = self._seat_anew(candidate, record)
+        desk = self._new_desk(candidate, record)
         if isinstance(desk, Verdict):
             self.answer(desk, record)
         else:
             desk.line.join(candidate, self.doors.clock.boot_s())
 
     def _is_answered_at_once(self, candidate: Candidate) -> bool:
-        """Answer who may not have a table, or has it, by what was read of the registry just now.
+        """Answer a request that the registry, as last read, refuses or has answered; whether so.
 
-        To read it takes the brokers tens of milliseconds, for which everybody waits: a flood of
-        such requests would let nobody else have his turn. Only who may have one is looked up anew.
+        Reading it anew takes tens of milliseconds for which the loop waits: a flood would stall it.
         """
         assert candidate.proposal is not None, "who asks for a table proposes"
         root = candidate.proposal.table_root
         if self._is_stale() or self._is_under_way(root):
             return False
-        if candidate.proposal.kind == "register" and self._is_known(candidate, self.known):
+        if candidate.proposal.kind == "register" and self._is_known(candidate, self.registry):
             return True
-        wrong = registration.objection(candidate, self.known)
+        wrong = registration.objection(candidate, self.registry)
         if wrong is None:
             return False
-        record = registration.new_record(candidate, self.known, self.at.topic, self.at.partition)
+        record = registration.new_record(candidate, self.registry, self.at.topic, self.at.partition)
         self.answer(wrong, record)
         return True
 
-    def _unseat(self, desk: Desk) -> None:
-        """Give up a table that was not created, or is another's; who waits is brought anew."""
+    def _remove_desk(self, desk: Desk) -> None:
+        """Remove the desk of a table that was not created; what waited there is routed anew."""
         del self.desks[desk.record.table]
         desk.news.clear()
         for one in desk.line.everybody():
-            self.bring(one.candidate)
+            self.route(one.candidate)

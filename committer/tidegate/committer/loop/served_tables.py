@@ -1,6 +1,6 @@
-"""The desks of a topic partition: which tables there are, by the registry, and who is answered.
+"""The tables that a topic partition serves, by the registry, each with its desk.
 
-A table has a desk once it is registered, or while it is settled whether it will be.
+A table has a desk once it is registered, or while the proposal that creates it is being settled.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from tidegate.committer.group_commit.rebase import Origin
 from tidegate.committer.judging.verdicts import Verdict
 from tidegate.committer.loop import registration
 from tidegate.committer.loop.desk import Desk
-from tidegate.committer.loop.registration import Known
+from tidegate.committer.loop.registration import Registry
 from tidegate.committer.loop.telling import Telling
 from tidegate.delta.errors import Misconfigured, TidegateError
 from tidegate.pipeline.published import TableRecord
@@ -24,18 +24,19 @@ from tidegate.runtime.stores.paths import canonical_root
 from tidegate.runtime.stores.unopened_store import UnopenedStore
 
 STALE_S: Final = 1.0
-"""How old the registry may be that says that a table is unknown, or may not be."""
+"""How old our copy of the registry may be when a table is denied by it."""
 
 CREATION_S: Final = 600.0
-"""How long at most a table that is to be created waits for a store that is away."""
+"""How long a proposal that creates a table waits for a store that does not answer."""
 
 
 @dataclass
 class ServedTables:
-    """The desks, and the deliveries without an answer: offset -> size.
+    """The desks of a topic partition.
 
-    A table that was `dropped` has no desk, and keeps its id and its root. `known` is the registry
-    as it was read last.
+    `unsettled` are the records without an outcome, offset -> size in bytes, in order.
+    `dropped` are the records of dropped tables: they have no desk, but keep their ids and roots.
+    `registry` is the registry as it was last read, at `opened_s` by `Clock.boot_s`.
     """
 
     at: TopicPartition
@@ -46,15 +47,15 @@ class ServedTables:
     unsettled: dict[int, int] = field(default_factory=dict)
     dropped: dict[UUID, TableRecord] = field(default_factory=dict)
     opened_s: float = 0.0
-    known: Known = field(default_factory=lambda: Known({}, ()))
+    registry: Registry = field(default_factory=lambda: Registry({}, ()))
 
-    def open(self) -> Known:
+    def open(self) -> Registry:
         """Read the registry, and give each of its tables a desk."""
         return self.serve_all(read_registry(self.doors.bus, self.doors.topics))
 
-    def serve_all(self, registry: Mapping[UUID, TableRecord]) -> Known:
+    def serve_all(self, records: Mapping[UUID, TableRecord]) -> Registry:
         """Give each table of this topic partition a desk, by the registry as it was just read."""
-        here, tables = (self.at.topic, self.at.partition), dict(registry)
+        here, tables = (self.at.topic, self.at.partition), dict(records)
         self.opened_s = self.doors.clock.boot_s()
         for record in tables.values():
             at = (record.proposals_topic, record.topic_partition)
@@ -63,26 +64,27 @@ class ServedTables:
             elif at == here and record.status != "staged" and record.table not in self.desks:
                 self._serve(record)
                 self.telling.tables.add(record.table)
-        self.known = Known(dict(tables), self.doors.settings.roots)
+        self.registry = Registry(dict(tables), self.doors.settings.roots)
         tables |= {table: desk.record for table, desk in self.desks.items()}
-        return Known(tables, self.doors.settings.roots)
+        return Registry(tables, self.doors.settings.roots)
 
     def answer(self, verdict: Verdict, record: TableRecord) -> None:
-        """Answer without a desk."""
+        """Publish a verdict that no desk has settled."""
         self.telling.verdict(verdict, record, None)
         del self.unsettled[verdict.candidate.offset]
 
     def send_away(self, desk: Desk, error: TidegateError) -> None:
-        """Answer who would have a table where there can be none."""
+        """Deny everything that waits for a table that cannot be created, and remove its desk."""
         del self.desks[desk.record.table]
         for one in desk.line.everybody():
             self.answer(registration.unfit(one.candidate, error), desk.record)
 
     def gives_up(self, desk: Desk, error: TidegateError) -> bool:
-        """Send away who would create a table, once his time is over and its store is still away.
+        """Deny a proposal that creates a table whose store does not answer, past its deadline or
+        `CREATION_S`; return whether so.
 
-        Nobody could halt or drop a table that is not registered, and without his answer the offset
-        would stay where he stands. Who has a PUT in doubt waits for the store to tell.
+        A table that is not registered can't be halted or dropped, and without an answer the offset
+        could not move on. While a PUT is in doubt only the store knows the answer: that is awaited.
         """
         if desk.is_registered or desk.has_sent or not desk.line:
             return False
@@ -96,10 +98,9 @@ class ServedTables:
         return True
 
     def _other_life(self, desk: Desk) -> TableRecord | None:
-        """Return who else registered the root of a desk while its log was read, or written.
+        """Return another table that was registered at a desk's root meanwhile, or None.
 
-        On another topic partition it is another committer that does so, and none hears of it but by
-        the registry.
+        It may be on another topic partition, with another committer: only the registry tells.
         """
         root, own = desk.record.table_root, desk.record.table
         others = (one for one in self.open().tables.values() if one.table_root == root)
@@ -122,8 +123,8 @@ class ServedTables:
     def _store_of(self, root: str) -> LogStore:
         """Return the store of a registered table.
 
-        A root that only another release can spell halts its own table. What the settings get wrong
-        ends the process: whoever was about to replace it serves on.
+        A root that this release can't parse halts its own table alone. A mistake in our settings
+        (`Misconfigured` from `open_store`) ends the process instead.
         """
         try:
             canonical_root(root)
@@ -132,10 +133,10 @@ class ServedTables:
         return self.doors.open_store(root)
 
     def _is_under_way(self, root: str) -> bool:
-        """Whether a table is being created there: nobody knows yet what will come of it."""
+        """Whether a table is being created or registered at a root, and not settled yet."""
         desks = self.desks.values()
         return any(not desk.is_registered and desk.record.table_root == root for desk in desks)
 
     def _is_stale(self) -> bool:
-        """Whether another committer may have registered tables that we have not heard of."""
+        """Whether other committers may have registered tables since the registry was read."""
         return self.doors.clock.boot_s() - self.opened_s > STALE_S

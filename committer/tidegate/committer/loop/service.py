@@ -1,7 +1,8 @@
-"""The committer's loop: take, settle, tell; then, once it is durable, move the offset.
+"""The committer's loop: poll proposals, settle them, publish outcomes, then commit the offsets.
 
-One thread, one step at a time, so that a simulation can drive the very same code. Safety rests on
-the tables' logs; offsets and the registry are hints of where to go on.
+Each topic partition that the consumer group assigns has a `Lane`, each table in it a `Desk`. Safety
+rests on the tables' logs: offsets and the registry only say where a new owner starts to read. One
+thread, one step at a time, so that a simulation can drive the very same code.
 """
 
 import logging
@@ -38,40 +39,46 @@ RECORDS_MAX: Final = 1_000
 """Records that one poll brings at most."""
 
 UNSETTLED_MAX: Final = SUSPECTS_MAX
-"""Records read and not answered, past which a topic partition is not read on."""
+"""Records without an outcome at which a topic partition is paused."""
 
 BYTES_MAX: Final = 64 * 1024 * 1024
-"""Their size, likewise."""
+"""Bytes of such records at which it is paused."""
 
 DURABLE_S: Final = 0.2
-"""How long the registry and the offset may lag behind what was told: one round trip for many."""
+"""How long flush, registry and offsets may lag behind: one round trip for many outcomes."""
 
 IDLE_S: Final = 0.25
+"""How long a poll waits for records when nothing else is due."""
+
 FLYING_MIN_S: Final = 0.001
 FLYING_MAX_S: Final = 0.005
 FLYING_SHARE: Final = 0.1
-"""How long nothing is read while a PUT flies, unless it lands: as a share of what one takes."""
+"""How long a step waits for a PUT in flight: a share of what one takes, within bounds."""
 
 LANDING_S: Final = 1.0
-"""How long a clean stop waits for what flies; the next owner finds it in the log otherwise."""
+"""How long a clean stop waits for PUTs in flight; what lands later, the next owner finds."""
 
 OUTSIDE_S: Final = 600.0
-"""How long the group may let nobody in: a member that hangs keeps it waiting half as long."""
+"""How long it may be outside the group: a rebalance with a member that hangs takes half as long."""
 
 OBSERVED_S: Final = 0.5
-"""How often the gauges are set: scrapes are rarer, and a loop that is busy steps far oftener."""
+"""How often the gauges are set: scrapes are rarer, and a busy loop steps far oftener."""
 
 STEP_SPARE_S: Final = 30.0
 """How much longer than the deadline of a PUT one step may take before the loop counts as stuck."""
 Recording = Callable[[Mapping[TopicPartition, Offset], Notes], None]
-"""How offsets get to the group: at once, or soon."""
+"""`Consumer.commit`, which waits for the brokers, or `Consumer.commit_soon`, which does not."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class CommitterLoop:
-    """A member of the committers' group, and the lanes it was given."""
+    """A member of the committers' consumer group, with a lane for each assigned topic partition.
+
+    `lags_since_s` is since when something published is not durable, `outside_since_s` since when it
+    is not in the group; `process` names the operating system's process. Units: by `Clock.boot_s`.
+    """
 
     doors: Doors
     consumer: Consumer = field(init=False)
@@ -92,30 +99,30 @@ class CommitterLoop:
         self.process = self.doors.process or self.doors.new_id().hex
 
     def step(self, timeout_s: float = IDLE_S) -> bool:
-        """Do what can be done with one poll; return whether there is more to do at once.
+        """Poll once and work on every lane; return whether there is more to do at once.
 
-        Raises: Unavailable, Misconfigured, Fenced: what is told is not known to be durable, so
-        everything is dropped and begun anew.
+        Raises: Unavailable, Misconfigured, Fenced: nobody knows whether what was published is
+        durable, so the caller drops this loop and starts a new one from the logs.
         """
         flies = any(lane.flies for lane in self.lanes.values())
-        polled = self.consumer.poll(RECORDS_MAX, 0.0 if flies else self._patience_s(timeout_s))
+        polled = self.consumer.poll(RECORDS_MAX, 0.0 if flies else self._poll_wait_s(timeout_s))
         self._rebalance(polled)
-        self._mind_the_group()
+        self._check_membership()
         if polled.records:
             age_ms = self.doors.clock.now_ms() - polled.records[0].timestamp_ms
             PROPOSAL_PICKUP.observe(max(0, age_ms) / 1000)
-        self._own_up(polled)
+        self._note_judging(polled)
         for record in polled.records:
             self._take(record)
-        called = [self._call(at) for at in list(self.lanes)]
+        called = [self._judge_suspect(at) for at in list(self.lanes)]
         busy = [lane.work() for lane in self.lanes.values()]
         self.is_busy = any((*busy, *called))
         is_quiet = not (polled.records or self.is_busy)
         if flies and is_quiet:
-            self.doors.puts.wait(self._glance_s())
-        self._keep_up()
+            self.doors.puts.wait(self._put_wait_s())
+        self._make_durable_if_due()
         if polled.records or self.paused:
-            self._press_back()
+            self._pause_or_resume()
         self._observe()
         is_idle = is_quiet and not self.unsettled
         self.doors.tidy(is_idle or (is_quiet and flies), is_idle)
@@ -123,7 +130,7 @@ class CommitterLoop:
 
     @property
     def readiness(self) -> tuple[bool, str]:
-        """Whether it does its duty, and what that is; a standby's is to wait."""
+        """What `/readyz` answers: whether it is well, and what it is doing, in a sentence."""
         if self.lanes:
             return True, f"active: {len(self.lanes)} topic partitions"
         if self.consumer.is_member:
@@ -132,17 +139,17 @@ class CommitterLoop:
 
     @property
     def unsettled(self) -> int:
-        """How many deliveries were read and have no answer yet."""
+        """How many records were read and have no outcome yet."""
         return sum(lane.unsettled for lane in self.lanes.values())
 
     @property
     def movable(self) -> int:
-        """How many of these are ours to move: none of a table that rests."""
+        """How many of these the loop could settle: without those that wait for a store."""
         stranded = gauges.stranded(self.lanes.values(), self.doors.clock.boot_s())
         return self.unsettled - stranded
 
     def finish(self) -> None:
-        """Let land what flies, make durable what was told, record offsets. Raises: as `step`."""
+        """Stop cleanly: wait for PUTs in flight, flush, commit offsets. Raises: as `step`."""
         ends_s = self.doors.clock.boot_s() + LANDING_S
         while any(lane.flies for lane in self.lanes.values()):
             self.doors.puts.wait(FLYING_MIN_S)
@@ -151,7 +158,7 @@ class CommitterLoop:
             if self.doors.clock.boot_s() > ends_s:
                 break
         self._make_durable(self.consumer.commit)
-        self._sign_off()
+        self._note_clean_stop()
         self.producer.close()
 
     def leave(self) -> None:
@@ -165,7 +172,7 @@ class CommitterLoop:
         if lane is None:
             return
         if record.offset < lane.read_to:
-            # Its name, by which our offsets go, is another one's; nobody else tells us.
+            # Offsets count within one topic; Kafka does not say that its name means another by now.
             raise Unavailable(
                 f"{record.at} comes from offset {record.offset} on, and was read to {lane.read_to}:"
                 " it was made anew, or cut by its brokers; the loop starts over"
@@ -173,7 +180,8 @@ class CommitterLoop:
         lane.read_to = record.offset + 1
         lane.take(record)
 
-    def _patience_s(self, timeout_s: float) -> float:
+    def _poll_wait_s(self, timeout_s: float) -> float:
+        """Return how long the next poll may wait for records: until something else is due."""
         if self.is_busy:
             return 0.0
         now_s = self.doors.clock.boot_s()
@@ -182,8 +190,8 @@ class CommitterLoop:
             waits.append(self.lags_since_s + DURABLE_S)
         return max(0.0, min([timeout_s, *(until - now_s for until in waits)]))
 
-    def _glance_s(self) -> float:
-        """Return how long to look at nothing but the PUTs: a part of the shortest that flies."""
+    def _put_wait_s(self) -> float:
+        """Return how long to wait for a PUT in flight: a share of the shortest one's duration."""
         puts_s = [lane.put_s for lane in self.lanes.values() if lane.flies]
         return min(FLYING_MAX_S, max(FLYING_MIN_S, FLYING_SHARE * min(puts_s, default=0.0)))
 
@@ -192,7 +200,7 @@ class CommitterLoop:
             self.lanes.pop(at, None)
             self.paused.discard(at)
             log_event(_log, "revoked", partition=at.partition)
-        # Asked once for all of them: for each it would take as long as there are others.
+        # Read once for all of them: it holds the tables of every topic partition.
         registry = read_registry(self.doors.bus, self.doors.topics) if polled.assigned else {}
         for at in polled.assigned:
             lane = self.lanes[at] = self._lane(at, registry)
@@ -200,10 +208,8 @@ class CommitterLoop:
             if not self._begin(at, lane.trials.note):
                 return
 
-    def _mind_the_group(self) -> None:
-        """Start over where the group lets nobody in for long: a new client reads its certificates
-        anew, and the one that is there has those that were in their files when it was made.
-        """
+    def _check_membership(self) -> None:
+        """Start over after too long outside the group: a new client reads its certificates anew."""
         now_s = self.doors.clock.boot_s()
         if self.lanes or self.consumer.is_member:
             self.outside_since_s = now_s
@@ -214,25 +220,25 @@ class CommitterLoop:
             )
 
     def _begin(self, at: TopicPartition, note: Note) -> bool:
-        """Let the group's note say whose turn it is; return whether it is ours."""
+        """Write our name into the note beside the offset; return whether the group took it."""
         if note.deaths or note.alone:
             told = {"deaths": note.deaths, "until": note.until, "alone": note.alone}
             log_event(_log, "heir", level=logging.WARNING, partition=at.partition, **told)
         self.consumer.part_with(at, note_text(note.clean()))
         return self._record({at: self.lanes[at].trials.recorded})
 
-    def _own_up(self, polled: Polled) -> None:
-        """Let the note say that records are judged, where somebody has died over some."""
+    def _note_judging(self, polled: Polled) -> None:
+        """After a death is on record, write into the note that records are judged from here on."""
         owing = [at for at, lane in self.lanes.items() if lane.trials.owes_word]
         for at in owing if polled.records else ():
             if at in self.lanes and any(record.at == at for record in polled.records):
                 self.lanes[at].trials.own_up()
                 self._record({at: self.lanes[at].trials.recorded})
 
-    def _call(self, at: TopicPartition) -> bool:
-        """Judge the next record that is under suspicion, once the group's note names it."""
+    def _judge_suspect(self, at: TopicPartition) -> bool:
+        """Judge the next suspected record, once the note names it; return whether one was."""
         lane = self.lanes.get(at)
-        record = lane.call() if lane else None
+        record = lane.next_suspect() if lane else None
         if lane is None or record is None or not self._record({at: lane.trials.recorded}):
             return False
         lane.judge(record)
@@ -253,8 +259,8 @@ class CommitterLoop:
         trials = take_over(self.doors.bus, self.consumer, at, self.process, topic_id)
         return Lane(self.doors, routing, trials)
 
-    def _keep_up(self) -> None:
-        """Make durable what was told, every so often: what is sent is on its way before that."""
+    def _make_durable_if_due(self) -> None:
+        """Flush and commit offsets `DURABLE_S` after the first record that was published since."""
         if not any(lane.lags for lane in self.lanes.values()):
             self.lags_since_s = None
             return
@@ -265,7 +271,7 @@ class CommitterLoop:
             self._make_durable(self.consumer.commit_soon)
 
     def _make_durable(self, record: Recording) -> None:
-        """Flush what was told, then the registry; then record the offsets."""
+        """Flush outcomes and versions, then the registry; then commit the offsets."""
         self.lags_since_s = None
         safe = {
             at: offset
@@ -284,7 +290,7 @@ class CommitterLoop:
     def _record(
         self, offsets: Mapping[TopicPartition, Offset], record: Recording | None = None
     ) -> bool:
-        """Record offsets, each with the note of its lane; return whether they are ours to record.
+        """Commit offsets, each with its lane's note; False where the group has fenced us.
 
         Raises: Unavailable.
         """
@@ -292,7 +298,7 @@ class CommitterLoop:
         try:
             (record or self.consumer.commit)(offsets, notes)
         except Fenced as error:
-            # The group has moved on: its new owner reads the logs, and we are told at a next poll.
+            # The new owners read the logs; the next polls tell us what was revoked.
             log_event(_log, "fenced", level=logging.WARNING, why=error)
             self.lanes.clear()
             self.paused.clear()
@@ -301,8 +307,8 @@ class CommitterLoop:
             self.lanes[at].trials.recorded = offset
         return True
 
-    def _sign_off(self) -> None:
-        """Say that we go of our own will: what was not answered killed nobody."""
+    def _note_clean_stop(self) -> None:
+        """Write into the notes that the process stopped by itself, not over an open record."""
         for lane in self.lanes.values():
             lane.trials.note = lane.trials.note.clean()
         if self.lanes:
@@ -314,8 +320,8 @@ class CommitterLoop:
             self.observed_s = now_s
             gauges.observe(self.lanes.values(), len(self.paused), now_s)
 
-    def _press_back(self) -> None:
-        """Read no further where too much waits: what was just read may be."""
+    def _pause_or_resume(self) -> None:
+        """Pause a topic partition with too many records without an outcome; resume it at half."""
         for at, lane in self.lanes.items():
             fullness = max(lane.unsettled / UNSETTLED_MAX, lane.unsettled_bytes / BYTES_MAX)
             if fullness > 1 and at not in self.paused:

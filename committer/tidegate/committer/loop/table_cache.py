@@ -1,7 +1,7 @@
-"""One table as it is remembered: read from its log, kept up with it, forgotten after any doubt.
+"""The cached state of one table: loaded from its log, kept up to date, dropped after any doubt.
 
-The store is asked aside, never by the loop: a load reads the table whole, a fetch what a decision
-needs besides. What comes after the table was forgotten is not looked at.
+Other threads read the store, never the loop: a load reads the whole table, a fetch what a decision
+needs beyond the state. An answer that comes after the state was dropped is ignored.
 """
 
 from dataclasses import dataclass, field
@@ -23,14 +23,15 @@ from tidegate.runtime.stores.log_store import LogStore
 
 @dataclass
 class TableCache:
-    """Its registration, its store, what its log says, and who waits for more of it.
+    """A table's registration, its store, its state and the line of proposals that wait for it.
 
-    `news` are versions that stand in the log and have not been told. `is_registered` is false while
-    the proposal that creates the table, or registers it, is being settled; `others` are the tables
-    then that were registered before one that is to be taken as it stands. Where it `is_behind`
-    others have written. `fetch` is under way where it is there: until it is done the state is the
-    thread's that runs it, and nobody here looks into its maps. `written` is when the file of a
-    version was written, in ms since the Unix epoch.
+    `state` is None until the log was read; `viewed_s` is when it was last known to be the head.
+    `is_behind` says that others are known to have written since. `news` are versions that are not
+    published in the topic `commits` yet. `is_registered` is false while the proposal that
+    creates or registers the table is being settled; where it registers one, `others` are the tables
+    that were registered before. `written` is a version and when its file was written, in ms since
+    the Unix epoch. `fetch` is the one under way: until it is done the state belongs to the thread
+    that runs it, and the loop must not look into its maps.
     Units: `viewed_s` by `Clock.boot_s`.
     """
 
@@ -58,7 +59,7 @@ class TableCache:
         self.read_cache = ReadCache(self.store)
 
     def load(self) -> bool:
-        """Return whether the table is remembered; where it is not, have it read, and go on.
+        """Return whether the table is loaded; if not, start the load or take its result.
 
         Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Misconfigured; Unavailable.
         """
@@ -72,7 +73,8 @@ class TableCache:
         return True
 
     def catch_up(self) -> bool:
-        """Return whether it is known how the log ends; where others wrote, have it read, and go on.
+        """Return whether the state is at the log's head, as far as known; if others wrote, start to
+        read what they did, or take the result.
 
         Raises: as `load`.
         """
@@ -80,10 +82,11 @@ class TableCache:
             self.fetch = self.fetch_for(0, [])
         return self.fetch is None or self.runs(self.fetch)
 
-    def is_at_hand(self) -> bool:
-        """Whether what is remembered is young enough, and how the log ends; else have it read.
+    def ensure_current(self) -> bool:
+        """Return whether the state is there, young enough, and at the log's head; if not, start to
+        read what is missing, or take the result.
 
-        What was fetched for a batch is decided on as it is: it was young when it was asked for.
+        A batch whose fetch is under way is decided on that: its state was young when it began.
         Raises: as `load`.
         """
         if self.fetch is not None and self.fetch.batch:
@@ -94,15 +97,15 @@ class TableCache:
         return self.catch_up() if self.state is not None else self.load()
 
     def fetch_for(self, start: int, batch: list[Candidate]) -> Fetch:
-        """Return what may have to be fetched for a batch of the line, or for nobody."""
+        """Return the fetch for the batch at place `start` of the line; an empty one catches up."""
         assert self.state is not None, "what is fetched is fetched for a state"
         seen = self.state, self.viewed_s, self.is_behind
         return Fetch(self.store, self.doors, self.read_cache, *seen, start, batch)
 
     def runs(self, fetch: Fetch) -> bool:
-        """Return whether a fetch is done; have it done, and go on.
+        """Return whether a fetch is done and its result taken; if not, start it or go on waiting.
 
-        What it brings is taken, even where it fails in the midst. Raises: as `load`.
+        Where it fails, what it had read until then is taken all the same. Raises: as `load`.
         """
         self.fetch = fetch
         try:
@@ -115,17 +118,17 @@ class TableCache:
         return True
 
     def forget(self) -> None:
-        """Drop what is remembered: the log is asked anew before anything is decided."""
+        """Drop the cached state: the log is read anew before anything is decided."""
         self.state, self.is_behind, self.written = None, False, (-1, 0)
         self.loading.forget()
         if self.fetch is not None:
-            # A thread may be at it, and go on with what it was given.
+            # A thread may still be filling the old cache: it keeps that one, we take a new one.
             self.fetch, self.read_cache = None, ReadCache(self.store)
             self.fetching.forget()
 
     @property
     def waits_for(self) -> Asked[Loaded] | Asked[Fetch] | None:
-        """What the store is being asked, or None."""
+        """The load or fetch for which the store is being read, or None."""
         if self.loading.answer is not None:
             return self.loading
         return self.fetching if self.fetching.answer is not None else None

@@ -168,7 +168,7 @@ class Trials:
         """Return whether the next one is beyond suspicion, and those behind it."""
         return bool(self.held) and self.held[0].offset >= self.note.until
 
-    def call(self) -> None:
+    def name_next(self) -> None:
         """Name the next one in the note; nobody where there is none."""
         trial = digest_of(self.held[0]) if self.held else ""
         self.note = replace(self.note, trial=trial)

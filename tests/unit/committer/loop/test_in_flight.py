@@ -20,7 +20,7 @@ from tests.builders import (
 from tests.ready_bytes import verbatim
 from tests.unit.committer.conflicts.test_table_rules import TRACKED, listed
 from tests.unit.committer.judging.test_machine import considered, table
-from tidegate.committer.loop.in_flight import THOUGHT_S, plain, turn_behind
+from tidegate.committer.loop.in_flight import THOUGHT_S, decidable_from_memory, turn_behind
 from tidegate.committer.proposals.intake import CLAIM_FOLDER
 from tidegate.committer.proposals.known import NOTHING
 from tidegate.committer.proposals.policy import Policy
@@ -70,7 +70,7 @@ def test_nobody_is_decided_on_behind_one_for_whom_the_store_must_be_asked(name: 
     state, odd = ODD[name]
     easy = proposal(add("d"), read_version=state.version)
     line = [considered(easy), considered(odd(), 1), considered(easy, 2)]
-    decided = plain(iter(line), state, NOTHING, Policy())
+    decided = decidable_from_memory(iter(line), state, NOTHING, Policy())
     assert [one.offset for one in decided] == [0]
 
 

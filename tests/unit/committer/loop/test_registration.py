@@ -5,7 +5,7 @@ import pytest
 
 from tests.builders import ROOT, TABLE, create, value_of
 from tidegate.committer.judging.verdicts import Verdict
-from tidegate.committer.loop.registration import Known, new_record, objection
+from tidegate.committer.loop.registration import Registry, new_record, objection
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.intake import read_record
 from tidegate.committer.proposals.policy import Policy
@@ -24,7 +24,7 @@ def rule(answer: Verdict | None) -> str:
     return answer.rejection.rule
 
 
-def known(*roots: str, name: str = "taken") -> Known:
+def known(*roots: str, name: str = "taken") -> Registry:
     other = TableRecord(
         table=UUID(int=3),
         table_root="memory://tables/there",
@@ -32,7 +32,7 @@ def known(*roots: str, name: str = "taken") -> Known:
         proposals_topic="p",
         topic_partition=0,
     )
-    return Known({other.table: other}, roots)
+    return Registry({other.table: other}, roots)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,9 @@ def test_a_name_is_given_once_and_found_where_none_is_asked_for() -> None:
 
 def test_a_dropped_tables_name_is_had_by_who_asks_for_it_and_found_for_nobody_else() -> None:
     [there] = known("memory://tables", name="t").tables.values()
-    gone = Known({there.table: there.model_copy(update={"status": "dropped"})}, ["memory://tables"])
+    gone = Registry(
+        {there.table: there.model_copy(update={"status": "dropped"})}, ["memory://tables"]
+    )
     assert objection(asking(name="t"), gone) is None
     assert new_record(asking(name="t"), gone, "topic", 2).name == "t"
     assert new_record(asking(), gone, "topic", 2).name == f"t-{TABLE.hex[-8:]}"
@@ -80,7 +82,7 @@ def test_a_dropped_tables_name_is_had_by_who_asks_for_it_and_found_for_nobody_el
 def test_who_was_promised_a_root_may_ask_for_the_name_that_was_promised_too() -> None:
     [there] = known("memory://tables").tables.values()
     staged = there.model_copy(update={"table": TABLE, "table_root": ROOT, "status": "staged"})
-    assert objection(asking(name="taken"), Known({TABLE: staged}, ["memory://tables"])) is None
+    assert objection(asking(name="taken"), Registry({TABLE: staged}, ["memory://tables"])) is None
 
 
 @pytest.mark.parametrize("name", ["t", "a table", "main.sales.orders", "bücher-2"])
