@@ -1,9 +1,9 @@
-"""The fast path into an entry, which most proposals take: asked before any step of a decision.
+"""The fast path: accepts most proposals without running the steps of a decision one by one.
 
-A step tells why a proposal is not accepted, or what it becomes. Most proposals only write and
-remove files of a table that is as it was when they read it, and that asks nothing special of new
-rows: of such a one no step has anything to say. That is found quicker than by asking each, and much
-of it once for all that meet the table. What can't be told so quickly is left to the steps.
+Most proposals only add and remove files of a table whose metadata and protocol are still those that
+they read, and which has no constraints or features that ask for more. No step (`steps.STEPS`) would
+reject or change them. That is checked here at once, with what depends on the table alone computed
+once for all candidates. Whatever does not qualify takes the steps.
 """
 
 from typing import Final
@@ -25,7 +25,7 @@ _ROWS_CHANGE: Final = frozenset({True})
 
 
 class FastPath:
-    """Who gets into a group past all steps, on a table as it is.
+    """Tells which candidates join a group without running the steps, for one table state.
 
     Law: where `is_clear(view, command)`, no step of `STEPS` answers, and the candidate stays as it
     is: `decide(view, command)` is membership
@@ -45,7 +45,7 @@ class FastPath:
         self._isolations = frozenset(("default", *STRICTNESS[weakest:]))
 
     def is_clear(self, view: View, command: Consider) -> bool:
-        """Return whether no step has anything to say of a candidate."""
+        """Return whether a candidate joins the group as it is; False leaves it to the steps."""
         candidate = command.candidate
         return (
             self._is_open
@@ -59,11 +59,11 @@ class FastPath:
         )
 
     def _is_unheard_of(self, candidate: Candidate, group: Group) -> bool:
-        """Neither the log nor the group knows the id."""
+        """Its proposal id is neither in the log nor in the group."""
         return candidate.id not in group.settled and candidate.id not in self._state.settled.now
 
     def _is_admitted(self, candidate: Candidate, now_ms: int) -> bool:
-        """It was made for this table, in time, and says what it says in the right words."""
+        """It passes admission: this table, an allowed isolation level, in time, well-formed."""
         proposal, reads, policy = candidate.proposal, candidate.reads, self._policy
         assert proposal is not None, "what only writes files was proposed"
         since_ms, deadline_ms = proposal.files_since_ms, proposal.deadline_ms
@@ -79,9 +79,9 @@ class FastPath:
         )
 
     def _joins(self, candidate: Candidate, group: Group) -> bool:
-        """It may share an entry with the members.
+        """It may share the entry with the members.
 
-        Rows that they delete or move lie in files which count as removed: nobody passes by these.
+        Files whose rows they delete or move count as removed, so that naming one takes the steps.
         """
         if group.changes_table:
             return False
@@ -97,7 +97,7 @@ class FastPath:
         )
 
     def _goes_with_the_files(self, candidate: Candidate) -> bool:
-        """What it removes is live, spelt as usual and without a vector; what it adds is not."""
+        """What it removes is live, spelt as in the log, without a vector; what it adds is new."""
         content, files = candidate.content, self._state.files
         if content.removes and (
             self._only_appends
@@ -108,7 +108,7 @@ class FastPath:
         return all(one == GONE for one in files.vectors_of([path for path, _ in content.added]))
 
     def _passes_all(self, candidate: Candidate, view: View) -> bool:
-        """It passes by each version that it has not seen, and by the members of the group."""
+        """No conflict rule can fire against the versions since it read, or against the members."""
         state, known, group = self._state, view.known, view.group
         standing = begin(candidate, self._basis, candidate.level(self._level), known)
         for winner in state.since(candidate.read_version):
@@ -119,16 +119,16 @@ class FastPath:
 
 
 def _minds_nothing(candidate: Candidate) -> bool:
-    """What of `Candidate.is_indifferent` is still to be asked of who only writes files."""
+    """Whether a candidate that only writes files is indifferent (`Candidate.is_indifferent`)."""
     reads = candidate.reads
     asks = reads.app_ids or reads.domains or candidate.operation in REPLACES_TABLE
     return candidate.is_blind_append and not asks
 
 
 def only_writes_files(candidate: Candidate) -> bool:
-    """Return whether a proposal writes or removes files whose rows are new or gone, and no more.
+    """Return whether a proposal only adds and removes whole files, with `dataChange` true.
 
-    No vector, no row id, no application, nothing of the table itself, no row without its file.
+    No deletion vectors, row ids, change files, app transactions, domains, metadata or protocol.
     """
     content, proposal = candidate.content, candidate.proposal
     if proposal is None or candidate.flaw is not None or proposal.kind != "commit":

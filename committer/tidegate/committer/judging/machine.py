@@ -1,9 +1,10 @@
-"""The committer's judgement: what becomes of proposals, given the log.
+"""The committer's pure core: verdicts on proposals, given a table's state.
 
     batch ──plan──▶ group + verdicts ──▶ one entry ──put-if-absent──▶ Landed ──evolve──▶ state
 
-Several proposals may share an entry; each is decided against the members before it as if they had
-landed. A batch is cut where the next proposal needs another entry.
+Several proposals may share an entry (group commit): each is decided against the versions it has not
+read and against the members before it, as if these had landed. The first proposal that can't share
+the entry closes the group, and opens the next.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +26,7 @@ from tidegate.committer.tables.state import TableState, advance
 
 @dataclass(frozen=True)
 class Terms:
-    """Under what a batch is decided: the time, and how many refusals may be written."""
+    """What a decision needs from outside: the time, and how many refusals it may write."""
 
     now_ms: int
     refusals_max: int
@@ -33,9 +34,9 @@ class Terms:
 
 @dataclass(frozen=True)
 class Landed:
-    """A version stands in the log: ours or another's.
+    """A version is in the log, written by us or by others.
 
-    Units: `written_ms`, when its file was written where that is looked at, since the Unix epoch.
+    Units: `written_ms`, when its file was written, since the Unix epoch; None where nobody looked.
     """
 
     entry: Entry
@@ -44,9 +45,10 @@ class Landed:
 
 @dataclass(frozen=True)
 class Plan:
-    """The verdicts on the first records of a batch, and the group that makes them true.
+    """The verdicts on the first records of a batch, and the group whose entry makes them true.
 
-    `ready` are the bytes of its entry where a writer brought them, `answer` what he is told.
+    For a verbatim proposal `ready` holds the bytes of the entry, and `answer` what its writer is
+    told.
     """
 
     group: Group
@@ -56,7 +58,7 @@ class Plan:
 
 
 def decide(view: View, command: Consider) -> Verdict:
-    """Return what becomes of a candidate if the group's entry lands."""
+    """Return the verdict on a candidate, which holds once the group's entry has landed."""
     steps = CANCEL_STEPS if command.candidate.is_cancel else STEPS
     for step in steps:
         answer = step(view, command)
@@ -73,7 +75,7 @@ def _accepted(candidate: Candidate, group: Group) -> Verdict:
 
 
 def members_max(state: TableState, policy: Policy) -> int:
-    """Return how many may share an entry: what the operator allows, or less, as the table says."""
+    """Return how many proposals may share an entry, by the settings and the table's properties."""
     return _of_table(state, policy).group_members_max
 
 
@@ -82,9 +84,9 @@ def _of_table(state: TableState, policy: Policy) -> Policy:
 
 
 class Planning:
-    """A batch on its way to an entry: decided in order, and extended while there is time.
+    """The next entry in the making: candidates are decided in order and join its group.
 
-    `taken` is how many records have a verdict; `is_closed` says that nobody else may join.
+    `is_closed` says that nobody else may join: the group is full, or the next needs another entry.
     """
 
     def __init__(self, state: TableState, policy: Policy) -> None:
@@ -93,17 +95,17 @@ class Planning:
         self.verdicts: list[Verdict] = []
         self.is_closed = False
         self._policy = _of_table(state, policy)
-        self._way = FastPath(state, self._policy)
+        self._fast_path = FastPath(state, self._policy)
 
     @property
     def taken(self) -> int:
-        """How many records have a verdict."""
+        """How many candidates have a verdict."""
         return len(self.verdicts)
 
     def extend(self, batch: Iterable[Candidate], terms: Terms, known: Known = NOTHING) -> None:
-        """Decide on the next records, up to the first that needs another entry.
+        """Decide on the next candidates, up to the first that needs another entry.
 
-        `known` holds what `required_reads.wanted` asks for.
+        `known` is what was read for them: `required_reads.wanted` says what that must be.
         """
         if self.is_closed:
             return
@@ -111,7 +113,7 @@ class Planning:
         for candidate in batch:
             may_refuse = len(group.refused) < terms.refusals_max
             command = Consider(candidate, terms.now_ms, may_refuse)
-            if self._way.is_clear(view, command):
+            if self._fast_path.is_clear(view, command):
                 verdict = _accepted(candidate, group)
             else:
                 verdict = decide(view, command)
@@ -140,7 +142,7 @@ def plan(
     terms: Terms,
     known: Known = NOTHING,
 ) -> Plan:
-    """Decide on a batch in order, up to the first record that needs another entry."""
+    """Decide on a batch in order, up to the first candidate that needs another entry."""
     planning = Planning(state, policy)
     planning.extend(batch, terms, known)
     assert planning.verdicts or not batch, "the first record fits into an empty group"
@@ -148,5 +150,5 @@ def plan(
 
 
 def evolve(state: TableState, event: Landed) -> TableState:
-    """Return the state after a version that stands in the log, whoever wrote it."""
+    """Return the state after a version that is in the log, whoever wrote it."""
     return advance(state, event.entry, event.written_ms)

@@ -1,7 +1,7 @@
-"""What has to be read before a batch can be decided: asked for by name, so that deciding is pure.
+"""What must be read from the store before a batch can be decided, so that deciding stays pure.
 
-Asked again once that is known, for one thing leads to another: a file names its vector. Most
-batches ask for nothing.
+`wanted` is asked again after each read, for one answer leads to the next question: the row of a
+file names its deletion vector. Most batches need nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,10 +21,11 @@ from tidegate.delta.actions import DeletionVector
 
 @dataclass(frozen=True)
 class Wanted:
-    """Live files by canonical path, vectors by key, and pairs of vectors to compare by their keys;
-    versions of which the added files count.
+    """What is to be read.
 
-    What the vectors' rows are serves several questions; what a pair comes to serves many proposals.
+    `files` are live files, by canonical path; `vectors` deletion vectors, by `key_of`; `growths`
+    pairs of vectors, before and after a version, to be compared; `versions` those whose added files
+    are needed in full, with their statistics.
     """
 
     files: frozenset[str]
@@ -39,9 +40,9 @@ class Wanted:
 def wanted(
     state: TableState, batch: Sequence[Candidate], known: Known, vector_bytes_max: int
 ) -> Wanted:
-    """Return what is still unknown and may decide over the batch.
+    """Return what is not in `known` yet and may decide over the batch.
 
-    Of a proposal with a greater burden than is allowed, no vector: it is refused without.
+    A proposal whose vectors exceed `vector_bytes_max` is refused without reading them.
     Law: plan(state, batch, policy, terms, known) looks at nothing else once nothing is wanted
     """
     files: set[str] = set()
@@ -82,7 +83,7 @@ def burden(state: TableState, candidate: Candidate, known: Known) -> int:
 def vectors_for(
     state: TableState, candidate: Candidate, known: Known
 ) -> Mapping[str, DeletionVector]:
-    """Return the vectors whose rows decide over a candidate, by key, as far as they are known of.
+    """Return the deletion vectors whose rows decide over a candidate, by key, known so far.
 
     Law: it grows with what is known of files, and with the log
     """
@@ -96,7 +97,7 @@ def vectors_for(
 
 
 def _is_open(state: TableState, candidate: Candidate) -> bool:
-    """Return whether a candidate will be compared with the versions since it read."""
+    """Return whether a candidate will be compared with the versions after its read version."""
     return (
         candidate.flaw is None
         and candidate.id not in state.settled

@@ -1,7 +1,8 @@
-"""The steps of a decision, in their order: the first that answers decides.
+"""The steps of a decision, in their order: the first that returns a verdict decides.
 
-The id is looked for before any conflict, for a committed proposal conflicts with itself. What the
-log does not imply by itself is written into it before it is told: a rejection is a promise.
+The proposal id is looked up before conflicts are, for a committed proposal would conflict with
+itself. A rejection is a promise: where the log does not imply it, it is written into the log before
+it is published.
 """
 
 from collections.abc import Callable
@@ -39,7 +40,8 @@ from tidegate.delta.features.properties import txn_retention_ms
 from tidegate.pipeline.outcome import Rejection
 
 Step = Callable[[View, Consider], Verdict | Consider | None]
-"""Settles a candidate, or leaves it to the next step: as it is, or as it has become."""
+"""Returns a verdict; or the command with a changed candidate for the next step; or None, to go on
+with the candidate as it is."""
 
 
 def read_ahead(view: View, command: Consider) -> Verdict | None:
@@ -65,7 +67,7 @@ def too_old_to_tell(view: View, command: Consider) -> Verdict | None:
 
 
 def told_before(view: View, command: Consider) -> Verdict | None:
-    """The id stands in the log or in the group: the answer is there, under the same bytes."""
+    """The id is in the log or the group: the same bytes get the same answer, others are denied."""
     candidate = command.candidate
     found = _known(view, command)
     if found is None:
@@ -93,7 +95,7 @@ def _known(view: View, command: Consider) -> Settled | None:
 
 
 def created_before(view: View, command: Consider) -> Verdict | None:
-    """A table is created once; no refusal is written, for version 0 says it for ever."""
+    """It would create a table that exists; version 0 implies that, so no refusal is written."""
     if command.candidate.read_version >= 0:
         return None
     if view.state.version < 0 and not view.group.members:
@@ -119,13 +121,14 @@ def app_txn_seen(view: View, command: Consider) -> Verdict | None:
     if seen is None or seen.version < proposal.app_txn.version:
         return None
     rejection = verdicts.app_txn_seen(view.state, seen, proposal.app_txn.version)
-    # A table that forgets its applications can't be asked again: there the log must remember.
+    # With `delta.setTransactionRetentionDuration` the table may forget the application later, so
+    # there the rejection must be written to the log.
     keeps = txn_retention_ms(view.state.basis.metadata) is None
     return _negative(view, command, rejection, is_log_fact=keeps)
 
 
 def asks_for_a_table(view: View, command: Consider) -> Verdict | Consider | None:
-    """What it writes of the table is put as the protocol wants it, or can't be asked for."""
+    """The metadata it writes is completed as Delta does (features, columns), or is illegal."""
     candidate, state = command.candidate, view.state
     if candidate.content.metadata is None or candidate.flaw is not None or state.version < 0:
         return None
@@ -136,7 +139,7 @@ def asks_for_a_table(view: View, command: Consider) -> Verdict | Consider | None
 
 
 def inadmissible(view: View, command: Consider) -> Verdict | None:
-    """Something is wrong with the proposal itself, or the operator does not allow it."""
+    """Admission fails: the proposal is malformed, illegal for the table, or not allowed."""
     candidate, state = command.candidate, view.state
     read = state.basis_at(candidate.read_version) if state.version >= 0 else None
     place = admission.Place(state.root, read, command.now_ms)
@@ -145,7 +148,7 @@ def inadmissible(view: View, command: Consider) -> Verdict | None:
 
 
 def unlawful_patch(view: View, command: Consider) -> Verdict | None:
-    """The table that was read can't be changed as a patch says."""
+    """Its metadata patch is illegal for the table that was read."""
     candidate, state = command.candidate, view.state
     if candidate.patch is None:
         return None
@@ -154,9 +157,9 @@ def unlawful_patch(view: View, command: Consider) -> Verdict | None:
 
 
 def unreadable_rows(view: View, command: Consider) -> Verdict | None:
-    """The rows that leave files can't be read, are none of theirs, or are too many to look at.
+    """The deletion vectors it needs can't be read, do not fit their files, or are too large.
 
-    Asked before any conflict, for whether a file can be read is no fact of the log.
+    Checked before conflicts: whether a file can be read is no fact of the log.
     """
     candidate, state = command.candidate, view.state
     if not (candidate.intents or candidate.settles_for_less):
@@ -183,7 +186,8 @@ def behind_a_new_vector(view: View, command: Consider) -> Verdict | None:
     candidate = moving.at_head(candidate, state.since(candidate.read_version))
     deletes = group.merges.tallies.keys()
     if candidate.moves.keys().isdisjoint(deletes) and not any(
-        concerned(candidate, member) or _moves_rows_of(candidate, member) for member in group.others
+        concerned(candidate, member) or _moves_rows_of(candidate, member)
+        for member in group.beyond_row_deletes
     ):
         return None
     return another_entry(command.candidate)
@@ -195,9 +199,9 @@ def _moves_rows_of(candidate: Candidate, member: Entry) -> bool:
 
 
 def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
-    """A version after the one that was read, or an earlier member, rules the proposal out.
+    """A conflict rule fires against a version after the one it read, or an earlier member.
 
-    What it follows may change the proposal: it goes on as if it had read the table as it is now.
+    Otherwise the candidate goes on rebased: as if it had read the table as it is now.
     """
     candidate, state = command.candidate, view.state
     if state.version < 0:
@@ -220,27 +224,27 @@ def conflicting(view: View, command: Consider) -> Verdict | Consider | None:
 
 
 def behind_a_table_change(view: View, command: Consider) -> Verdict | None:
-    """A member changes the table itself: what comes after is judged by the table that it leaves."""
+    """A member changes metadata or protocol: what follows is decided on the table it leaves."""
     if not view.group.changes_table:
         return None
     return another_entry(command.candidate)
 
 
 def patched(view: View, command: Consider) -> Verdict | Consider | None:
-    """What a patch makes of the table is only known at the head, and is illegal there, perhaps."""
+    """Its metadata patch is applied to the table at the head, where the result may be illegal."""
     candidate, state = command.candidate, view.state
     if candidate.patch is None:
         return None
     found = patching.with_patch(candidate, state.basis, state, view.policy)
     if isinstance(found, Rejection):
-        # It was lawful when its writer read: what a winner made of the table stands in its way.
+        # It was legal when its writer read: a winner's change to the table makes it illegal.
         rejection = found.model_copy(update={"advice": "rerun"})
         return _negative(view, command, rejection, is_log_fact=False)
     return command._replace(candidate=found)
 
 
 def unlike_the_group(view: View, command: Consider) -> Verdict | None:
-    """It may not share an entry with the members; among them are, perhaps, files that it names."""
+    """It may not share an entry with the members: they may name the same files, for one."""
     candidate = command.candidate
     return None if fits(view.group, candidate, view.policy) else another_entry(candidate)
 
@@ -270,7 +274,7 @@ def rows_wrong_at_head(view: View, command: Consider) -> Verdict | None:
 
 
 def values_taken(view: View, command: Consider) -> Verdict | Consider | None:
-    """Its values of identity columns are not its own, or it does not say which they are."""
+    """Its identity column values are taken by others, or it does not say which it uses."""
     candidate, state, group = command.candidate, view.state, view.group
     content, proposal = candidate.content, candidate.proposal
     if state.version >= 0:
@@ -295,7 +299,7 @@ def values_taken(view: View, command: Consider) -> Verdict | Consider | None:
 
 
 def give_up(view: View, command: Consider) -> Verdict | None:
-    """Refuse, for ever, a proposal that its writer no longer wants."""
+    """A cancel: the proposal that it names is refused for ever."""
     rejection = Rejection(
         rule="cancelled",
         reason=f"its writer gave it up with proposal {command.candidate.id}; propose the work anew",
@@ -323,17 +327,18 @@ STEPS: Final[tuple[Step, ...]] = (
     rows_wrong_at_head,
     values_taken,
 )
-"""A proposal that passes them all is accepted."""
+"""A candidate that passes them all is committed."""
 
 CANCEL_STEPS: Final[tuple[Step, ...]] = (read_ahead, too_old_to_tell, told_before, give_up)
-"""Giving up needs no admission: it changes nothing but what will be answered."""
+"""The steps of a cancel: it needs no admission, for it changes nothing in the table."""
 
 
 def _negative(view: View, command: Consider, rejection: Rejection, *, is_log_fact: bool) -> Verdict:
-    """Return a rejection, in the form in which it keeps its promise.
+    """Return a verdict that rejects a candidate, in the form in which it can keep its promise.
 
-    A fact of the log holds by itself as long as all decide by the same rules; everything else must
-    stand in the log first. Where nothing can be written the answer promises nothing.
+    Where the log implies the rejection (`is_log_fact`) and was judged by this version of the rules,
+    it holds by itself. Else it must be written to the log first (`needs="refusal"`). Where nothing
+    can be written, the candidate is denied, which promises nothing.
     """
     candidate = command.candidate
     if is_log_fact and view.state.rules == RULES_VERSION:

@@ -1,4 +1,4 @@
-"""The words of a decision: what is asked, what is looked at, and what is answered."""
+"""The types of a decision: the command `Consider`, the `View` it is decided on, the `Verdict`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,11 +15,12 @@ from tidegate.pipeline.outcome import Advice, Rejection, Status
 from tidegate.pipeline.proposal import Proposal
 
 Needs = Literal["nothing", "membership", "refusal", "another entry"]
-"""What must stand in the log before a verdict may be told."""
+"""What must be written to the log before a verdict may be published: nothing, the proposal as a
+member of the entry, or its refusal. "another entry" is for `Planning` alone: decide again there."""
 
 
 class Consider(NamedTuple):
-    """Decide on a candidate. `may_refuse` is false where no more refusals may be written."""
+    """The command to decide on a candidate; `may_refuse`: whether a refusal may be written."""
 
     candidate: Candidate
     now_ms: int
@@ -28,9 +29,9 @@ class Consider(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """What a decision looks at: the table, the group before it, what the operator allows.
+    """What a decision is taken on: the table's state, the group so far, the operator's policy.
 
-    `known` is what was read for it besides.
+    `known` is what was read from the store for it, beyond the state.
     """
 
     state: TableState
@@ -40,9 +41,11 @@ class View:
 
 
 class Verdict(NamedTuple):
-    """What becomes of one delivery, once the group's entry has landed.
+    """What becomes of one delivery of a proposal, once the group's entry has landed.
 
-    `row_ids` are the first ids of its new files by their paths, where the table tracks rows.
+    `version` and `place` say where it is committed: in which entry, as which member. `repeat` says
+    that the log had the answer already. `row_ids` are the base row ids of its new files, by path,
+    where the table tracks rows.
     """
 
     candidate: Candidate
@@ -56,7 +59,7 @@ class Verdict(NamedTuple):
 
 
 def target_of(candidate: Candidate) -> UUID:
-    """Return the proposal that a delivery is about: another one in a cancel."""
+    """Return the id of the proposal that a delivery is about: of the cancelled one in a cancel."""
     proposal = candidate.proposal
     if proposal is not None and proposal.kind == "cancel" and proposal.cancels is not None:
         return proposal.cancels
@@ -64,18 +67,18 @@ def target_of(candidate: Candidate) -> UUID:
 
 
 def another_entry(candidate: Candidate) -> Verdict:
-    """Return that a candidate can't be decided on in this entry; it is never told so."""
+    """Return the internal verdict that a candidate must wait for the next entry."""
     return Verdict(candidate, "denied", "another entry")
 
 
 def denied(candidate: Candidate, rule: str, reason: str, advice: Advice = "fix") -> Verdict:
-    """Return a verdict that promises nothing about other deliveries."""
+    """Return a denial: it promises nothing about other deliveries of the same proposal."""
     rejection = Rejection(rule=rule, reason=reason, advice=advice, field=field_of(reason))
     return Verdict(candidate, "denied", rejection=rejection)
 
 
 def unwritten(candidate: Candidate, rejection: Rejection) -> Verdict:
-    """Return the denial of who is refused by what can't be written into the log just now."""
+    """Return the denial that stands for a refusal which can't be written to the log just now."""
     told = Rejection(
         rule="too_many_refusals",
         reason=f"{rejection.reason} (rule {rejection.rule}; too many refusals in a short time to "
@@ -89,7 +92,7 @@ def unwritten(candidate: Candidate, rejection: Rejection) -> Verdict:
 
 
 def app_txn_seen(state: TableState, seen: Txn, asked: int) -> Rejection:
-    """Return the refusal of an application's version in a table that was seen to have it."""
+    """Return the rejection of an app transaction at whose version, or past it, the table is."""
     winner = state.written_by(seen.app_id)
     since = f" since the table's version {winner.version}" if winner else ""
     by = winner.proposal_with(None, seen.app_id) if winner else None
@@ -106,6 +109,6 @@ def app_txn_seen(state: TableState, seen: Txn, asked: int) -> Rejection:
 
 
 def field_of(reason: str) -> str | None:
-    """Return the field of a proposal with which a reason begins, as ours do; else None."""
+    """Return the field of a proposal that a reason names at its start, before a colon, or None."""
     field = reason.partition(":")[0]
     return field if field.partition(".")[0] in Proposal.model_fields else None
