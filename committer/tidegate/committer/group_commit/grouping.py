@@ -1,8 +1,8 @@
-"""Group commit: which proposals may share an entry.
+"""Group commit: which proposals may share an entry of the log.
 
-One entry has one commitInfo, and readers take it as one change. Each rule of `SHARING` names
-something that one JSON file cannot say of several proposals, or that a reader would misread. What
-does not fit closes the group and opens the next one.
+An entry has one commitInfo, and readers take it as one change. Each rule of `SHARING` names
+something that one entry can't say of several proposals, or that a reader of it would misread. The
+first proposal that does not fit closes the group and opens the next one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,10 +27,11 @@ Nature = Literal["append", "change", "rearrangement", "bare", "mixed"]
 
 
 def nature(candidate: Candidate) -> Nature:
-    """Return what a proposal is to a streaming reader.
+    """Return what kind of change a proposal is to a streaming reader of the table.
 
-    An append only adds rows; a change also removes some; a rearrangement moves rows between files;
-    a bare one names no files; a mixed one does several of these at once.
+    An append only adds rows; a change also removes some; a rearrangement (`dataChange` false) moves
+    rows between files, as OPTIMIZE does; a bare one names no files; a mixed one does several of
+    these at once.
     """
     content = candidate.content
     if not (content.adds or content.removes or content.changes or candidate.intents):
@@ -44,12 +45,16 @@ def nature(candidate: Candidate) -> Nature:
 
 
 class Group:
-    """The proposals of one entry while it is being decided; local to one decision.
+    """The proposals that will share one entry, while it is being decided. Mutable.
 
-    `settled` is what the entry will say of each id in it; `deleted` how many rows each member is
-    the first to delete by vectors; `adds` are the members' files, `footprint` what all of them did;
-    `revises` tells whether a member brings a vector of its own making, `moves` whether one moves
-    rows; `marks` and `leases` how far identity values are given out and used.
+    `members` are accepted, `refused` are refusals to be written. `settled` is what the entry will
+    say of each proposal id: the digest of its bytes, with its place or its rejection. `touched` are
+    the paths that members add, remove or name as change files, `removed` those that lose rows or
+    leave; `adds` the new files, `footprint` the effects of all members together. `merges` joins
+    what members delete by row intents; `deleted` is how many rows each is the first to delete so.
+    `revises` tells whether a member brings a deletion vector of its own, `moves` whether one moves
+    rows. `marks` and `leases` are identity values used and given out. `actions` and `size` count
+    towards the limits of an entry.
     """
 
     def __init__(self, version: int) -> None:
@@ -81,7 +86,7 @@ class Group:
         )
 
     def take(self, candidate: Candidate, known: Known = NOTHING) -> None:
-        """Add a member: its place in the entry is how many there were before it."""
+        """Add a member; its place in the entry is the number of members before it."""
         content, intents = candidate.content, candidate.intents
         place = len(self.members)
         self.members.append(candidate)
@@ -106,13 +111,13 @@ class Group:
         if content.vectors or content.removed_vectors:
             self.revises = self.revises or bool(revisions(content.removes, content.adds))
         self.moves = self.moves or bool(candidate.moves)
-        self._touch(content)
-        self._tread(candidate, deletes)
+        self._note_files(content)
+        self._note_effects(candidate, deletes)
         self.actions += len(content.lines) + len(candidate.txns)
         self.size += candidate.size
 
-    def _touch(self, content: Content) -> None:
-        """Note of which files and domains a member speaks."""
+    def _note_files(self, content: Content) -> None:
+        """Note the paths and domains that a member names, which no other may name again."""
         self.touched.update([path for path, _ in content.added])
         if content.removed:
             self.touched.update(content.removed)
@@ -122,8 +127,8 @@ class Group:
         if content.domains:
             self.domains.update([domain.domain for domain in content.domains])
 
-    def _tread(self, candidate: Candidate, deletes: Mapping[str, Bitmap]) -> None:
-        """Note what a member did, as far as those after it can meet it."""
+    def _note_effects(self, candidate: Candidate, deletes: Mapping[str, Bitmap]) -> None:
+        """Note the effects of a member that can conflict with candidates after it."""
         content, footprint = candidate.content, self.footprint
         if candidate.txns:
             self.app_ids.update([txn.app_id for txn in candidate.txns])
@@ -136,7 +141,7 @@ class Group:
 
     @property
     def winners(self) -> Sequence[Entry]:
-        """The members so far, as winners for the next."""
+        """The members so far, each as an entry that the next candidate has to follow."""
         for place in range(len(self._winners), len(self.members)):
             member, deletes = self.members[place], self._deletes[place]
             self._winners.append(member_entry(member, self.version, deletes))
@@ -144,7 +149,7 @@ class Group:
 
     @property
     def rows_by(self) -> tuple[tuple[int, ...], ...]:
-        """Who deletes rows of each file that stays, in the order of the paths."""
+        """For each file that loses rows by intents, in the order of paths, the members' places."""
         by: dict[str, list[int]] = {}
         for place, deletes in enumerate(self._deletes):
             for path in deletes:
@@ -152,28 +157,29 @@ class Group:
         return tuple(tuple(by[path]) for path in sorted(by))
 
     def may_meet_rows_of(self, candidate: Candidate) -> bool:
-        """Return whether members brought vectors or moved rows, or the candidate moves some."""
+        """Return whether members revised vectors or moved rows, or the candidate moves some."""
         return self.revises or self.moves or bool(candidate.moves)
 
     @property
-    def others(self) -> Sequence[Entry]:
-        """Those of them that do more than delete rows of files which stay."""
+    def beyond_row_deletes(self) -> Sequence[Entry]:
+        """The winners without those that do nothing but delete rows by intents."""
         pairs = zip(self.winners, self.members, strict=True)
         return [winner for winner, member in pairs if not member.only_deletes_rows]
 
     def rivals(self, candidate: Candidate, known: Known) -> Sequence[Entry]:
-        """Return the members that may rule a candidate out, or change what it does.
+        """Return the members with which a candidate may conflict, or that may change it.
 
-        Who only deletes rows does neither to whom lost rows make no difference, unless some of the
-        rows are the candidate's own. So a thousand deletes need not be compared in pairs.
+        Members that only delete rows are left out for a candidate that tolerates such deletes
+        (`settles_for_less`), as long as it deletes none of the same rows: so a thousand row deletes
+        need not be compared in pairs.
         """
         bears = candidate.settles_for_less and not candidate.content.has_row_ids
         if bears and self.merges.are_apart_from(candidate, known):
-            return self.others
+            return self.beyond_row_deletes
         return self.winners
 
     def refuse(self, candidate: Candidate, target: UUID, rejection: Rejection) -> None:
-        """Add a refusal: of the candidate itself, or of the proposal that it gives up."""
+        """Add a refusal of the proposal `target`: the candidate's own, or the one it cancels."""
         self.refused.append((candidate, target, rejection))
         digest = candidate.sha256 if target == candidate.id else None
         self.settled[target] = (digest, rejection)
@@ -181,31 +187,32 @@ class Group:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has to be written."""
+        """Whether there is nothing to write."""
         return not (self.members or self.refused)
 
 
 Sharing = Callable[[Group, Candidate], bool]
-"""Says whether a proposal may join the members that a group has."""
+"""Returns whether a proposal may join the members of a group."""
 
 
 def the_table_changes_alone(group: Group, candidate: Candidate) -> bool:
-    """Schema, properties and protocol are written in an entry of their own."""
+    """Metadata and protocol are written in an entry of their own."""
     alone = candidate.content.metadata or candidate.content.protocol
     return not (alone or group.changes_table)
 
 
 def row_ids_move_alone(group: Group, candidate: Candidate) -> bool:
-    """A backfill is known to others by the name of its entry, which then names nothing else."""
+    """Others recognize a row tracking backfill by the operation of its entry: it stays alone."""
     if group.moves_row_ids:
         return False
     return candidate.is_indifferent or not candidate.only_moves_row_ids
 
 
 def like_with_like(group: Group, candidate: Candidate) -> bool:
-    """Appends go with appends only: one removal makes streaming readers skip the whole version.
+    """Appends share with appends only: streaming readers skip, or fail on, a version that removes.
 
-    What rearranges rows goes with its like, or others lose their own downgrade of isolation.
+    Rearrangements share with their like only, or they lose the weaker isolation that Delta allows
+    a commit which changes no data.
     """
     own = nature(candidate)
     if "mixed" in (own, group.nature):
@@ -221,9 +228,9 @@ def change_files_for_all_or_none(group: Group, candidate: Candidate) -> bool:
 
 
 def no_path_twice(group: Group, candidate: Candidate) -> bool:
-    """A path stands in an entry once: as an add, a remove, a change file, or with one vector.
+    """No two members name one path, be it as add, remove or change file.
 
-    What members delete of one file goes into that vector together.
+    Row intents on one file are the exception: they are merged into one deletion vector.
     """
     content, touched, merged = candidate.content, group.touched, group.merges.tallies.keys()
     added = [path for path, _ in content.added]
@@ -238,12 +245,12 @@ def no_path_twice(group: Group, candidate: Candidate) -> bool:
 
 
 def one_version_per_application(group: Group, candidate: Candidate) -> bool:
-    """An entry moves an application at most once."""
+    """An entry holds one txn action for an application at most."""
     return group.app_ids.isdisjoint([txn.app_id for txn in candidate.txns])
 
 
 def one_of_each_domain(group: Group, candidate: Candidate) -> bool:
-    """An entry writes a metadata domain at most once."""
+    """An entry writes one metadata domain at most once."""
     return group.domains.isdisjoint([domain.domain for domain in candidate.content.domains])
 
 
@@ -272,7 +279,7 @@ def has_room(group: Group, candidate: Candidate, policy: Policy) -> bool:
     """Return whether an entry with one more proposal is no larger than allowed."""
     actions = len(candidate.content.lines) + len(candidate.txns)
     if candidate.intents:
-        # A file leaves and comes back in an entry once, however many delete rows of it.
+        # A file that loses rows costs one remove and one add, however many members delete of it.
         actions += 2 * len(candidate.intended - group.merges.tallies.keys())
     return (
         len(group.members) < policy.group_members_max

@@ -1,7 +1,9 @@
-"""What is assigned when an entry is encoded: nothing of it outlives a lost race.
+"""What depends on the version that an entry gets, and is assigned when it is encoded.
 
-An effect is a function with a docstring, the tuples are the specification: `METADATA_EFFECTS` on
-what a proposal writes of the table, `FILE_EFFECTS` on the lines of all members together.
+Row ids and commit versions, in-commit timestamps, type-widening versions, the checkpoint-protection
+bound, identity high-water marks. After a lost race all of it is assigned anew. Each effect is a
+function; the tuples are the specification: `METADATA_EFFECTS` on the metadata that a member writes,
+`FILE_EFFECTS` on the lines of all members together.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,10 +29,11 @@ Lines = tuple[Line, ...]
 
 @dataclass(frozen=True)
 class Draft:
-    """An entry in the making: the version and the time it gets, and what its members bring.
+    """An entry in the making: its version and time, and what its members bring.
 
-    `before` is the table it follows, None where it is the first; `after` is the table it leaves.
-    `lines` are those of each member.
+    `before` is the table's definition at the version before, None for version 0; `after` the one it
+    leaves. `row_mark` is the high-water mark of row ids before it. `lines` are each member's log
+    lines, `domains` those that the entry itself adds.
     Units: `now_ms` in ms since the Unix epoch.
     """
 
@@ -45,7 +48,7 @@ class Draft:
 
 
 def in_commit_timestamps_begin(draft: Draft, metadata: Metadata, read_version: int) -> Metadata:
-    """Who turns in-commit timestamps on records since which version and time."""
+    """Metadata that enables in-commit timestamps records since which version and timestamp."""
     before = draft.before.metadata if draft.before else None
     return timestamps.with_enablement(before, metadata, draft.version, draft.now_ms)
 
@@ -53,7 +56,7 @@ def in_commit_timestamps_begin(draft: Draft, metadata: Metadata, read_version: i
 def type_changes_are_of_this_version(
     draft: Draft, metadata: Metadata, read_version: int
 ) -> Metadata:
-    """A change of type that the proposal dates after what it read is of the version it gets."""
+    """Type changes of type widening that a proposal dates past its read version get its own."""
     widens = {"typeWidening", "typeWidening-preview"} & draft.after.features
     if not widens or TYPE_CHANGES not in metadata.schema_string:
         return metadata
@@ -66,7 +69,7 @@ def type_changes_are_of_this_version(
 
 
 def history_is_protected(draft: Draft, metadata: Metadata, read_version: int) -> Metadata:
-    """Who drops a feature that old versions need keeps the checkpoints before its own version."""
+    """Dropping a feature that old versions need sets `requireCheckpointProtectionBeforeVersion`."""
     if draft.before is None or not moves_bound(draft.before, draft.after):
         return metadata
     bound = {BOUND: str(draft.version)}
@@ -74,7 +77,8 @@ def history_is_protected(draft: Draft, metadata: Metadata, read_version: int) ->
 
 
 MetadataEffect = Callable[[Draft, Metadata, int], Metadata]
-"""Returns what is written of the table, by an entry and a proposal that read some version."""
+"""Returns the metadata to write, given the entry, the metadata so far and its proposal's read
+version."""
 
 METADATA_EFFECTS: Final[tuple[MetadataEffect, ...]] = (
     type_changes_are_of_this_version,
@@ -84,7 +88,7 @@ METADATA_EFFECTS: Final[tuple[MetadataEffect, ...]] = (
 
 
 def rows_are_numbered(draft: Draft) -> Draft:
-    """On a table that tracks rows new files get the next row ids, and the version as theirs."""
+    """With row tracking, new files get base row ids and the version as default commit version."""
     if not draft.after.tracks_rows:
         return draft
     mark, lines = draft.row_mark, []
@@ -98,7 +102,7 @@ def rows_are_numbered(draft: Draft) -> Draft:
 
 
 def rows_lose_their_numbers(draft: Draft) -> Draft:
-    """While row tracking is suspended no file brings row ids."""
+    """While row tracking is suspended, new files are written without row ids."""
     if not row_tracking.is_suspended(draft.after.metadata):
         return draft
     lines = tuple(
@@ -109,7 +113,7 @@ def rows_lose_their_numbers(draft: Draft) -> Draft:
 
 
 def identity_marks_follow(draft: Draft) -> Draft:
-    """The high-water marks of identity columns lie behind no value that members reach."""
+    """The high-water marks of identity columns follow the values that members use."""
     reached: dict[str, list[int]] = {}
     for member in draft.members:
         for column, value in (member.numbers.marks if member.numbers else {}).items():
@@ -121,7 +125,7 @@ def identity_marks_follow(draft: Draft) -> Draft:
 
 
 FileEffect = Callable[[Draft], Draft]
-"""Returns the entry with something of all members' files assigned."""
+"""Returns the entry with one more thing assigned to the files of all members."""
 
 FILE_EFFECTS: Final[tuple[FileEffect, ...]] = (
     rows_are_numbered,
@@ -131,16 +135,16 @@ FILE_EFFECTS: Final[tuple[FileEffect, ...]] = (
 
 
 def dated_lines(draft: Draft) -> Iterator[bytes]:
-    """Yield the lines of all members; a removal gets the time of its entry: vacuum waits on."""
+    """Yield the lines of all members; `deletionTimestamp`, by which VACUUM goes, is the entry's."""
     for own in draft.lines:
         for line in own:
             yield line if isinstance(line, bytes) else dated(line, draft.now_ms)
 
 
 def row_ids_given(draft: Draft) -> tuple[Mapping[str, int], ...]:
-    """Return the first row id of each new file of each member, by path; none where rows have none.
+    """Return for each member the base row ids that its new files get, by path.
 
-    Files that brought their ids along are not among them.
+    Empty where the table tracks no rows; files that brought their own ids are left out.
     """
     if not draft.after.tracks_rows:
         return ()
@@ -156,7 +160,8 @@ def row_ids_given(draft: Draft) -> tuple[Mapping[str, int], ...]:
 
 
 def tags_of(members: Sequence[Candidate], state: TableState, after: Metadata) -> Mapping[str, str]:
-    """Return the tags of an entry: what one member can't vouch for, the entry can't either.
+    """Return the tags of an entry's commitInfo: what any member sets, and whether its metadata only
+    moves identity high-water marks.
 
     `after` is the table's metadata as the entry leaves it.
     """
@@ -176,7 +181,7 @@ def tags_of(members: Sequence[Candidate], state: TableState, after: Metadata) ->
 
 
 def draft_of(state: TableState, members: Sequence[Candidate], now_ms: int) -> Draft:
-    """Return the entry that follows a table, before anything has been assigned."""
+    """Return the entry after a state, before any effect has been applied."""
     contents = [member.content for member in members]
     metadata = next((one.metadata for one in contents if one.metadata), None)
     protocol = next((one.protocol for one in contents if one.protocol), None)
@@ -195,9 +200,9 @@ def draft_of(state: TableState, members: Sequence[Candidate], now_ms: int) -> Dr
 
 
 def follows_untimed(state: TableState, members: Sequence[Candidate]) -> bool:
-    """Return whether an entry carries its own timestamp and the one before it does not.
+    """Return whether in-commit timestamps begin with this entry: the one before it has none.
 
-    Then the time at which the file of that one was written takes the place of its timestamp.
+    Then the modification time of the file before takes the place of its timestamp.
     """
     last = state.entries.get(state.version)
     if last is None or last.is_timed:
@@ -207,7 +212,7 @@ def follows_untimed(state: TableState, members: Sequence[Candidate]) -> bool:
 
 
 def assigned(draft: Draft) -> Draft:
-    """Return an entry with all that is assigned late."""
+    """Return an entry with all effects applied, in their order."""
     writers = [one for one in draft.members if one.content.metadata is not None]
     for writer in writers:
         metadata = draft.after.metadata

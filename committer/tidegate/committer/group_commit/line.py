@@ -1,7 +1,7 @@
-"""The line before a desk: in the order of arrival, and fair where there are too many for one entry.
+"""The queue of a table's waiting candidates: by arrival, and fair between producers under load.
 
-Who sends a flood waits behind himself. The producer's name is a claim, so it orders the line and
-gives no rights.
+A producer that floods the table delays itself, not others. The producer's name is a header that
+nobody verifies, so it only orders the line and grants nothing.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ class Waiting:
 
 @dataclass
 class Line:
-    """Who waits, first come first. `last` are the producers of those who were served last."""
+    """The waiting candidates, oldest first. `last` are the producers of those served last."""
 
     waiting: deque[Waiting] = field(default_factory=deque)
     last: frozenset[str] = frozenset()
@@ -38,22 +38,22 @@ class Line:
         return self.waiting[place]
 
     def join(self, candidate: Candidate, now_s: float) -> None:
-        """Stand at the end."""
+        """Add a candidate at the end."""
         self.waiting.append(Waiting(candidate, now_s))
 
     def replace(self, place: int, candidate: Candidate) -> None:
-        """Let a candidate take the place of an earlier form of itself."""
+        """Replace the candidate at a place, by itself with its claim check read."""
         self.waiting[place] = Waiting(candidate, self.waiting[place].since_s)
 
     def bring_forward(self, place: int) -> None:
-        """Let who stands at a place stand first."""
+        """Move the candidate at a place to the front."""
         if place:
             one = self.waiting[place]
             del self.waiting[place]
             self.waiting.appendleft(one)
 
     def first_verbatim(self) -> int | None:
-        """Return the place of the first who brings ready bytes, or None."""
+        """Return the place of the first verbatim candidate, or None."""
         places = (place for place, one in enumerate(self.waiting) if one.candidate.is_verbatim)
         return next(places, None)
 
@@ -62,7 +62,9 @@ class Line:
         return (one.candidate for one in islice(self.waiting, start, start + count))
 
     def batch(self, start: int, most: int, bytes_max: int) -> Iterator[Candidate]:
-        """Yield as many from a place on as may share an entry, claims included."""
+        """Yield candidates from a place on, as many as fit an entry by count and by size, claimed
+        files included; a verbatim one ends it.
+        """
         size = 0
         for place, candidate in enumerate(self.head(start, most - start)):
             size += full_size(candidate)
@@ -71,24 +73,24 @@ class Line:
             yield candidate
 
     def served(self, count: int) -> None:
-        """Let the first ones go."""
+        """Remove the first `count`, which have their verdicts."""
         if count:
             self.last = _producers(self.waiting, count)
         for _ in range(count):
             self.waiting.popleft()
 
     def everybody(self) -> list[Waiting]:
-        """Return all, and leave the line empty."""
+        """Remove all from the line, and return them."""
         all_of_them, self.waiting = list(self.waiting), deque()
         return all_of_them
 
     def share_out(self, start: int, count: int) -> None:
         """Bring a fair choice of `count` to place `start`: each producer in turn, oldest first.
 
-        Whose turn it was in the entry before comes after the others: those who stand before
-        `start`, or were served last. Where an entry holds one proposal, too, nobody starves.
-        Law: nobody is lost, the order of each producer's own is kept, and where all fit nothing
-        moves. The chosen stand in the order of arrival.
+        Producers that had a turn in the entry before (those before `start`, else those served last)
+        come after the others, so that nobody starves even where an entry holds one proposal.
+        Law: no candidate is lost, each producer's own keep their order, and where all fit nothing
+        moves. The chosen keep the order of arrival.
         """
         if len(self.waiting) - start <= count:
             return
@@ -112,10 +114,9 @@ def _producers(waiting: deque[Waiting], count: int) -> frozenset[str]:
 
 
 def _fresh(waiting: Iterator[Waiting], count: int, before: frozenset[str]) -> list[int]:
-    """Return the places of the first `count` producers who had no turn before, or of fewer.
+    """Return the places of the oldest candidate of each of `count` producers without a turn before.
 
-    Where there are so many, they are those whose turn it is: nearly always, and then nobody behind
-    them needs to be looked at.
+    There are nearly always so many; then the rest of the line need not be looked at.
     """
     chosen: list[int] = []
     seen = set(before)
@@ -130,9 +131,7 @@ def _fresh(waiting: Iterator[Waiting], count: int, before: frozenset[str]) -> li
 
 
 def _in_turn(waiting: list[Waiting], count: int, before: frozenset[str]) -> set[int]:
-    """Return the places of those who are served when each producer has his turn, those who had one
-    `before` after the others.
-    """
+    """Return `count` places, taken from the producers in turn; those `before` come last."""
     queues: dict[str, deque[int]] = {}
     for place, one in enumerate(waiting):
         queues.setdefault(one.candidate.producer, deque()).append(place)

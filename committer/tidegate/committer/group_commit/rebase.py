@@ -1,6 +1,7 @@
-"""What is assigned late: the version, the timestamps, the provenance; and the bytes of an entry.
+"""Encoding: from the members of a group to the bytes of their entry, for one version.
 
-Nothing here outlives a lost race: the same proposals are encoded anew for the next version.
+commitInfo with its provenance (who proposed what, who was refused), the timestamp, the lines of all
+members, the watermark `txn`. After a lost race the same group is decided and encoded anew.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -44,21 +45,21 @@ from tidegate.pipeline.proposal import Operation
 from tidegate.pipeline.provenance import Accepted, Provenance, Refused, spelled
 
 REFUSALS: Final = "TIDEGATE REFUSALS"
-"""What an entry calls itself that only refuses."""
+"""The operation of an entry that holds refusals and no member."""
 
 GROUP: Final = "TIDEGATE GROUP"
-"""What an entry calls itself whose members do different things."""
+"""The operation of an entry whose members have different ones."""
 
 DIGITS_MAX: Final = 18
-"""Digits of a metric that is added up: whatever is longer counts nothing that there is."""
+"""Digits of a metric that may be summed: a longer number is no count of rows or bytes."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Who writes: an assignment of a topic partition (`epoch`), and the log of proposals it reads.
+    """Who writes an entry: `epoch` is one assignment of a topic partition to one process.
 
-    `stream` is `clusterId/topicId/partition`, `app_id` names the watermark `txn`, `engine` the
-    release.
+    `stream` is `clusterId/topicId/partition` of the proposals that it reads, `app_id` that of the
+    watermark `txn`, `engine` the release as commitInfo names it.
     """
 
     epoch: UUID
@@ -69,9 +70,9 @@ class Origin:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try at a version: its token is fixed for one (version, bytes).
+    """One try at a version. `token` becomes `txnId`, so that no two tries have the same bytes.
 
-    Units: `inline_bytes_max` is how large a deletion vector may be that stands in the entry.
+    Units: `inline_bytes_max` is how large a merged deletion vector may be to be stored inline.
     """
 
     token: UUID
@@ -81,10 +82,10 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Encoded:
-    """The bytes of an entry, and what is remembered of it once they have landed.
+    """The bytes of an entry, and what the state remembers of it once they have landed.
 
-    `adds` are the files that join in it; `merged` its row deletes: a file that has to be written
-    before the entry, perhaps; `row_ids` the first row ids of each member's new files, where the
+    `adds` are its new files; `merged` its merged deletion vectors, whose file, if any, is written
+    before the entry; `row_ids` the base row ids of each member's new files, where the
     table tracks rows.
 
     Law: encoded.entry == entry_of(Commit.decode(version, content), sha256(content), len(content))
@@ -160,7 +161,7 @@ def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) ->
 
 
 def _metadata_told(draft: Draft, contents: Sequence[Content]) -> Metadata | None:
-    """Return what the entry says of the table, where a member does, or a mark has moved."""
+    """Return the metadata that the entry writes: a member brings some, or an effect changed it."""
     is_kept = draft.before is not None and draft.after.metadata is draft.before.metadata
     return None if is_kept and not any(one.metadata for one in contents) else draft.after.metadata
 
@@ -175,7 +176,7 @@ def _revised(contents: Sequence[Content]) -> Mapping[str, Revision]:
 
 
 def _spelt(contents: Sequence[Content]) -> Spellings:
-    # Those of plain contents are: their paths are all usual.
+    # Plain contents spell every path as usual.
     return unusual(add for one in contents if not one.is_plain for add in one.adds)
 
 
@@ -187,7 +188,7 @@ def _moved(group: Group, contents: Sequence[Content], provenance: Provenance) ->
 
 
 def _bearer(group: Group, content: Content) -> Sequence[Candidate]:
-    """Return who brings what the members' row deletes come to together, where they have any."""
+    """Return a stand-in member that brings the merged row deletes, where there are any."""
     return [replace(group.members[0], content=content, tags=None)] if content is not EMPTY else []
 
 
@@ -227,7 +228,7 @@ def _weakest(levels: Collection[Level]) -> Level:
 
 
 def _parameters(operations: Sequence[Operation]) -> dict[str, JsonValue]:
-    """Return what members have in common, each value as text: JSON, where it was not text."""
+    """Return the operation parameters, if all members have the same, each value as text or JSON."""
     told = [one.parameters for one in operations]
     if not told or told.count(told[0]) < len(told):
         return {}
@@ -237,8 +238,8 @@ def _parameters(operations: Sequence[Operation]) -> dict[str, JsonValue]:
 def _metrics(operations: Sequence[Operation]) -> dict[str, JsonValue]:
     """Return the members' metrics as text: as they are of one member, sums of several.
 
-    What not all of them tell is left out: a MERGE that says that it changed no row is told as
-    nothing to readers of the change feed, and must not speak for others.
+    A metric that some member lacks is left out: readers of the change feed skip a MERGE whose
+    metrics say that it changed no row, and it must not speak for the other members.
     """
     told = [one.metrics for one in operations]
     if len(told) == 1:
@@ -336,14 +337,14 @@ def _line(action: Action) -> bytes:
 
 
 def _info_line(info: CommitInfo, provenance: Provenance) -> bytes:
-    """Return the line of commitInfo, in which the provenance is spelled once and no more."""
+    """Return the line of commitInfo, with the provenance as JSON that was encoded already."""
     body = info.model_dump(mode="json", by_alias=True, exclude_none=True)
     body["tidegate"] = orjson.Fragment(spelled(provenance))
     return orjson.dumps({info.wire_name: body}) + b"\n"
 
 
 def _txns(member: Candidate, now_ms: int) -> Sequence[Txn]:
-    """Return the applications that a member moves: its own with the time, others as they came."""
+    """Return a member's txn actions: those it brought as they came, its `app_txn` with a time."""
     brought = member.content.txns
     own = [txn.with_(last_updated=now_ms) for txn in member.txns[len(brought) :]]
     return (*brought, *own)
