@@ -1,8 +1,9 @@
-"""The conflict rules: why a proposal cannot follow a winner.
+"""The conflict rules: why a proposal cannot be committed after a winning commit.
 
-A rule is a function with a docstring, the tuple is the specification: in its order, for each winner
-in the order of versions, the first rule that fires names the conflict. A winner that rules nothing
-out is *adopted*: the proposal goes on as if it had read the table after it.
+A winner is a version after the one that the proposal read, or an earlier member of its group. For
+each winner in the order of versions, `RULES` is asked in its order, and the first rule that fires
+names the conflict. A winner against which none fires is *adopted*: the proposal goes on as if it
+had read the table after it. Rules and error classes are those of delta-spark's ConflictChecker.
 """
 
 from collections.abc import Iterable, Mapping
@@ -49,7 +50,8 @@ __all__ = [
 ]
 
 RULES_VERSION: Final = 11
-"""Raised with every change that can change a verdict; it stands in every entry."""
+"""Raised with every change that can change a verdict. Every entry names it, so that a committer
+knows whether the rejections an entry implies were judged by its own rules."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Conflict:
 
     @property
     def rejection(self) -> Rejection:
-        """The conflict as a writer is told it."""
+        """The rejection that a writer gets for it."""
         error_class, exception = DELTA_NAMES[self.rule]
         winner = f"proposal {self.winner_proposal_id} in " if self.winner_proposal_id else ""
         return Rejection(
@@ -82,7 +84,7 @@ class Conflict:
 
 
 def concurrent_append(standing: Standing, winner: Entry) -> Found | None:
-    """The winner added a file that the writer should have read."""
+    """The winner added a file that may hold rows which the proposal would have read."""
     if not _minds_appends(standing, winner):
         return None
     candidate, columns = standing.candidate, standing.read.metadata.partition_columns
@@ -107,7 +109,10 @@ def _minds_appends(standing: Standing, winner: Entry) -> bool:
 
 
 def _only_moves_row_ids(standing: Standing, winner: Entry) -> bool:
-    """Return whether a winner gave or took row ids: where no table knows any, it only says so."""
+    """Return whether a winner only gave or took row ids, on a table with row tracking.
+
+    The operation's name alone does not count: without the feature it can't have done so.
+    """
     if not winner.only_moves_row_ids:
         return False
     tables = (standing.read, standing.after(winner))
@@ -115,10 +120,10 @@ def _only_moves_row_ids(standing: Standing, winner: Entry) -> bool:
 
 
 def _in_partitions_read(standing: Standing, winner: Entry, added: Added) -> Found | None:
-    """Return the first file in a partition that was read; a value of no type goes before it.
+    """Return the first of the added files that lies in a partition which was read, or None.
 
-    For delta-spark casts the values of all files before it looks at one: also of those that are not
-    among `added`, for statistics prove that none of their rows was read.
+    A partition value that its column's type can't hold is found first: delta-spark casts the values
+    of all the winner's files, also of those that `added` leaves out by their statistics.
     """
     partitions = dict[PartitionKey, str]()
     for path, values in added:
@@ -150,7 +155,7 @@ def _may_match(path: str, predicate: int | None) -> Found:
 
 
 def _predicate_for(path: str, standing: Standing, winner: Entry) -> int | None:
-    """Return the place of the first predicate that a file may match, as the table was read."""
+    """Return the index of the first read predicate that a new file may match, or None."""
     if len(standing.reads.predicates) == 1:
         return 0
     adds = stated(standing.candidate, winner, standing.known) or {}
@@ -160,15 +165,15 @@ def _predicate_for(path: str, standing: Standing, winner: Entry) -> int | None:
 
 
 def _is_told(key: PartitionKey) -> bool:
-    """Return whether no value is an empty text: that is null, and ruled out as such."""
+    """Return whether no partition value is empty text: that means null, which matches nothing."""
     return all(text != "" for _, text in key)
 
 
 def _named_as_by_delta_spark(standing: Standing, winner: Entry, found: Found) -> Found:
-    """Return what was found of removed files under the name that delta-spark has for it.
+    """Return a conflict over removed files, with the error class that delta-spark would give it.
 
-    It looks at appends first and at partitions alone: what statistics have proved to be no append
-    that matters, it would have told as one, for the same winner.
+    delta-spark checks appends first, and without statistics: where we have ruled a winner's append
+    out by them, it would report that append as the conflict.
     """
     if not _minds_appends(standing, winner):
         return found
@@ -186,7 +191,7 @@ def concurrent_delete_read(standing: Standing, winner: Entry) -> Found | None:
         return None
     candidate = standing.candidate
     removed = gone_for(candidate, winner, standing.known)
-    # Who gives row ids or takes them away leaves out what went: it is read no more.
+    # A backfill or unbackfill drops the removed files from its work, so it does not conflict.
     forgets = candidate.only_moves_row_ids or standing.takes_ids_off(winner)
     if not (forgets or candidate.files_read.isdisjoint(removed)):
         path = min(candidate.files_read & removed)
@@ -210,14 +215,16 @@ def concurrent_delete_delete(standing: Standing, winner: Entry) -> Found | None:
 
 
 def concurrent_row_delete(standing: Standing, winner: Entry) -> Found | None:
-    """The winner took away a file of which the proposal deletes rows, or the same rows of it."""
+    """The winner removed a file from which the proposal deletes rows, or deleted the same rows."""
     candidate, level = standing.candidate, standing.level
     found = rows_in_the_way(candidate, level, winner, standing.known)
     return Found(*found) if found else None
 
 
 def duplicate_actions(standing: Standing, winner: Entry) -> Found | None:
-    """The proposal takes the ids off a file of the winner that it removes, or rows of it, too."""
+    """The proposal strips row ids from a file that the winner added, and also removes it or rows
+    of it: it would add the file twice.
+    """
     content, intended = standing.candidate.content, standing.candidate.intended
     if not (content.removes or intended) or not standing.takes_ids_off(winner):
         return None
@@ -251,7 +258,7 @@ RULES: Final[tuple[Rule, ...]] = (
     concurrent_row_delete,
     duplicate_actions,
 )
-"""What touches the whole table first, then files."""
+"""All rules, in the order in which they are asked: first about the table, then about files."""
 
 DELTA_NAMES: Final[Mapping[str, tuple[str | None, str]]] = {
     "protocol_unsupported": ("DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", "DeltaTableFeatureException"),
@@ -295,10 +302,11 @@ DELTA_NAMES: Final[Mapping[str, tuple[str | None, str]]] = {
 FOR_A_PERSON: Final = frozenset(
     {"protocol_unsupported", "row_ids_of_no_table", "row_ids_without_statistics", "unclear_table"}
 )
-"""Rules by which the same operation, run again, would meet the same table and be refused again."""
+"""Rules after which running the operation again does not help: somebody must change the table or
+upgrade the gate (advice `fix`, not `rerun`)."""
 
 NO_VALUE: Final = ("CAST_INVALID_INPUT", "SparkRuntimeException")
-"""What delta-spark calls a partition value that is none of its column's type: no conflict."""
+"""delta-spark's error for a partition value that its column's type can't hold: not a conflict."""
 
 CONCURRENT: Final = frozenset(
     {
@@ -323,7 +331,7 @@ def check(standing: Standing, winners: Iterable[Entry]) -> Conflict | None:
 
 
 def follow(standing: Standing, winners: Iterable[Entry]) -> Standing | Conflict:
-    """Return where a proposal stands after the winners, oldest first, or its first conflict."""
+    """Return a proposal's standing after all winners, oldest first, or its first conflict."""
     indifferent = standing.candidate.is_indifferent
     for winner in winners:
         if indifferent and not winner.changes_table:

@@ -1,4 +1,4 @@
-"""Where a proposal stands on its way past the winners, and what a rule may find on it."""
+"""The state of a proposal as it is compared with one winner after the other."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from tidegate.pipeline.read_set import ReadSet
 
 
 class Scan:
-    """A predicate by which rows were read, by the columns' logical names: where they may lie.
+    """A predicate of the read set, as tests of partitions and files: where may such rows lie?
 
-    `place` is where the read set has it.
+    `place` is its index in `reads.predicates`.
     """
 
     def __init__(self, read: Basis, predicate: Predicate, place: int) -> None:
@@ -31,21 +31,22 @@ class Scan:
 
     @Once
     def anywhere(self) -> FileTest:
-        """The test of a file: who does not pass it holds no such row."""
+        """The test of a file by its partition and statistics: if it fails, no row matches."""
         return self._read.file_tests.of(self._predicate)
 
     @Once
     def beyond(self) -> FileTest:
-        """The same for files in these partitions, of which nothing is asked again."""
+        """The same test for a file whose partition is known to match."""
         return self._read.file_tests.beyond_partitions(self._predicate)
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A proposal on its way past the winners: what it read, and the table as adopted so far.
+    """A proposal on its way past the winners.
 
-    What a proposal writes of the table itself is part of `now`: it is judged by the table that it
-    leaves. `known` is what was read besides of files and vectors, `touches` what a patch is about.
+    `read` is the table's definition at its read version, `now` that with the changes of adopted
+    winners and its own: it is judged by the table that it would leave. `known` is what was read of
+    files and deletion vectors, `touches` what a metadata patch changes.
     """
 
     candidate: Candidate
@@ -62,12 +63,12 @@ class Standing:
 
     @Once
     def meant(self) -> Sequence[Predicate]:
-        """What was read, predicate by predicate, by whichever columns each may mean."""
+        """The read predicates, each in every reading that its column names allow."""
         return meant_by_reads(self.reads, self.read.metadata)
 
     @Once
     def scans(self) -> Sequence[Scan]:
-        """The same, to be asked of files."""
+        """The same as `Scan`s."""
         return [
             Scan(self.read, one, place)
             for place, predicate in enumerate(self.reads.predicates)
@@ -76,16 +77,16 @@ class Standing:
 
     @Once
     def partitions_weight(self) -> int:
-        """How much is to be looked at to know of one partition whether it was read."""
+        """The cost of testing one partition against all scans."""
         return sum(scan.partitions.weight for scan in self.scans)
 
     @Once
     def file_test(self) -> FileTest:
-        """Tests whether a new file may hold a row that was read, as the table was then."""
+        """The test whether a new file may hold a row that was read, by the schema that was read."""
         return file_test_of(self.meant, self.read.file_tests)
 
     def file_tests(self) -> Sequence[FileTest]:
-        """Return the same as the table was then, and as it is now where that is another one."""
+        """Return that test, and one by the current schema where that differs."""
         now = self.now
         if now.metadata is self.read.metadata:
             return [self.file_test]
@@ -93,11 +94,11 @@ class Standing:
         return [self.file_test, file_test_of(meant, now.file_tests)]
 
     def after(self, winner: Entry) -> Basis:
-        """Return the table as it is after a winner, as far as the proposal is concerned."""
+        """Return the definition `now` with a winner's changes."""
         return self.now.after(winner.metadata, winner.protocol)
 
     def takes_ids_off(self, winner: Entry) -> bool:
-        """Whether the proposal adds the winner's files again, without the row ids they have."""
+        """Whether the proposal re-adds the winner's files without row ids (an unbackfill)."""
         if row_tracking.FEATURE in self.read.features - self.now.features:
             return True
         return self.candidate.is_unbackfill and row_tracking.supports(self.after(winner).protocol)
@@ -105,10 +106,10 @@ class Standing:
 
 @dataclass(frozen=True)
 class Found:
-    """What a rule found: in words, and the file, domain or application where it is about one.
+    """What a rule found: in words, and the file, domain or application that it is about, if any.
 
-    `predicate` is the place of the one that was read by, where it is about what that may match.
-    `error_class` and `exception` are delta-spark's, where they are not those of the rule.
+    `predicate` is the index of the read predicate that an added file may match. `error_class` and
+    `exception` are delta-spark's, where they differ from those of the rule (`rules.DELTA_NAMES`).
     """
 
     detail: str
@@ -121,7 +122,7 @@ class Found:
 
 
 Rule = Callable[[Standing, Entry], Found | None]
-"""Says why the winner rules the proposal out, or None. A rule's name is the conflict's name."""
+"""Returns why the proposal can't follow the winner, or None. The function's name is the rule's."""
 
 
 def begin(candidate: Candidate, read: Basis, level: Level, known: Known = NOTHING) -> Standing:

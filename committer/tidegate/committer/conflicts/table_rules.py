@@ -1,6 +1,7 @@
 """The conflict rules about the table itself: protocol, metadata, domains, applications, row ids.
 
-Each compares one winner with the proposal as far as it has come; `conflicts.RULES` has the order.
+Each compares one winner with a proposal that has adopted all winners before; `rules.RULES` has the
+order.
 """
 
 from typing import Final
@@ -25,7 +26,7 @@ DOMAIN_TWICE: Final = (
     "DELTA_DUPLICATE_DOMAIN_METADATA_INTERNAL_ERROR",
     "DeltaIllegalArgumentException",
 )
-"""What delta-spark calls a commit that says two things of one domain: no conflict."""
+"""delta-spark's error for a commit that writes one domain twice: not a conflict."""
 
 
 def protocol_unsupported(standing: Standing, winner: Entry) -> Found | None:
@@ -71,8 +72,8 @@ def feature_binds_writers(standing: Standing, winner: Entry) -> Found | None:
     """The winner added a feature that asks something of files which are written already."""
     if winner.protocol is None or standing.candidate.patch is not None:
         return None
-    # A version of before the features names none: what it implies, nobody has asked for. Neither
-    # has who names it later, for the table has features by name from then on.
+    # Only features that the winner lists by name count. A legacy writer version implies features
+    # that nobody asked for, and listing these later adds nothing new.
     named = frozenset(winner.protocol.writer_features or ())
     added = named.intersection(interrupting_features(standing.now.protocol, winner.protocol))
     return Found(f"added the feature {min(added)!r}, which binds every writer") if added else None
@@ -92,7 +93,7 @@ def dropped_feature_in_use(standing: Standing, winner: Entry) -> Found | None:
 
 
 def metadata_changed(standing: Standing, winner: Entry) -> Found | None:
-    """The winner changed schema, partitioning or properties in a way that the writer must see."""
+    """The winner changed schema, partitioning or properties that the proposal depends on."""
     if winner.metadata is None:
         return None
     candidate, now = standing.candidate, standing.now.metadata
@@ -116,7 +117,9 @@ def metadata_changed(standing: Standing, winner: Entry) -> Found | None:
 
 
 def domain_metadata_changed(standing: Standing, winner: Entry) -> Found | None:
-    """Both wrote one domain, or the winner wrote one that was read; row ids are given anew."""
+    """Both wrote one domain, or the winner wrote one that was read; `delta.rowTracking` is exempt,
+    for row ids are assigned anew.
+    """
     if not winner.domains:
         return None
     if winner.repeats_a_domain and "domainMetadata" in standing.now.features:
@@ -131,7 +134,7 @@ def domain_metadata_changed(standing: Standing, winner: Entry) -> Found | None:
 
 
 def concurrent_transaction(standing: Standing, winner: Entry) -> Found | None:
-    """The winner moved an application whose version was asked for."""
+    """The winner wrote a txn action of an application whose version the proposal had read."""
     if not winner.txns or not standing.candidate.reads.app_ids:
         return None
     both = winner.app_ids.intersection(standing.candidate.reads.app_ids)
@@ -139,8 +142,8 @@ def concurrent_transaction(standing: Standing, winner: Entry) -> Found | None:
 
 
 def row_ids_of_no_table(standing: Standing, winner: Entry) -> Found | None:
-    """The proposal gives row ids or takes them away, and the table knows of none; or the winner
-    gave some, and the proposal makes the table know of none.
+    """The proposal gives or takes row ids, and after the winner the table does not support row
+    tracking; or the winner gave some, and the proposal drops that support.
     """
     candidate = standing.candidate
     drops = candidate.content.protocol is not None and winner.is_backfill
@@ -167,7 +170,7 @@ def backfill_of_more_than_files(standing: Standing, winner: Entry) -> Found | No
 
 
 def unbackfill_meets_backfill(standing: Standing, winner: Entry) -> Found | None:
-    """The proposal takes row ids away while the winner gave some."""
+    """The proposal is a row tracking unbackfill, and the winner a backfill."""
     if not standing.candidate.is_unbackfill or not winner.is_backfill:
         return None
     if not row_tracking.supports(standing.after(winner).protocol):
@@ -176,7 +179,9 @@ def unbackfill_meets_backfill(standing: Standing, winner: Entry) -> Found | None
 
 
 def unclear_table(standing: Standing, winner: Entry) -> Found | None:
-    """The winner turned on what another property of the table suspends."""
+    """The winner left properties by which nobody knows how to write the table: a contradiction, or
+    an unknown isolation level.
+    """
     if winner.metadata is None or standing.candidate.patch is not None:
         return None
     unclear = standing.after(winner).unclear
@@ -188,11 +193,11 @@ def unclear_table(standing: Standing, winner: Entry) -> Found | None:
 def row_ids_without_statistics(standing: Standing, winner: Entry) -> Found | None:
     """The table tracks rows, and a new file does not say how many it has."""
     if not winner.changes_table and standing.read.tracks_rows:
-        # Then it was the table that was read, and admission has asked.
+        # Admission has checked this against the table that was read.
         return None
     if not standing.candidate.content.adds or not standing.after(winner).tracks_rows:
         return None
-    # Ids that were brought before the table tracked rows belong to none: they are given anew.
+    # Ids in files from before the table tracked rows are not kept: they are assigned anew.
     begins = not standing.now.tracks_rows
     for add in standing.candidate.content.adds:
         is_given = begins or add.base_row_id is None
