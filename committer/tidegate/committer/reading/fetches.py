@@ -1,7 +1,7 @@
-"""Fetches: what a decision needs of the store beyond what is remembered, fetched aside.
+"""Fetches: what a decision needs from the store beyond the cached state, read beside the loop.
 
-What others wrote, versions of long ago, the actions that claims name, the rows of vectors: the loop
-goes on meanwhile. Once all is there the decision follows at once, on what the fetch has brought.
+The versions that others wrote, older versions, claim checks, the rows of deletion vectors. Once a
+fetch is done its batch is decided at once, on the state that it has brought.
 """
 
 from dataclasses import dataclass, field
@@ -20,12 +20,13 @@ from tidegate.runtime.stores.log_store import LogStore
 
 @dataclass
 class Fetch:
-    """What is fetched before a batch is decided on, from place `start` of the line on; a batch of
-    nobody is fetched for itself. `state` and all below it are as far as it has come.
+    """One fetch: first its order, then, once its thread is done, what it has read.
 
-    A thread fills it in, and the desk looks into it once that is done. With it goes the read_cache.
-    `is_behind` says that others are known to have written, `asks_when` that it must be known when
-    the last version was written.
+    `batch` are the candidates for whom it reads, from place `start` of the line on; with an empty
+    one it only catches up with the log. `is_behind` says that others are known to have written,
+    `asks_when` that the file time of the last version is needed. The thread moves `state` and
+    `viewed_s` on, replaces candidates by those with their claim checks read, and fills `news`,
+    `content` (ready bytes), `written_ms` and `read_cache`; the desk looks at none of it before.
     Units: `viewed_s` by `Clock.boot_s`; `written_ms` since the Unix epoch.
     """
 
@@ -44,12 +45,12 @@ class Fetch:
 
     @property
     def is_verbatim(self) -> bool:
-        """Whether it is for ready bytes: alone."""
+        """Whether it is for a verbatim proposal, which is decided alone."""
         return bool(self.batch) and self.batch[0].is_verbatim
 
     @property
     def is_needed(self) -> bool:
-        """Whether the store has to be asked; most batches need nothing of it."""
+        """Whether the store has to be read at all; for most batches it need not."""
         if self.is_behind or self.asks_when or self._is_ahead():
             return True
         if not self.batch:
@@ -64,9 +65,9 @@ class Fetch:
         return self.read_cache.lacks(state, batch, self.doors.policy)
 
     def run(self) -> "Fetch":
-        """Fetch it all. Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable."""
+        """Read it all. Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable."""
         if self.is_behind or self._is_ahead():
-            self._look()
+            self._catch_up()
         if self.asks_when:
             self.written_ms = recovery.written_ms(self.store, self.state.version)
         if self.is_verbatim:
@@ -75,8 +76,8 @@ class Fetch:
             self._fetch()
         return self
 
-    def _look(self) -> None:
-        """REBASE, and the look at an idle table: learn what others wrote."""
+    def _catch_up(self) -> None:
+        """Read the versions that others wrote."""
         began_s = self.doors.clock.boot_s()
         self.state, news = recovery.refresh(self.store, self.state)
         self.read_cache.overtaken(news)
@@ -98,7 +99,7 @@ class Fetch:
             self.content = read_claim(self.store, candidate.claim)
 
     def _is_ahead(self) -> bool:
-        """Whether somebody has read a version, or would write one, that is not known of."""
+        """Whether a candidate has read, or builds on, a version after our head."""
         newest = max((one.read_version for one in self.batch), default=-1)
         if self.is_verbatim:
             newest = verbatim.exact_version(self.batch[0]) - 1

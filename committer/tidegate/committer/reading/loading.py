@@ -1,4 +1,4 @@
-"""Loading one table: what its log says of it, asked for while the loop goes on."""
+"""Loading a whole table from its log, in a thread beside the loop."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from tidegate.runtime.stores.log_store import LogStore
 
 
 class Loaded(NamedTuple):
-    """A table as its log tells it, and what of it is to be told; `viewed_s` is how young that is.
+    """A loaded state; `news` are its versions to be published; `viewed_s` is when it was read.
 
     Units: `viewed_s` by `Clock.boot_s`.
     """
@@ -25,7 +25,7 @@ class Loaded(NamedTuple):
 
 
 def read(store: LogStore, doors: Doors, record: TableRecord) -> Loaded:
-    """LOAD and RECONCILE: return a table from its log, and what of it is to be told.
+    """Load a registered table: its state, and the versions that are still to be published.
 
     Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable.
     """
@@ -36,8 +36,8 @@ def read(store: LogStore, doors: Doors, record: TableRecord) -> Loaded:
 def read_anew(
     store: LogStore, doors: Doors, record: TableRecord, others: Sequence[TableRecord]
 ) -> Loaded:
-    """Return the same of a table that is not registered: its store has to pass first, and none of
-    the others may be in its folder.
+    """Load a table that is not registered: its store has to pass the probe first, and no other
+    registered table may lie in its folder.
 
     Raises: as `read`; Misconfigured.
     """
@@ -54,13 +54,13 @@ def _read(store: LogStore, doors: Doors, record: TableRecord, *, is_registered: 
     state = recovery.load(store, record.table, doors.policy.window)
     if state.version < 0 and not is_registered:
         return Loaded(state, [], began_s)
-    # What was listed may be of long ago by now, and a listing may know less than a name.
+    # Loading takes time, and a listing may lag: ask by name for the versions after its last one.
     asked_s = doors.clock.boot_s()
     state, _ = recovery.refresh(store, state)
     if not is_registered:
-        through = recovery.taken_for_told(state)
+        through = recovery.counts_as_published(state)
     state = recovery.reach_back(store, state, through - 1)
-    recovery.check_told(store, state, record)
-    news = recovery.untold(store, state, through)
+    recovery.check_published(store, state, record)
+    news = recovery.unpublished(store, state, through)
     is_young = asked_s - began_s <= doors.settings.view_age_max_s
     return Loaded(state, news, asked_s if is_young else began_s)

@@ -1,7 +1,7 @@
-"""From the log to what the committer remembers: the one way in, at a start and after any doubt.
+"""Recovery: builds a table's state from its log, at a start and after any doubt.
 
-Kafka's offsets and the registry are hints of how much to tell again; what is true stands in the
-table's own entries.
+The registry only says how far versions were published, and so which to publish again; what is true
+is in the table's log. Most functions here read the store, in a thread beside the loop.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,14 +52,14 @@ from tidegate.runtime.tables.row_ids import files_with_row_ids, files_without_ro
 from tidegate.runtime.tables.vector_files import live_rows
 
 RETOLD_MAX: Final = 10_000
-"""Versions that are told again, at most, of a table whose registration was lost."""
+"""Versions that are published again, at most, of a table whose registration was lost."""
 
 FILES_MAX: Final = 1_024
-"""Files whose vectors are Python objects at once."""
+"""Files whose deletion vectors are Python objects at once, while a table is loaded."""
 
 
 def load(store: LogStore, table: UUID, window: int) -> TableState:
-    """Return a table as its log tells it, with the head's entry at hand; version -1 for no table.
+    """Return the state at the head of a table's log, with the last entry; version -1: no table.
 
     Raises: BrokenLog; UnsupportedFeature; Unavailable.
     """
@@ -74,8 +74,8 @@ def load(store: LogStore, table: UUID, window: int) -> TableState:
     return reach_back(store, state, max(snapshot.version - 1, state.oldest - 1))
 
 
-def check_told(store: LogStore, state: TableState, record: TableRecord) -> None:
-    """Refuse a log that ends before what was published of it, or holds another file there.
+def check_published(store: LogStore, state: TableState, record: TableRecord) -> None:
+    """Check that the log holds the last version that was published, and the same file there.
 
     Raises: BrokenLog (`LogGap`, `CorruptCommit`); Unavailable.
     """
@@ -97,7 +97,7 @@ def check_told(store: LogStore, state: TableState, record: TableRecord) -> None:
 
 
 def refresh(store: LogStore, state: TableState) -> tuple[TableState, tuple[Entry, ...]]:
-    """Return the state at the log's head, and the versions that are news.
+    """Return the state at the log's head, and the versions read on the way there.
 
     Raises: BrokenLog; UnsupportedFeature; Unavailable.
     """
@@ -111,9 +111,9 @@ def refresh(store: LogStore, state: TableState) -> tuple[TableState, tuple[Entry
 
 
 def reach_back(store: LogStore, state: TableState, read_version: int) -> TableState:
-    """Return the state with every version after `read_version` at hand, as far as the log goes.
+    """Return the state with the entries of all versions after `read_version` that the log holds.
 
-    Where the log no longer goes as far, `oldest` says so.
+    Where some are gone, `oldest` says so.
     Raises: BrokenLog; Unavailable.
     """
     wanted = range(max(read_version + 1, state.oldest), state.window_start)
@@ -145,13 +145,14 @@ def reach_back(store: LogStore, state: TableState, read_version: int) -> TableSt
 
 
 def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> TableState:
-    """Return the state with all that some proposals need at hand; only row tracking asks for more.
+    """Return the state with what row tracking needs for a batch, beyond entries.
+
 
     Raises: BrokenLog; UnsupportedFeature; Unavailable.
     """
     if not state.bases:
         return state
-    if _unlooked(state, batch):
+    if _unsearched(state, batch):
         versions = {one.read_version for one in batch if minds_row_ids(one, state)}
         looked = {version: _row_ids(store, version) for version in sorted(versions)}
         state = replace(state, row_ids=looked)
@@ -168,10 +169,10 @@ def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> 
 
 
 def lacks(state: TableState, batch: Sequence[Candidate]) -> bool:
-    """Return whether some proposals need more at hand than the state holds: see `complete`."""
+    """Return whether a batch needs more than the state holds: what `complete` would read."""
     if not state.bases:
         return False
-    if _unlooked(state, batch):
+    if _unsearched(state, batch):
         return True
     if not _may_number_rows(state, batch):
         return False
@@ -180,7 +181,7 @@ def lacks(state: TableState, batch: Sequence[Candidate]) -> bool:
 
 
 def is_short(state: TableState, read_version: int) -> bool:
-    """Return whether versions after `read_version` are not at hand, and may still be in the log."""
+    """Return whether entries after `read_version` are missing that the log may still hold."""
     return max(read_version + 1, state.oldest) < state.window_start
 
 
@@ -212,7 +213,7 @@ def read_entry(store: LogStore, version: int) -> Entry | None:
 
 
 def entries(store: LogStore, versions: range) -> list[Entry]:
-    """Return the entries of some versions, ascending: those after the last one that is gone.
+    """Return the entries of some versions, ascending: those after the last one that is missing.
 
     Raises: BrokenLog, for a torn or foreign file; Unavailable.
     """
@@ -221,20 +222,20 @@ def entries(store: LogStore, versions: range) -> list[Entry]:
     return found[::-1]
 
 
-def taken_for_told(state: TableState) -> int:
-    """Return the last version that counts as told of a table that has no registration."""
+def counts_as_published(state: TableState) -> int:
+    """Return up to which version an unregistered table counts as published: all, if foreign."""
     return max(-1, state.version - (RETOLD_MAX if is_ours(state) else 0))
 
 
-def untold(store: LogStore, state: TableState, through: int) -> list[Entry]:
-    """Return the entries after a version that was told, ascending. Raises: as `entries`."""
-    # What the window can't hold for want of a basis below it was written all the same.
+def unpublished(store: LogStore, state: TableState, through: int) -> list[Entry]:
+    """Return the entries after a published version, ascending. Raises: as `entries`."""
+    # The state's window may begin later, where the definition below it can't be read any more.
     below = entries(store, range(through + 1, state.window_start))
     return [*below, *state.since(max(through, state.window_start - 1))]
 
 
 def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -> Bases | None:
-    """Return the bases from `start` - 1 on, or None where that version can't be read any more."""
+    """Return metadata and protocol from version `start` - 1 on; None if that can't be read now."""
     if not any(entry.changes_table for entry in found):
         return ((start - 1, state.bases[0][1]), *state.bases[1:])
     changes = [entry for entry in found if entry.changes_table]
@@ -257,21 +258,21 @@ def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -
 
 
 def _may_number_rows(state: TableState, batch: Sequence[Candidate]) -> bool:
-    """Return whether the table tracks rows, or a proposal makes it do so or thinks that it does."""
+    """Return whether row ids may matter: the table tracks rows, or a proposal may change that."""
     if FEATURE in state.basis.features:
         return True
     return any(one.speaks_of_table or one.is_unbackfill for one in batch)
 
 
 def _unread(state: TableState, batch: Sequence[Candidate]) -> list[int]:
-    """Return the versions whose commits must be read again for some proposals."""
+    """Return the versions whose added files some proposals need in full."""
     since = max(min(one.read_version for one in batch), state.window_start - 1)
     winners = list(state.since(since))
     return sorted({at for one in batch for at in wanted_in_full(one, winners)})
 
 
-def _unlooked(state: TableState, batch: Sequence[Candidate]) -> bool:
-    """Return whether a version was read of which it must be known if files carry row ids."""
+def _unsearched(state: TableState, batch: Sequence[Candidate]) -> bool:
+    """Return whether a read version must still be searched for files with and without row ids."""
     known = state.row_ids
     return any(one.read_version not in known and minds_row_ids(one, state) for one in batch)
 
@@ -294,7 +295,7 @@ def _row_ids(store: LogStore, version: int) -> RowIds:
 
 
 def _row_mark(store: LogStore, version: int) -> int | None:
-    """Return the mark of row ids in a version, or None where it can't be read any more."""
+    """Return the high-water mark of row ids at a version, or None if that can't be read now."""
     try:
         with whole_table(store, version) as table:
             return high_water_mark(table.domains)
@@ -303,7 +304,7 @@ def _row_mark(store: LogStore, version: int) -> int | None:
 
 
 def _with_leases(state: TableState, found: list[Entry]) -> TableState:
-    """Return the state with the leases of versions before those it had, as they are by now."""
+    """Return the state with its identity leases computed anew over the longer window."""
     granted = (one for entry in found if entry.provenance for one in entry.provenance.accepted)
     if not any(one.identity_blocks for one in granted):
         return state
@@ -314,7 +315,7 @@ def _with_leases(state: TableState, found: list[Entry]) -> TableState:
 
 
 def _mark_before(state: TableState, found: list[Entry], start: int) -> int | None:
-    """Return the mark of row ids at `start` - 1, or None where it would have to be looked up."""
+    """Return the high-water mark of row ids at `start` - 1, or None where it must be read first."""
     if start == 0:
         return NO_MARK
     moved = any(entry.row_mark is not None for entry in found)

@@ -119,7 +119,7 @@ def test_entries_are_read_down_to_the_first_that_is_gone() -> None:
 def test_what_others_wrote_before_we_knew_the_table_counts_as_told() -> None:
     store = table_in_memory(creation(), [info(), add("a")])
     state = recovery.load(store, TABLE, 10)
-    assert recovery.taken_for_told(state) == state.version == 1
+    assert recovery.counts_as_published(state) == state.version == 1
 
 
 def test_refreshing_reads_what_others_wrote() -> None:
