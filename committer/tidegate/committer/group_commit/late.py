@@ -14,7 +14,7 @@ import orjson
 
 from tidegate.committer.admission.feature_drops import BOUND, moves_bound
 from tidegate.committer.conflicts.metadata_changes import numbers_only
-from tidegate.committer.proposals.basis import Basis
+from tidegate.committer.proposals.basis import Basis, basis_after
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.rows import Line, add_line, dated, is_add, tracked
 from tidegate.committer.tables.entries import IDENTITY_ONLY
@@ -186,12 +186,7 @@ def draft_of(state: TableState, members: Sequence[Candidate], now_ms: int) -> Dr
     metadata = next((one.metadata for one in contents if one.metadata), None)
     protocol = next((one.protocol for one in contents if one.protocol), None)
     before = state.basis if state.version >= 0 else None
-    if before is not None:
-        after = before.after(metadata, protocol)
-    else:
-        assert metadata is not None, "a table begins with metaData"
-        assert protocol is not None, "a table begins with a protocol"
-        after = Basis(metadata, protocol)
+    after = basis_after(before, metadata, protocol)
     mark = row_tracking.NO_MARK
     if after.tracks_rows:
         mark = row_tracking.high_water_mark(state.domains)

@@ -30,7 +30,7 @@ from tidegate.committer.judging.verdicts import (
     denied,
     target_of,
 )
-from tidegate.committer.proposals.basis import Basis
+from tidegate.committer.proposals.basis import basis_after
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.row_level import moving
 from tidegate.committer.row_level.row_conflicts import concerned
@@ -277,19 +277,14 @@ def values_taken(view: View, command: Consider) -> Verdict | Consider | None:
     """Its identity column values are taken by others, or it does not say which it uses."""
     candidate, state, group = command.candidate, view.state, view.group
     content, proposal = candidate.content, candidate.proposal
-    if state.version >= 0:
-        before = state.basis
-        after = before.after(content.metadata, content.protocol)
-    else:
-        assert content.metadata is not None, "a table begins with metaData"
-        assert content.protocol is not None, "a table begins with a protocol"
-        after = before = Basis(content.metadata, content.protocol)
+    before = state.basis if state.version >= 0 else None
+    after = basis_after(before, content.metadata, content.protocol)
     asks = proposal and (proposal.identity_usage or proposal.identity_leases)
     if not (after.numbered or asks):
         return None
     book = Book(
         with_reached(after.numbered, group.marks),
-        with_reached(before.numbered, group.marks) if state.version >= 0 else {},
+        with_reached(before.numbered, group.marks) if before is not None else {},
         lambda lease: group.leases.get(lease) or state.leases.get(lease),
     )
     found = numbers(candidate, book)

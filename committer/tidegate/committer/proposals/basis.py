@@ -247,6 +247,17 @@ class Basis:
         return Basis(metadata or self.metadata, protocol or self.protocol)
 
 
+def basis_after(
+    before: Basis | None, metadata: Metadata | None, protocol: Protocol | None
+) -> Basis:
+    """Return the basis after a commit; the first one (`before` is None) brings both actions."""
+    if before is not None:
+        return before.after(metadata, protocol)
+    assert metadata is not None, "a table begins with metaData"
+    assert protocol is not None, "a table begins with a protocol"
+    return Basis(metadata, protocol)
+
+
 def _fields_of(schema: StructType, above: Path = ()) -> Iterator[tuple[Path, StructField]]:
     """Yield the columns and the fields of structs, as statistics have them: no arrays, no maps."""
     for one in schema:

@@ -13,7 +13,7 @@ from uuid import UUID
 from tidegate.committer.admission.feature_switches import minds_row_ids
 from tidegate.committer.conflicts.adoption import wanted_in_full
 from tidegate.committer.judging.machine import Landed, evolve
-from tidegate.committer.proposals.basis import Basis
+from tidegate.committer.proposals.basis import Basis, basis_after
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.content import canonical, vector_text
 from tidegate.committer.proposals.leases import Leased
@@ -249,11 +249,7 @@ def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -
             return None
     for entry in changes:
         last = bases[-1][1] if bases else None
-        metadata = entry.metadata or (last.metadata if last else None)
-        protocol = entry.protocol or (last.protocol if last else None)
-        assert metadata is not None, "version 0 holds metaData"
-        assert protocol is not None, "version 0 holds a protocol"
-        bases = (*bases, (entry.version, Basis(metadata, protocol)))
+        bases = (*bases, (entry.version, basis_after(last, entry.metadata, entry.protocol)))
     return (*bases, *state.bases[1:])
 
 

@@ -1,11 +1,11 @@
-"""What the committer remembers of a table, and how a version that landed moves it on."""
+"""`TableState`: what the committer remembers of a table, and `advance`, which moves it on."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from tidegate.committer.proposals.basis import Basis
+from tidegate.committer.proposals.basis import Basis, basis_after
 from tidegate.committer.proposals.leases import Leased, lapsed, leases_after
 from tidegate.committer.proposals.persistent import PersistentMap
 from tidegate.committer.proposals.rows import OUR_APPS
@@ -20,13 +20,13 @@ from tidegate.pipeline.outcome import Rejection
 Bases = tuple[tuple[int, Basis], ...]
 
 MOVES_MAX: Final = 100_000
-"""Files that left and whose rows are still known where they went: those of the last compactions."""
+"""Compacted files of which the state remembers where their rows went."""
 
 
 class Settled(NamedTuple):
     """What the log says of a proposal id: where it was accepted, or why it was refused.
 
-    `sha256` is absent where its writer gave the id up, whatever bytes come under it.
+    `sha256` is None for a cancelled id: any bytes under it are refused.
     """
 
     version: int
@@ -36,7 +36,7 @@ class Settled(NamedTuple):
 
 
 class RowIds(NamedTuple):
-    """Which files of a version carry row ids, and which lack them: in words, empty where none."""
+    """Sentences on which files of a version carry row ids and which lack them; empty for none."""
 
     carried: str
     lacked: str
@@ -46,15 +46,18 @@ class RowIds(NamedTuple):
 class TableState:
     """A table at `version`; -1 is a table that does not exist yet.
 
-    `bases` are the metadata and protocol in force from a version on, ascending; `files` maps the
-    canonical path of each live file to its deletion vector (`content.vector_text`), `spelt` those
-    that the log does not spell as usual to their paths there; `entries` are
-    the versions from `window_start` on (`window` of them at least), `settled` the ids in them;
-    `oldest` is the first version that the log still holds, as far as known; `rules` are those of
-    the last entry of ours, None where none is known; `mark_before` is the high-water mark of row
-    ids at `window_start` - 1, None where it is not known; `leases` are those of identity values
-    that were granted in these versions; `row_ids` are known of the versions at which somebody would
-    turn row tracking on, or drop it.
+    The window: `entries` are the versions from `window_start` on, the last `window` of them at
+    least; `settled` the proposal ids in them, `leases` the identity values granted in them.
+    `bases` are metadata and protocol, each with the version from which on it holds, ascending; they
+    begin at the version before the window. `oldest` is the first version that the log still holds.
+
+    The head: `files` maps the canonical path of each live file to its deletion vector
+    (`content.vector_text`), `spelt` the paths that the log spells unusually to their spelling;
+    `apps` are app transactions by app id, `domains` metadata domains by name.
+
+    `rules` is the RULES_VERSION of our last entry, `mark_before` the high-water mark of row ids
+    before the window; each None where unknown. `row_ids` are known of read versions at which a
+    proposal turns row tracking on or drops it.
     Units: `timestamp` in ms since the Unix epoch, the greatest of any commit seen.
     """
 
@@ -121,12 +124,12 @@ class TableState:
 
 
 def is_ours(state: TableState) -> bool:
-    """Return whether a committer has ever written to a table: its watermark says so for ever."""
+    """Return whether a committer of ours has ever written to a table: its watermark stays."""
     return any(app.startswith(OUR_APPS) for app in state.apps)
 
 
 def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> TableState:
-    """Return the state after the next version, whose file was written at a time, where known.
+    """Return the state after the next version; `written_ms` is its file's time, where known.
 
     Law: advance accepts only version + 1, and costs its changes, not the table.
     """
@@ -161,7 +164,7 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
 
 
 def bounded(state: TableState) -> TableState:
-    """Return the state without the moves of rows that are too many or too old to be kept.
+    """Return the state without moves of rows past `MOVES_MAX` or older than the window.
 
     Law: which are kept follows from the log up to `version`, and none is kept that was not before
     """
@@ -175,7 +178,7 @@ def bounded(state: TableState) -> TableState:
 
 
 def in_full(state: TableState, commits: Iterable[Commit]) -> TableState:
-    """Return the state with the files that some versions added at hand in full."""
+    """Return the state with the added files of some versions in full."""
     read: dict[int, Entry] = {
         commit.version: replace(state.entries[commit.version], adds=tuple(commit.adds))
         for commit in commits
@@ -219,9 +222,10 @@ def leased_by(
 
 
 def _domains(entry: Entry, basis: Basis) -> dict[str, DomainMetadata]:
-    """Return what an entry says of domains.
+    """Return what an entry makes of domains.
 
-    Who takes back the mark of row ids while the table gives some takes back no id: it holds on.
+    Removing the domain of the row id high-water mark, while the table tracks rows, does not take
+    ids back: the mark is kept.
     """
     found = {domain.domain: domain for domain in entry.domains}
     mark = found.get(DOMAIN)
@@ -250,8 +254,7 @@ def _ids(entry: Entry) -> list[UUID]:
 def _bases(state: TableState, entry: Entry, start: int) -> Bases:
     if not entry.changes_table:
         return state.bases
-    metadata = entry.metadata or state.basis.metadata
-    protocol = entry.protocol or state.basis.protocol
-    bases = (*state.bases, (entry.version, Basis(metadata, protocol)))
+    before = state.basis if state.bases else None
+    bases = (*state.bases, (entry.version, basis_after(before, entry.metadata, entry.protocol)))
     needed = [place for place, (since, _) in enumerate(bases) if since < start]
     return bases[needed[-1] :] if needed else bases
