@@ -1,4 +1,4 @@
-"""A candidate: a proposal as the machine considers it, with what follows from its bytes alone."""
+"""A candidate: a delivery of a proposal, with everything that follows from its bytes alone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -37,18 +37,18 @@ CHANGES_DATA = frozenset(
         "CLONE",
     }
 )
-"""Operations that change rows by their nature, whatever their actions say."""
+"""Operations that count as changing data, whatever `dataChange` their actions say."""
 
 BACKFILL = "ROW TRACKING BACKFILL"
 UNBACKFILL = "ROW TRACKING UNBACKFILL"
 ROW_ID_OPERATIONS = frozenset({BACKFILL, UNBACKFILL})
-"""Operations that give files row ids, or take these away, and change nothing else."""
+"""Operations that add files again only to give them row ids, or to take these away."""
 
 REPLACES_TABLE = frozenset(name for name in CHANGES_DATA if "REPLACE TABLE" in name)
-"""Operations after which the table is another one under the old name."""
+"""Operations that replace the table's definition and all of its files."""
 
 _MIND_WINNERS = ROW_ID_OPERATIONS | REPLACES_TABLE
-"""Operations that take back, or give to, what winners do, though they look at nothing."""
+"""Operations whose own actions change with what winners did, though they read no rows."""
 
 _WHOLE_TABLE = ReadSet(whole_table=True)
 
@@ -57,12 +57,13 @@ _WHOLE_TABLE = ReadSet(whole_table=True)
 class Candidate:
     """One delivery of a proposal.
 
-    Its identity is (`id`, `sha256`), the hash being of the record's value. `flaw` says why it can't
-    be committed whatever the table holds; `proposal` is absent where the record is no proposal but
-    its id, table and read version could be read. `producer` and `trace` are its headers' claims;
-    `tags` is what the commit will say of itself, `numbers` what becomes of identity columns;
-    `moves` are rows that it moves; `came` are files into which what it read was moved, `moved_away`
-    the intents on files that were; `buried` are domains that it removes because a winner set them.
+    Its identity is (`id`, `sha256`), the hash of the record's value. `flaw` says why it can't be
+    committed whatever the table holds; `proposal` is None where the record was malformed but its
+    identity could be read. `intents` are rows that it deletes by deletion vectors, `moves` rows
+    that its compaction moves to new files. `producer` and `trace` are what its headers claim.
+    What follows comes from following winners: `tags` for the commitInfo, `numbers` of identity
+    columns, `came` files into which a winner moved rows that it read, `moved_away` its intents on
+    files that a winner compacted, `buried` domains that it removes because a winner set them.
     Units: `size` in bytes.
     """
 
@@ -87,7 +88,7 @@ class Candidate:
 
     @property
     def is_cancel(self) -> bool:
-        """Whether it gives up another proposal."""
+        """Whether it cancels another proposal."""
         return self.proposal is not None and self.proposal.kind == "cancel"
 
     @property
@@ -97,38 +98,38 @@ class Candidate:
 
     @property
     def claim(self) -> ClaimCheck:
-        """Where its actions lie, or its ready bytes, that are too large for a record."""
+        """Its claim check: the file that holds its actions, or its ready bytes."""
         assert self.proposal is not None, "a claim check stands in a proposal"
         return self.proposal.claim
 
     @property
     def patch(self) -> MetadataPatch | None:
-        """What it wants changed of the table, whatever that is when it is committed."""
+        """The changes of metadata that it asks for, to be applied to the table at the head."""
         return self.proposal.metadata_patch if self.proposal else None
 
     def with_table(self, metadata: Metadata, protocol: Protocol | None) -> "Candidate":
-        """Return the candidate with what it comes to write of the table itself."""
+        """Return the candidate with the metadata and protocol that it will write."""
         content = replace(self.content, metadata=metadata, protocol=protocol)
         return replace(self, content=content)
 
     @property
     def writes_metadata(self) -> bool:
-        """Whether it writes metaData, be it as a patch."""
+        """Whether it writes metaData, as an action or as a patch."""
         return bool(self.content.metadata or self.patch)
 
     @property
     def speaks_of_table(self) -> bool:
-        """Whether it writes of the table itself, be it as a patch."""
+        """Whether it writes metaData, be it as a patch, or a protocol."""
         return self.writes_metadata or self.content.protocol is not None
 
     @Once
     def reads(self) -> ReadSet:
-        """What its writer looked at; unsaid means the whole table."""
+        """Its read set; a proposal that says none has read the whole table."""
         return (self.proposal and self.proposal.reads) or _WHOLE_TABLE
 
     @Once
     def weight(self) -> int:
-        """How many questions its predicates are to a file that somebody added."""
+        """The cost of testing one file against its predicates."""
         return sum(map(weight_of, self.reads.predicates))
 
     @Once
@@ -141,12 +142,12 @@ class Candidate:
 
     @Once
     def intended(self) -> frozenset[str]:
-        """The canonical paths of the files that lose rows."""
+        """The canonical paths of the files from which its intents delete rows."""
         return frozenset(intent.path for intent in self.intents)
 
     @Once
     def data_changes(self) -> frozenset[bool]:
-        """What its files say of whether rows change; losing rows is a change."""
+        """The values of `dataChange` of its files; an intent counts as true."""
         content = self.content
         if not (content.removes or self.intents) and len(content.adds) == 1:
             return frozenset((content.adds[0].data_change,))
@@ -155,25 +156,25 @@ class Candidate:
 
     @Once
     def only_deletes_rows(self) -> bool:
-        """Whether it does nothing but delete rows of files which stay."""
+        """Whether it holds row intents and nothing else."""
         content = self.content
         more = content.metadata or content.protocol or content.domains or self.txns
         return bool(self.intents) and not (content.has_files or more)
 
     @Once
     def settles_for_less(self) -> bool:
-        """Whether rows that others delete make no difference to what it does to its own rows."""
+        """Whether deletes by others of other rows in the files that it read leave it valid."""
         return self.reads.delete_insensitive or bool(self.moves)
 
     @Once
     def is_blind_append(self) -> bool:
-        """Whether no row was looked at and files are only added."""
+        """Whether it read nothing and only adds files."""
         content = self.content
         return self.reads.is_empty and not (content.removes or content.changes or self.intents)
 
     @Once
     def is_rearranging(self) -> bool:
-        """Whether it holds nothing but files with the same rows as before: no row changes."""
+        """Whether it only rearranges rows (`dataChange` false throughout), as OPTIMIZE does."""
         if True in self.data_changes:
             return False
         kept = self.buried | {ROW_TRACKING}
@@ -182,7 +183,7 @@ class Candidate:
 
     @Once
     def is_indifferent(self) -> bool:
-        """Whether only a change of the table itself can rule it out."""
+        """Whether it is a blind append with which only metadata or protocol can conflict."""
         content = self.content
         return (
             self.is_blind_append
@@ -193,7 +194,7 @@ class Candidate:
 
     @Once
     def minds_every_file(self) -> bool:
-        """Whether winners that did no more than write files may change it."""
+        """Whether winners that only wrote files may change its own actions (row ids, drops)."""
         content = self.content
         return content.has_row_ids or content.protocol is not None or self.only_moves_row_ids
 
@@ -209,7 +210,7 @@ class Candidate:
 
     @property
     def only_moves_row_ids(self) -> bool:
-        """Whether files are added again only for their row ids: what winners added is no matter."""
+        """Whether it is a backfill or unbackfill: files that winners add are no conflict."""
         return self.operation in ROW_ID_OPERATIONS
 
     @Once

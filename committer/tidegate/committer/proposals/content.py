@@ -1,7 +1,7 @@
-"""The actions of a proposal, checked as far as that needs no table.
+"""The actions of a proposal, checked as far as that is possible without the table.
 
-The lines of the log are kept beside the actions: as they came, with the fields that this release
-does not know.
+The lines for the log are kept beside the parsed actions, as the writer spelled them: so fields that
+this release does not know survive.
 """
 
 import re
@@ -48,11 +48,12 @@ _SPELT_LATE: Final = frozenset({Metadata, Protocol, Txn})
 class Content:
     """Checked actions.
 
-    `lines` spell the files and domains, in the proposal's order. `added` holds the canonical path
-    and the partition values of each new file, `removed` the canonical paths of those that leave;
-    `vectors` and `removed_vectors` the deletion vectors of those that have one, as `vector_text`
-    spells them; `has_row_ids` tells whether a new file brings a row id or a commit version,
-    `is_plain` whether each path is spelt as usual and is its own canonical form, for all one knows.
+    `lines` are the log lines of files and domains, in the proposal's order. `added` holds canonical
+    path and partition values of each new file, `removed` the canonical paths of removed ones;
+    `vectors` and `removed_vectors` the deletion vectors of those that have one, by canonical path,
+    as `vector_text` spells them. `has_row_ids` tells whether a new file brings a base row id or a
+    default row commit version. `is_plain` says that every path is known to be its own canonical
+    form, spelled as usual; False where nobody looked.
     """
 
     lines: tuple[Line, ...] = ()
@@ -93,7 +94,7 @@ class Content:
             if one is not None:
                 lines.append(line if one is add else add_line(one))
         kept = _about([one for one in after if one])
-        # What was brought and taken away again is still looked at: it has to be counted.
+        # Stays true though the ids were dropped: such files must still be checked for a row count.
         kept["has_row_ids"] = self.has_row_ids or kept["has_row_ids"]
         return replace(self, lines=tuple(lines), **kept)
 
@@ -123,27 +124,28 @@ _BARE: Final = vars(EMPTY)
 
 
 def _about(adds: Sequence[Add]) -> dict[str, Any]:
-    """Return the fields of a content that tell of its new files."""
-    fields = {
+    """Return the fields of a content that follow from its new files."""
+    return {
         "adds": tuple(adds),
         "added": _paths_of(adds),
+        "vectors": vectors_of(adds),
+        "has_row_ids": any(map(_has_row_ids, adds)),
     }
-    return {**fields, "vectors": vectors_of(adds), "has_row_ids": any(map(_has_row_ids, adds))}
 
 
 def canonical(path: str) -> str:
-    """Return the text that is equal for all spellings of one file."""
-    # What is odd holds one of these; the pattern alone would take ten times as long.
+    """Return the canonical form of a path, which is equal for all spellings of one file."""
+    # A cheap test first: the pattern alone would take ten times as long.
     if "%" in path or "/." in path or "//" in path or ":" in path or path[:1] in _ODD_START:
         return canonical_path(path) if _ODD.search(path) else path
     return path
 
 
 def vector_text(vector: DeletionVector) -> str:
-    """Return the text that is equal for vectors that are equal in every field.
+    """Return a text that identifies a deletion vector: equal texts, equal in every field.
 
-    A removal repeats its file's vector whole, or readers of the change feed stumble on it. What is
-    long, as inline vectors are, is told by its hash: the text is kept for each live file.
+    A removal must repeat its file's vector in every field, or readers of the change feed fail. A
+    long one (inline vectors) is hashed, for the text is kept for each live file.
     """
     name = vector.unique_id
     if len(name) > _VECTOR_NAME_CHARS_MAX:
@@ -161,10 +163,9 @@ def vectors_of(files: Iterable[FileAction]) -> Mapping[str, str]:
 
 
 def overfull(content: bytes, policy: Policy) -> Rejection | None:
-    """Return why a file of actions has too many lines, or too long ones, to be parsed; or None.
+    """Return why a claim check's file has too many lines, or too long ones, to be parsed, or None.
 
-    Counted are the lines of actions and of row intents, blank ones too: what is parsed takes many
-    times the room of its bytes.
+    All lines count, blank ones too: parsed, they take many times their bytes of memory.
     """
     lines_max = 2 * policy.actions_max
     if content.count(b"\n") > lines_max:
@@ -178,7 +179,7 @@ def overfull(content: bytes, policy: Policy) -> Rejection | None:
 
 
 def read_content(rows: Iterable[Any], policy: Policy) -> Content:
-    """Return the actions that some rows spell.
+    """Return the checked actions of a proposal's rows.
 
     Raises: Flawed, for the first row that is refused.
     """
@@ -218,7 +219,7 @@ def read_content(rows: Iterable[Any], policy: Policy) -> Content:
 
 
 def content_of(commit: Commit) -> Content:
-    """Return the actions of a commit that somebody else has written; no line of it is kept.
+    """Return the content of a commit by another writer; its lines are not kept.
 
     Raises: Flawed, where it says something twice.
     """
@@ -243,13 +244,7 @@ def _plain(adds: list[Add], removes: list[Remove], lines: list[Line]) -> Content
 
 def _content(actions: Mapping[type[Action], list[Action]], lines: tuple[Line, ...]) -> Content:
     adds = _of(actions, Add)
-    odd = [
-        add
-        for add in adds
-        if add.deletion_vector is not None
-        or add.base_row_id is not None
-        or add.default_row_commit_version is not None
-    ]
+    odd = [add for add in adds if add.deletion_vector is not None or _has_row_ids(add)]
     removes = _of(actions, Remove)
     content = Content(
         lines=lines,
@@ -262,9 +257,9 @@ def _content(actions: Mapping[type[Action], list[Action]], lines: tuple[Line, ..
         protocol=_only(_of(actions, Protocol)),
         removed=frozenset([canonical(remove.path) for remove in removes]),
         added=_paths_of(adds),
-        vectors=vectors_of(odd) if odd else {},
-        removed_vectors=vectors_of([one for one in removes if one.deletion_vector is not None]),
-        has_row_ids=any(map(_has_row_ids, odd)) if odd else False,
+        vectors=vectors_of(odd),
+        removed_vectors=vectors_of(removes),
+        has_row_ids=any(map(_has_row_ids, odd)),
     )
     if len(lines) != 1:
         _check_duplicates(content)

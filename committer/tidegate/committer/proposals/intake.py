@@ -1,7 +1,7 @@
-"""From a record to what is to be done with it: a candidate, a request, or a dead letter.
+"""Intake: from a record of the topic of proposals to a candidate, or to a dead letter.
 
-A record whose id, table and read version can be read becomes a candidate even where the rest can't:
-then its refusal is written into the log of its table, and holds.
+A record whose proposal id, table and read version can be read becomes a candidate even where the
+rest is malformed: its `flaw` is then written to its table's log as a refusal, which holds.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,14 +43,14 @@ STAGED_FOLDER: Final = in_log(names.STAGED_FOLDER)
 KINDS: Final = frozenset(get_args(Kind))
 
 UNREAD: Final = 4
-"""Times the size that is allowed, past which a record is not even parsed."""
+"""How many times the allowed size a record may have and still be parsed."""
 
 
 @dataclass(frozen=True)
 class Letter:
-    """A record that is set aside: the raw bytes go to the dead letters, with the reason.
+    """A dead letter: the record's bytes go to the topic `dead-letters`, with the reason.
 
-    `proposal_id` and `table` are set where they could be read: then its writer is told, too.
+    Where `proposal_id` and `table` could be read, its writer gets an outcome as well.
     """
 
     rule: str
@@ -63,10 +63,10 @@ class Letter:
 def read_record(
     value: bytes | None, offset: int, policy: Policy, headers: Headers = ()
 ) -> Candidate | Letter:
-    """Return what a record of the topic of proposals asks for.
+    """Return the candidate that a record proposes, or the dead letter that it becomes.
 
-    A claim check is left unread: `with_claim` does that, once there is a table to read it from.
-    So is a record of many times the size that is allowed: nobody learns whose it is.
+    What is wrong with a readable proposal is the candidate's `flaw`. A claim check is not read yet:
+    `with_claim` adds its actions. A record of many times the allowed size is not parsed.
     """
     size = len(value or b"")
     digest = sha256(value or b"")
@@ -127,7 +127,7 @@ def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
         what = "the operator takes no ready bytes"
         return flaw("verbatim_not_allowed", "kind", what, "propose actions")
     if proposal.reads is not None and proposal.reads.model_extra:
-        # What it read is more than it is known to have read, and nobody can hold it to that.
+        # An unknown field may say that more was read: no conflict check could honour that.
         return flaw(
             NOT_SUPPORTED,
             f"reads.{min(proposal.reads.model_extra)[:64]}",
@@ -140,7 +140,7 @@ def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
 
 
 def with_claim(candidate: Candidate, content: bytes | None, policy: Policy) -> Candidate:
-    """Return a candidate with the actions that its claim check names; None: no such file."""
+    """Return a candidate with the actions of its claim check's file; `content` None: no file."""
     check = candidate.claim
     wrong = None
     if content is None:
@@ -177,13 +177,13 @@ def needs_claim(candidate: Candidate) -> bool:
 
 
 def full_size(candidate: Candidate) -> int:
-    """Return the size of a candidate with the actions that it claims, read or not."""
+    """Return the size of a candidate with its claim check's file, read or not. In bytes."""
     claimed = needs_claim(candidate) and candidate.proposal and candidate.proposal.claim_check
     return candidate.size + (claimed.size if claimed else 0)
 
 
 def _actions(content: bytes, stated: list[RowIntent]) -> Iterator[dict[str, Any]]:
-    """Yield the actions of a claimed file, one by one, and put its row intents into a list.
+    """Yield the actions of a claim check's file; its row intents are appended to `stated`.
 
     Raises: Flawed, for a line that is neither.
     """
@@ -231,9 +231,9 @@ def _wrong_claim(proposal: Proposal, check: ClaimCheck, policy: Policy) -> Rejec
 def read_identity(
     value: bytes | None, offset: int, wrong: Rejection, headers: Headers = ()
 ) -> Candidate | Letter:
-    """Return whose record it is, and no more of it: a candidate that is refused for what is wrong.
+    """Return a candidate with a record's identity alone, and `wrong` as its flaw.
 
-    Where that can't be read the record is set aside for it.
+    Where even its identity can't be read, or it is no commit, it becomes a dead letter.
     """
     digest = sha256(value or b"")
     try:
@@ -263,7 +263,7 @@ def read_identity(
 
 
 def _unknown_format(reason: str, value: bytes | None, digest: str) -> Letter:
-    """Set aside a record of a format that nobody here knows; tell its writer if he is named."""
+    """Return the dead letter for a record whose header names a format that we do not know."""
     try:
         body = parse_json(value)
     except MalformedRecord:

@@ -1,8 +1,8 @@
-"""What a decision looks at beyond the table's state: it was read because a proposal is about it.
+"""`Known`: what was read from the store for a decision, beyond the table's state.
 
-The state holds of a file that it lives, and with which vector. What a merge of vectors needs
-besides, the whole row of the log and the deleted rows, is asked for (`required_reads`), read into
-the desk's cache, and handed in as values: so a decision stays a function of the log.
+The state holds, of each live file, its path and which deletion vector it has. Merging vectors takes
+more: the file's whole add action, and the rows in the vectors. `required_reads` says what a batch
+needs; it is read into the desk's cache and passed in as values, so that deciding stays pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,10 @@ from tidegate.delta.files.bitmap import Bitmap
 from tidegate.delta.files.deletion_vectors import is_inline
 
 Growth = tuple[str, str]
-"""The keys of a file's vector before and after a version."""
+"""The keys of a file's deletion vector before and after a version."""
 
 NO_VECTOR: Final = ""
-"""The key of no vector at all: no row is deleted."""
+"""The key that stands for no deletion vector."""
 
 NO_ROWS: Final = Bitmap()
 
@@ -29,9 +29,9 @@ NO_ROWS: Final = Bitmap()
 class Known:
     """What was read.
 
-    `files` are live files as the log adds them, by canonical path; `rows` the rows of vectors, by
-    `key_of`, or a sentence that says why they can't be read; `growths` whether a vector holds all
-    the rows of the one before; `adds` the files that versions added.
+    `files` are add actions of live files, by canonical path; `rows` those of deletion vectors, by
+    `key_of`, or a sentence why they can't be read; `growths` whether the second vector of a pair
+    holds all rows of the first; `adds` the files that a version added, by version.
     """
 
     files: Mapping[str, Add] = field(default_factory=dict)
@@ -63,10 +63,7 @@ def key_of(vector: DeletionVector | None) -> str:
 def brought_vectors(
     candidate: Candidate, live: Mapping[str, str | None]
 ) -> dict[str, DeletionVector]:
-    """Return the vectors in files of their own that a proposal brings, by key.
-
-    A file that has its vector already, and is only repeated, brings none.
-    """
+    """Return the deletion vectors in files that a proposal brings and the table has not, by key."""
     content = candidate.content
     if not content.vectors:
         return {}
