@@ -18,10 +18,13 @@ ANSWER_S: Final = 15.0
 
 @dataclass(frozen=True, order=True)
 class TopicPartition:
-    """A topic and one of its partitions."""
+    """A topic and one of its partitions; as text, `topic/partition`."""
 
     topic: str
     partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
 
 
 Notes = Mapping[TopicPartition, str]

@@ -96,8 +96,7 @@ def _to_the_ends(
         if time.monotonic() > until_s and not any(record.at in behind for record in records):
             at = behind[0]
             raise Unavailable(
-                f"{at.topic}/{at.partition} gave nothing from {starts[at]} to {ends[at]} in time; "
-                "look at the brokers"
+                f"{at} gave nothing from {starts[at]} to {ends[at]} in time; look at the brokers"
             )
 
 
@@ -120,7 +119,7 @@ def _fold(tables: dict[UUID, TableRecord], record: Record) -> None:
             )
         table = decode(TableRecord, record.value)
     except MalformedRecord as error:
-        where = f"{record.at.topic}/{record.at.partition}@{record.offset}"
+        where = f"{record.at}@{record.offset}"
         log_event(_log, "malformed", level=logging.ERROR, record=where, why=error)
         return
     known = tables.get(table.table)

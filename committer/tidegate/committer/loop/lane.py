@@ -93,7 +93,7 @@ class Lane:
     def _read(self, record: Record) -> Candidate | Letter:
         guilt = self.trials.guilt(record)
         if guilt is not None:
-            where = f"{record.at.topic}/{record.at.partition}@{record.offset}"
+            where = f"{record.at}@{record.offset}"
             log_event(_log, "poison", level=logging.ERROR, record=where, set_aside=guilt)
             return read_poison(record, even_refusing_kills=guilt)
         read = read_record(record.value, record.offset, self.doors.policy, record.headers)

@@ -221,10 +221,11 @@ class Telling:
 
     def letter(self, letter: Letter, record: Record) -> None:
         """Set a record aside, and tell its writer where the record says who that is."""
+        source = f"{record.at}@{record.offset}"
         extra = (
             ("reason", letter.reason.encode()[:2048]),
             ("rule", letter.rule.encode()),
-            ("source", f"{record.at.topic}/{record.at.partition}@{record.offset}".encode()),
+            ("source", source.encode()),
             ("sha256", letter.sha256.encode()),
         )
         value = None if record.value is None else record.value[:LETTER_BYTES_MAX]
@@ -233,7 +234,6 @@ class Telling:
         self.producer.publish(at, key, value, (*_kept(record.headers), *extra))
         self.waiting += 1
         DEAD_LETTERS.labels(letter.rule).inc()
-        source = f"{record.at.topic}/{record.at.partition}@{record.offset}"
         log_event(_log, "dead_letter", record=source, rule=letter.rule, why=letter.reason)
         if letter.proposal_id is not None and letter.table is not None:
             told = _set_aside(letter, letter.proposal_id, letter.table, record)

@@ -117,7 +117,7 @@ class RatifyLog:
             record = decode(Ratification, value)
         except MalformedRecord as error:
             # Nobody can read it, so it decides nothing for anybody.
-            where = f"{self._at.topic}/{self._at.partition}@{offset}"
+            where = f"{self._at}@{offset}"
             log_event(_log, "malformed", level=logging.ERROR, record=where, why=error)
             return
         ratified = fold(self._tables.get(record.table_root), record)
