@@ -138,7 +138,7 @@ def test_the_manual_explains_every_event_of_the_services_that_follow() -> None:
 
 
 def test_every_alert_says_when_what_it_means_and_what_to_do() -> None:
-    section = tree.text(MANUAL).partition("\n## When to get up\n")[2].partition("\n## ")[0]
+    section = tree.text(MANUAL).partition("\n## Alerts\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `Tidegate\w+` .*\|$", section, re.MULTILINE)
     assert len(rows) >= 10
     for row in rows:
