@@ -1,7 +1,7 @@
-"""Asking stores while the loop goes on: it looks for the answer later.
+"""Reading stores in threads beside the loop, which looks for the answers later.
 
-A store that takes its time, or never answers, keeps its own tables waiting and no others: each has
-threads of its own. The loop itself never waits for a store.
+Each store has threads of its own, so one that is slow or hangs delays its own tables and no others.
+The loop itself never waits for a store.
 """
 
 from collections.abc import Callable
@@ -20,28 +20,27 @@ T = TypeVar("T")
 LOOK_SHARE: Final = 0.1
 LOOK_MIN_S: Final = 0.001
 LOOK_MAX_S: Final = 0.05
-"""How long an answer is not looked for: a share of what it has taken so far, within bounds."""
-
+"""The pause until the next look for an answer: a share of the wait so far, within bounds."""
 
 STORES_KEPT: Final = 32
-"""Stores whose threads are kept though they have nothing to do."""
+"""Stores of which idle threads are kept."""
 
 
 class Background(Protocol):
-    """Where stores are asked, each beside the others."""
+    """Runs questions to stores; those of one store do not wait for another's."""
 
     def is_free(self, root: str) -> bool:
-        """Whether nothing is asked, or waits to be, of the store in which a table lies."""
+        """Whether no question runs or waits at the store of the table at `root`."""
 
     def begin(self, root: str, question: Callable[[], T], /) -> Future[T]:
-        """Ask the store in which a table lies, and return where the answer will be."""
+        """Start a question to the store of the table at `root`; return the future answer."""
 
     def close(self) -> None:
-        """Ask nothing more; nobody waits for what is being asked."""
+        """Start no more; answers under way are dropped."""
 
 
 class AtOnce:
-    """Questions that are answered before `begin` returns: no thread, so that a seed replays."""
+    """Answers each question before `begin` returns: no thread, so that a seed replays."""
 
     def is_free(self, root: str) -> bool:
         """Return that nothing is under way."""
@@ -56,10 +55,10 @@ class AtOnce:
 
 
 class InThreads:
-    """So many threads for each store, begun when they are needed: a store waits for no other one's.
+    """Up to `most` threads for each store, started as needed. Safe to call from several threads.
 
-    There may be a thousand stores, each asked for little: of those that have nothing to do the ones
-    that were used last are kept. Threads may share it.
+    There may be a thousand stores with little to do: of idle ones, the threads of those used last
+    are kept (`STORES_KEPT`).
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -86,7 +85,7 @@ class InThreads:
         return newest is None or newest.done()
 
     def close(self) -> None:
-        """Begin nothing more: whoever ends would have to wait for all that stands in line."""
+        """Start nothing more, and drop what waits: a stop must not wait for it."""
         with self._turn:
             for threads in self._threads.values():
                 threads.shutdown(wait=False, cancel_futures=True)
@@ -101,7 +100,7 @@ class InThreads:
 
 @dataclass
 class Asked(Generic[T]):
-    """What is asked about one table, if anything: since `since_s`, by `Clock.boot_s`."""
+    """The one question about a table that may be under way, since `since_s` by `Clock.boot_s`."""
 
     background: Background
     clock: Clock
@@ -110,7 +109,10 @@ class Asked(Generic[T]):
     answer: Future[T] | None = None
 
     def end(self, question: Callable[[], T]) -> T | None:
-        """Return the answer, or None while it is waited for; ask first. Raises: as `question`."""
+        """Return the answer, or None while there is none; the first call starts the question.
+
+        Raises: as `question`.
+        """
         if self.answer is None:
             self.since_s = self.clock.boot_s()
             self.answer = self.background.begin(self.root, question)
@@ -120,21 +122,21 @@ class Asked(Generic[T]):
         return answer.result()
 
     def forget(self) -> None:
-        """Wait for it no more."""
+        """Drop the question: its answer is ignored."""
         if self.answer is not None:
             self.answer.cancel()
         self.answer = None
 
     @property
     def looked_after_s(self) -> float:
-        """When to look whether it is there. By `Clock.boot_s`."""
+        """When to look for the answer again. By `Clock.boot_s`."""
         now_s = self.clock.boot_s()
         pause_s = LOOK_SHARE * (now_s - self.since_s)
         return now_s + min(LOOK_MAX_S, max(LOOK_MIN_S, pause_s))
 
 
 def at_once(question: Callable[[], T], /) -> Future[T]:
-    """Ask and wait: no thread, so that a seed replays every step."""
+    """Answer a question in this thread, so that a seed replays every step."""
     answer: Future[T] = Future()
     try:
         answer.set_result(question())
@@ -144,6 +146,6 @@ def at_once(question: Callable[[], T], /) -> Future[T]:
 
 
 def store_of(root: str) -> str:
-    """Return where a table lies: its bucket, or the folder about it."""
+    """Return which store a table is in: its bucket, or its parent folder."""
     parts = urlsplit(root)
     return f"{parts.scheme}://{parts.netloc}" if parts.netloc else root.rpartition("/")[0]

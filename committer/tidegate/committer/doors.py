@@ -1,4 +1,4 @@
-"""What the committer's shell is given: the doors, the settings, and the named points of failure."""
+"""What the committer's loop is given: Kafka, stores, clock, threads, settings; its failpoints."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,8 +37,8 @@ FAILPOINTS: Final = (
 """Every point at which a test may kill the committer, in the order in which they are passed."""
 
 
-def _taken_as_it_comes(store: LogStore) -> None:
-    """Let a store pass."""
+def _accept_any_store(store: LogStore) -> None:
+    """Accept a store unchecked."""
 
 
 def _nothing(at_leisure: bool, is_idle: bool) -> None:
@@ -47,17 +47,16 @@ def _nothing(at_leisure: bool, is_idle: bool) -> None:
 
 @dataclass(frozen=True)
 class Doors:
-    """The world outside. `new_id` rolls the dice; `engine` names the release.
+    """The interfaces to the world outside, so that tests can replace each of them.
 
-    `process` names the operating system's process, from its start to its death; without one each
-    loop counts as a process.
-    `background` asks stores for what nobody waits for, `loads` reads tables that somebody may,
-    `reads` what decisions need besides. These and `puts` come one after the other unless a service
-    is given threads for them.
-    `tidy` is called after each step, and told whether nobody waits for a moment, and whether
-    nothing is under way at all.
-    `vet` lets a store pass before the first table on it is accepted. Raises: Misconfigured;
-    Unavailable.
+    `new_id` returns random UUIDs; `engine` is our release, as commitInfo names it. `process`
+    identifies the operating system's process; without one each loop counts as a process.
+    Stores are read in `background` (audits, probes: nobody waits), `loads` (whole tables) and
+    `reads` (what decisions need); PUTs go through `puts`. Without threads of a service's own, each
+    is done at once.
+    `tidy` is called after each step, with whether there is a moment to spare, and whether nothing
+    is under way at all. `vet` checks a store before the first table on it is accepted. Raises:
+    Misconfigured; Unavailable.
     """
 
     bus: Bus
@@ -72,17 +71,17 @@ class Doors:
     loads: Background = field(default_factory=AtOnce)
     reads: Background = field(default_factory=AtOnce)
     tidy: Callable[[bool, bool], None] = _nothing
-    vet: Callable[[LogStore], None] = _taken_as_it_comes
+    vet: Callable[[LogStore], None] = _accept_any_store
     process: str = ""
 
     def close(self) -> None:
-        """Ask stores for nothing more; what flies goes on by itself."""
+        """Start no more reads and PUTs; what is in flight goes on by itself."""
         for one in (self.puts, self.background, self.loads, self.reads):
             one.close()
 
     @cached_property
     def policy(self) -> Policy:
-        """What the operator allows, as the judgement is told it."""
+        """The operator's limits, as the pure code takes them."""
         return self.settings.policy
 
 

@@ -1,7 +1,7 @@
-"""PUTs in flight: one a table at most, many tables at once, while the loop goes on.
+"""PUTs in flight, at most one for each table, in threads beside the loop; and how long they take.
 
-What flies is one entry's put-if-absent until its answer is certain. The loop never waits for one
-while it could read, decode or decide; a test or a simulation lets each land before `start` returns.
+A flight is one entry's put-if-absent until its result is certain. In tests and simulations
+(`AtOnce`) it has landed when `start` returns.
 """
 
 import threading
@@ -17,24 +17,24 @@ from tidegate.committer.background import at_once
 from tidegate.runtime.stores.log_store import Put
 
 REMEMBERED: Final = 16
-"""PUTs whose durations say how long one takes just now."""
+"""The number of last PUTs whose median is taken for the duration of the next."""
 
 QUIET_SHARE: Final = 0.2
-"""How long nobody may have come, as a share of what a PUT takes, for company to be waited for,
-while half of it is there."""
+"""How long a group stays open after the last arrival, as a share of a PUT, while half of the
+expected members are there."""
 
 FORBEARING: Final = 2.0
-"""How many times as long they wait at most who are few beside those who are still out."""
+"""By how much the wait may grow where few have come and many are expected."""
 
 STREAM_SHARE: Final = 0.03
-"""How lately somebody must have come, as a share of what a PUT takes, for others to be coming."""
+"""How recent an arrival must be, as a share of a PUT, to count as part of a stream of arrivals."""
 
 GIVES_WAY_SHARE: Final = 0.25
-"""How long a PUT that was waiting for its turn is left alone with the interpreter, as a share of
-what one would have waited at most."""
+"""How long the loop leaves the interpreter to a prepared PUT whose turn has come, as a share of
+the time that it would have waited at most."""
 
 TOGETHER_MAX: Final = 64
-"""PUTs in flight, and made ready for their turn, at once, over all tables in one store."""
+"""PUTs in flight or prepared at once, over all tables in one store."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ Work = Callable[[], Landing]
 
 
 class Flight(Protocol):
-    """A PUT on its way."""
+    """A PUT in flight."""
 
     def done(self) -> bool:
         """Return whether it has ended."""
@@ -65,15 +65,13 @@ class Puts(Protocol):
     """Where PUTs are sent from."""
 
     def start(self, root: str, work: Work, behind: Flight | None = None) -> Flight:
-        """Send one to the store in which a table lies, or have it made ready while the one flies
-        behind which its turn comes.
-        """
+        """Send a PUT to a table's store; with `behind`, prepare it to be sent after that one."""
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until a PUT ends, no longer than so long."""
+        """Wait until a PUT ends, or for `timeout_s`."""
 
     def close(self) -> None:
-        """Start no more; what flies goes on by itself."""
+        """Start no more; what is in flight goes on by itself."""
 
 
 @dataclass
@@ -111,10 +109,10 @@ class InThreads:
         return flight
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until one has ended since the last call, no longer than so long.
+        """Wait until a PUT has ended since the last call, or for `timeout_s`.
 
-        Where another has been waiting for that, its request goes first: it takes little of the
-        interpreter, and more than a millisecond if it has to ask the loop for it at every step.
+        If a prepared one was waiting for that end, the loop sleeps a moment more, so that its
+        request gets the interpreter first: else the loop's steps would delay it by milliseconds.
         """
         has_landed = self._landed.wait(timeout_s)
         self._landed.clear()
@@ -135,10 +133,10 @@ class InThreads:
 
 @dataclass
 class Pace:
-    """How long PUTs take and how many writers there are: how long company is waited for.
+    """The adaptive linger: how long a group is kept open, by how long PUTs take and who may come.
 
-    `crowd` is how many were told of the last entry, and how many waited at that moment: so many may
-    wait together. `told_s` is when they had been told.
+    `crowd` is the number of members of the last entry and of those who waited when it landed: so
+    many writers may come together again. `told_s` is when these members had their outcomes.
     Units: seconds, moments by `Clock.boot_s`.
     """
 
@@ -147,22 +145,23 @@ class Pace:
     told_s: float = 0.0
 
     def landed(self, took_s: float, members: int, waiting: int) -> None:
-        """Note an entry, and how many wait who are not in it."""
+        """Note an entry that landed, its members, and how many more were waiting."""
         self.took_s.append(took_s)
         self.crowd = members + waiting
 
     @property
     def put_s(self) -> float:
-        """How long a PUT takes just now; 0 where there was none."""
+        """How long a PUT takes lately: the median of the last ones; 0 where there was none."""
         return median(self.took_s) if self.took_s else 0.0
 
     def lingers_until_s(self, waiting: int, newest_s: float, share: float) -> float:
-        """Return until when to wait for company, of how many wait and when the last of them came.
+        """Return until when the group stays open, given how many wait and when the last came.
 
-        Who was told a moment ago may come back. Whoever leaves him behind meets him in the next
-        entry, and then each waits for two PUTs, one of them another's. A lone writer has no
-        company, and where nobody has come for a while, nobody is waited for: a while is the longer
-        the more are still out for each who waits, and so is, within FORBEARING, the whole wait.
+        A writer that just got its outcome may propose again at once. A group that leaves without it
+        makes both wait for two PUTs, their own and the other's. So the group waits for as many as
+        the `crowd`, up to `share` of a PUT after `told_s`, and gives up earlier where nobody came
+        for a while. Both times are longer, within FORBEARING, the more are missing for each that
+        waits. A lone writer never waits.
         """
         if waiting >= self.crowd:
             return 0.0
@@ -172,6 +171,6 @@ class Pace:
             self.told_s + min(FORBEARING, out) * usual_s,
             last_s + QUIET_SHARE * self.put_s * out,
         )
-        # A wave that is cut in two stays in two: who is just coming in is let in.
+        # While arrivals stream in, wait on: a wave of writers that is cut in two stays in two.
         longer_s = min(FORBEARING * usual_s, usual_s + QUIET_SHARE * self.put_s)
         return max(patient_s, min(self.told_s + longer_s, last_s + STREAM_SHARE * self.put_s))

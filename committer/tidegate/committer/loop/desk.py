@@ -169,10 +169,11 @@ class Desk(TableCache):
         """DECIDE on the next entry; None while the group waits for members, while native groups
         give way to ready bytes, or while the store is being read.
         """
+        is_under_way = self.fetch is not None
         fetch = self.fetch or self._next_fetch()
         if fetch is None:
             return None
-        if (self.fetch or fetch.is_needed) and not self.runs(fetch):
+        if (is_under_way or fetch.is_needed) and not self.has_fetched(fetch):
             return None
         if fetch.is_verbatim:
             return self._decide_verbatim(fetch)
@@ -280,7 +281,7 @@ class Desk(TableCache):
             return True
         fetch = self.fetch_for(0, [])
         fetch.asks_when = True
-        return self.runs(fetch)
+        return self.has_fetched(fetch)
 
     def _start_put(self, plan: Plan) -> None:
         assert self.state is not None, "what is written was decided on a state"

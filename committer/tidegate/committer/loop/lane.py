@@ -144,7 +144,7 @@ class Lane:
     def make_durable(self) -> Offset | None:
         """Flush what was published, then the registry; return the offset to commit, if it moved."""
         telling = self.routing.telling
-        if telling.waiting:
+        if telling.unflushed:
             telling.flush()
         desks = self.routing.desks
         if self.registry_due:
@@ -160,7 +160,7 @@ class Lane:
     def lags(self) -> bool:
         """Whether something published is not durable yet, or the offset has moved."""
         return bool(
-            self.routing.telling.waiting or self.registry_due or self._safe != self.committed
+            self.routing.telling.unflushed or self.registry_due or self._safe != self.committed
         )
 
     @property

@@ -1,7 +1,7 @@
-"""Poison: a record over which the committer died, again and again, is answered and never judged.
+"""Poison: the answer to a record over which the committer died three times in a row.
 
-Its refusal is written into the log of its table, so that no delivery of the same bytes is ever
-committed; only where even that kills is it set aside without a look at it.
+It is never judged again. Its refusal is written into its table's log, so that no delivery of the
+same bytes is ever committed; if even that kills the process, it becomes a dead letter unparsed.
 """
 
 import re
@@ -27,10 +27,10 @@ _WRONG: Final = flaw(
 
 
 def read_poison(record: Record, *, even_refusing_kills: bool) -> Candidate | Letter:
-    """Return the refusal of a record, of which no more than its identity is read.
+    """Return the refusal of a record, of which only its identity is parsed.
 
-    Where that killed, too, the identity is what its headers claim, or what looks like one in its
-    bytes: the answer promises nothing.
+    If that has killed too, nothing is parsed: the identity is what its headers claim, or what looks
+    like one in its bytes, and the answer is a denial that promises nothing.
     """
     if not even_refusing_kills:
         return read_identity(record.value, record.offset, _WRONG, record.headers)

@@ -1,8 +1,8 @@
 """What operators ask of a table: to halt it, to reopen it, to drop it.
 
-A request has its place in the topic. What comes after it waits until it is obeyed; a drop waits for
-what came before it, unless a halt comes, too. A halt waits for no more than the PUT that flies: it
-is for an incident, and who stands in line is told to come again.
+A request is a record among a table's proposals. Proposals after it wait until it is carried out. A
+drop waits for the proposals before it, unless a halt comes, too. A halt is for incidents: it waits
+for the PUT in flight and no more, and waiting proposals are denied with the advice to retry.
 """
 
 from collections.abc import Collection
@@ -15,13 +15,13 @@ from tidegate.committer.proposals.candidate import Candidate
 from tidegate.pipeline.published import Ruling, TableRecord
 
 REQUESTS: Final = frozenset({"halt", "reopen", "drop"})
-"""The kinds of proposals that are an operator's: nothing of them is written to the log."""
+"""The kinds of an operator's requests: nothing of them is written to the log."""
 
 _UNHALTED: Final = {"reason": None, "overwritten": None, "halted_by_hand": None}
 
 
 def objection(candidate: Candidate, desk: Desk) -> Verdict | None:
-    """Return why a request is not for the table at a desk, or None."""
+    """Return why a request can't be for the table at a desk, or None."""
     assert candidate.proposal is not None, "a request is a proposal"
     if not desk.is_registered:
         return registration.being_created(candidate)
@@ -32,9 +32,9 @@ def objection(candidate: Candidate, desk: Desk) -> Verdict | None:
 
 
 def is_due(waiting: Collection[Candidate], desk: Desk) -> bool:
-    """Return whether it is the turn of the first request of those that wait.
+    """Return whether the first of the waiting requests may be carried out now.
 
-    A halt behind a drop ends the waiting of the drop: it is asked for where the store is away.
+    A halt behind a drop ends the drop's waiting: operators ask for it where the store is away.
     """
     first = next(iter(waiting)).proposal
     assert first is not None, "a request is a proposal"
@@ -48,26 +48,26 @@ def is_halt(candidate: Candidate) -> bool:
 
 
 def granted(candidate: Candidate, record: TableRecord, *, repeat: bool = False) -> Verdict:
-    """Return the answer to a request that is obeyed, or was before."""
+    """Return the answer to a request that was carried out, now or before."""
     version = max(record.published_through, 0)
     return Verdict(candidate, "committed", version=version, repeat=repeat)
 
 
 def denied_by_halt(candidate: Candidate, record: TableRecord) -> Verdict:
-    """Return the answer to a proposal for a table that an operator halted."""
+    """Return the denial of a proposal for a table that an operator halted."""
     why = record.halted_by_hand
     reason = f"table: an operator halted it by hand: {why}; it takes commits once it is reopened"
     return denied(candidate, "table_halted", reason, "retry")
 
 
 def still_closed(candidate: Candidate, why: str) -> Verdict:
-    """Return the answer to who would reopen a table whose log cannot be served."""
+    """Return the denial of a request to reopen a table whose log cannot be served."""
     reason = f"table: it stays halted, for its log cannot be served: {why}"
     return denied(candidate, "table_halted", reason, "retry")
 
 
 def is_over(candidate: Candidate, record: TableRecord, stream: str) -> bool:
-    """Return whether a request comes again that was obeyed, or overruled, before."""
+    """Return whether this request, or a later one, was carried out before."""
     last = record.ruling
     return last is not None and last.stream == stream and candidate.offset <= last.offset
 
@@ -84,10 +84,10 @@ def reopened(record: TableRecord, ruling: Ruling) -> TableRecord:
 
 
 def dropped(record: TableRecord, ruling: Ruling) -> TableRecord:
-    """Return the registration of a table that is no more."""
+    """Return the registration of a dropped table."""
     return record.model_copy(update={**_UNHALTED, "status": "dropped", "ruling": ruling})
 
 
 def ruling(candidate: Candidate, record: TableRecord, stream: str) -> Ruling:
-    """Return what is remembered of a request that is obeyed."""
+    """Return what the registry remembers of a request that is carried out."""
     return Ruling(number=record.rulings + 1, stream=stream, offset=candidate.offset)

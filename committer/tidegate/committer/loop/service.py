@@ -229,10 +229,10 @@ class CommitterLoop:
 
     def _note_judging(self, polled: Polled) -> None:
         """After a death is on record, write into the note that records are judged from here on."""
-        owing = [at for at, lane in self.lanes.items() if lane.trials.owes_word]
+        owing = [at for at, lane in self.lanes.items() if lane.trials.must_note_judging]
         for at in owing if polled.records else ():
             if at in self.lanes and any(record.at == at for record in polled.records):
-                self.lanes[at].trials.own_up()
+                self.lanes[at].trials.note_judging()
                 self._record({at: self.lanes[at].trials.recorded})
 
     def _judge_suspect(self, at: TopicPartition) -> bool:

@@ -80,7 +80,7 @@ class TableCache:
         """
         if self.fetch is None and self.is_behind:
             self.fetch = self.fetch_for(0, [])
-        return self.fetch is None or self.runs(self.fetch)
+        return self.fetch is None or self.has_fetched(self.fetch)
 
     def ensure_current(self) -> bool:
         """Return whether the state is there, young enough, and at the log's head; if not, start to
@@ -102,7 +102,7 @@ class TableCache:
         seen = self.state, self.viewed_s, self.is_behind
         return Fetch(self.store, self.doors, self.read_cache, *seen, start, batch)
 
-    def runs(self, fetch: Fetch) -> bool:
+    def has_fetched(self, fetch: Fetch) -> bool:
         """Return whether a fetch is done and its result taken; if not, start it or go on waiting.
 
         Where it fails, what it had read until then is taken all the same. Raises: as `load`.

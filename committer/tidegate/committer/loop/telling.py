@@ -1,6 +1,6 @@
-"""What is told, in order: outcomes, then versions, then, once these are durable, the registry.
+"""Publishing to Kafka, in this order: outcomes, then versions, then, once durable, the registry.
 
-A record of a version is made from its file alone, so whoever tells it tells the same.
+The record of a version is made from its file alone, so every committer publishes the same one.
 """
 
 import logging
@@ -42,36 +42,36 @@ from tidegate.runtime.metrics import (
 )
 
 FLUSH_S: Final = 20.0
-"""How long brokers may take to acknowledge what was told. Nothing else is done meanwhile, and who
-is told to stop has 30 s by the custom of most orchestrators."""
+"""How long brokers may take to acknowledge. The loop waits meanwhile, and most orchestrators give
+a process 30 s to stop."""
 
 LETTER_BYTES_MAX: Final = 3 * 1024 * 1024
 LETTER_KEY_BYTES_MAX: Final = 4 * 1024
 LETTER_HEADERS_BYTES_MAX: Final = 64 * 1024
-"""What is kept of a dead letter, so that the record that carries it fits into its topic."""
+"""How much of a dead letter is kept, so that its record fits into the topic."""
 
 HEADER_BYTES: Final = 16
-"""What a header takes besides its name and its value, at most."""
+"""Bytes that a header takes besides its name and its value, at most."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class Telling:
-    """The voice of one topic partition: everything goes to the same partition number.
+    """Publishes for one topic partition of proposals, to the same partition number of each topic.
 
-    `tables` are those that are registered, as far as it was told.
+    `tables` are the registered ones: only these are named in metrics.
     """
 
     producer: Producer
     topics: Topics
     partition: int
     clock: Clock
-    waiting: int = 0
+    unflushed: int = 0
     """Records published since the last flush."""
     tables: set[UUID] = field(default_factory=set)
 
     def verdict(self, verdict: Verdict, record: TableRecord, entry: Entry | None) -> None:
-        """Tell a writer what became of its delivery; `entry` is the version it is in."""
+        """Publish the outcome of a verdict; `entry` is the version that the proposal is in."""
         candidate = verdict.candidate
         outcome = Outcome.trusted(
             {
@@ -105,7 +105,7 @@ class Telling:
         key = str(outcome.proposal_id).encode()
         at = TopicPartition(self.topics.outcomes, self.partition)
         self.producer.publish(at, key, outcome_value(outcome), headers(outcome, trace))
-        self.waiting += 1
+        self.unflushed += 1
         rejection, label = outcome.rejection, self._label(name, outcome.table)
         if not outcome.repeat:
             settled(label, outcome.status).inc()
@@ -124,7 +124,7 @@ class Telling:
         log_event(_log, outcome.status, table=name, proposal=outcome.proposal_id, **known)
 
     def version(self, entry: Entry, record: TableRecord, trace: Headers = ()) -> TableRecord:
-        """Publish the record of a version, and return the registration that says so."""
+        """Publish the record of a version; return the registration with it as last published."""
         origin = entry.provenance
         told = CommitRecord(
             table=record.table,
@@ -140,7 +140,7 @@ class Telling:
         )
         at = TopicPartition(self.topics.commits, self.partition)
         self.producer.publish(at, str(record.table).encode(), encode(told), headers(told, trace))
-        self.waiting += 1
+        self.unflushed += 1
         if entry.author == "external":
             EXTERNAL_VERSIONS.labels(record.name).inc()
             log_event(_log, "external", table=record.name, version=entry.version)
@@ -154,7 +154,7 @@ class Telling:
         )
 
     def recovered(self, entry: Entry, record: TableRecord) -> None:
-        """Tell the outcomes that an entry holds, perhaps for the first time, after a crash."""
+        """Publish the outcomes that an entry implies, as repeats: a dead process may not have."""
         origin = entry.provenance
         if origin is None:
             return
@@ -191,36 +191,36 @@ class Telling:
         at = TopicPartition(self.topics.table_state, self.partition)
         key = str(record.table).encode()
         self.producer.publish(at, key, table_value(record), headers(record))
-        self.waiting += 1
+        self.unflushed += 1
 
     def registered(self, record: TableRecord) -> None:
-        """Publish a new registration durably: nobody hears of the table before."""
+        """Publish a new registration durably, before any outcome about the table."""
         self.tables.add(record.table)
         self.table(record)
         self.flush()
         log_event(_log, "registered", table=record.name, root=record.table_root)
 
     def halted(self, record: TableRecord) -> None:
-        """Publish durably that a table is halted by hand: nobody is told so before."""
+        """Publish durably that a table is halted by hand, before the request is answered."""
         self.table(record)
         self.flush()
         why, level = record.halted_by_hand, logging.WARNING
         log_event(_log, "halted_by_hand", level=level, table=record.name, why=why)
 
     def reopened(self, record: TableRecord) -> None:
-        """Publish durably that a table is open again."""
+        """Publish durably that a table is open again, before the request is answered."""
         self.table(record)
         self.flush()
         log_event(_log, "reopened", table=record.name)
 
     def dropped(self, record: TableRecord) -> None:
-        """Publish durably that a table is no more: nobody is told so before."""
+        """Publish durably that a table is dropped, before the request is answered."""
         self.table(record)
         self.flush()
         log_event(_log, "dropped", table=record.name, root=record.table_root)
 
     def letter(self, letter: Letter, record: Record) -> None:
-        """Set a record aside, and tell its writer where the record says who that is."""
+        """Publish a dead letter, and an outcome where the record says which proposal it is."""
         source = f"{record.at}@{record.offset}"
         extra = (
             ("reason", letter.reason.encode()[:2048]),
@@ -232,7 +232,7 @@ class Telling:
         key = None if record.key is None else record.key[:LETTER_KEY_BYTES_MAX]
         at = TopicPartition(self.topics.dead_letters, 0)
         self.producer.publish(at, key, value, (*_kept(record.headers), *extra))
-        self.waiting += 1
+        self.unflushed += 1
         DEAD_LETTERS.labels(letter.rule).inc()
         log_event(_log, "dead_letter", record=source, rule=letter.rule, why=letter.reason)
         if letter.proposal_id is not None and letter.table is not None:
@@ -243,16 +243,16 @@ class Telling:
         return name if table in self.tables else NOBODY
 
     def flush(self) -> None:
-        """Make durable what was told. Raises: Unavailable; OutcomeUnknown."""
+        """Wait until all that was published is durable. Raises: Unavailable; OutcomeUnknown."""
         reach("before_flush")
         with FLUSH.time():
             self.producer.flush(FLUSH_S)
-        self.waiting = 0
+        self.unflushed = 0
         reach("after_flush")
 
 
 def _kept(headers: Headers) -> Iterator[tuple[str, bytes]]:
-    """Yield the first headers of a record, as many as a dead letter has room for."""
+    """Yield a record's first headers, as many as fit into a dead letter."""
     room = LETTER_HEADERS_BYTES_MAX
     for name, value in headers:
         room -= len(name.encode()) + len(value) + HEADER_BYTES
@@ -269,9 +269,11 @@ def _waited_ms(candidate: Candidate, outcome: Outcome) -> int | None:
 
 
 def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
-    """Return what was assigned late: the first row ids of new files; the vector of each file that
-    lost rows in the entry, null for a file that has none left, and how many rows the proposal was
-    the first to delete; the blocks of identity values that it leased.
+    """Return `Outcome.assigned`: what the writer could not know when it proposed.
+
+    Base row ids of new files; the deletion vector of each file that lost rows in it, None for
+    one without rows left, and how many rows the proposal was the first to delete; the identity
+    values that it leased; what compactions made of its rows.
     """
     candidate, place = verdict.candidate, verdict.place
     origin = entry.provenance if entry else None

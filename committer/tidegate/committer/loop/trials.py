@@ -1,13 +1,14 @@
-"""Trials: a record that kills the process is found, judged alone, and in the end judged no more.
+"""Trials: finds a record that kills the process, and has it refused (poison).
 
-Who is killed leaves no word. But with the group's offset travels a note, in the same request, that
-says whose process is at work: a heir who finds another's name there, and records without an answer,
-knows that somebody died over them. From the second death on they are judged one by one, each after
-its name stands in the note. The record over which the third one died is refused unread. Once a
-death is on record, only those count that came while records were under judgement.
+A killed process leaves no message. So a note is stored as metadata of the group's committed offset,
+in the same request, and names the process at work. A new owner that finds another process's name
+there, and records without an outcome, counts a death. From the second death in a row on, these
+records are judged one by one, each after the note names it (its trial). The record over which the
+third process dies is refused unread. After the first death only those count that happen while
+records are being judged.
 
-The note is a hint, as offsets are. Whoever was only suspended counts as dead: that costs pace, and
-a record its commit at worst, never its promise.
+The note is a hint, as offsets are. A process that was only suspended counts as dead: that costs
+speed, and at worst refuses a good record, but breaks no promise.
 """
 
 import json
@@ -23,29 +24,29 @@ from tidegate.pipeline.codec import parse_json
 from tidegate.runtime.bus import Bus, Consumer, Offset, Record, TopicPartition
 
 DEATHS_MAX: Final = 3
-"""Deaths in a row after which the record that is judged alone is to blame."""
+"""Deaths in a row after which the record that was judged alone is refused."""
 
 ALONE_FROM: Final = 2
-"""Deaths in a row from which on records are judged alone."""
+"""Deaths in a row from which on records are judged one by one."""
 
 GUILTY_MAX: Final = 32
-"""Records that are remembered: their writers may send the same bytes again."""
+"""Poisonous records that the note remembers: their writers may send the same bytes again."""
 
 SUSPECTS_MAX: Final = 5_000
-"""Records that one committer has in hand at most when it dies."""
+"""Records without an outcome that a committer can have when it dies."""
 
 DIGEST_CHARS: Final = 32
 
 
 @dataclass(frozen=True)
 class Note:
-    """What travels with an offset.
+    """The note beside an offset.
 
-    `owner` is the process at work, none after a clean stop; `deaths` how many died in a row before
-    the offset had passed `until`; `alone` says that the records up to there are judged one by one,
-    `trial` which one is, by its digest, and `against` which one was at the last death. `judging`
-    says, where somebody died before, that records are under judgement. `guilty` are records that
-    killed, and whether even their refusal did. `topic` is the id of the topic whose offset it is.
+    `owner` is the process at work, empty after a clean stop. `deaths` is how many processes died in
+    a row before the offset passed `until`. `alone` says that the records up to there are judged one
+    by one; `trial` is the digest of the one being judged, `against` that of the one at the last
+    death. `judging` says, once there was a death, that records are being judged. `guilty` maps the
+    digests of poisonous records to whether even refusing them killed. `topic` is the topic's id.
     """
 
     owner: str = ""
@@ -59,20 +60,20 @@ class Note:
     topic: str = ""
 
     def at_peace(self) -> "Note":
-        """Return the note once the records in question are answered."""
+        """Return the note after all suspected records have their outcomes."""
         return Note(self.owner, guilty=self.guilty, topic=self.topic)
 
     def clean(self) -> "Note":
-        """Return the note of who goes alive: who died before him stays counted."""
+        """Return the note of a process that stops cleanly; earlier deaths stay counted."""
         return self.taken_by("")
 
     def taken_by(self, owner: str) -> "Note":
-        """Return the note of somebody who judges nothing yet."""
+        """Return the note of a new owner that judges nothing yet."""
         return replace(self, owner=owner, trial="", judging=False)
 
 
 def read_note(text: str) -> Note:
-    """Return what a note says; nothing where it is none of ours."""
+    """Parse a note; an empty one where the text is not ours."""
     try:
         body = parse_json(text.encode())
         return Note(
@@ -91,7 +92,7 @@ def read_note(text: str) -> Note:
 
 
 def note_text(note: Note) -> str:
-    """Return a note as it travels: what says nothing is left out.
+    """Return a note as JSON text, without empty fields.
 
     Law: read_note(note_text(note)) == note
     """
@@ -111,7 +112,7 @@ def note_text(note: Note) -> str:
 
 
 def inherited(found: Note, process: str, unanswered: range) -> Note:
-    """Return the note of who takes over, given the offsets of the records without an answer.
+    """Return the note of a process that takes over; `unanswered` are offsets without an outcome.
 
     Law: a clean stop, and one's own name, count no death
     """
@@ -126,33 +127,33 @@ def inherited(found: Note, process: str, unanswered: range) -> Note:
         return replace(heir, deaths=1, alone=False, against="")
     if found.alone:
         return _accused(heir, found.trial) if found.trial else heir
-    # Who dies as he starts, or as he reads a table, dies of no record.
+    # A death at the start, or while a table is loaded, is no record's fault.
     deaths = found.deaths + 1 if found.judging else found.deaths
     return replace(heir, deaths=deaths, alone=deaths >= ALONE_FROM)
 
 
 def _accused(heir: Note, trial: str) -> Note:
-    """Return the note after a death over a record that was judged alone."""
+    """Return the note after a death over `trial`, a record that was judged alone."""
     is_same = heir.against in ("", trial)
     deaths = heir.deaths + 1 if is_same else 1
     if deaths < DEATHS_MAX:
         return replace(heir, deaths=deaths, against=trial)
-    # What dies from here on dies of something else.
+    # From here on this record is refused, so further deaths have another cause.
     guilty = {**_without(heir.guilty, trial), trial: trial in heir.guilty}
     kept = dict(islice(guilty.items(), max(0, len(guilty) - GUILTY_MAX), None))
     return replace(heir, deaths=0, against="", guilty=kept)
 
 
 def digest_of(record: Record) -> str:
-    """Return the name of a record in a note: a copy of it has the same one."""
+    """Return the digest of a record's value, by which notes name it and its copies."""
     return sha256(record.value or b"")[:DIGEST_CHARS]
 
 
 @dataclass
 class Trials:
-    """The records of one topic partition that are under suspicion.
+    """The suspected records of one topic partition.
 
-    `recorded` is the group's offset; `held` are records that were read and wait to be
+    `recorded` is the group's committed offset; `held` are records that were read and wait to be
     judged alone.
     """
 
@@ -161,45 +162,45 @@ class Trials:
     held: deque[Record] = field(default_factory=deque)
 
     def holds(self, record: Record) -> bool:
-        """Return whether a record has to wait for its turn."""
+        """Return whether a record must wait to be judged alone, or behind such a one."""
         return bool(self.held) or (self.note.alone and record.offset < self.note.until)
 
     def is_over(self) -> bool:
-        """Return whether the next one is beyond suspicion, and those behind it."""
+        """Return whether the next held record, and so all behind it, is not suspected."""
         return bool(self.held) and self.held[0].offset >= self.note.until
 
     def name_next(self) -> None:
-        """Name the next one in the note; nobody where there is none."""
+        """Write the next held record into the note; none where there is none."""
         trial = digest_of(self.held[0]) if self.held else ""
         self.note = replace(self.note, trial=trial)
 
     @property
-    def owes_word(self) -> bool:
-        """Whether the note has to say that records are judged, before one is."""
+    def must_note_judging(self) -> bool:
+        """Whether the note must say that records are judged before the next one is."""
         return bool(self.note.deaths) and not (self.note.alone or self.note.judging)
 
-    def own_up(self) -> None:
-        """Say in the note that records are judged."""
+    def note_judging(self) -> None:
+        """Write into the note that records are judged."""
         self.note = replace(self.note, judging=True)
 
     def told(self, offset: Offset) -> str:
-        """Return the note that travels with an offset."""
+        """Return the note to be stored with an offset."""
         if offset >= self.note.until and not self.held:
             self.note = self.note.at_peace()
         return note_text(self.note)
 
     def guilt(self, record: Record) -> bool | None:
-        """Return whether even refusing a record killed; None where it is guilty of nothing."""
+        """Return whether even refusing a poisonous record killed; None for any other record."""
         return self.note.guilty.get(digest_of(record)) if self.note.guilty else None
 
 
 def take_over(
     bus: Bus, consumer: Consumer, at: TopicPartition, process: str, topic_id: str
 ) -> Trials:
-    """Return what is under suspicion as a topic partition becomes ours. Raises: Unavailable."""
+    """Return the suspected records of a topic partition that we just got. Raises: Unavailable."""
     recorded, text = consumer.noted(at)
     found = read_note(text)
-    # Whoever stopped, or was called back, just after the topic was made anew knew nothing of that.
+    # The note may be of a topic of the same name that was deleted since: then it means nothing.
     is_of_another = recorded is not None and found.topic not in ("", topic_id)
     if is_of_another:
         recorded, found = None, Note()

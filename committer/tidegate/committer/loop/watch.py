@@ -1,7 +1,7 @@
-"""The watch over tables: what their stores are asked for on a schedule, though nobody waits for it.
+"""The watch over tables: scheduled reads of their stores, apart from proposals.
 
-An idle table is glanced at for versions by others, every table is audited for versions that were
-overwritten.
+Idle tables are probed for versions by other writers; all tables are audited for versions that were
+overwritten or deleted.
 """
 
 from dataclasses import dataclass, field
@@ -17,16 +17,16 @@ from tidegate.runtime.stores.overwriting import overwritten
 
 @dataclass
 class Watch:
-    """The audits of tables, and the probes at them."""
+    """The audits and probes of a lane's tables, by table id."""
 
     doors: Doors
     audits: dict[UUID, Audit] = field(default_factory=dict)
     probes: dict[UUID, IdleProbe] = field(default_factory=dict)
 
     def audit(self, desk: Desk) -> None:
-        """Compare recent versions with what they were, every so often, and while no PUT flies.
+        """Begin or finish an audit of recent versions, if it is due and no PUT is in flight.
 
-        Raises: BrokenLog, where one is another one, or is gone.
+        Raises: BrokenLog, where a version was overwritten or is gone.
         """
         state, section, now_s = desk.state, self.doors.settings, self.doors.clock.boot_s()
         if state is None or not desk.is_registered:
@@ -46,7 +46,7 @@ class Watch:
             audit.begin(desk.store, state, section.audit_versions, self.doors.background)
 
     def probe(self, desk: Desk) -> None:
-        """Ask an idle table for versions that others wrote, and learn them once there are some.
+        """Probe an idle table for the version after its head, and catch up if there is one.
 
         Raises: as `Desk.load`.
         """
@@ -67,7 +67,7 @@ class Watch:
             desk.viewed_s = max(desk.viewed_s, probe.asked_s)
 
     def idle_until_s(self, desk: Desk) -> float:
-        """Return until when nothing has to be done at a desk, if nobody comes; 0 where it has."""
+        """Return when an idle desk is next due for a probe or an audit; 0 where it is not idle."""
         table = desk.record.table
         audit, probe = self.audits.get(table), self.probes.get(table)
         if desk.line or desk.news or desk.flying is not None or desk.state is None:
@@ -79,6 +79,6 @@ class Watch:
         return 0.0 if desk.is_behind else min(audit.due_s, desk.viewed_s + look_s)
 
     def forget(self, desk: Desk) -> None:
-        """Take no answer any more: what was asked of its store before may not hold after."""
+        """Drop a table's audit and probe: their answers may not hold any more."""
         self.audits.pop(desk.record.table, None)
         self.probes.pop(desk.record.table, None)
