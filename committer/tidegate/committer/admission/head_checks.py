@@ -1,7 +1,4 @@
-"""What a proposal must be like to go with the table as it is at its head.
-
-Asked last, of what following the winners has made of the proposal.
-"""
+"""Checks of a proposal against the table at the head, after it has adopted all winners."""
 
 from collections.abc import Mapping
 
@@ -31,10 +28,10 @@ from tidegate.pipeline.outcome import Rejection
 def wrong_at_head(
     candidate: Candidate, state: TableState, policy: Policy, known: Known
 ) -> Rejection | None:
-    """Return why a proposal does not go with the table as it is at its head, or None.
+    """Return why a proposal is illegal for the table at the head, or None.
 
-    Asked after the conflict rules, of what following the winners has made of the proposal: what a
-    winner did to the table, they tell better.
+    Asked after the conflict rules, which explain better what a winner did, and of the proposal as
+    it is after the winners.
     """
     content, live = candidate.content, state.files
     since, basis = state.bases[-1]
@@ -61,7 +58,7 @@ def wrong_at_head(
 
 
 def _wrong_since(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
-    """Return why a proposal does not go with what winners, tolerated ones, made of the table."""
+    """Return why a proposal is illegal after table changes by winners that did not conflict."""
     content = candidate.content
     if content.metadata is not None or content.protocol is not None:
         wrong = wrong_table(content, state.basis, state.root, policy)

@@ -1,7 +1,7 @@
-"""Admission: may a proposal be considered at all, on this table, now, under this operator.
+"""Admission: is a proposal legal for the table that it read, in time, and allowed by the operator.
 
-These answers depend on time and policy, so each is written into the log before it is told. The
-checks are functions in a tuple, in the order in which a writer would want to hear of them.
+The answers depend on time and settings, so a refusal is written into the log before it is
+published. `ADMISSION` holds the checks, in the order in which a writer would want to hear of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ PARTITIONS_MAX: Final = 4_096
 
 @dataclass(frozen=True)
 class Place:
-    """Where and when: the table's root, as it was read (None: no table yet), and the time."""
+    """The table's root, its definition at the read version (None: no table yet), and the time."""
 
     root: str
     read: Basis | None
@@ -51,13 +51,13 @@ Check = Callable[[_Case], Rejection | None]
 
 
 def table_level(metadata: Metadata) -> Level:
-    """Return a table's isolation level; what we do not know is taken as the strictest."""
+    """Return a table's isolation level; an unknown one counts as the strictest."""
     named = metadata.configuration.get("delta.isolationLevel", "").lower()
     return LEVELS.get(named, "Serializable")
 
 
 def level_of(candidate: Candidate, read: Basis) -> Level:
-    """Return the isolation level of a proposal: of the table that was read, or as it leaves it."""
+    """Return a proposal's isolation level: its own, else that of the table it read or writes."""
     return candidate.level(table_level(candidate.content.metadata or read.metadata))
 
 

@@ -1,8 +1,8 @@
-"""What following a winner makes of a proposal: it goes on as if it had read the table after it.
+"""Adoption: how following a winner changes a proposal that does not conflict with it.
 
-An adoption is a function with a docstring, the tuple is the specification: in its order, for each
-winner that rules nothing out. What depends on the version that is written at last, such as new row
-ids, is not here but in `late`: it is assigned when the entry is encoded.
+Afterwards the proposal is as if its writer had read the table after the winner. For each winner
+against which no conflict rule fires, `ADOPTIONS` are applied in order. What depends on the version
+that the proposal gets in the end, such as new row ids, is assigned in `group_commit.late`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,11 +23,11 @@ from tidegate.delta.features import row_tracking
 NOT_PRESERVED: Final = {"delta.rowTracking.preserved": "false"}
 
 Adoption = Callable[[Standing, Entry], Standing]
-"""Returns the standing after one consequence of a winner."""
+"""Returns the standing with one consequence of a winner applied."""
 
 
 def rows_lose_their_ids(standing: Standing, winner: Entry) -> Standing:
-    """The winner turned row tracking on: the proposal could not preserve what it did not know."""
+    """The winner enabled row tracking: the commit is tagged as not preserving row ids."""
     if winner.metadata is None or row_tracking.is_enabled(standing.now.metadata):
         return standing
     if not row_tracking.is_enabled(winner.metadata):
@@ -37,7 +37,7 @@ def rows_lose_their_ids(standing: Standing, winner: Entry) -> Standing:
 
 
 def row_ids_begin(standing: Standing, winner: Entry) -> Standing:
-    """The winner made the table track rows: ids that the proposal brings belong to no row."""
+    """The winner made the table track rows: row ids that the proposal brings are dropped."""
     if winner.protocol is None or not standing.candidate.content.has_row_ids:
         return standing
     if standing.now.tracks_rows or not standing.after(winner).tracks_rows:
@@ -46,14 +46,14 @@ def row_ids_begin(standing: Standing, winner: Entry) -> Standing:
 
 
 def table_as_it_is(standing: Standing, winner: Entry) -> Standing:
-    """The winner's metadata and protocol are those of the table from now on."""
+    """The winner's metadata and protocol become those of the table."""
     if not winner.changes_table:
         return standing
     return replace(standing, now=standing.after(winner))
 
 
 def commit_version_follows(standing: Standing, winner: Entry) -> Standing:
-    """A row commit version that the winner took is the proposal's own version, whatever it be."""
+    """A default row commit version that is the winner's becomes the proposal's own, when known."""
     if not (standing.candidate.content.has_row_ids and standing.now.tracks_rows):
         return standing
     taken = winner.version
@@ -68,7 +68,7 @@ def commit_version_follows(standing: Standing, winner: Entry) -> Standing:
 
 
 def backfilled_files_left_out(standing: Standing, winner: Entry) -> Standing:
-    """A backfill leaves out what the winner removed, or gave ids to by writing it."""
+    """A backfill leaves out files that the winner removed or added: those need no ids from it."""
     if not standing.candidate.is_backfill or not row_tracking.supports(standing.now.protocol):
         return standing
     touched = winner.removed.union(path for path, _ in winner.added)
@@ -76,7 +76,7 @@ def backfilled_files_left_out(standing: Standing, winner: Entry) -> Standing:
 
 
 def backfilled_ids_taken(standing: Standing, winner: Entry) -> Standing:
-    """Files that a winning backfill gave ids to have them wherever the proposal names them."""
+    """Where the proposal names files to which a winning backfill gave ids, it takes these over."""
     if not winner.is_backfill or not row_tracking.supports(standing.now.protocol):
         return standing
     if not names_files_of(standing.candidate, winner):
@@ -94,7 +94,7 @@ def backfilled_ids_taken(standing: Standing, winner: Entry) -> Standing:
 
 
 def ids_taken_off(standing: Standing, winner: Entry) -> Standing:
-    """Who takes row ids away takes them off the winner's files, too."""
+    """An unbackfill strips the ids of the files that the winner added, too."""
     if not standing.takes_ids_off(winner):
         return standing
     touched = winner.removed.union(path for path, _ in winner.added)
@@ -108,7 +108,7 @@ def ids_taken_off(standing: Standing, winner: Entry) -> Standing:
 
 
 def clustering_buried(standing: Standing, winner: Entry) -> Standing:
-    """A table that is replaced is not clustered by what a winner set in the meantime."""
+    """A REPLACE TABLE removes the clustering domain that a winner set meanwhile."""
     candidate = standing.candidate
     if not winner.domains or candidate.operation not in REPLACES_TABLE:
         return standing
@@ -127,14 +127,14 @@ def clustering_buried(standing: Standing, winner: Entry) -> Standing:
 
 
 def rows_are_where_they_moved(standing: Standing, winner: Entry) -> Standing:
-    """The winner moved rows that the proposal read or deletes: it means them where they are now."""
+    """The winner compacted files that the proposal read or deletes rows of: it follows the rows."""
     if not winner.moved:
         return standing
     return replace(standing, candidate=following(standing.candidate, winner, standing.known))
 
 
 def rows_gone_meanwhile_stay_gone(standing: Standing, winner: Entry) -> Standing:
-    """The winner deleted rows that the proposal moves: they are deleted where they come to be."""
+    """The winner deleted rows that the proposal's compaction moves: its new files delete them."""
     if not (standing.candidate.moves and winner.revised):
         return standing
     return replace(standing, candidate=bearing(standing.candidate, winner, standing.known))
@@ -152,11 +152,11 @@ ADOPTIONS: Final[tuple[Adoption, ...]] = (
     rows_are_where_they_moved,
     rows_gone_meanwhile_stay_gone,
 )
-"""What the winner did to the table first, then what that means for the proposal's own actions."""
+"""All adoptions, in their order: first the table's definition, then the proposal's own actions."""
 
 
 def adopt(standing: Standing, winner: Entry) -> Standing:
-    """Return the standing after a winner that rules nothing out; most change nothing."""
+    """Return the standing after a winner that does not conflict; most winners change nothing."""
     speaks = winner.changes_table or winner.domains or winner.only_moves_row_ids
     moves = winner.moved or standing.candidate.moves
     if not (speaks or moves or standing.candidate.minds_every_file):
@@ -167,10 +167,10 @@ def adopt(standing: Standing, winner: Entry) -> Standing:
 
 
 def with_own_ids_only(candidate: Candidate, state: TableState) -> Candidate | None:
-    """Return a proposal without row ids that were not given yet in the version that it read.
+    """Return a proposal without base row ids past the high-water mark at its read version.
 
-    What is left of ids belongs to rows that it moved; the others it could only guess. None where
-    the log no longer tells which is which: to take them all off would give rows other ids.
+    Ids up to the mark belong to rows that it moves; those past it are guesses. None where the log
+    no longer tells the mark: then the two can't be told apart.
     """
     if not candidate.content.has_row_ids:
         return candidate
@@ -198,13 +198,13 @@ def names_files_of(candidate: Candidate, winner: Entry) -> bool:
 
 
 def _adds_of(winner: Entry) -> Sequence[Add]:
-    """Return the files that a winner added, with all that its commit says of them."""
+    """Return the full add actions of a winner."""
     assert winner.adds is not None or not winner.added, "the commit has been read again"
     return winner.adds or ()
 
 
 def with_ids(winner: Entry) -> Iterable[Add]:
-    """Return those of a winner's files that have a row id or a commit version."""
+    """Return a winner's new files that have a base row id or a default row commit version."""
     return (
         add
         for add in _adds_of(winner)
@@ -213,7 +213,7 @@ def with_ids(winner: Entry) -> Iterable[Add]:
 
 
 def wanted_in_full(candidate: Candidate, winners: Sequence[Entry]) -> list[int]:
-    """Return the versions whose commits must be read again before a proposal can follow them."""
+    """Return the versions whose add actions must be read before a proposal can adopt them."""
     protocol = candidate.content.protocol
     drops = protocol is not None and not row_tracking.supports(protocol)
     if not (drops or candidate.is_unbackfill):

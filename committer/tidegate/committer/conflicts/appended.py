@@ -1,7 +1,7 @@
-"""Which files of a winner may hold a row that a writer should have read.
+"""Which new files of a winner may hold a row that the proposal should have read.
 
-delta-spark compares partition values alone. Here a file whose statistics say that no row of it can
-match what was read does not count, and what was not read by a predicate can't have been missed:
+delta-spark compares partition values alone. Here a file also does not count if its statistics
+exclude every read predicate, and a proposal without predicates can't have missed a row:
 docs/adr/0017 has the proof.
 """
 
@@ -22,18 +22,18 @@ from tidegate.delta.schema.types import StructType, parse_schema
 from tidegate.pipeline.read_set import ReadSet
 
 VERSIONS_MAX: Final = 64
-"""Versions after the one that was read whose statistics are looked at; of later ones none are, so
-that a writer from long ago costs no more reads than this, and is told the same each time."""
+"""How many versions after the read version are compared by statistics. Later ones are not, so that
+an old proposal costs a bounded number of reads, and gets the same verdict each time."""
 
 LOOKS_MAX: Final = 1 << 16
-"""Questions about the files of one version that are asked for one proposal: everybody waits for the
-answers. Where it takes more of them the files count, as what nothing is known of does."""
+"""Tests of one proposal's predicates against the files of one version, at most: all proposals wait
+meanwhile. Where it would take more, every file counts as one that may match."""
 
 Added = tuple[tuple[str, PartitionValues], ...]
 
 
 def needs_statistics(candidate: Candidate, winner: Entry) -> bool:
-    """Return whether statistics may tell what a version has added to what was read."""
+    """Return whether a version's new files are to be compared by their statistics."""
     return (
         bool(candidate.reads.predicates)
         and not candidate.reads.whole_table
@@ -43,7 +43,7 @@ def needs_statistics(candidate: Candidate, winner: Entry) -> bool:
 
 
 def asks_too_much(candidate: Candidate, files: int) -> bool:
-    """Return whether a proposal asks more about some new files than everybody waits for."""
+    """Return whether comparing so many new files would take more than `LOOKS_MAX` tests."""
     reads = candidate.reads
     if candidate.is_blind_append or reads.whole_table:
         return False
@@ -53,7 +53,7 @@ def asks_too_much(candidate: Candidate, files: int) -> bool:
 def may_have_been_read(
     candidate: Candidate, winner: Entry, tests_of: Callable[[], Sequence[FileTest]], known: Known
 ) -> Added:
-    """Return the files of a winner that may hold a row which the writer should have read.
+    """Return the new files of a winner that may hold a row which the proposal should have read.
 
     `tests_of` gives the tests of a file under the metadata that the writer read, and under those
     now (`file_test_of`): a file is left out only where it holds no matching row under either.
@@ -73,7 +73,7 @@ def may_have_been_read(
 
 
 def meant_by_reads(reads: ReadSet, metadata: Metadata) -> Sequence[Predicate]:
-    """Return what the predicates of a read set may mean: any of it may have been read."""
+    """Return the read predicates in every reading that their column names allow (`meant_by`)."""
     return [one for predicate in reads.predicates for one in meant_by(predicate, metadata)]
 
 
@@ -83,7 +83,7 @@ def file_test_of(predicates: Sequence[Predicate], tests: FileTests) -> FileTest:
 
 
 def stated(candidate: Candidate, winner: Entry, known: Known) -> Mapping[str, Add] | None:
-    """Return the files of a winner by their paths; None where they are not looked at."""
+    """Return a winner's add actions by canonical path, or None where they are not compared."""
     adds: Sequence[Add] | None = None
     if asks_too_much(candidate, len(winner.added)):
         return None
@@ -97,7 +97,7 @@ def stated(candidate: Candidate, winner: Entry, known: Known) -> Mapping[str, Ad
 
 
 def meant_by(predicate: Predicate, metadata: Metadata) -> Sequence[Predicate]:
-    """Return what a predicate may mean: columns go by their physical names, or by logical ones."""
+    """Return the readings of a predicate: its columns may be physical names, or logical ones."""
     mode = mode_of(metadata)
     if mode is Mode.NONE:
         return [predicate]

@@ -1,7 +1,7 @@
-"""Whether a proposal passes by a winner: asked before any rule, for most never meet.
+"""Screening: a cheap test that a winner neither conflicts with a proposal nor changes it.
 
-A rule tells why a proposal conflicts. That nothing of the kind can be is found quicker, and of all
-members of a group at once. What can't be told so quickly is left to the rules.
+Most proposals and winners touch nothing in common. That is found faster than by asking each rule,
+and for all members of a group at once, by their joint footprint. In doubt the rules are asked.
 """
 
 from collections.abc import Sequence, Set
@@ -14,10 +14,10 @@ from tidegate.delta.actions import Add
 
 
 def passes_by(standing: Standing, winner: Footprint, adds: Sequence[Add] | None) -> bool:
-    """Return whether no rule can fire, and nothing of the proposal changes by following.
+    """Return whether no conflict rule can fire, and no adoption would change the proposal.
 
-    `adds` are the winner's new files, where they are known. Rows that moved need no word of their
-    own: the files that they left are among the removed, the winner's and the proposal's.
+    `adds` are the winner's add actions, where known. Compactions need no test of their own: the
+    files that rows left are among the removed ones.
     Law: passes_by(s, w.footprint, w.adds) implies follow(s, [w]) == s
     """
     candidate, content, reads = standing.candidate, standing.candidate.content, standing.reads
@@ -35,7 +35,7 @@ def passes_by(standing: Standing, winner: Footprint, adds: Sequence[Add] | None)
 
 
 def _keeps_off(standing: Standing, removed: Set[str]) -> bool:
-    """Return whether none of the removed files is the proposal's concern."""
+    """Return whether the proposal neither read, removes nor deletes rows of a removed file."""
     candidate = standing.candidate
     if not removed:
         return True
@@ -48,7 +48,7 @@ def _keeps_off(standing: Standing, removed: Set[str]) -> bool:
 
 
 def _adds_unread(standing: Standing, winner: Footprint, adds: Sequence[Add] | None) -> bool:
-    """Return whether no new file holds a row that the writer should have read."""
+    """Return whether no new file may hold a row that the proposal should have read."""
     candidate, reads = standing.candidate, standing.reads
     if not winner.count or candidate.is_blind_append or standing.level == "SnapshotIsolation":
         return True
@@ -66,15 +66,15 @@ def _adds_unread(standing: Standing, winner: Footprint, adds: Sequence[Add] | No
     try:
         return _holds_none(standing.scans, winner, known)
     except ValueError:
-        # A partition value is none of its type: the rule says of which file.
+        # A partition value is not of its column's type: the rule says in which file.
         return False
 
 
 def _holds_none(scans: Sequence[Scan], winner: Footprint, adds: Sequence[Add] | None) -> bool:
-    """Return whether no new file holds a row of a scan; unknown ones hold all of their partition's.
+    """Return whether no new file may match a scan; without `adds`, by partitions alone.
 
-    Only files of partitions that some scan covers are looked at, and these by all of them: as the
-    rule does, for which a file may be there by one predicate and in reach by another.
+    Files in partitions that some scan matches are tested by all scans, as the rule does: it may
+    take the partition from one predicate and the statistics from another.
     """
     added = winner.added
     met = {key for scan in scans for key in added if scan.partitions[key]}

@@ -1,8 +1,8 @@
-"""Row deletes of one entry, merged: each file that lost rows leaves and comes back with one vector.
+"""Merging: the row deletes of all members of an entry become one deletion vector for each file.
 
-The vector holds the rows of the one before and those of every member. Small vectors stand in the
-entry itself; larger ones go into one file, which is written before the entry under a name that no
-other attempt uses.
+The file is removed and added again with a vector that holds the rows of the one before and those of
+every member. Small vectors may be inline; the others go into one file, which is written before the
+entry under a name that no other attempt uses.
 """
 
 import json
@@ -105,11 +105,11 @@ class Merges:
 
 @dataclass(frozen=True)
 class Effects:
-    """What merges come to in an entry.
+    """The actions and vectors by which an entry carries out merged row deletes.
 
-    `content` are the files that leave and those that come back, `files` the latter by canonical
-    path; `rows` are those of the new vectors, by key; `written` the path and bytes of the file of
-    vectors, where there is one.
+    `content` are the removes and adds, `files` the adds by canonical path; `rows` the rows of the
+    new vectors, by key; `revised` the vectors before and after; `written` the path and bytes of the
+    file of vectors, where there is one.
     """
 
     content: Content = EMPTY
@@ -119,7 +119,7 @@ class Effects:
     written: tuple[str, bytes] | None = None
 
     def as_written(self, lines: Iterable[Line]) -> "Effects":
-        """Return the effects with those files only that stand in the log to the letter."""
+        """Return the effects with only those files that the log holds exactly like this."""
         if not self.files:
             return self
         there = {line for line in lines if isinstance(line, bytes)}
@@ -131,10 +131,10 @@ NO_EFFECTS: Final = Effects()
 
 
 def effects(merges: Merges, name: UUID, inline_bytes_max: int = 0) -> Effects:
-    """Return what merges come to. `name` is new: it names the file of vectors, if one is needed.
+    """Return the effects of merges. `name`, a new UUID, names the file of vectors if one is needed.
 
-    Those up to a size in bytes stand in the entry instead. delta-spark's VACUUM ends over a table
-    with such a one, or with a tombstone that had one.
+    Vectors of up to `inline_bytes_max` are inline; delta-spark's VACUUM fails on a table that has
+    such a vector, or a tombstone with one.
     """
     tallies = [tally for _, tally in sorted(merges.tallies.items()) if tally.count]
     if not tallies:

@@ -1,9 +1,9 @@
-"""What a winner did to files whose rows a proposal read or deletes: deleted more of them, or worse.
+"""Row-level conflicts: deletes by deletion vectors against what a winner did to the same files.
 
-A file that comes back with a vector that holds all the rows of the one before has lost rows and
-gained none. Whoever deletes other rows of it, and for whom lost rows make no difference, may follow
-in any order: docs/adr/0014 has the proof. Nor does a file matter whose rows a compaction moved, and
-told where to: docs/adr/0022.
+A file that comes back with a vector which holds all rows of the one before has lost rows and gained
+none. A proposal that deletes other rows of it, and tolerates lost rows, may be committed before or
+after: docs/adr/0014 has the proof. Nor does a compaction matter that says where it moved the rows:
+docs/adr/0022.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from tidegate.committer.tables.entries import Entry
 
 
 def concerned(candidate: Candidate, winner: Entry) -> frozenset[str]:
-    """Return the files with a new vector of which it matters whether they only lost rows."""
+    """Return the files with a new vector for which it matters whether they only lost rows."""
     if not winner.revised:
         return frozenset()
     if not candidate.settles_for_less:
@@ -29,9 +29,9 @@ def concerned(candidate: Candidate, winner: Entry) -> frozenset[str]:
 
 
 def only_lost_rows(path: str, winner: Entry, known: Known) -> bool:
-    """Return whether a winner did nothing to a file but delete more of its rows.
+    """Return whether a winner only deleted more rows of a file.
 
-    Asked of the files that are `concerned`, and of what members of the group delete.
+    For files that are `concerned`, and for those of which group members delete rows.
     """
     if path in winner.deletes:
         return True
@@ -42,7 +42,7 @@ def only_lost_rows(path: str, winner: Entry, known: Known) -> bool:
 
 
 def gone_for(candidate: Candidate, winner: Entry, known: Known) -> frozenset[str]:
-    """Return the files that a winner removed, as far as a reader must mind."""
+    """Return the files that a winner removed, as far as that matters to what a proposal read."""
     if not candidate.settles_for_less:
         return winner.removed
     return winner.removed - _lost_rows(candidate, winner, known) - winner.moved.keys()
@@ -51,10 +51,10 @@ def gone_for(candidate: Candidate, winner: Entry, known: Known) -> frozenset[str
 def come_for(
     candidate: Candidate, winner: Entry, known: Known
 ) -> tuple[tuple[str, Mapping[str, str | None]], ...]:
-    """Return the files that a winner added, as far as a reader must mind."""
+    """Return the files that a winner added, as far as that matters to what a proposal read."""
     if not candidate.settles_for_less or not (winner.revised or winner.moved):
         return winner.added
-    # Rows that only moved were there before: what became of their files was asked then.
+    # A compaction's new files hold no new rows, and revised ones are compared as removed files.
     lost = _lost_rows(candidate, winner, known) | winner.moved_to
     return tuple(one for one in winner.added if one[0] not in lost)
 
@@ -70,7 +70,7 @@ def _lost_rows(candidate: Candidate, winner: Entry, known: Known) -> frozenset[s
 def rows_in_the_way(
     candidate: Candidate, level: Level, winner: Entry, known: Known
 ) -> tuple[str, str] | None:
-    """Return what a winner did to the rows that the proposal deletes, and the file; or None."""
+    """Return how a winner conflicts with a proposal's row deletes, and on which file; or None."""
     if not candidate.intents or candidate.intended.isdisjoint(winner.removed):
         return None
     may_overlap = bears_overlap(candidate, level)
@@ -102,11 +102,11 @@ def may_follow(intent: Intent, winner: Entry, known: Known) -> bool:
 
 
 def bears_overlap(candidate: Candidate, level: Level) -> bool:
-    """Return whether rows may be deleted that somebody else has deleted just before.
+    """Return whether a proposal may delete rows that a winner has deleted already.
 
-    A pure delete wants them gone. Who writes new images of them, or tells readers of the change
-    feed what became of them, would say it twice. Under SnapshotIsolation nobody looks at the images
-    that the other may have written, so there the first to come has won.
+    A pure delete may: it wants them gone. One that writes new images of the rows, or change files
+    about them, would write these twice. Under SnapshotIsolation images that the winner may have
+    written are not checked, so there the first wins.
     """
     content = candidate.content
     return (
