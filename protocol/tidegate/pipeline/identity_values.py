@@ -1,7 +1,7 @@
-"""Values of identity columns: they stand in data files, and so are settled before these.
+"""Values of identity columns: writers put them into files, the committer keeps them unique.
 
-A writer claims the values that its files hold, beyond the column's high-water mark; or it leases a
-block first, by a proposal of its own, and then uses values of that block at its leisure.
+A writer uses values beyond the column's high-water mark and declares them; or it leases a block of
+values first, by a proposal of its own, and uses these in later files.
 """
 
 from typing import Annotated, Final
@@ -19,10 +19,10 @@ Column = Annotated[str, StringConstraints(min_length=1, max_length=1_024)]
 
 
 class IdentityUsage(Message):
-    """Values of an identity column in the files of a proposal: the least and the greatest.
+    """The least and the greatest value of an identity column in the files of a proposal.
 
-    `column` is the physical name. `lease` is the proposal by which the block was leased that the
-    values are from; absent, they are claimed beyond the high-water mark.
+    `column` is the physical name. `lease` is the id of the proposal that leased the block to which
+    the values belong; without it they must lie beyond the column's high-water mark.
     Spec: "Identity Columns"
     """
 
@@ -39,7 +39,7 @@ class IdentityUsage(Message):
 
 
 class IdentityDemand(Message):
-    """How many values of an identity column, by its physical name, a writer wants to lease.
+    """A request to lease `count` values of an identity column, given by its physical name.
 
     Spec: "Identity Columns"
     """
@@ -49,7 +49,7 @@ class IdentityDemand(Message):
 
 
 class IdentityBlock(Message):
-    """Values that belong to one lease: `first`, `first + step`, ... `count` of them.
+    """The values that a lease has given out: `count` of them, `first`, `first + step`, ...
 
     Spec: "Identity Columns"
     """

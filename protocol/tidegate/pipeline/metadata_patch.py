@@ -1,7 +1,7 @@
-"""A metadata patch: what a writer wants changed of a table, not what the table becomes.
+"""A metadata patch: the changes that a writer wants, instead of the metadata that results.
 
-So several writers may each change columns and properties of their own: the committer applies the
-patch to the table as it is when the patch is committed, and gives out ids and physical names then.
+So several writers may each change columns and properties of their own: the committer applies a
+patch to the table as it is when the patch is committed, and assigns column ids and physical names.
 """
 
 import hashlib
@@ -19,10 +19,10 @@ Path = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class AddColumn(Message):
-    """A new column, or a new field of the struct at `parent`; it may be null.
+    """Add a column, or a field to the struct at `parent`; it must be nullable.
 
-    `column` is a field as a `schemaString` spells it. It stands first, after the field `after`, or,
-    by neither, last.
+    `column` is a field as a `schemaString` spells it. It is placed `first`, or after the field
+    named `after`, or else last.
     """
 
     op: Literal["add_column"]
@@ -33,14 +33,14 @@ class AddColumn(Message):
 
 
 class DropColumn(Message):
-    """A column goes, on a table with column mapping."""
+    """Drop a column, on a table with column mapping."""
 
     op: Literal["drop_column"]
     path: Path
 
 
 class RenameColumn(Message):
-    """A column gets another name, on a table with column mapping."""
+    """Rename a column, on a table with column mapping."""
 
     op: Literal["rename_column"]
     path: Path
@@ -48,7 +48,7 @@ class RenameColumn(Message):
 
 
 class ChangeType(Message):
-    """A column, an element, key or value gets a wider type, as a `schemaString` spells it."""
+    """Widen the type of a column, element, key or value; `type` is spelled as in `schemaString`."""
 
     op: Literal["change_type"]
     path: Path
@@ -56,14 +56,14 @@ class ChangeType(Message):
 
 
 class AllowNulls(Message):
-    """A column may be null from now on."""
+    """Let a column be null."""
 
     op: Literal["allow_nulls"]
     path: Path
 
 
 class CommentOn(Message):
-    """A column gets a comment, or, by null, has none any more."""
+    """Set the comment of a column, or remove it with null."""
 
     op: Literal["comment_on"]
     path: Path
@@ -71,7 +71,7 @@ class CommentOn(Message):
 
 
 class SetDefault(Message):
-    """A column gets a default, or, by null, has none any more."""
+    """Set the default of a column, or remove it with null."""
 
     op: Literal["set_default"]
     column: Name
@@ -79,7 +79,7 @@ class SetDefault(Message):
 
 
 class SetProperty(Message):
-    """A property gets a value. `delta.constraints.NAME` adds a CHECK constraint,
+    """Set a table property. `delta.constraints.NAME` adds a CHECK constraint,
     `delta.feature.NAME` a feature."""
 
     op: Literal["set_property"]
@@ -88,7 +88,7 @@ class SetProperty(Message):
 
 
 class UnsetProperty(Message):
-    """A property goes; where there is none, nothing happens."""
+    """Remove a table property, if there is one."""
 
     op: Literal["unset_property"]
     key: Name
@@ -109,9 +109,9 @@ Change = Annotated[
 
 
 class MetadataPatch(Message):
-    """Changes of a table's metadata, one after the other.
+    """Changes of a table's metadata, applied one after the other.
 
-    `base` is the `metadata_hash` of what the writer read at `read_version`, where it says so.
+    `base`, optional, is the `metadata_hash` of the metadata that the writer read.
     """
 
     changes: Annotated[tuple[Change, ...], Field(min_length=1, max_length=100)]

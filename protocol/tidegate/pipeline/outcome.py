@@ -1,7 +1,7 @@
 """An outcome: committed, rejected, expired or denied. The record of the topic `outcomes`.
 
-`committed` and `rejected` are promises; `expired` and `denied` say nothing about other deliveries
-of the same proposal.
+`committed` and `rejected` hold for ever; `expired` and `denied` promise nothing about another
+delivery of the same proposal.
 """
 
 from collections.abc import Mapping
@@ -20,15 +20,17 @@ Advice = Literal["retry", "rebase", "rerun", "fix"]
 class Rejection(Message):
     """Why a proposal was not committed, and what its writer may do.
 
-    `rule` is the rule's name in the code (`concurrent_append`, `malformed`, `deadline_passed`);
-    `error_class` and `exception` are delta-spark's names where it has one. `advice`: `retry` the
-    same bytes later, `rebase` on the new snapshot, `rerun` the work, or `fix` the request.
-    A conflict names what both are about, where it is about one thing: the file at `path`, with the
-    place in `reads.predicates` of the `predicate` that may match its rows; the metadata domain; or
-    the application `app_id`. `winner_proposal_id` is told where the winner's version holds that
-    proposal alone, or tells that this file, domain or application is its own (of a file that lost
-    rows: that nobody else in it deleted any), or where both came in one group; `head_version` is
-    told to who came too late with ready bytes.
+    `rule` is the rule's name (`concurrent_append`, `malformed`, `deadline_passed`); `error_class`
+    and `exception` are delta-spark's names for it, where it has some. `advice`: `retry` the same
+    bytes later, `rebase` on the new snapshot, `rerun` the operation on the newest version, or `fix`
+    the request. `field` is the field of the proposal that is wrong.
+
+    A conflict says with what: `winner_version`, and the thing that both are about: the file at
+    `path`, with the index in `reads.predicates` of the `predicate` that may match its rows; the
+    metadata `domain`; or the application `app_id`. `winner_proposal_id` is set where it is certain
+    which proposal of that version it was: the only one, the one that brought this file, domain or
+    application, or one of the same group. `head_version` is the table's version, for ready bytes
+    that came too late.
     """
 
     rule: str
@@ -49,12 +51,14 @@ class Rejection(Message):
 class Outcome(Message):
     """The answer to one delivery of a proposal.
 
-    `proposal_sha256` is of the record's value that is answered; writers check that it is theirs.
-    `offset` is of that record. `sub_index` is the proposal's place in its group, from 0.
-    `assigned` is what the committer settled: `base_row_ids` of new files by path (told once, not in
-    a repeat: the entry has them), `deletion_vectors` of files that lost rows by path and how many
-    rows were still there (`rows_deleted`), `identity`, the blocks that a lease got. What is too
-    much for a record is named in `left_out`, and stands in the entry alone.
+    `proposal_sha256` and `offset` are those of the answered record; writers check that the hash is
+    of their bytes. `repeat` says that the same answer was given before, or is in the log.
+    `sub_index` is the proposal's place among those of its version, from 0.
+    `assigned` is what the committer added: `base_row_ids` of new files by path (not in a repeat:
+    the log has them); `deletion_vectors` of files that lost rows, by path, and `rows_deleted`, how
+    many rows it was the first to delete; `identity`, the blocks of values that it leased; `moved`,
+    files with its row intents that a compaction had moved. `left_out` names what is too large for
+    a record: the log has it.
     Units: `in_commit_timestamp` and `decided_ms` in ms since the Unix epoch.
     """
 

@@ -21,7 +21,7 @@ TableRoot = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*://.*[^
 
 
 class Operation(Message):
-    """What the commit calls itself in `commitInfo`: Delta's names (`WRITE`, `DELETE`, ...)."""
+    """The operation of the commit's `commitInfo`, by Delta's names (`WRITE`, `DELETE`, ...)."""
 
     name: str = "WRITE"
     parameters: Mapping[str, JsonValue] = {}
@@ -29,7 +29,7 @@ class Operation(Message):
 
 
 class ClaimCheck(Message):
-    """Where the actions and row intents lie when they are too large for a record.
+    """The file that holds the actions and row intents of a proposal too large for a record.
 
     Shape: newline-delimited JSON, one action a line, or one row intent under `dv_intent`. `path` is
     relative to the table root.
@@ -42,7 +42,7 @@ class ClaimCheck(Message):
 
 
 class AppTxn(Message):
-    """The application's own version that this proposal brings: it is committed at most once."""
+    """An application transaction: this version of `app_id` is committed at most once."""
 
     app_id: Annotated[str, StringConstraints(min_length=1)]
     version: Annotated[int, Field(ge=0, le=LONG_MAX)]
@@ -51,23 +51,24 @@ class AppTxn(Message):
 class Proposal(Message):
     """A proposed commit.
 
-    A proposal's identity is (`proposal_id`, SHA-256 of the record's value): a repeat is the same
-    bytes. `table` is the registry's UUID; `table_id` is `metaData.id` at `read_version`, null in a
-    create, whose `read_version` is -1. `actions` are rows of the log in canonical Delta JSON; the
-    committer adds commitInfo and all that is assigned late. `dv_intents` are the rows that leave
-    files which stay: each file stands there once, and not among the actions. A `metadata_patch`
-    comes alone, without actions or intents. A `row_mapping` tells of a compaction where the rows of
-    the files that it removes lie in those that it adds. A verbatim one brings
-    the bytes of version `exact_version`, ready, in the file of its claim check; `read_version` is
-    where its work began, `txn_id` the commitInfo's, the same in each of its attempts. `reason` is
-    an operator's, for a halt by hand: each writer who is refused reads it.
+    A proposal's identity is (`proposal_id`, SHA-256 of the record's value): to repeat it, send the
+    same bytes. `table` is the registry's UUID; `table_id` is `metaData.id` at `read_version`. To
+    create a table, `read_version` is -1 and `table_id` null. `actions` are rows of the log as Delta
+    spells them in JSON; the committer adds commitInfo, row ids, timestamps and versions.
+    `dv_intents` are rows to delete from files that stay: one object for each file, which must not
+    be among the actions. A `metadata_patch` comes alone, without actions or intents. A
+    `row_mapping` says of a compaction where the rows of each removed file lie in the new files. A
+    proposal of kind `verbatim` has the ready bytes of version `exact_version` in the file of its
+    claim check; `read_version` is the version that its work began from, `txn_id` that of its
+    commitInfo, the same in each attempt. `reason` is for the kind `halt`: writers are told it.
 
-    What only the writer can vouch for: `constraints_enforced` are the hashes of the expressions
-    that hold for every row it adds (or, where it adds a constraint, for every row there is), as
-    `delta.features.constraints.hashes` makes them. `cdc_mode` says how readers of the change feed
-    learn of the rows: `explicit`, from the `cdc` actions; `implicit`, from the files that join and
-    leave, since no row that leaves comes back; `none`, for no row changes. `identity_usage` are the
-    values of identity columns in its files, `identity_leases` those that it wants for later files.
+    What only the writer can know: `constraints_enforced` are the hashes of the constraints that it
+    has checked for every row it adds (or, where it adds a constraint, for every row of the table),
+    as `delta.features.constraints.hashes` makes them. `cdc_mode` says how readers of the change
+    feed learn which rows changed: `explicit`, from the `cdc` actions; `implicit`, from the added
+    and removed files, for no removed row is among the added ones; `none`, for no row changes.
+    `identity_usage` are the values of identity columns in its files, `identity_leases` values that
+    it wants to reserve for later files.
 
     Units: `created_ms`, `deadline_ms`, `files_since_ms` in ms since the Unix epoch.
     Spec: "Terminology: Commits"

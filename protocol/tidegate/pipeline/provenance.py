@@ -1,4 +1,4 @@
-"""Where an entry of ours comes from: the object `tidegate` in its commitInfo.
+"""Provenance: the object `tidegate` in the commitInfo of an entry that the committer wrote.
 
 It is the committer's memory: which proposals the entry accepted and which it refused. Readers of
 the table ignore it, as they do every field of commitInfo that they do not know.
@@ -24,9 +24,9 @@ class Accepted(Message):
     """A proposal whose actions are in the entry, and its record's offset and SHA-256.
 
     `rows_deleted` counts the rows that it was the first to delete by deletion vectors; `patched`
-    says that what the entry says of the table came of a patch, so that nothing else was changed.
-    `identity_blocks` are the identity values that it leased, `identity_used` those of other leases
-    that its files hold; `row_mapping` tells where the rows are that it moved.
+    says that the entry's metadata comes from its metadata patch. `identity_blocks` are the identity
+    values that it leased, `identity_used` those of other leases that its files hold; `row_mapping`
+    says where its compaction moved rows.
     """
 
     id: UUID
@@ -44,7 +44,7 @@ class Accepted(Message):
 class Refused(Message):
     """A proposal that will never be in the table.
 
-    `sha256` is absent where its writer gave it up: whatever bytes come under that id are refused.
+    `sha256` is absent where it was cancelled: any bytes under that id are refused.
     """
 
     id: UUID
@@ -54,14 +54,14 @@ class Refused(Message):
 
 
 class Provenance(Message):
-    """What the committer writes of itself into an entry.
+    """What the committer writes about an entry into it.
 
-    `epoch` names an assignment of the topic partition, `stream` the log of proposals
+    `epoch` identifies the assignment of the topic partition, `stream` the topic partition
     (`clusterId/topicId/partition`), `offsets` the first and last record in the entry, `rules` the
-    version of the rules that decided. Where there are several in `accepted`, `files_added`,
-    `files_removed`, `applications` and `domains` count what each brought of these: the entry names
-    them in this order. The files that only lost rows leave last; `rows_by` tells of each in turn
-    whose rows they were, by place in `accepted`.
+    version of the conflict rules. Where `accepted` has several proposals, `files_added`,
+    `files_removed`, `applications` and `domains` say how many actions each has brought: the entry
+    holds them in this order. Removes of files that lost rows by intents come last; for each of
+    these, in order, `rows_by` lists whose rows they were, by place in `accepted`.
     """
 
     epoch: UUID

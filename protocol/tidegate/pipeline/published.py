@@ -1,6 +1,6 @@
-"""What the committer tells of a table: one record a version, and one record a table.
+"""What the committer publishes of tables: a record for each version, and one for each table.
 
-`CommitRecord` is a doorbell for followers and an audit trail; `TableRecord` is the registry.
+`CommitRecord` wakes the followers and is an audit trail; `TableRecord` is the registry.
 """
 
 from typing import Literal
@@ -16,7 +16,7 @@ TableStatus = Literal["staged", "open", "managed", "halted", "dropped"]
 
 
 class CommitRecord(Message):
-    """Version `version` of a table is published. Dense and in order; repeats are identical.
+    """Version `version` of a table is in its log. No version is left out; repeats are identical.
 
     Units: `size` in bytes; `timestamp` in ms since the Unix epoch: the in-commit timestamp where
     the table has one, else commitInfo's.
@@ -35,16 +35,17 @@ class CommitRecord(Message):
 
 
 class CommittedFile(Message):
-    """A version of a table, and the SHA-256 of the file that it was committed as."""
+    """A version of a table, and the SHA-256 of its file when it was committed."""
 
     version: NonNegativeInt
     sha256: Sha256
 
 
 class Ruling(Message):
-    """The last request of an operator that was obeyed: the how manieth, and where it came.
+    """The last request of an operator that was carried out: its number, counted from 1, and where
+    it came from.
 
-    `stream` is a topic partition in one of the lives of its topic.
+    `stream` is a topic partition of the topic with one id: a topic created anew has another one.
     """
 
     number: NonNegativeInt
@@ -53,16 +54,17 @@ class Ruling(Message):
 
 
 class TableRecord(Message):
-    """A registered table. `published_through` is the last version told on `commits`, or -1.
+    """A registered table. `published_through` is the last version published on `commits`, or -1.
 
-    `table` is the registry's own id, never the metaData's; `name` is one word or the three parts of
-    a catalog's, `catalog.schema.table`. `status`: `staged`, id and root are given out and nothing
-    stands there yet; `open`, anybody may read and write by path; `managed`, through its catalog
-    alone; `halted`, the log can't be served, see `reason`; `dropped`, no more: its id and its root
-    are not given out again. `overwritten` is a version whose file somebody replaced: the table is
-    halted until it is restored. `halted_by_hand` is the reason of the operator who halted it: then
-    only an operator reopens it. `ruling` is the last request of an operator that was obeyed: a
-    record with an earlier one than a record before it is by a committer that had lost the table.
+    `table` is the registry's own id, `table_id` the metaData's; `name` is one word or the three
+    parts of a catalog's name, `catalog.schema.table`. `status`: `staged`, id and root are reserved
+    for a table that does not exist yet; `open`, anybody may read and write by path; `managed`, only
+    through its catalog; `halted`, the gate does not commit to it, for the `reason`; `dropped`, its
+    service has ended, and its id and root are not given out again. `overwritten` is a version whose
+    file was replaced: the table is halted until it is restored. `halted_by_hand` is the reason of
+    the operator who halted it: then only an operator reopens it. `ruling` is the last request of an
+    operator that was carried out; a record with a lower number than one before it is by a committer
+    that had lost the table, and is ignored.
     """
 
     table: UUID
@@ -81,5 +83,5 @@ class TableRecord(Message):
 
     @property
     def rulings(self) -> int:
-        """How many requests of operators were obeyed."""
+        """How many requests of operators were carried out."""
         return self.ruling.number if self.ruling else 0

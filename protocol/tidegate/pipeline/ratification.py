@@ -1,8 +1,8 @@
-"""Put-if-absent made of a log, for stores that have none: the first valid record has the version.
+"""Put-if-absent by a Kafka topic, for stores that lack it: the first valid claim has the version.
 
-A committer stages its bytes under a name of their own, appends a record that says for which
-version, and reads the partition back. What a record is worth depends on those before it alone, so
-whoever reads the partition comes to the same.
+A committer stages its bytes under a unique name, appends a record that claims a version for them,
+and reads the topic partition back. Whether a record is valid depends only on those before it, so
+every reader comes to the same result.
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,11 @@ StagedName = Annotated[str, StringConstraints(pattern=STAGED_NAME)]
 
 
 class Ratification(Message):
-    """A claim to a version, or the first word about a table.
+    """A claim to a version, or the first record of a table.
 
-    With `staged` and `sha256`: let the bytes of that file be `version`. Without: the log of the
-    table ends at `version`, -1 for none, and from now on no version counts but by a record here.
+    With `staged` and `sha256` it claims `version` for the bytes of that file. Without them it says
+    that the table's log ends at `version` (-1: no log), and that later versions count only if they
+    are claimed here.
     """
 
     table_root: TableRoot

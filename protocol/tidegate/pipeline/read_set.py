@@ -1,6 +1,6 @@
-"""The read set: what a writer looked at before it proposed.
+"""The read set: what a writer read of the table to make its proposal.
 
-Predicates are the tree of the conflict vectors: nodes with `op`, over physical column paths.
+Predicates are trees of nodes with `op`, over physical column paths.
 
 | node | fields |
 |---|---|
@@ -23,12 +23,12 @@ Predicate = Mapping[str, JsonValue]
 
 
 class ReadSet(Message):
-    """Files, predicates and applications that the proposal's outcome depends on.
+    """What the proposal's rows depend on: files, predicates, applications and metadata domains.
 
-    An absent read set means that the whole table was read; an empty one, that nothing was.
-    `delete_insensitive` says that each row the proposal writes depends on the one row that it
-    deletes or replaces and on no other, so that rows which others delete make no difference to it:
-    a DELETE or UPDATE without sub-queries over the table, for one.
+    A proposal without a read set counts as one that read the whole table; an empty read set says
+    that nothing was read. `delete_insensitive` says that each written row depends on the row that
+    it replaces and on no other (a DELETE or UPDATE without sub-queries over the table), so that
+    deletes of other rows by other writers are no conflict.
     """
 
     whole_table: bool = False

@@ -1,7 +1,7 @@
-"""A row intent: rows of one live file that a proposal deletes, whatever else happens to that file.
+"""A row intent: rows that a proposal deletes from one live file, which stays.
 
-The rows alone are proposed, not the file's new deletion vector: so several writers may each delete
-rows of one file, and the committer writes the vector that they make together.
+Only the rows are proposed, not the file's new deletion vector: so several writers may each delete
+rows of one file, and the committer merges them into one vector.
 """
 
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ Purpose = Literal["delete", "update"]
 
 
 class RowIntent(Message):
-    """Rows that leave a file.
+    """Rows to delete from a file that stays.
 
     `base` is the unique id of the deletion vector that the file had at `read_version`, absent where
-    it had none; `rows` names the rows that leave, and no row of that vector: a descriptor as Delta
-    spells it, inline or in a file of deletion vectors below the table root. `num_records` are the
-    file's physical rows. With `update` the proposal brings new images of these rows among its
-    adds, so they must not have been deleted by anybody else.
+    it had none. `rows` is a deletion vector descriptor as Delta spells it, inline or in a file
+    below the table root; it holds the rows to delete, without those that `base` holds.
+    `num_records` is the number of physical rows of the file. With `update` the proposal adds new
+    images of these rows, so nobody else may have deleted them.
     Spec: "Deletion Vector Descriptor Schema"
     """
 

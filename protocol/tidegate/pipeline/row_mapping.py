@@ -1,6 +1,6 @@
-"""A row mapping: where the rows of the files that a compaction put together lie in the new file.
+"""A row mapping: where the rows of the files that a compaction removes lie in its new files.
 
-With it a delete and a compaction of the same file both commit, whichever comes first.
+With it a delete of rows and a compaction of the same file both commit, in either order.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ Path = Annotated[str, StringConstraints(min_length=1)]
 
 
 class Source(Message):
-    """A file whose rows a new file holds, in their order, from row `offset` on.
+    """A removed file whose rows a new file holds, in their order, from row `offset` on.
 
-    `rows` is how many they are: those that the vector which the file had when it was read left.
-    `base` is that vector, where it is not the one with which the file was removed in the end: the
-    committer says so of a compaction that came after a delete.
+    `rows` is their number: without the rows in the deletion vector that the file had when it was
+    read. `base` is that vector, given where the file was removed with another one; the committer
+    sets it where rows were deleted after the compaction had read the file. Writers leave it out.
     Spec: "Deletion Vector Descriptor Schema"
     """
 
@@ -29,10 +29,10 @@ class Source(Message):
 
 
 class RowMapping(Message):
-    """The sources of a new file, in order: together all of its rows.
+    """The sources of a new file at `path`, in the order of their rows; together all of its rows.
 
-    `keeps_row_ids` says that the file holds the ids of its rows in the columns of row tracking,
-    without which rows that move would be other rows.
+    `keeps_row_ids` says that the file holds the ids of its rows in the columns of row tracking; a
+    table with row tracking asks for it, or moved rows would get new ids.
     Spec: "Row Tracking"
     """
 
