@@ -1,10 +1,9 @@
-"""Engines that write beside the gate without put-if-absent: warned of, or their table is halted.
+"""External writers without put-if-absent: the gate warns of them, or halts their table.
 
-On S3 no log store of delta-spark writes a version by a conditional PUT: the default one looks and
-then writes, the one on DynamoDB excludes only its like. On a local or mounted file system it looks
-and then renames, and keeps apart only the threads of its own process. Such an engine overwrites
-what we commit in the same instant. What it says of itself in a version is how we know that it
-writes at all.
+On S3 no log store of delta-spark writes a version by a conditional PUT: the default one checks for
+the file and then writes it, the DynamoDB one excludes only writers that use it too. On a local or
+mounted file system it checks and then renames, which is safe only within one process. It may so
+overwrite a version that we commit at the same moment. It is recognised by its engineInfo.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ from tidegate.delta.errors import BrokenLog
 from tidegate.pipeline.published import TableRecord
 
 PROPERTY: Final = "tidegate.unsafeWriters"
-"""The table's own word, `warn` or `halt`: it stands above the operator's."""
+"""The table property, `warn` or `halt`, that overrides the operator's setting."""
 
 _WORDS: Final = get_args(UnsafeWriters)
 _STORES: Final = ("s3://", "file://")
@@ -30,7 +29,7 @@ def is_unsafe(entry: Entry, record: TableRecord) -> bool:
 
 
 def wrong_word(configuration: Mapping[str, str]) -> str | None:
-    """Return what a table says that is neither of the words, or None."""
+    """Return the property's value if it is neither `warn` nor `halt`, or None."""
     said = configuration.get(PROPERTY)
     return None if said is None or said.lower() in _WORDS else said
 
@@ -54,7 +53,7 @@ def what_halts(
 
 
 def unsafe(entry: Entry, record: TableRecord) -> BrokenLog:
-    """Return the error of a table that is halted for it."""
+    """Return the error with which a table is halted for such a version."""
     return BrokenLog(
         f"version {entry.version} of {record.table_root} was written past the gate by delta-spark, "
         "whose log stores on S3 and on files overwrite versions of others: end that job, or let it "

@@ -1,8 +1,9 @@
-"""The right of way: native groups wait a while for a writer whose ready bytes came too late.
+"""The right of way: native groups pause for a writer whose ready bytes came too late.
 
-Such a writer lists, reads the winners, writes its bytes anew and proposes again, while a native
-group takes a fraction of that: without a right of way it may lose for ever. With it nobody starves:
-a hold has one deadline, and between two holds a native group is committed.
+Such a writer has to list the log, read the winners, write its bytes anew and propose again; a
+native group takes a fraction of that time, so without a right of way it may lose for ever. With it
+nobody starves: a pause (a *hold*) has one deadline, and between two holds a native group is
+committed.
 
     free ── a refusal ──▶ held, until a deadline ── each came again, or the time is up ──▶ free
 """
@@ -15,10 +16,11 @@ from tidegate.pipeline.outcome import Status
 
 @dataclass(frozen=True)
 class RightOfWay:
-    """Who is waited for, of one table; a committer that takes over begins with nobody.
+    """The writers for which native groups of a table pause; none after a takeover.
 
-    `owed` maps each such writer to the SHA-256 of the bytes that were refused; `is_due` says that a
-    native group was committed since the last hold began. Units: `until_s` and `grace_s` in seconds.
+    `owed` maps each of them to the SHA-256 of its refused bytes; `is_due` says that a native group
+    was committed since the last hold began, so that another may begin.
+    Units: `until_s` by `Clock.boot_s`; `grace_s` in seconds.
     """
 
     grace_s: float
@@ -33,7 +35,7 @@ class RightOfWay:
 
 @dataclass(frozen=True)
 class Answered:
-    """A writer has its answer to ready bytes, by their SHA-256."""
+    """The answer that a writer got for ready bytes, by their SHA-256."""
 
     writer: str
     sha256: str

@@ -1,11 +1,11 @@
-"""Verbatim proposals: ready bytes that become exactly version N, alone and as they are, or do not.
+"""Verbatim proposals: ready bytes that become exactly version N, unchanged and alone, or do not.
 
     N = head + 1    the bytes are written as version N, if they may be
     N ≤ head        version N holds these bytes: committed, a repeat; others: rejected, for ever
     N > head + 1    denied: there is a gap
 
-Nothing is written down of a refusal: version N never changes, so the log says it already. The
-staged file is looked at only where it matters; whoever has lost it is told no lie about the table.
+A refusal need not be written into the log: version N never changes, so the log implies it. The
+staged file is read only where it decides; a missing one does not change what the log says.
 """
 
 from dataclasses import dataclass, replace
@@ -36,9 +36,9 @@ STAGED_FILE: Final = "staged_file"
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of ready bytes. `ready` are to be written first where they are given.
+    """The verdict on ready bytes; `ready`, where given, must be written for it to hold.
 
-    `writer` is who is waited for if they came too late: its work's name, or the proposal itself.
+    `writer` identifies the writer for the right of way: its `txn_id`, else the proposal's id.
     """
 
     verdict: Verdict
@@ -55,7 +55,7 @@ def exact_version(candidate: Candidate) -> int:
 
 
 def needs_bytes(state: TableState, candidate: Candidate) -> bool:
-    """Return whether a decision has to look at the staged file."""
+    """Return whether the staged file must be read for a decision."""
     version = exact_version(candidate)
     if version > state.version:
         return version == state.version + 1
@@ -132,7 +132,7 @@ def encoded_of(plan: Plan) -> Encoded | None:
 
 
 def way_after(way: RightOfWay, plan: Plan, now_s: float) -> RightOfWay:
-    """Return the right of way after a plan is true."""
+    """Return the right of way after a plan was carried out."""
     if plan.answer is not None:
         return after_answer(way, plan.answer, now_s)
     return way if plan.group.is_empty else after_native_group(way)
@@ -143,7 +143,7 @@ def _told_name(candidate: Candidate) -> str | None:
 
 
 def _done_under(state: TableState, candidate: Candidate, name: str | None) -> int | None:
-    """Return the version since the work began that holds it already, under other bytes."""
+    """Return the version after the read one that has the same `txnId`, or None."""
     if name is None:
         return None
     since = state.since(candidate.read_version)

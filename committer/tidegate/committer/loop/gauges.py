@@ -1,4 +1,4 @@
-"""What a committer looks like from outside: what goes on at its desks, as gauges."""
+"""The committer's gauges: the states of its tables, and how much waits."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -21,25 +21,25 @@ from tidegate.runtime.metrics import (
 )
 
 State = Literal["unread", "idle", "waiting", "writing", "resting", "halted", "stopped"]
-"""What goes on at a table's desk."""
+"""The state of a table: docs/committer.md explains each."""
 
 _shown: Final[set[str]] = set()
-"""The tables of which this process shows a version, as long as it has them."""
+"""The labels of tables whose version is exported; they are taken back when others serve them."""
 
 STORE_WAIT_MIN_S: Final = 10.0
-"""How long a table has to wait for its store before that is shown: most wait a moment."""
+"""How long a table must wait for its store before that is exported: most waits are short."""
 
 _waiting: Final[dict[UUID, float]] = {}
 """Since when tables wait for their stores. Units: by `Clock.boot_s`."""
 
 _waits_shown: Final[set[str]] = set()
-"""The names by which they are shown."""
+"""The labels of the exported ones."""
 
 STATES: Final[tuple[State, ...]] = get_args(State)
 
 
 def state_of(desk: Desk, now_s: float) -> State:
-    """Return what goes on at a table. Units: `now_s` by `Clock.boot_s`."""
+    """Return the state of a table. Units: `now_s` by `Clock.boot_s`."""
     if desk.record.halted_by_hand is not None:
         return "stopped"
     if desk.halted is not None:
@@ -54,9 +54,10 @@ def state_of(desk: Desk, now_s: float) -> State:
 
 
 def stranded(lanes: Iterable[Lane], now_s: float) -> int:
-    """Return how many proposals wait for a store that failed or hangs, or for others who win.
+    """Return how many proposals wait for a store that failed or hangs, or while others win.
 
-    To start the committer anew helps none of them, and takes the other tables away from it.
+    A restart would not help these, and would interrupt the other tables: they do not count as
+    stalled.
     """
     return sum(
         len(desk.line) + len(lane.routing.asked.get(desk.record.table, ()))
@@ -67,7 +68,7 @@ def stranded(lanes: Iterable[Lane], now_s: float) -> int:
 
 
 def observe(lanes: Iterable[Lane], paused: int, now_s: float) -> None:
-    """Set the gauges to what there is."""
+    """Set all gauges."""
     lanes = list(lanes)
     desks = [desk for lane in lanes for desk in lane.routing.desks.values()]
     found = Counter(state_of(desk, now_s) for desk in desks)
@@ -84,7 +85,7 @@ def observe(lanes: Iterable[Lane], paused: int, now_s: float) -> None:
     TOPIC_PARTITIONS.set(len(lanes))
     TOPIC_PARTITIONS_PAUSED.set(paused)
     IN_FLIGHT.set(sum(lane.unsettled for lane in lanes))
-    # Who stands first need not have come first: lines are fair, and some go before others.
+    # The first of a line need not be the oldest: lines are fair between producers.
     since_s = (one.since_s for desk in desks for one in desk.line.waiting)
     QUEUE_AGE.set(now_s - min(since_s, default=now_s))
 
@@ -102,12 +103,12 @@ def _waits_since_s(desk: Desk, now_s: float) -> float | None:
         since_s = desk.flying.since_s
     if desk.state is not None:
         return since_s
-    # Of whom nothing is known waits on, however often he was asked about: nothing came back.
+    # A table that was never loaded has waited since the first try, however many there were.
     return _waiting.get(desk.record.table, since_s)
 
 
 def _show_waits(desks: Iterable[Desk], now_s: float) -> None:
-    """Show who waits: nothing else tells of a store that hangs, and on a mount for ever."""
+    """Export how long tables wait: a store or mount may hang for ever, and log no error."""
     waits = {desk.record.table: (_waits_since_s(desk, now_s), desk.label) for desk in desks}
     _waiting.clear()
     shown: dict[str, float] = {}
@@ -126,7 +127,7 @@ def _show_waits(desks: Iterable[Desk], now_s: float) -> None:
 
 
 def _take_back(tables: Iterable[str]) -> None:
-    """Show no more what others serve now, or nobody: it would stand still here for ever."""
+    """Remove the gauges of tables that we no longer serve: their values would stand still."""
     for gone in _shown.difference(tables):
         _shown.discard(gone)
         for gauge in (TABLE_VERSION, TABLE_LAST_COMMIT):

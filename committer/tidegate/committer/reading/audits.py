@@ -1,9 +1,8 @@
-"""Audits: recent versions are read again, on a schedule, and compared with what was read before.
+"""Audits: recent versions are read again, on a schedule, and compared by their SHA-256.
 
-An engine without put-if-absent overwrites a version without a word, and a rule of a bucket's may
-take one away. Here it is found though nobody writes, and the table is halted: what was committed
-there was promised. The newest versions are looked at first, for they are the ones that are raced
-for.
+An engine without put-if-absent may overwrite a version, and a lifecycle rule of a bucket may delete
+one. An audit finds that even if nobody writes, and the table is halted: what was committed there
+was promised. The newest versions come first, for these are the ones that writers race for.
 """
 
 from collections.abc import Mapping
@@ -27,10 +26,10 @@ GONE: Final = ""
 
 @dataclass
 class Audit:
-    """The audits of one table. `through` is the last head that one began with.
+    """The audits of one table. `through` is the head at the start of the last one.
 
-    `walked` is the version at which the walk through the older ones goes on, `cleaned` the newest
-    that is gone and that readers do not need.
+    `walked` is the older version at which the next one goes on, `cleaned` the newest version that
+    is gone and that readers do not need.
     Units: `due_s` by `Clock.boot_s`.
     """
 
@@ -41,19 +40,19 @@ class Audit:
     answer: Future[Mapping[int, str]] | None = None
 
     def wants_calm(self, now_s: float) -> bool:
-        """Whether it is to begin, or has to end: it does both while no PUT flies."""
+        """Whether an audit is due or under way: it begins and ends while no PUT is in flight."""
         return now_s >= self.due_s or self.answer is not None
 
     def begin(self, store: LogStore, state: TableState, most: int, ask: Background) -> None:
-        """Ask the store for some versions of a table."""
+        """Start to read some versions of a table."""
         versions = self._chosen(state, most)
         self.through = state.version
         self.answer = ask.begin(store.root, lambda: hashes(store, versions, self.cleaned))
 
     def end(self, state: TableState, root: str, label: str) -> CommittedFile | None:
-        """Return a version that is not as it was, once the store has answered; or None.
+        """Return a version that was overwritten, once the store has answered; or None.
 
-        Raises: BrokenLog, where the head is gone, or a version without which no reader gets there.
+        Raises: BrokenLog, where the head is gone, or a version that no checkpoint covers.
         """
         if self.answer is None or not self.answer.done():
             return None
@@ -96,8 +95,8 @@ class Audit:
 def hashes(store: LogStore, versions: list[int], cleaned: int = -1) -> Mapping[int, str]:
     """Return the SHA-256 of some versions' files.
 
-    Where one after `cleaned` is gone, though the newest is there, the log is listed.
-    Raises: BrokenLog (`LogGap`) where no checkpoint stands for it; Unavailable.
+    Where one after `cleaned` is gone, but the newest is there, the log is listed.
+    Raises: BrokenLog (`LogGap`) where no checkpoint covers it; Unavailable.
     """
     found: dict[int, str] = {}
     for version in versions:

@@ -1,4 +1,4 @@
-"""Idle probes: an idle table is asked, every so often, whether others wrote the next version.
+"""Idle probes: from time to time, whether another writer has written an idle table's next version.
 
 A store is slow and there may be a thousand tables, so the loop does not wait for the answer.
 """
@@ -13,7 +13,7 @@ from tidegate.runtime.stores.log_store import LogStore
 
 @dataclass
 class IdleProbe:
-    """The question about one table that is under way, if any: for which version, and since when.
+    """The probe of one table that is under way, if any: for which version, and since when.
 
     Units: `asked_s` by `Clock.boot_s`.
     """
@@ -29,8 +29,9 @@ class IdleProbe:
         self.answer = ask.begin(store.root, lambda: store.read(path) is not None)
 
     def end(self, following: int) -> bool | None:
-        """Return whether the version is there, or None: the store is still asked, or was asked
-        about another one than the following. Raises: Unavailable.
+        """Return whether version `following` is there; None: no answer yet, or about another one.
+
+        Raises: Unavailable.
         """
         if self.answer is None or not self.answer.done():
             return None

@@ -1,7 +1,7 @@
-"""The read cache: what was read of a table for decisions about rows, kept as long as it holds.
+"""The read cache: what was read of a table for decisions (`Known`), kept as long as it holds.
 
-Vectors never change. What is known of a live file holds until a version names the file; the rows of
-our own vectors are put here before anybody reads them from the store.
+The rows of a deletion vector never change; the add action of a live file holds until a version
+names the file. The rows of vectors that we write are kept without being read from the store.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,10 +30,10 @@ from tidegate.runtime.tables.vector_files import read_vector
 FILES_MAX: Final = 10_000
 VECTOR_BYTES_MAX: Final = 32 * 1024 * 1024
 CONTAINER_BYTES: Final = 256
-"""What a container takes besides its content, at most."""
+"""Bytes that a bitmap's container takes besides its content, at most."""
 
 ROUNDS_MAX: Final = 4
-"""Times that one answer may lead to the next question: a file, its vector, a pair of vectors."""
+"""How often one read may lead to another: a file, then its vector, then a pair of vectors."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -78,7 +78,7 @@ class ReadCache:
         return self.known
 
     def landed(self, encoded: Encoded) -> None:
-        """Keep what our own entry made of files and vectors, and forget what it overtook."""
+        """Take over what our own entry wrote, and forget what it has replaced."""
         self._take(encoded)
         self._bound()
 
@@ -95,7 +95,7 @@ class ReadCache:
         }
 
     def after(self, encoded: Encoded) -> Known:
-        """Return what will be known once an entry of ours has landed."""
+        """Return what the cache will hold once an entry of ours has landed."""
         later = ReadCache(self._store)
         later._files, later._rows = dict(self._files), dict(self._rows)
         later._growths, later._adds = dict(self._growths), dict(self._adds)
@@ -104,7 +104,7 @@ class ReadCache:
         return later.known
 
     def overtaken(self, news: Iterable[Entry]) -> None:
-        """Forget the files that some versions name, and what is too much to keep."""
+        """Forget the files that others' versions name, and what exceeds the limits."""
         for entry in news:
             self._overtake(entry)
         self._bound()
@@ -132,7 +132,7 @@ class ReadCache:
         self._unreadable.clear()
 
     def _bound(self) -> None:
-        """Drop the oldest of what is too much to keep."""
+        """Drop the oldest entries past the limits."""
         _drop(self._files, len(self._files) - FILES_MAX)
         _drop(self._growths, len(self._growths) - FILES_MAX)
         _drop(self._adds, len(self._adds) - VERSIONS_MAX)
@@ -141,7 +141,7 @@ class ReadCache:
             self._held = sum(map(_size, self._rows.values()))
 
     def forget_files(self) -> None:
-        """Forget what holds for one version only: the table is read anew."""
+        """Forget add actions: the table is loaded anew, and they may have changed."""
         self._files.clear()
 
     def _read(self, state: TableState, asked: Wanted) -> None:
@@ -157,7 +157,7 @@ class ReadCache:
             self._growths[pair] = self._grew(pair)
 
     def _find(self, state: TableState, paths: frozenset[str]) -> dict[str, Add]:
-        """Return the rows of live files: from the version that added them, or from a snapshot."""
+        """Return add actions of live files, from the versions that added them, else a snapshot."""
         found: dict[str, Add] = {}
         left, cleaned = set(paths), set[str]()
         for version in range(state.version, state.window_start - 1, -1):
@@ -181,7 +181,7 @@ class ReadCache:
         return found
 
     def _added_by(self, version: int, paths: Iterable[str]) -> dict[str, Add]:
-        """Return the files that a version added; none where its commit file has been cleaned up."""
+        """Return a version's add actions for some paths; none if its file has been cleaned up."""
         read = read_commit(self._store, version)
         if read is None:
             return {}

@@ -1,7 +1,7 @@
-"""A folder is one table's: one that is to be registered as it stands is in nobody else's.
+"""One table a folder: checks that a table to be registered is not registered under another root.
 
-Two registrations of one folder have a committer each: two would publish, summarise and halt it each
-for itself, and where a partition decides, each by a partition of its own.
+Two registrations of one folder would have two committers, each of which publishes, checkpoints and
+halts the table for itself; without put-if-absent (`ratify`) they would not even see each other.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ def check_alone(
     others: Iterable[TableRecord],
     doors: Doors,
 ) -> None:
-    """Hold a table against those that were registered before, of which some may be in its folder.
+    """Check that no table that was registered before lies in the same folder, by another root.
 
     Raises: InvalidRequest (`table_exists`), where one is; Unavailable.
     """
@@ -32,7 +32,7 @@ def check_alone(
         try:
             there = doors.open_store(other.table_root)
         except Misconfigured:
-            # Who can't open it serves no table there.
+            # We can't open that root, so we serve no table there.
             continue
         try:
             is_taken = is_one_place(store, there, doors.new_id().hex)
@@ -52,8 +52,8 @@ def check_alone(
 def is_overtaken(
     record: TableRecord, table_id: str, before: Iterable[TableRecord], now: Iterable[TableRecord]
 ) -> bool:
-    """Return whether tables that were not registered before have a table's root, its name or its
-    metaData's id now: such a one was not held against them.
+    """Return whether a table registered since `before` has the same root, name or metaData id:
+    `check_alone` did not know of it.
     """
     known = {(one.table, one.table_id) for one in before}
     return any(

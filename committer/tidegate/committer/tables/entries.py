@@ -1,6 +1,6 @@
-"""What is remembered of a version: as a winner for the conflict rules, and as news to tell.
+"""An entry: what the state remembers of a version, for conflict rules and for publishing.
 
-An entry is made from the commit file alone, so that every committer remembers the same.
+It is made from the commit file alone, so that every committer remembers the same.
 """
 
 from bisect import bisect_right
@@ -49,17 +49,20 @@ IDENTITY_ONLY: Final = "delta.identity.schemaUpdate"
 class Entry:
     """A version of a table.
 
-    `added` holds canonical paths with their partition values, `vectors` the deletion vectors of
-    those that have one, `spelt` the paths of those not spelt as usual; `removed` canonical paths,
-    `removed_in_order` the same as the entry names them, where several proposals share it;
-    `revised` the files among them that came back with another vector. `author` tells whether the
-    entry has our provenance; `is_timed` whether it carries its own timestamp; `by_delta_spark`
-    whether its writer calls itself that; `txn_id` by its writer's word which work it is;
-    `only_moves_row_ids` whether it added files again only to give them row ids, or to take these
-    away. `proposal_id` and `deletes`, the rows that leave files which stay, are set on a member of
-    a group that has not landed yet. `adds` are the added files in full: of such a member, and where
-    they have been read again, for a proposal that repeats them. `moved` tells where rows of files
-    went that left.
+    Files: `added` holds canonical paths with partition values, `vectors` the deletion vectors of
+    those that have one, `spelt` unusual spellings; `removed` canonical paths, `removed_in_order`
+    the same in the order of the commit, kept where several proposals share the entry; `revised` the
+    files that were removed and added again with another vector; `moved` where a compaction moved
+    the rows of removed files. `adds` are the full add actions, kept for a member of a group and for
+    versions that were read again.
+
+    Of the commit: `is_timed` says that it has an in-commit timestamp, `is_identity_only` that its
+    metadata only moves identity high-water marks, `only_moves_row_ids` that it is a row tracking
+    backfill or unbackfill, `by_delta_spark` that its engineInfo names delta-spark; `txn_id` is
+    `commitInfo.txnId`, `provenance` our own record of its proposals.
+
+    `proposal_id` and `deletes` (rows deleted by intents) are set on a member of a group that has
+    not landed yet.
     Units: `size` in bytes; `timestamp` in ms since the Unix epoch.
     """
 
@@ -92,12 +95,12 @@ class Entry:
 
     @Once
     def moved_to(self) -> frozenset[str]:
-        """The files that hold rows which moved."""
+        """The new files into which a compaction moved rows."""
         return frozenset(move.target for move in self.moved.values())
 
     @Once
     def footprint(self) -> Footprint:
-        """What it did, as far as others can meet it."""
+        """Its footprint, for the quick test of conflicts (`conflicts.screening`)."""
         found = Footprint(
             self.version,
             removed=self.removed,
@@ -116,7 +119,7 @@ class Entry:
 
     @property
     def sole_proposal(self) -> UUID | None:
-        """The proposal that it is or holds; None where it holds several, or somebody else's."""
+        """Its only proposal; None where it holds several, or is by an external writer."""
         if self.proposal_id is not None or self.provenance is None:
             return self.proposal_id
         accepted = self.provenance.accepted
@@ -125,9 +128,9 @@ class Entry:
     def proposal_with(
         self, path: str | None, app_id: str | None = None, domain: str | None = None
     ) -> UUID | None:
-        """Return whose a file, an application or a domain is; None where the entry does not tell.
+        """Return which proposal touched a file, application or domain; None where unknown.
 
-        So it is with rows of a file that several deleted, and with entries of older releases.
+        It is unknown if several deleted rows of the file, and in entries of older releases.
         """
         origin = self.provenance
         if self.sole_proposal is not None or origin is None:
@@ -144,7 +147,7 @@ class Entry:
         return origin.accepted[place].id
 
     def _member_with(self, path: str, origin: Provenance) -> int | None:
-        """Return the place of the member by which a file came, left or lost rows."""
+        """Return the place of the member that added a file, removed it or deleted rows of it."""
         came = _whose(path, [one for one, _ in self.added], origin.files_added)
         left = _whose(path, self.removed_in_order, origin.files_removed) if came is None else came
         by = rows_deleted_by(origin, self.removed_in_order, path) if left is None else ()
@@ -152,7 +155,7 @@ class Entry:
 
     @property
     def is_patch(self) -> bool:
-        """Whether it says of the table what a patch came to, and no more."""
+        """Whether its metadata comes from a metadata patch."""
         origin = self.provenance
         return origin is not None and any(one.patched for one in origin.accepted)
 
@@ -186,12 +189,12 @@ class Entry:
 
 
 def names_what_left(origin: Provenance) -> bool:
-    """Return whether an entry tells whose the files were that left, by their order."""
+    """Return whether an entry says which proposals removed its files, by their order."""
     return bool(origin.files_removed or origin.rows_by)
 
 
 def _whose(name: str, names: Sequence[str], counts: Sequence[int]) -> int | None:
-    """Return the place of the proposal whose it is, by how many of the names each has."""
+    """Return the place of the proposal that brought a name, given how many each has brought."""
     ends = [*accumulate(counts)]
     if name not in names or not ends or ends[-1] > len(names):
         return None
@@ -207,7 +210,7 @@ def moves_row_ids(operation: str | None, adds: Iterable[Add], removes: Iterable[
 
 
 def entry_of(commit: Commit, digest: str, size: int) -> Entry:
-    """Return what is remembered of a commit whose file has this SHA-256 and size."""
+    """Return the entry of a commit whose file has this SHA-256 and size."""
     info, origin = commit.info, of(commit)
     tags: Mapping[str, object] = (info and info.tags) or {}
     removed = [canonical(remove.path) for remove in commit.removes]
@@ -241,7 +244,7 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
 
 
 def member_entry(candidate: Candidate, version: int, deletes: Mapping[str, Bitmap]) -> Entry:
-    """Return a member of a group as if it were a version of its own: a winner for those after.
+    """Return a member of a group as an entry of its own: a winner for the candidates after it.
 
     `deletes` are the rows that it deletes from files which stay.
     """

@@ -1,4 +1,4 @@
-"""A footprint: what a winner did, or several at once, as far as others can meet it."""
+"""A footprint: the effects of one or several winners with which proposals can conflict."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -8,10 +8,10 @@ from tidegate.committer.proposals.content import PartitionKey, PartitionValues
 
 @dataclass
 class Footprint:
-    """What a winner did, or several of them one after the other; `version` is the last one's.
+    """The joint effects of winners; `version` is that of the last one.
 
-    `is_blind_append` tells whether no winner looked at a row; `is_plain` whether they did nothing
-    but write and remove files, be it that rows moved, move applications and set domains.
+    `is_blind_append` says that all of them are blind appends; `is_plain` that they did nothing but
+    add and remove files (compactions included), write txn actions and set domains.
     """
 
     version: int
@@ -35,7 +35,7 @@ class Footprint:
 
     @property
     def added(self) -> Mapping[PartitionKey, Sequence[int]]:
-        """The places of the new files by their partition values: found when somebody asks."""
+        """The places of the new files, by partition values; worked out when asked for."""
         for place in range(self._placed, len(self._values)):
             key = frozenset(self._values[place].items())
             self._places.setdefault(key, []).append(place)

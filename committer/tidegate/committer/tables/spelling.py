@@ -1,8 +1,8 @@
-"""How the log spells the paths of files: readers tell files apart by it, letter by letter.
+"""The spelling of paths in the log: engines compare paths letter by letter.
 
-A file has one key and may be spelt in many ways. Whoever removes it under another spelling than it
-was added under leaves it in the table for all who compare letters, as engines do. Most paths are
-spelt as usual, which follows from the key; only the others are remembered.
+One file (one canonical path) may be spelled in many ways, by percent-encoding for one. A remove
+that spells a path otherwise than its add did would leave the file in the table for those engines.
+Most paths have the usual spelling of their canonical form; only the others are remembered.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
