@@ -1,4 +1,4 @@
-"""What the committer is told."""
+"""The committer's settings."""
 
 from typing import Annotated
 
@@ -11,9 +11,10 @@ from tidegate.runtime.stores.paths import root_prefix
 
 
 class CommitterSection(Section):
-    """Where tables may lie, what may share an entry, how long things may take.
+    """Where tables may lie, limits of proposals and entries, and timing.
 
-    `roots` are the URI prefixes under which tables may be created and registered; none refuses all.
+    `roots` are the URI prefixes under which tables may be created and registered: without any, no
+    table can be.
     Units: `_s` in seconds, `_ms` in ms, `_bytes` in bytes.
     """
 
@@ -29,36 +30,37 @@ class CommitterSection(Section):
     weakest_isolation: Level = Policy.weakest_isolation
     files_age_max_ms: PositiveInt = Policy.files_age_max_ms
     linger_share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """How long a busy table's proposals wait for company, as a share of what a PUT takes."""
+    """How long a busy table's next group is kept open for more proposals, as a share of a PUT."""
     refusal_linger_ms: Annotated[int, Field(ge=0, le=10_000)] = 200
-    """How long a refusal waits for company before it takes a version of its own."""
+    """How long a refusal waits for other proposals before it is written as a version of its own."""
     refusals_per_s: PositiveFloat = 5.0
     refusals_burst: PositiveInt = 100
-    """Past these, refusals of a table are told as `denied` and not written into its log."""
+    """Past this rate and burst, refusals of a table are `denied` and not written into its log."""
     put_deadline_s: PositiveFloat = 60.0
     view_age_max_s: PositiveFloat = 600.0
     external_probe_s: PositiveFloat = 5.0
-    """How often an idle table is asked for versions by other writers."""
+    """How often the log of an idle table is checked for versions by other writers."""
     unsafe_writers: UnsafeWriters = "warn"
-    """What becomes of a table on S3 to which delta-spark writes past the gate, unless it says so
-    itself (`tidegate.unsafeWriters`)."""
+    """Whether to warn of a table to which delta-spark writes past the gate without put-if-absent,
+    or to halt it; the table property `tidegate.unsafeWriters` overrides it."""
     audit_s: PositiveFloat = 30.0
-    """How often some recent versions of a table are read again, in case somebody overwrote one."""
+    """How often some recent versions of a table are read again, to find overwritten ones."""
     audit_versions: PositiveInt = 8
     """How many of them: the newest first, then older ones in turn."""
     store_contests: Annotated[int, Field(ge=0, le=10_000)] = 200
-    """Contests that a store of unknown make must hold before its first table; 0 asks for none."""
+    """Put-if-absent contests that an unknown kind of store must pass before its first table; 0
+    skips them."""
     id_window: PositiveInt = Policy.window
-    """Versions of which everything is remembered; older ones are read from the log when needed."""
+    """Versions whose entries are kept in memory; older ones are read from the log when needed."""
     inline_vector_bytes_max: NonNegativeInt = 0
-    """How large a deletion vector that the gate merges may be to stand in the log itself, which
-    saves a PUT. delta-spark's VACUUM ends over tables with such ones: by default there are none."""
+    """Size up to which a merged deletion vector is written inline into the log, which saves a PUT.
+    delta-spark's VACUUM fails on tables with inline vectors: by default none is written."""
     verbatim: bool = Policy.verbatim
-    """Whether writers may propose ready bytes as a version; false denies all of them."""
+    """Whether writers may propose ready bytes as a version (kind `verbatim`)."""
     external_grace_ms: Annotated[int, Field(ge=0, le=60_000)] = 1_000
-    """How long native groups wait for a writer whose ready bytes came too late; 0 lets none wait.
+    """How long native groups pause for a writer whose ready bytes came too late; 0: not at all.
 
-    It must exceed what such a writer takes to try again, or it gives nothing."""
+    It must be longer than such a writer takes to try again, or it has no effect."""
 
     @field_validator("roots", "ratified_roots")
     @classmethod
@@ -70,7 +72,7 @@ class CommitterSection(Section):
 
     @property
     def policy(self) -> Policy:
-        """The part that the judgement looks at."""
+        """The limits that the pure code takes."""
         return Policy(
             record_bytes_max=self.record_bytes_max,
             claim_bytes_max=self.claim_bytes_max,

@@ -1,7 +1,7 @@
-"""What is told fits into its topic, whatever was proposed or written past the gate.
+"""Limits on published records, so that each fits into its topic, whatever was proposed.
 
-Brokers take about a mebibyte a record where a topic asks for no more. One that none takes would end
-whoever tells it, and each heir, who finds it in the log and tells it again.
+Brokers take about a mebibyte a record by default. A larger outcome would end the process that
+publishes it, and each next owner as well, which finds it in the log and publishes it again.
 """
 
 from typing import Final
@@ -14,17 +14,17 @@ from tidegate.pipeline.outcome import Outcome, Rejection
 from tidegate.pipeline.published import TableRecord
 
 VALUE_BYTES_MAX: Final = 768 * 1024
-"""What an outcome takes at most: key, headers and what Kafka lays around them come to little."""
+"""The value of an outcome, at most: the rest is left for key, headers and Kafka's framing."""
 
 TEXT_CHARS_MAX: Final = 8 * 1024
-"""Characters of a text that nobody bounded, where it is told; escaped, each takes six bytes."""
+"""Characters of an unbounded text that are published; escaped, each takes up to six bytes."""
 
 LEFT_OUT: Final = "left_out"
-"""Under this name an outcome says what of `assigned` is in the log alone."""
+"""The key of `assigned` that names what is in the log alone."""
 
 
 def outcome_value(outcome: Outcome) -> bytes:
-    """Return an outcome as it is told: all of it, where that fits."""
+    """Return an outcome's bytes: whole where that fits, else with parts of `assigned` left out."""
     value = encode(outcome)
     if len(value) <= VALUE_BYTES_MAX:
         return value
@@ -35,12 +35,12 @@ def outcome_value(outcome: Outcome) -> bytes:
 
 
 def short(text: str | None) -> str | None:
-    """Return as much of a text as is told."""
+    """Return a text cut to `TEXT_CHARS_MAX`."""
     return text if text is None else text[:TEXT_CHARS_MAX]
 
 
 def table_value(record: TableRecord) -> bytes:
-    """Return a registration as it is told."""
+    """Return a registration's bytes, with unbounded texts cut."""
     told = {"reason": short(record.reason), "table_id": short(record.table_id)}
     return encode(record.model_copy(update=told))
 
@@ -51,7 +51,7 @@ def _cut(rejection: Rejection) -> Rejection:
 
 
 def _assigned(outcome: Outcome, room: int) -> dict[str, JsonValue]:
-    """Return what was assigned, the smallest parts first, as far as there is room."""
+    """Return the parts of `assigned` that fit, smallest first, and the names of the others."""
     sizes = {name: len(orjson.dumps(told)) for name, told in outcome.assigned.items()}
     kept: dict[str, JsonValue] = {}
     for name in sorted(sizes, key=sizes.__getitem__):

@@ -1,4 +1,4 @@
-"""What was decided for a table becomes the bytes of an entry, under its own time."""
+"""Encodes the entries of one table, with the clock, the random token and the settings they need."""
 
 import logging
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EntryEncoder:
-    """Who spells the entries of one table; `label` is its name in logs."""
+    """Encodes the entries of one table; `label` is its name in logs."""
 
     doors: Doors
     origin: Origin
     label: str
 
     def spell(self, state: TableState, plan: Plan, written_ms: int | None = None) -> Encoded:
-        """Return the entry after a state that makes a plan true.
+        """Return the entry after a state that makes a plan's verdicts true.
 
-        Where times begin to be kept it has to be known when the last version was written.
+        Where in-commit timestamps begin, `written_ms` of the last version must be known.
         Units: `written_ms` since the Unix epoch.
         """
         now_ms = self.doors.clock.now_ms()

@@ -1,6 +1,6 @@
-"""One entry's put-if-absent until its answer is certain: PUT, RESOLVE, the same bytes again.
+"""One entry's put-if-absent until its result is certain: PUT, RESOLVE by reading, PUT again.
 
-The file of vectors that an entry names is put before it, under a name that nobody else uses.
+If the entry names a file of deletion vectors, that is put first, under a new unique name.
 """
 
 from dataclasses import dataclass
@@ -17,15 +17,16 @@ from tidegate.runtime.stores.log_store import LogStore, Put, Turn, at_once
 
 PAUSE_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
-"""How long a PUT without an answer rests before its bytes are sent again; each time in a row it is
-twice as long: a store that throttles a name counts what it refuses."""
+"""The pause before the same bytes are sent again after a PUT without an answer. It doubles each
+time: a store that throttles writes to a name counts refused ones, too."""
 
 
 @dataclass
 class _Leaving:
-    """The turn of a PUT, asked for once, and what it took from then on.
+    """The turn of a PUT (whether it may be sent), and its duration.
 
-    Who waits for nobody began when he was told to: what it takes to be ready is part of it then.
+    The turn is asked for until it came once. The duration of a prepared PUT counts from its turn,
+    that of any other from its start.
     Units: `began_s` by `Clock.boot_s`.
     """
 
@@ -43,7 +44,7 @@ class _Leaving:
         return self.has_left
 
     def is_over(self, label: str) -> float:
-        """Return what it took, in seconds."""
+        """End the PUT; return its duration in seconds."""
         took_s = self.clock.boot_s() - self.began_s
         if self.has_left:
             PUTS_IN_FLIGHT.dec()
@@ -53,7 +54,7 @@ class _Leaving:
 
 @dataclass(frozen=True)
 class EntryPut:
-    """One entry to be put under its version. It knows nothing of the desk: a thread may hold it."""
+    """One entry to be put as its version. It does not refer to the desk: another thread runs it."""
 
     store: LogStore
     label: str
@@ -62,10 +63,10 @@ class EntryPut:
     def start(
         self, doors: Doors, viewed_s: float, turn: Turn = at_once, behind: Flight | None = None
     ) -> Flight:
-        """Send it from where PUTs are sent, or have it made ready for its turn behind another.
+        """Start the PUT in a thread, or prepare it to be sent after the one it is `behind`.
 
-        Whoever slept since he looked at the log, at `viewed_s` by `Clock.boot_s`, may not send: it
-        may have been cleaned up since.
+        Its deadline counts from `viewed_s` (by `Clock.boot_s`), when the log was last looked at: a
+        process that slept since must not send, for the log may have been cleaned up meanwhile.
         """
         clock, section = doors.clock, doors.settings
         young_s = min(clock.boot_s(), viewed_s + section.view_age_max_s)
@@ -73,9 +74,9 @@ class EntryPut:
         return doors.puts.start(self.store.root, lambda: self.land(clock, until_s, turn), behind)
 
     def land(self, clock: Clock, until_s: float, turn: Turn = at_once) -> Landing:
-        """Return WON or LOST for certain, or WITHHELD; nothing is sent once `until_s` has passed.
+        """Put the entry; return WON or LOST for certain, or WITHHELD where its turn never came.
 
-        What takes its turn after another PUT begins when that has come.
+        Nothing is sent after `until_s`.
         Units: `until_s` by `Clock.boot_s`.
         Raises: OutcomeUnknown past the deadline; Unavailable.
         """
@@ -113,7 +114,7 @@ class EntryPut:
         )
 
     def _resolve(self, path: str, content: bytes) -> Put:
-        """RESOLVE: what a PUT in doubt came to; UNKNOWN where nothing is there."""
+        """RESOLVE a PUT in doubt by reading its file; UNKNOWN where there is none."""
         reach("before_resolve")
         there = self.store.read(path)
         if there is None:

@@ -1,4 +1,4 @@
-"""Row intents, checked as far as that needs no table."""
+"""Row intents, checked as far as that is possible without the table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,9 +28,9 @@ _SPELLING: Final = "write the vector as PROTOCOL.md spells a descriptor"
 class Intent:
     """Rows of one file that a proposal deletes.
 
-    `path` is canonical; `base` the unique id of the vector that its writer saw; `vector` says where
-    the rows are written, `inline` holds them where that is in the proposal itself. `has_moved`
-    says that these are the rows of other files, where a compaction moved them.
+    `path` is canonical; `base` the unique id of the file's deletion vector at the read version;
+    `vector` is the descriptor of the rows, `inline` the rows themselves where that is inline.
+    `has_moved` says that `path` is the new file to which a compaction moved the rows.
     """
 
     path: str
@@ -43,7 +43,7 @@ class Intent:
 
 
 def read_intents(stated: Sequence[RowIntent], policy: Policy) -> tuple[Intent, ...]:
-    """Return what a proposal's intents say.
+    """Return a proposal's checked intents.
 
     Raises: Flawed, for the first that is refused.
     """

@@ -1,7 +1,7 @@
-"""Leases of identity values: blocks that the log gave out, and what has been used of them.
+"""Leases of identity values: blocks that entries gave out, and which of their values were used.
 
-A lease is the proposal that asked for it. Its values lie behind the high-water mark from the entry
-on that grants it, so whoever knows no leases takes others.
+A lease is named by the proposal that asked for it. The entry that grants it moves the high-water
+mark past its values, so that writers which know no leases use others.
 """
 
 from bisect import bisect_left
@@ -15,7 +15,7 @@ from tidegate.pipeline.identity_values import IdentityBlock, IdentityUsage
 from tidegate.pipeline.provenance import Accepted
 
 Ranges = tuple[tuple[int, int], ...]
-"""Least and greatest values, ascending and apart from one another."""
+"""Pairs of least and greatest values, ascending, not touching one another."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Leased:
         return None
 
     def after(self, usage: IdentityUsage) -> "Leased | None":
-        """Return the lease after some values were used, or None where one of them had been."""
+        """Return the lease with some values used, or None where one of them was used before."""
         block = self.block_of(usage)
         known = self.used.get(usage.column, ())
         ranges = with_range(known, (usage.low, usage.high), abs(block.step) if block else 1)
@@ -43,10 +43,11 @@ class Leased:
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a proposal does to identity columns, decided.
+    """The decided effects of a proposal on identity columns.
 
-    `marks` are the values that its claims and blocks reach, by physical name; `blocks` what it is
-    given; `used` its use of leases, `leases` these after it.
+    `marks` are the values that its files and leased blocks reach, by physical column name; `blocks`
+    the blocks that it leases; `used` the values of earlier leases that its files hold, `leases`
+    those leases afterwards.
     """
 
     marks: Mapping[str, int]
@@ -56,7 +57,7 @@ class Numbers:
 
 
 def with_range(ranges: Ranges, new: tuple[int, int], step: int) -> Ranges | None:
-    """Return ranges with one more, or None where it meets one; neighbours become one range."""
+    """Return ranges with one more, or None where it overlaps one; adjacent ones are joined."""
     at = bisect_left(ranges, new)
     before, after = ranges[max(0, at - 1) : at], ranges[at : at + 1]
     if (before and before[0][1] >= new[0]) or (after and after[0][0] <= new[1]):
@@ -91,7 +92,7 @@ def leases_after(
 def lapsed(
     leases: PersistentMap[UUID, Leased], columns: Mapping[str, IdentityColumn]
 ) -> list[UUID]:
-    """Return the leases of whose values others may take some: the mark has been set back."""
+    """Return leases that no longer hold: the high-water mark was set back below their values."""
 
     def is_safe(block: IdentityBlock) -> bool:
         column = columns.get(block.column)

@@ -1,8 +1,8 @@
-"""Rows that a compaction moved: from where to where, and what others delete of them meanwhile.
+"""Moves: where a compaction moved the rows of files, so that it and row deletes both commit.
 
-Row i of a file, of which k of the rows before it were deleted when the compaction read it, is row
-`offset` + i - k of the new file. So a delete that meets a compaction goes on, under other numbers,
-and a compaction that meets a delete brings a file of which the rows are deleted:
+Row i of an old file, with k rows before it deleted when the compaction read it, is row
+`offset` + i - k of the new file. So a delete that meets a compaction is committed with its row
+numbers mapped, and a compaction that meets a delete adds its file with these rows deleted:
 docs/adr/0022 has the proof.
 """
 
@@ -23,18 +23,18 @@ from tidegate.pipeline.provenance import Provenance
 from tidegate.pipeline.row_mapping import RowMapping, Source
 
 SOURCES_MAX: Final = 4_096
-"""Files of a proposal whose rows may be mapped; rows of more stay where they are for others."""
+"""Old files in the row mappings of a proposal, at most."""
 
 ROWS_MAX: Final = 200_000
-"""Rows that are told anew at once, at most: who deletes more of a file is better run again."""
+"""Deleted rows that are mapped at once, at most: a larger delete is better run again."""
 
 
 @dataclass(frozen=True)
 class Move:
     """Where the rows of a file went: to `target`, which has `total` rows, from `offset` on.
 
-    `base` is the vector that the file had when it was read, `gone` the one with which it left;
-    `rows` is how many rows the first of the two left.
+    `base` is the deletion vector that the file had when the compaction read it, `gone` the one with
+    which it was removed; `rows` is how many rows the file had without those in `base`.
     """
 
     target: str
@@ -51,15 +51,15 @@ class Move:
 
 
 Moves = Mapping[str, Move]
-"""Canonical path of a file that left -> where its rows went."""
+"""Canonical path of a removed file -> where its rows went."""
 
 NO_MOVES: Final[Moves] = {}
 
 
 def moved_rows(rows: Bitmap, move: Move, base: Bitmap) -> Bitmap:
-    """Return rows of a file that left as rows of the file they are in now.
+    """Return rows of a removed file as rows of the file that holds them now.
 
-    `base` are the rows that were deleted when it was read, and are in neither.
+    `base` are the rows that were deleted when the compaction read it: the new file lacks them.
     Law: len(moved_rows(r, m, b)) == len(r - b); order is kept
     """
     return of_rows(_moved(rows - base, move.offset, iter(base)))
@@ -74,9 +74,9 @@ def _moved(rows: Iterable[int], offset: int, base: Iterator[int]) -> Iterator[in
 
 
 def read_moves(stated: Sequence[RowMapping], content: Content) -> Moves:
-    """Return what a compaction says of its rows.
+    """Return the moves that a proposal's row mapping states.
 
-    Raises: Flawed, for the first that can't be so.
+    Raises: Flawed, for the first that is wrong.
     """
     if not stated:
         return NO_MOVES
@@ -99,7 +99,7 @@ def read_moves(stated: Sequence[RowMapping], content: Content) -> Moves:
 def moves_of(
     provenance: Provenance | None, removes: Sequence[Remove], adds: Sequence[Add]
 ) -> Moves:
-    """Return what an entry of ours says of rows that moved in it."""
+    """Return the moves that the provenance of an entry states."""
     told = [one.row_mapping for one in provenance.accepted if one.row_mapping] if provenance else ()
     if not told:
         return NO_MOVES
@@ -109,7 +109,7 @@ def moves_of(
 
 
 def told_of(moves: Moves) -> tuple[RowMapping, ...]:
-    """Return what an entry says of rows that moved in it.
+    """Return moves as the provenance of an entry states them.
 
     Law: moves_of(... told_of(m) ...) == m
     """
@@ -180,7 +180,7 @@ def _check(one: RowMapping, where: str, found: Moves, adds: Mapping[str, Add]) -
 
 
 def leaving_with(moves: Moves, vectors: Mapping[str, DeletionVector | None]) -> Moves:
-    """Return moves whose files leave with other vectors than they were read with."""
+    """Return moves with `gone` set to other deletion vectors, by path."""
     return {
         path: replace(move, gone=vectors[path]) if path in vectors else move
         for path, move in moves.items()

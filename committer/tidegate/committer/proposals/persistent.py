@@ -1,8 +1,8 @@
-"""A map that never changes, where a changed copy costs its changes and not its size.
+"""An immutable map, of which a changed copy costs as much as its changes, not its size.
 
-The newest copy owns one ordinary dict; an older one keeps what to undo and a pointer to the next.
-Reading an older copy turns the chain around, so whatever was handed out stays valid: but copies are
-for one thread at a time, whichever of them it reads.
+All copies share one ordinary dict. The newest owns it; an older copy keeps the changes to undo, and
+a pointer to the next newer one. Reading an older copy makes it the owner, so every copy stays
+valid; but only one thread at a time may use any of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -51,7 +51,7 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
 
     @property
     def now(self) -> dict[K, V]:
-        """The dict that holds it: to be read at once and never kept, for it becomes another's."""
+        """The dict behind this copy, for fast reads; never keep it: it soon serves another copy."""
         return self._own if self._own is not None else self._rooted()
 
     def __getitem__(self, key: K) -> V:

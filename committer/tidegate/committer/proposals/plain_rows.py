@@ -1,7 +1,7 @@
-"""Files that join or leave, in the shape that most writers give them: half of the cost.
+"""A fast reader of add and remove actions in their usual shape, at half the cost of `rows`.
 
-What is unusual in any way, right or wrong, is left to `rows`: so that alone says what is refused,
-and how. Pydantic is not asked here, for it would look at each field once more.
+Whatever is unusual, valid or not, is left to `rows`, so that only that module decides on refusals.
+Pydantic is not used here, for it would look at each field once more.
 """
 
 from operator import itemgetter
@@ -16,7 +16,7 @@ from tidegate.delta.actions import Add, FileAction, Remove
 from tidegate.delta.trusted import trusted
 
 Shapes = tuple[tuple[frozenset[str], set[str]], ...]
-"""The names that a body may have, most frequent first, with the fields that they are."""
+"""The sets of keys that a body may have, most frequent first, each with its fields' names."""
 
 _ADD: Final = ("path", "partitionValues", "size", "dataChange", "modificationTime")
 _REMOVE: Final = ("path", "partitionValues", "size", "dataChange", "extendedFileMetadata")
@@ -37,11 +37,11 @@ _REMOVES: Final = _shapes(Remove, _REMOVE, "deletionTimestamp")
 
 
 class _UnusualError(Exception):
-    """The shape is another one, be it right or wrong."""
+    """The row has another shape, valid or not."""
 
 
 def read_plain(row: Any, policy: Policy) -> tuple[Line, FileAction] | None:
-    """Return the line and the action of a row of JSON, or None where that is left to `read_row`.
+    """Return the line and the action of a row, or None: `read_row` must read it.
 
     Law: read_plain(row, policy) in (None, read_row(row, where, policy))
     """

@@ -1,4 +1,4 @@
-"""What the operator allows: limits and permissions, as the pure code is told them."""
+"""The operator's limits and permissions, as the pure code takes them."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -6,13 +6,13 @@ from typing import Final, Literal
 Level = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
 
 UnsafeWriters = Literal["warn", "halt"]
-"""What becomes of a table that an engine without put-if-absent writes beside us."""
+"""What happens to a table when an engine without put-if-absent writes to it past the gate."""
 
 STRICTNESS: Final[tuple[Level, ...]] = ("SnapshotIsolation", "WriteSerializable", "Serializable")
 """The isolation levels, weakest first."""
 
 LEVELS: Final = {level.lower(): level for level in STRICTNESS}
-"""The same by their names as tables may spell them."""
+"""The levels by their lower-case names, for tables may spell them in any case."""
 
 _KIB: Final = 1024
 _MIB: Final = 1024 * _KIB
@@ -23,9 +23,8 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 class Policy:
     """Limits on one proposal, and on what shares an entry.
 
-    `weakest_isolation` is the weakest level a proposal may ask for; `window` is how many versions
-    are remembered with all that the conflict rules look at; `verbatim` whether ready bytes may be
-    proposed.
+    `weakest_isolation` is the weakest level a proposal may ask for; `window` is how many versions'
+    entries are kept in memory; `verbatim` whether ready bytes may be proposed.
     Units: `_bytes` in bytes, `_chars` in code points, `_ms` in ms.
     """
 

@@ -1,4 +1,4 @@
-"""What rows that moved make of a proposal: of a delete after a compaction, and the reverse."""
+"""Row deletes that meet a compaction: a delete committed after it, or the reverse."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -23,14 +23,14 @@ from tidegate.delta.files.deletion_vectors import inline
 from tidegate.pipeline.outcome import Rejection
 
 BIRTH_BYTES_MAX: Final = 16 * 1024
-"""Size up to which a new file's vector stands in the entry: a compaction that meets more deletes
-than that is better run again."""
+"""Bytes up to which a compaction's new files get inline deletion vectors: one that meets more
+deletes is better run again."""
 
 
 def passed(candidate: Candidate, winners: Iterable[Entry]) -> Iterator[tuple[Entry, Candidate]]:
-    """Yield each winner with the candidate as it meets it: its files are where their rows are.
+    """Yield each winner with the candidate as it meets it: its files renamed to where rows moved.
 
-    Which rows of these files it means has to be read first; so this is for asking what to read.
+    The rows themselves are not mapped, for that they must be read: this is for asking what to read.
     """
     for winner in winners:
         yield winner, candidate
@@ -39,7 +39,7 @@ def passed(candidate: Candidate, winners: Iterable[Entry]) -> Iterator[tuple[Ent
 
 
 def at_head(candidate: Candidate, winners: Iterable[Entry]) -> Candidate:
-    """Return a candidate whose files are where their rows are at the head."""
+    """Return a candidate whose files are renamed to those that hold their rows at the head."""
     for winner in winners:
         if winner.moved:
             candidate = _renamed(candidate, winner)
@@ -47,7 +47,7 @@ def at_head(candidate: Candidate, winners: Iterable[Entry]) -> Candidate:
 
 
 def following(candidate: Candidate, winner: Entry, known: Known) -> Candidate:
-    """Return a candidate that deletes its rows where a winner moved them."""
+    """Return a candidate whose row deletes follow the rows that a winner moved."""
     if candidate.intended.isdisjoint(winner.moved):
         return _renamed(candidate, winner)
     stays = tuple(one for one in candidate.intents if one.path not in winner.moved)
@@ -88,15 +88,16 @@ def _renamed(candidate: Candidate, winner: Entry) -> Candidate:
 
 
 def _came(candidate: Candidate, winner: Entry) -> Candidate:
-    """Return a candidate that has read the files into which a winner moved what it had read."""
+    """Return a candidate that counts as having read the files into which rows it read moved."""
     came = {winner.moved[path].target for path in candidate.files_read & winner.moved.keys()}
     return replace(candidate, came=candidate.came | came) if came else candidate
 
 
 def carried(candidate: Candidate, winner: Entry, known: Known) -> frozenset[str]:
-    """Return the files of a compaction of which a winner deleted rows, and no more than it bears.
+    """Return the files of a compaction of which a winner deleted rows, if it can take that over.
 
-    Law: a winner that is not borne with is not borne with after others
+    Empty where the deletes are too many, or did more than delete rows.
+    Law: what can't be taken over can't be after other winners
     """
     both = candidate.moves.keys() & winner.revised.keys()
     if not both:
@@ -119,7 +120,7 @@ def bearing(candidate: Candidate, winner: Entry, known: Known) -> Candidate:
         return candidate
     after = _with_gone(candidate, winner)
     vectors = _vectors(after, known)
-    assert vectors is not None, "what is not borne with is a conflict"
+    assert vectors is not None, "what can't be taken over is a conflict"
 
     def reborn(add: Add, path: str) -> Add:
         vector = vectors.get(path)
@@ -140,9 +141,9 @@ def _with_gone(candidate: Candidate, winner: Entry) -> Candidate:
 
 
 def _vectors(candidate: Candidate, known: Known) -> dict[str, DeletionVector] | None:
-    """Return the vector of each new file whose rows were deleted in the files they came from.
+    """Return the deletion vectors of a compaction's new files, for rows deleted in the old ones.
 
-    None where that is too much for an entry.
+    None where they would be too large.
     """
     rows: dict[str, Bitmap] = {}
     for move in candidate.moves.values():
@@ -160,7 +161,7 @@ def _vectors(candidate: Candidate, known: Known) -> dict[str, DeletionVector] | 
 
 
 def wrong_origins(candidate: Candidate, winners: Sequence[Entry], known: Known) -> Rejection | None:
-    """Return why rows that moved were not where the proposal says, or may not go on, or None."""
+    """Return why row deletes that followed a compaction are illegal, or None."""
     for intent in candidate.moved_away:
         before = _read_with(intent, winners)
         if unique_id(before) != intent.base:
@@ -175,9 +176,9 @@ def wrong_origins(candidate: Candidate, winners: Sequence[Entry], known: Known) 
 
 
 def _named_twice(candidate: Candidate) -> Rejection | None:
-    """Return which file a proposal names itself, and rows that it deletes were moved into, or None.
+    """Return a file that the actions name and into which rows to delete were moved, or None.
 
-    Nobody could know of that file who read the table before: an entry would hold it twice.
+    The entry would hold that file twice.
     """
     content = candidate.content
     named = set(content.removed.union(path for path, _ in content.added))
@@ -200,8 +201,8 @@ def _read_with(intent: Intent, winners: Iterable[Entry]) -> DeletionVector | Non
 
 
 def rebased(candidate: Candidate) -> dict[str, JsonValue]:
-    """Return what a writer is told of rows that moved: `moved`, the files of his that did, and the
-    vectors that his new files got, as rows had been deleted of the old ones."""
+    """Return what `Outcome.assigned` says of compactions: `moved`, the files with row intents that
+    were compacted, or the vectors that a compaction's new files got."""
     if candidate.moved_away:
         return {"moved": [intent.path for intent in candidate.moved_away]}
     if not candidate.moves:
@@ -216,7 +217,7 @@ def rebased(candidate: Candidate) -> dict[str, JsonValue]:
 
 
 def ids_left_behind(candidate: Candidate, read: Basis) -> Rejection | None:
-    """Return why rows that move would be other rows afterwards, or None."""
+    """Return why a compaction would not keep row ids on a table with row tracking, or None."""
     if not candidate.moves or not row_tracking.is_enabled(read.metadata):
         return None
     stated = candidate.proposal.row_mapping if candidate.proposal else ()
@@ -233,7 +234,7 @@ def ids_left_behind(candidate: Candidate, read: Basis) -> Rejection | None:
 
 
 def vectors_of_moves(candidate: Candidate, met: Iterable[Entry]) -> Iterator[DeletionVector]:
-    """Yield the vectors without which rows that moved can't be told anew."""
+    """Yield the deletion vectors whose rows are needed to map rows that moved."""
     for winner, here in passed(candidate, met):
         moves: list[Move] = [
             winner.moved[path] for path in sorted(here.intended & winner.moved.keys())

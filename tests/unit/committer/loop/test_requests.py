@@ -205,7 +205,7 @@ def test_what_flies_lands_first_and_is_told_and_who_waits_is_told_to_come_again(
     assert record_of(gate).published_through == 1
 
 
-def test_a_halt_awaits_halt_but_what_was_ready_behind_what_flies() -> None:
+def test_a_halt_lets_nothing_off_but_what_was_ready_behind_what_flies() -> None:
     puts = HeldPuts()
     one_each = CommitterSection(roots=("memory://tables",), group_members_max=1)
     gate = Gate(one_each, puts=puts)
