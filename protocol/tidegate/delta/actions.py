@@ -266,7 +266,7 @@ class Sidecar(Action):
 
 
 class Unknown(Action):
-    """A row that this release does not know; ignored, and kept as it is.
+    """A row that this release does not know, or (no name) one that names nothing known: ignored.
 
     Spec: "Protocol Evolution"
     """
@@ -276,7 +276,7 @@ class Unknown(Action):
 
     def to_row(self) -> dict[str, JsonValue]:
         """Return the row as it was read."""
-        return {self.name: self.body}
+        return {self.name: self.body} if self.name else {}
 
 
 KINDS: dict[str, type[Action]] = {
@@ -292,16 +292,16 @@ def from_row(row: Mapping[str, Any]) -> Action:
     Raises: BrokenLog (`CorruptCommit`), which names the first field of another action that is not.
     Spec: "Actions"
     """
-    named = [(name, body) for name, body in row.items() if body is not None]
+    named: list[tuple[str, Any]] = [(name, one) for name, one in row.items() if one is not None]
     if len(named) > 1:
         # What a later protocol may put beside an action is ignored, as a row of its own would be.
         named = [(name, body) for name, body in named if name in KINDS]
-    if len(named) != 1:
+    if len(named) > 1:
         raise BrokenLog(
-            f"a row of the log must hold exactly one action, not {sorted(row)}",
+            f"a row of the log must hold one action, not {sorted(row)}",
             error_class="CorruptCommit",
         )
-    name, body = named[0]
+    name, body = (named or [("", None)])[0]
     kind = KINDS.get(name)
     if kind is None or (kind is CommitInfo and not isinstance(body, dict)):
         return Unknown(name=name, body=body)

@@ -102,7 +102,6 @@ def test_a_vector_is_part_of_a_file_key() -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        {},
         {"add": ADD, "remove": {"path": "b", "dataChange": True}},
         {"add": {**ADD, "size": "3"}},
         {"add": {**ADD, "path": ""}},
@@ -132,6 +131,15 @@ def test_what_a_later_protocol_puts_beside_an_action_is_ignored() -> None:
 def test_commit_info_may_say_anything_and_is_left_what_is_as_we_know_it(odd: Any) -> None:
     info = from_row({"commitInfo": {**odd, "operation": "WRITE", "inCommitTimestamp": 7}})
     assert info == CommitInfo(operation="WRITE", in_commit_timestamp=7)
+
+
+@pytest.mark.parametrize(
+    "row", [{}, {"commitInfo": None}, {"add": None, "remove": None}, {"rain": 1, "snow": 2}]
+)
+def test_a_row_without_any_action_says_nothing(row: dict[str, Any]) -> None:
+    action = from_row(row)
+    assert isinstance(action, Unknown)
+    assert action.to_row() == {}
 
 
 def test_commit_info_need_not_be_an_object() -> None:

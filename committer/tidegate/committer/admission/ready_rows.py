@@ -36,7 +36,11 @@ def _bodies(content: bytes) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
     for number, line in enumerate(content.split(b"\n"), 1):
         if not line.strip():
             continue
-        for name, body in orjson.loads(line).items():
+        row = orjson.loads(line)
+        if all(body is None for body in row.values()):
+            remedy = "leave the line out: not every reader passes over it"
+            refuse(MALFORMED, f"{FIELD}: line {number}", "holds no action", remedy)
+        for name, body in row.items():
             if body is not None and name in KINDS:
                 yield number, name, body
 

@@ -226,6 +226,7 @@ def test_who_names_his_work_is_known_by_it_when_he_has_the_right_of_way() -> Non
 WRONG: dict[str, tuple[str, list[builders.Row]]] = {
     "nothing": ("malformed", []),
     "no action": ("malformed", [{"add": {"path": "a"}}]),
+    "a row of nothing": ("malformed", [info(), {}, add("a")]),
     "commitInfo later": ("malformed", [add("a"), info()]),
     "another work": ("malformed", [info(txnId="other"), add("a")]),
     "our provenance": ("reserved_provenance", [info(tidegate={"epoch": "x"}), add("a")]),
