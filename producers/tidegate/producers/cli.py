@@ -11,7 +11,7 @@ from tidegate.pipeline.published import TableRecord
 from tidegate.producers import cli_alter, cli_rows, cli_standing
 from tidegate.producers.cli_shown import OUT, plain, show
 from tidegate.producers.client import Client
-from tidegate.producers.conflicts_told import ToldConflict, by_rule, conflicts
+from tidegate.producers.conflicts_told import ToldConflict, by_rule, conflicts, with_winner
 from tidegate.producers.connection import CLIENT_ID, store_for
 from tidegate.producers.history import Entry, history
 from tidegate.producers.ledger import last_refusals
@@ -137,10 +137,11 @@ def show_conflicts(
         bus = KafkaBus(settings.kafka, CLIENT_ID)
         told = last_refusals(bus, settings.kafka.topics, record)
         store = store_for(Place(record.table_root, settings.storage))
-        found = conflicts(store, told, versions, limit)
+        found = conflicts(store, told, versions)
+        shown = [with_winner(store, one) for one in found[:limit]]
     if as_json:
         data = {"table": record.name, "root": record.table_root, "rules": by_rule(found)}
-        OUT.print_json(data={**data, "conflicts": [_conflict_data(one) for one in found]})
+        OUT.print_json(data={**data, "conflicts": [_conflict_data(one) for one in shown]})
         return
     if not found:
         OUT.print(f"nothing was refused lately at {record.name}", soft_wrap=True)
@@ -148,7 +149,9 @@ def show_conflicts(
     show(("rule", "times"), list(by_rule(found).items()))
     OUT.print()
     titles = ("proposal", "time (UTC)", "status", "rule", "winner", "winner's", "about")
-    show(titles, [_conflict_row(one) for one in found])
+    show(titles, [_conflict_row(one) for one in shown])
+    if len(found) > limit:
+        OUT.print(f"... and {len(found) - limit} older ones; --limit shows them")
 
 
 @app.command("snapshot")

@@ -36,10 +36,8 @@ class ToldConflict:
     winner: Entry | None = None
 
 
-def conflicts(
-    store: LogStore, told: Sequence[Answer], versions: int, limit: int
-) -> list[ToldConflict]:
-    """Return the newest refusals of a table, newest first. Raises: Unavailable.
+def conflicts(store: LogStore, told: Sequence[Answer], versions: int) -> list[ToldConflict]:
+    """Return the refusals of a table, newest first, without winners. Raises: Unavailable.
 
     What a writer heard first stands, whatever the log says of a later answer: who gave a refused
     proposal up has the refusal in the topic, and `cancelled` in the log.
@@ -56,8 +54,7 @@ def conflicts(
         is_other = known is not None and known.rejection.rule != refused.rejection.rule
         if known is None or known.status != "rejected" or not is_other:
             found[refused.proposal_id] = refused
-    newest = sorted(found.values(), key=lambda one: (one.at_ms or 0, one.proposal_id))
-    return [_with_winner(store, one) for one in newest[::-1][:limit]]
+    return sorted(found.values(), key=lambda one: (one.at_ms or 0, one.proposal_id))[::-1]
 
 
 def _gives_up(outcome: Outcome) -> bool:
@@ -85,7 +82,8 @@ def by_rule(conflicts: Sequence[ToldConflict]) -> dict[str, int]:
     return dict(Counter(one.rejection.rule for one in conflicts).most_common())
 
 
-def _with_winner(store: LogStore, one: ToldConflict) -> ToldConflict:
+def with_winner(store: LogStore, one: ToldConflict) -> ToldConflict:
+    """Return a refusal with the version that won, where one did. Raises: Unavailable."""
     version = one.rejection.winner_version
     if version is None:
         return one

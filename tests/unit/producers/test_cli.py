@@ -217,6 +217,15 @@ def test_conflicts_are_counted_by_rule_and_shown_with_their_winners(line: Line) 
     assert "DELETE by Nightly/7" in printed
 
 
+def test_all_conflicts_are_counted_however_few_are_shown(line: Line) -> None:
+    conflict(line)
+    line.gate.ask(*(proposal(add("../x"), read_version=1) for _ in range(3)))
+    told = line.json(cli.app, "conflicts", "shop", "--limit", "1")
+    assert told["rules"] == {"bad_path": 3, "concurrent_delete_read": 1}
+    assert len(told["conflicts"]) == 1
+    assert "and 3 older" in line.run(cli.app, "conflicts", "shop", "--limit", "1").stdout
+
+
 def test_what_nobody_registered_has_no_conflicts_to_show(line: Line) -> None:
     result = line.run(cli.app, "conflicts", "nobody")
     assert result.exit_code == 2
