@@ -102,7 +102,8 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         f"{_RERUN}, with a later deadline; look why the committer was behind",
     ),
     "files_too_old": Refusal(
-        "its oldest file is of an age at which vacuum may have taken it",
+        "its oldest file (by `files_since_ms`, else `created_ms`, else its record's time) is of an "
+        "age at which vacuum may have taken it",
         "write the files anew and propose them sooner (`committer.files_age_max_ms`)",
     ),
     "other_table": Refusal(

@@ -115,7 +115,7 @@ def right_table(case: _Case) -> Rejection | None:
 
 def in_time(case: _Case) -> Rejection | None:
     """The writer still wants it, and its files are younger than what vacuum may delete."""
-    deadline, since = case.proposal.deadline_ms, case.proposal.files_since_ms
+    deadline, since = case.proposal.deadline_ms, case.candidate.since_ms
     if deadline is not None and case.place.now_ms > deadline:
         return flaw(
             "deadline_passed",
@@ -131,7 +131,7 @@ def in_time(case: _Case) -> Rejection | None:
         return flaw(
             "files_too_old",
             "files_since_ms",
-            f"lies {age} ms back, so vacuum may have deleted the files",
+            f"the files are {age} ms old, so vacuum may have deleted them",
             f"write them anew; {case.policy.files_age_max_ms} ms are allowed",
             advice="rerun",
         )

@@ -66,7 +66,7 @@ class FastPath:
         """It passes admission: this table, an allowed isolation level, in time, well-formed."""
         proposal, reads, policy = candidate.proposal, candidate.reads, self._policy
         assert proposal is not None, "what only writes files was proposed"
-        since_ms, deadline_ms = proposal.files_since_ms, proposal.deadline_ms
+        since_ms, deadline_ms = candidate.since_ms, proposal.deadline_ms
         return (
             proposal.table_root == self._state.root
             and proposal.table_id == self._table_id

@@ -96,7 +96,8 @@ class Lane:
             where = f"{record.at}@{record.offset}"
             log_event(_log, "poison", level=logging.ERROR, record=where, set_aside=guilt)
             return read_poison(record, even_refusing_kills=guilt)
-        read = read_record(record.value, record.offset, self.doors.policy, record.headers)
+        sent_ms = record.timestamp_ms if record.timestamp_ms > 0 else None
+        read = read_record(record.value, record.offset, self.doors.policy, record.headers, sent_ms)
         reach("after_read", "" if isinstance(read, Letter) else read.id)
         return read
 

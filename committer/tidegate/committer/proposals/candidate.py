@@ -64,7 +64,7 @@ class Candidate:
     What follows comes from following winners: `tags` for the commitInfo, `numbers` of identity
     columns, `came` files into which a winner moved rows that it read, `moved_away` its intents on
     files that a winner compacted, `buried` domains that it removes because a winner set them.
-    Units: `size` in bytes.
+    Units: `size` in bytes; `sent_ms`, the time of its record, in ms since the Unix epoch.
     """
 
     id: UUID
@@ -85,6 +85,17 @@ class Candidate:
     came: frozenset[str] = frozenset()
     moved_away: tuple[Intent, ...] = ()
     buried: frozenset[str] = frozenset()
+    sent_ms: int | None = None
+
+    @property
+    def since_ms(self) -> int | None:
+        """When its files were written, or by when they were: the first of its times that is told.
+
+        Units: ms since the Unix epoch.
+        """
+        assert self.proposal is not None, "who brings files proposes them"
+        told = (self.proposal.files_since_ms, self.proposal.created_ms, self.sent_ms)
+        return next((one for one in told if one is not None), None)
 
     @property
     def is_cancel(self) -> bool:

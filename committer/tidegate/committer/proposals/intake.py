@@ -61,12 +61,17 @@ class Letter:
 
 
 def read_record(
-    value: bytes | None, offset: int, policy: Policy, headers: Headers = ()
+    value: bytes | None,
+    offset: int,
+    policy: Policy,
+    headers: Headers = (),
+    sent_ms: int | None = None,
 ) -> Candidate | Letter:
     """Return the candidate that a record proposes, or the dead letter that it becomes.
 
     What is wrong with a readable proposal is the candidate's `flaw`. A claim check is not read yet:
     `with_claim` adds its actions. A record of many times the allowed size is not parsed.
+    Units: `sent_ms`, the timestamp of the record, in ms since the Unix epoch.
     """
     size = len(value or b"")
     digest = sha256(value or b"")
@@ -113,6 +118,7 @@ def read_record(
         "came": frozenset(),
         "moved_away": (),
         "buried": frozenset(),
+        "sent_ms": sent_ms,
     }
     return made(Candidate, fields)
 

@@ -7,8 +7,10 @@ import pytest
 
 from tests.builders import (
     NOW_MS,
+    Gate,
     Row,
     add,
+    create,
     info,
     metadata,
     proposal,
@@ -68,6 +70,25 @@ def test_what_just_keeps_a_bound_is_admitted(
 def test_files_age_only_where_a_proposal_brings_some() -> None:
     assert rule(remove("old"), **LATE) is None
     assert rule(remove("old"), add("new"), **LATE) == "files_too_old"
+
+
+def test_files_are_as_old_as_their_proposal_where_nobody_says_when_they_were_written() -> None:
+    created = {"created_ms": LATE["files_since_ms"]}
+    assert rule(**created) == "files_too_old"
+    assert rule(**created, **AGED) is None
+    assert rule(remove("old"), **created) is None
+
+
+def test_files_are_as_old_as_the_record_where_a_proposal_says_nothing_of_time() -> None:
+    gate = Gate()
+    gate.ask(create())
+    gate.send(proposal(add("a")))
+    gate.clock.sleep(gate.settings.files_age_max_ms / 1000 + 1)
+    gate.settle()
+    outcome = gate.outcomes()[-1]
+    assert outcome.rejection is not None
+    assert outcome.rejection.rule == "files_too_old"
+    assert gate.ask(proposal(add("b")))[-1].status == "committed"
 
 
 @pytest.mark.parametrize(
