@@ -61,7 +61,7 @@ def _wrong_since(candidate: Candidate, state: TableState, policy: Policy) -> Rej
     """Return why a proposal is illegal after table changes by winners that did not conflict."""
     content = candidate.content
     if content.metadata is not None or content.protocol is not None:
-        wrong = wrong_table(content, state.basis, state.root, policy)
+        wrong = wrong_table(content, state.basis, state.root, policy, candidate.operation)
         if wrong is not None:
             return wrong
     after = state.basis.after(content.metadata, content.protocol)

@@ -200,7 +200,7 @@ def legal_table(case: _Case) -> Rejection | None:
         )
     if content.metadata is None and content.protocol is None:
         return None
-    wrong = wrong_table(content, place.read, place.root, case.policy)
+    wrong = wrong_table(content, place.read, place.root, case.policy, case.candidate.operation)
     drops = wrong is None or (
         wrong.rule == FEATURE_NOT_LISTED and case.candidate.operation == DROP_FEATURE
     )

@@ -7,6 +7,7 @@ from tidegate.committer.admission.external_writers import PROPERTY as UNSAFE_WRI
 from tidegate.committer.admission.external_writers import wrong_word
 from tidegate.committer.admission.group_limits import wrong_limit
 from tidegate.committer.proposals.basis import Basis
+from tidegate.committer.proposals.candidate import REPLACES_TABLE
 from tidegate.committer.proposals.content import Content
 from tidegate.committer.proposals.flaws import (
     BAD_METADATA,
@@ -43,20 +44,28 @@ from tidegate.delta.schema.types import (
 from tidegate.pipeline.outcome import Rejection
 
 PREVIEW: Final = "-preview"
+_RENEWS_ID = REPLACES_TABLE | {"RESTORE"}
+"""Operations after which a table may have another id: delta-spark's REPLACE TABLE gives a new one.
+"""
+
 _METADATA = "actions.metaData"
 _PROTOCOL = "actions.protocol"
 
 
 def wrong_table(
-    content: Content, basis: Basis | None, root: str, policy: Policy
+    content: Content, basis: Basis | None, root: str, policy: Policy, named: str | None = None
 ) -> Rejection | None:
-    """Return why the table cannot become what a proposal says, or None."""
+    """Return why the table cannot become what a proposal says, or None.
+
+    `named` is what the proposal calls itself: it may be one that gives the table another id.
+    """
     metadata = content.metadata or (basis.metadata if basis else None)
     protocol = content.protocol or (basis.protocol if basis else None)
     assert metadata is not None, "a table has metaData"
     assert protocol is not None, "a table has a protocol"
     if content.metadata is not None:
-        wrong = _wrong_metadata(content.metadata, basis, policy)
+        wrong = None if named in _RENEWS_ID else _other_id(content.metadata, basis)
+        wrong = wrong or _wrong_metadata(content.metadata, basis, policy)
         if wrong is not None:
             return wrong
     hidden = _hidden_from_readers(content.protocol) if content.protocol else None
@@ -117,14 +126,18 @@ def _hidden_from_readers(protocol: Protocol) -> str | None:
     )
 
 
+def _other_id(metadata: Metadata, basis: Basis | None) -> Rejection | None:
+    if basis is None or metadata.id == basis.metadata.id:
+        return None
+    return flaw(
+        BAD_METADATA,
+        f"{_METADATA}.id",
+        f"is {metadata.id[:64]!r}, the table's is {basis.metadata.id!r}",
+        "keep the id: only who replaces or restores the table gives it another one",
+    )
+
+
 def _wrong_metadata(metadata: Metadata, basis: Basis | None, policy: Policy) -> Rejection | None:
-    if basis is not None and metadata.id != basis.metadata.id:
-        return flaw(
-            BAD_METADATA,
-            f"{_METADATA}.id",
-            f"is {metadata.id[:64]!r}, the table's is {basis.metadata.id!r}",
-            "keep the id: it does not change within a table's life",
-        )
     if metadata.format.provider != "parquet" or metadata.format.options:
         return flaw(
             BAD_METADATA,

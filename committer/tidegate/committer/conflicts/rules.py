@@ -49,7 +49,7 @@ __all__ = [
     "follow",
 ]
 
-RULES_VERSION: Final = 11
+RULES_VERSION: Final = 12
 """Raised with every change that can change a verdict. Every entry names it, so that a committer
 knows whether the rejections an entry implies were judged by its own rules."""
 
