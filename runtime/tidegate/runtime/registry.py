@@ -1,12 +1,19 @@
 """The registry: which tables there are, as the records of `table-state` say."""
 
 import logging
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 from uuid import UUID
 
-from tidegate.delta.errors import InvalidRequest, MalformedRecord, Misconfigured, Unavailable
+from tidegate.delta.errors import (
+    InvalidRequest,
+    MalformedRecord,
+    Misconfigured,
+    TidegateError,
+    Unavailable,
+)
 from tidegate.pipeline.codec import decode, other_format
 from tidegate.pipeline.published import TableRecord
 from tidegate.pipeline.topics import Topics
@@ -15,6 +22,9 @@ from tidegate.runtime.logs import log_event
 from tidegate.runtime.stores.paths import canonical_root
 
 PATIENCE_S: Final = 15.0
+FOLLOWED_S: Final = 3_600.0
+"""How long after a reading it is gone on from: what was taken out is not told for ever."""
+
 _READ_S: Final = 1.0
 _LEAST_S: Final = 0.05
 _log = logging.getLogger(__name__)
@@ -28,16 +38,50 @@ def read_registry(
     Raises: Unavailable; Misconfigured, when the topic is missing.
     """
     tables: dict[UUID, TableRecord] = {}
-    until_s = time.monotonic() + timeout_s
-    reader = bus.reader()
-    try:
-        numbers = range(bus.partitions(topics.table_state, timeout_s))
-        everywhere = [TopicPartition(topics.table_state, number) for number in numbers]
-        for record in _to_the_ends(reader, everywhere, until_s):
-            _fold(tables, record)
-    finally:
-        reader.close()
+    _read_on(bus, topics, tables, {}, time.monotonic() + timeout_s)
     return {table: _respelled(record) for table, record in tables.items()}
+
+
+class RegistryReader:
+    """The registry for who asks for it again and again: a reading goes on where the last one ended.
+
+    Every version leaves a record in the topic, which Kafka compacts late: to read it to its end
+    takes as long as there were versions, not tables.
+    """
+
+    def __init__(self, bus: Bus, topics: Topics) -> None:
+        self._bus, self._topics = bus, topics
+        self._tables: dict[UUID, TableRecord] = {}
+        self._ends: dict[TopicPartition, Offset] = {}
+        self._life, self._read_s = "", -math.inf
+
+    def read(self, timeout_s: float = PATIENCE_S) -> dict[UUID, TableRecord]:
+        """Return what `read_registry` returns. Raises: as that."""
+        began_s, topic = time.monotonic(), self._topics.table_state
+        life = self._bus.identity([topic]).topic_ids[topic]
+        if life != self._life or began_s - self._read_s > FOLLOWED_S:
+            self._forget()
+        try:
+            for table in self._read_on(began_s + timeout_s):
+                if table in self._tables:
+                    self._tables[table] = _respelled(self._tables[table])
+        except TidegateError:
+            self._forget()
+            raise
+        self._life, self._read_s = life, began_s
+        return dict(self._tables)
+
+    def _read_on(self, until_s: float) -> set[UUID]:
+        changed = _read_on(self._bus, self._topics, self._tables, self._ends, until_s)
+        if changed is not None:
+            return changed
+        # It ends before the place where we were: it was brought from a copy.
+        self._forget()
+        changed = _read_on(self._bus, self._topics, self._tables, self._ends, until_s)
+        return set(self._tables) if changed is None else changed
+
+    def _forget(self) -> None:
+        self._tables, self._ends = {}, {}
 
 
 def find_table(registry: Mapping[UUID, TableRecord], root_or_name: str) -> TableRecord | None:
@@ -82,13 +126,41 @@ def _as_id(text: str) -> UUID | None:
         return None
 
 
+def _read_on(
+    bus: Bus,
+    topics: Topics,
+    tables: dict[UUID, TableRecord],
+    ends: dict[TopicPartition, Offset],
+    until_s: float,
+) -> set[UUID] | None:
+    """Fold in what the topic holds from some ends on, which move on; return the tables concerned.
+
+    None where the topic does not reach as far. Raises: as `read_registry`.
+    """
+    reader = bus.reader()
+    try:
+        numbers = range(bus.partitions(topics.table_state, _left_s(until_s)))
+        everywhere = [TopicPartition(topics.table_state, number) for number in numbers]
+        bounds = {at: reader.bounds(at, _left_s(until_s)) for at in everywhere}
+        if any(end < ends.get(at, end) for at, (_, end) in bounds.items()):
+            return None
+        starts = {at: max(first, ends.get(at, first)) for at, (first, _) in bounds.items()}
+        until = {at: end for at, (_, end) in bounds.items() if starts[at] < end}
+        read = _to_the_ends(reader, until, {at: starts[at] for at in until}, until_s)
+        changed = {table for record in read for table in _fold(tables, record)}
+        ends |= {at: end for at, (_, end) in bounds.items()}
+    finally:
+        reader.close()
+    return changed
+
+
 def _to_the_ends(
-    reader: Reader, everywhere: Sequence[TopicPartition], until_s: float
+    reader: Reader,
+    ends: Mapping[TopicPartition, Offset],
+    starts: dict[TopicPartition, Offset],
+    until_s: float,
 ) -> Iterator[Record]:
     """Yield the records of some partitions, read together: one after the other takes seconds."""
-    bounds = {at: reader.bounds(at, _left_s(until_s)) for at in everywhere}
-    ends = {at: end for at, (first, end) in bounds.items() if first < end}
-    starts = {at: bounds[at][0] for at in ends}
     while behind := [at for at, end in ends.items() if starts[at] < end]:
         records = reader.read_several(starts, min(_READ_S, _left_s(until_s)))
         yield from records
@@ -104,13 +176,14 @@ def _left_s(until_s: float) -> float:
     return max(_LEAST_S, until_s - time.monotonic())
 
 
-def _fold(tables: dict[UUID, TableRecord], record: Record) -> None:
+def _fold(tables: dict[UUID, TableRecord], record: Record) -> tuple[UUID, ...]:
+    """Take in one record; return the table that it is about, if any."""
     if record.value is None:
         # Whoever takes a record out by hand may get its key wrong: that takes out nothing.
         gone = _as_id((record.key or b"").decode(errors="replace"))
         if gone is not None:
             tables.pop(gone, None)
-        return
+        return ()
     other = other_format(record.headers, TableRecord)
     try:
         if other is not None:
@@ -121,8 +194,9 @@ def _fold(tables: dict[UUID, TableRecord], record: Record) -> None:
     except MalformedRecord as error:
         where = f"{record.at}@{record.offset}"
         log_event(_log, "malformed", level=logging.ERROR, record=where, why=error)
-        return
+        return ()
     known = tables.get(table.table)
     # Who was suspended while the table went to another may still tell what it took for its state.
     if known is None or table.rulings >= known.rulings:
         tables[table.table] = table
+    return (table.table,)

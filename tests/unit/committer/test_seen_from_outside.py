@@ -24,6 +24,7 @@ from tidegate.runtime.health import Health
 from tidegate.runtime.logs import JsonFormatter
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.metrics import CONFLICTS
+from tidegate.runtime.registry import RegistryReader
 from tidegate.runtime.service import Running
 
 
@@ -182,7 +183,7 @@ def test_a_rule_that_somebody_else_wrote_into_the_log_is_no_label(gate: Gate) ->
     gate.loop.lanes.clear()
     gate.loop.finish()
     registry = {table.table: table}
-    with mock.patch("tidegate.committer.loop.service.read_registry", return_value=registry):
+    with mock.patch.object(RegistryReader, "read", return_value=registry):
         gate.restart()
         [told] = gate.ask(one)[-1:]
     assert told.rejection is not None

@@ -18,7 +18,7 @@ from tidegate.committer.loop.telling import Telling
 from tidegate.delta.errors import Misconfigured, TidegateError
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.registry import read_registry
+from tidegate.runtime.registry import RegistryReader
 from tidegate.runtime.stores.log_store import LogStore
 from tidegate.runtime.stores.paths import canonical_root
 from tidegate.runtime.stores.unopened_store import UnopenedStore
@@ -43,6 +43,7 @@ class ServedTables:
     doors: Doors
     telling: Telling
     origin: Origin
+    registry_reader: RegistryReader
     desks: dict[UUID, Desk] = field(default_factory=dict)
     unsettled: dict[int, int] = field(default_factory=dict)
     dropped: dict[UUID, TableRecord] = field(default_factory=dict)
@@ -50,8 +51,8 @@ class ServedTables:
     registry: Registry = field(default_factory=lambda: Registry({}, ()))
 
     def open(self) -> Registry:
-        """Read the registry, and give each of its tables a desk."""
-        return self.serve_all(read_registry(self.doors.bus, self.doors.topics))
+        """Read on in the registry, and give each of its tables a desk."""
+        return self.serve_all(self.registry_reader.read())
 
     def serve_all(self, records: Mapping[UUID, TableRecord]) -> Registry:
         """Give each table of this topic partition a desk, by the registry as it was just read."""

@@ -32,7 +32,7 @@ from tidegate.runtime.bus import (
 )
 from tidegate.runtime.logs import log_event
 from tidegate.runtime.metrics import PROPOSAL_PICKUP
-from tidegate.runtime.registry import read_registry
+from tidegate.runtime.registry import RegistryReader
 from tidegate.runtime.service import Running
 
 RECORDS_MAX: Final = 1_000
@@ -83,6 +83,7 @@ class CommitterLoop:
     doors: Doors
     consumer: Consumer = field(init=False)
     producer: Producer = field(init=False)
+    registry_reader: RegistryReader = field(init=False)
     lanes: dict[TopicPartition, Lane] = field(default_factory=dict)
     paused: set[TopicPartition] = field(default_factory=set)
     lags_since_s: float | None = None
@@ -95,6 +96,7 @@ class CommitterLoop:
         topics = self.doors.topics
         self.consumer = self.doors.bus.consumer(f"{topics.prefix}committer", [topics.proposals])
         self.producer = self.doors.bus.producer()
+        self.registry_reader = RegistryReader(self.doors.bus, topics)
         self.outside_since_s = self.doors.clock.boot_s()
         self.process = self.doors.process or self.doors.new_id().hex
 
@@ -201,7 +203,7 @@ class CommitterLoop:
             self.paused.discard(at)
             log_event(_log, "revoked", partition=at.partition)
         # Read once for all of them: it holds the tables of every topic partition.
-        registry = read_registry(self.doors.bus, self.doors.topics) if polled.assigned else {}
+        registry = self.registry_reader.read() if polled.assigned else {}
         for at in polled.assigned:
             lane = self.lanes[at] = self._lane(at, registry)
             log_event(_log, "assigned", partition=at.partition, tables=len(lane.routing.desks))
@@ -254,7 +256,7 @@ class CommitterLoop:
             engine=self.doors.engine,
         )
         telling = Telling(self.producer, self.doors.topics, at.partition, self.doors.clock)
-        routing = Routing(at, self.doors, telling, origin)
+        routing = Routing(at, self.doors, telling, origin, self.registry_reader)
         routing.serve_all(registry)
         trials = take_over(self.doors.bus, self.consumer, at, self.process, topic_id)
         return Lane(self.doors, routing, trials)
