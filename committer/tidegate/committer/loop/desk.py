@@ -52,9 +52,11 @@ class Desk(TableCache):
     row. `traces` are the trace contexts of versions that hold one proposal. `wants_calm` keeps PUTs
     from following one another at once, so that an audit finds its moment; `has_sent` says whether
     any PUT was ever sent. After a store has failed the desk rests until `rests_until_s`.
+    In the order of their `seat` desks are looked at.
     Units: `_until_s` by `Clock.boot_s`; `rest_s` in seconds.
     """
 
+    seat: int = 0
     wants_calm: bool = False
     has_sent: bool = False
     traces: dict[int, Headers] = field(default_factory=dict)
@@ -312,3 +314,8 @@ class Desk(TableCache):
         self.line.served(len(plan.verdicts))
         self.right_of_way = verbatim.way_after(self.right_of_way, plan, self.doors.clock.boot_s())
         return plan.verdicts
+
+
+def seat_of(desk: Desk) -> int:
+    """Return the place of a desk: in this order they are looked at."""
+    return desk.seat

@@ -14,7 +14,8 @@ from uuid import UUID
 from tidegate.committer.admission.external_writers import halts, is_unsafe, unsafe
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.judging.verdicts import Verdict
-from tidegate.committer.loop.desk import Desk
+from tidegate.committer.loop.agenda import is_unread
+from tidegate.committer.loop.desk import Desk, seat_of
 from tidegate.committer.loop.poison import read_poison
 from tidegate.committer.loop.registration import table_halted
 from tidegate.committer.loop.routing import BROKEN, Routing
@@ -114,33 +115,54 @@ class Lane:
 
     def work(self) -> bool:
         """Let each desk settle one entry, and publish it; return whether more is to do at once."""
-        busy = has_loaded = False
-        for desk in self._due(self.doors.clock.boot_s()):
-            if desk.record.table in self.routing.reading:
-                self.routing.carry_out_request(desk)
-                continue
-            if desk.record.halted_by_hand is not None:
-                # The operator may be moving its files: the store is not asked for anything.
-                self.watch.forget(desk)
-                continue
-            if desk.rests_until_s > self.doors.clock.boot_s():
-                continue
-            if desk.state is None and not desk.waits_for and not desk.line:
-                # Nobody waits for this load. One a step, so that polls and busy tables go on
-                # between the loads of many tables, and only where its store has no other to do.
-                if has_loaded or not self.doors.loads.is_free(desk.store.root):
-                    busy = busy or has_loaded
-                    continue
-                has_loaded = True
-            busy = self._attend(desk) or busy
-        desks = self.routing.desks.values()
-        self.busy = [one for one in desks if one.line.waiting or one.flying or one.waits_for]
+        now_s, agenda = self.doors.clock.boot_s(), self.routing.agenda
+        due = self._due(now_s)
+        # One a step of those for which nobody waits, so that polls and busy tables go on between
+        # the loads of many tables.
+        unread = agenda.next_to_read(self.routing.desks, self.doors.loads.is_free)
+        busy = unread is not None and bool(agenda.unread)
+        for desk in sorted((*due, *([unread] if unread else ())), key=seat_of):
+            busy = self._look_at(desk, now_s) or busy
+        desks = self.routing.desks
+        looked = (desks[table] for table in agenda.due if table in desks)
+        self.busy = [one for one in looked if one.line.waiting or one.flying or one.waits_for]
         return busy
 
+    def _look_at(self, desk: Desk, now_s: float) -> bool:
+        """Do what there is to do at a desk; return whether more could be done at once."""
+        agenda, table = self.routing.agenda, desk.record.table
+        if table in self.routing.reading:
+            self.routing.carry_out_request(desk)
+            return False
+        if desk.record.halted_by_hand is not None:
+            # The operator may be moving its files: the store is not asked for anything.
+            self.watch.forget(table)
+            agenda.look_no_more(table)
+            return False
+        if desk.rests_until_s > self.doors.clock.boot_s():
+            if not desk.line and not desk.waits_for and desk.flying is None:
+                agenda.look_later(table, desk.rests_until_s)
+            return False
+        is_busy = self._attend(desk)
+        if desk.idle_until_s > now_s and not desk.line:
+            agenda.look_later(table, desk.idle_until_s)
+        return is_busy
+
     def _due(self, now_s: float) -> list[Desk]:
-        """Return the desks at which something may have to be done."""
-        desks = self.routing.desks.values()
-        return [desk for desk in desks if desk.idle_until_s <= now_s or desk.line.waiting]
+        """Return the desks at which something may have to be done, besides those to be read."""
+        agenda, desks, found = self.routing.agenda, self.routing.desks, list[Desk]()
+        for table in agenda.now(now_s):
+            desk = desks.get(table)
+            if desk is None:
+                self.watch.forget(table)
+                agenda.look_no_more(table)
+            elif desk.idle_until_s > now_s and not desk.line:
+                agenda.look_later(table, desk.idle_until_s)
+            elif is_unread(desk) and desk.rests_until_s <= now_s:
+                agenda.read_in_turn(desk)
+            else:
+                found.append(desk)
+        return found
 
     def make_durable(self) -> Offset | None:
         """Flush what was published, then the registry; return the offset to commit, if it moved."""
@@ -283,7 +305,7 @@ class Lane:
     def _halt(self, desk: Desk, error: TidegateError) -> None:
         """Serve this table no more until its log can be read; the other tables go on."""
         desk.forget()
-        self.watch.forget(desk)
+        self.watch.forget(desk.record.table)
         # Should the PUT in flight land, it is found in the log: no writer was told that it failed.
         desk.flying = None
         desk.rests_until_s = self.doors.clock.boot_s() + RETRY_HALTED_S

@@ -46,6 +46,7 @@ class Routing(ServedTables):
     def route(self, candidate: Candidate) -> None:
         """Put a candidate into the line of its table's desk, or answer it at once."""
         proposal = candidate.proposal
+        self.agenda.wake(candidate.table)
         if candidate.table not in self.desks and self._is_stale():
             self.open()
         desk = self.desks.get(candidate.table)
@@ -153,6 +154,7 @@ class Routing(ServedTables):
         for one in desk.line.everybody():
             self.answer(registration.table_dropped(one.candidate, record), record)
         self.answer(requests.granted(candidate, record), record)
+        self.telling.tables.discard(record.table)
 
     def _halt(self, candidate: Candidate, desk: Desk, record: TableRecord) -> None:
         is_done = desk.record.halted_by_hand == record.halted_by_hand

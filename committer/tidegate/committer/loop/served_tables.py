@@ -3,7 +3,8 @@
 A table has a desk once it is registered, or while the proposal that creates it is being settled.
 """
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -12,6 +13,7 @@ from tidegate.committer.doors import Doors, reach
 from tidegate.committer.group_commit.rebase import Origin
 from tidegate.committer.judging.verdicts import Verdict
 from tidegate.committer.loop import registration
+from tidegate.committer.loop.agenda import Agenda
 from tidegate.committer.loop.desk import Desk
 from tidegate.committer.loop.registration import Registry
 from tidegate.committer.loop.telling import Telling
@@ -47,6 +49,8 @@ class ServedTables:
     desks: dict[UUID, Desk] = field(default_factory=dict)
     unsettled: dict[int, int] = field(default_factory=dict)
     dropped: dict[UUID, TableRecord] = field(default_factory=dict)
+    agenda: Agenda = field(default_factory=Agenda)
+    seats: Iterator[int] = field(default_factory=itertools.count)
     opened_s: float = 0.0
     registry: Registry = field(default_factory=lambda: Registry({}, ()))
 
@@ -118,7 +122,9 @@ class ServedTables:
 
     def _serve(self, record: TableRecord) -> Desk:
         desk = Desk(record, self._store_of(record.table_root), self.doors, self.origin)
+        desk.seat = next(self.seats)
         self.desks[record.table] = desk
+        self.agenda.wake(record.table)
         return desk
 
     def _store_of(self, root: str) -> LogStore:

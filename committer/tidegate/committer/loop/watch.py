@@ -78,7 +78,7 @@ class Watch:
         look_s = min(section.external_probe_s, section.view_age_max_s)
         return 0.0 if desk.is_behind else min(audit.due_s, desk.viewed_s + look_s)
 
-    def forget(self, desk: Desk) -> None:
+    def forget(self, table: UUID) -> None:
         """Drop a table's audit and probe: their answers may not hold any more."""
-        self.audits.pop(desk.record.table, None)
-        self.probes.pop(desk.record.table, None)
+        self.audits.pop(table, None)
+        self.probes.pop(table, None)

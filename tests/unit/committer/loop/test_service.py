@@ -1,7 +1,7 @@
 """The loop over doors in memory: creating, settling, telling, recovering, living with others."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 from uuid import UUID
@@ -24,17 +24,13 @@ from tests.builders import (
 )
 from tidegate.committer.loop.desk import Desk
 from tidegate.committer.loop.lane import Lane
-from tidegate.committer.loop.served_tables import STALE_S
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Misconfigured, OutcomeUnknown, Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.outcome import Outcome
-from tidegate.pipeline.topics import Topics
-from tidegate.runtime.bus import Record, Starts, TopicPartition
+from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.memory_bus import MemoryConsumer
-from tidegate.runtime.memory_clients import MemoryReader
-from tidegate.runtime.registry import _read_on
 from tidegate.runtime.stores.log_store import FileStat, LogStore, Put, Turn, at_once
 
 AT = TopicPartition("tidegate.proposals", 0)
@@ -586,33 +582,3 @@ def test_the_slowest_reader_is_answered_from_the_store() -> None:
         gate.ask(proposal(add(f"f{number}"), read_version=number))
     assert gate.ask(one)[0].version == 1
     assert rule_of(gate.ask(proposal(add("first"), read_version=0))[0]) == "added_file_live"
-
-
-def test_the_registry_is_read_once_for_all_topic_partitions_of_an_assignment() -> None:
-    with mock.patch("tidegate.runtime.registry._read_on", wraps=_read_on) as asked:
-        gate = Gate(topics=Topics(partitions=7))
-        while not gate.loop.lanes:
-            gate.loop.step()
-    assert len(gate.loop.lanes) == 7
-    assert asked.call_count == 1
-
-
-def test_a_creation_and_a_stranger_read_no_record_of_the_registry_twice(gate: Gate) -> None:
-    at = TopicPartition(gate.topics.table_state, 0)
-    for number in range(30):
-        gate.ask(proposal(add(f"f{number}"), read_version=number))
-    read, offsets = MemoryReader.read_several, list[int]()
-
-    def spied(self: MemoryReader, starts: Starts, timeout_s: float) -> Sequence[Record]:
-        records = read(self, starts, timeout_s)
-        offsets.extend(record.offset for record in records if record.at == at)
-        return records
-
-    with mock.patch.object(MemoryReader, "read_several", spied):
-        for number in range(3):
-            gate.clock.boot += STALE_S + 1
-            fields: dict[str, Any] = {"table": UUID(int=100 + number)}
-            gate.ask(create(**fields, table_root=f"memory://tables/t{number}"))
-            gate.clock.boot += STALE_S + 1
-            gate.ask(proposal(add("x"), table=UUID(int=200 + number)))
-    assert len(offsets) == len(set(offsets))

@@ -1,0 +1,153 @@
+"""The loop beside many tables: what it does costs what there is to do, not what there is."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from unittest import mock
+from uuid import UUID
+
+import pytest
+
+from tests.builders import TABLE, Gate, add, create, proposal
+from tests.unit.committer.held_questions import Held
+from tidegate.committer.loop.desk import Desk
+from tidegate.committer.loop.served_tables import STALE_S
+from tidegate.pipeline.topics import Topics
+from tidegate.runtime.bus import Record, Starts, TopicPartition
+from tidegate.runtime.memory_clients import MemoryReader
+from tidegate.runtime.registry import _read_on
+
+
+@pytest.fixture
+def gate() -> Gate:
+    gate = Gate()
+    gate.ask(create())
+    return gate
+
+
+def fill(gate: Gate, count: int) -> None:
+    """Create so many tables besides."""
+    for number in range(count):
+        fields: dict[str, Any] = {"table": UUID(int=1_000 + number)}
+        gate.send(create(**fields, table_root=f"memory://tables/t{number}"))
+    gate.settle(60)
+
+
+class Looks(dict[UUID, Desk]):
+    """Desks that count how often one is looked at."""
+
+    count = 0
+
+    def __getitem__(self, table: UUID) -> Desk:
+        Looks.count += 1
+        return super().__getitem__(table)
+
+    def get(self, table: UUID, default: Any = None) -> Any:
+        Looks.count += 1
+        return super().get(table, default)
+
+    def __iter__(self) -> Iterator[UUID]:
+        Looks.count += len(self)
+        return super().__iter__()
+
+    def values(self) -> Any:
+        Looks.count += len(self)
+        return super().values()
+
+    def items(self) -> Any:
+        Looks.count += len(self)
+        return super().items()
+
+
+def looks(gate: Gate, steps: int) -> int:
+    """Return how often desks are looked at in some steps."""
+    [lane] = gate.loop.lanes.values()
+    lane.routing.desks, Looks.count = Looks(lane.routing.desks), 0
+    gate.loop.observed_s = gate.clock.boot_s() + 1e9
+    for _ in range(steps):
+        gate.loop.step()
+    return Looks.count
+
+
+def test_a_step_looks_at_the_tables_that_have_something_to_do(gate: Gate) -> None:
+    fill(gate, 40)
+    assert looks(gate, 5) == 0
+    gate.send(proposal(add("a")))
+    assert 0 < looks(gate, 5) < 40
+    gate.settle()
+    assert gate.outcomes()[-1].version == 1
+
+
+def test_tables_are_read_without_a_look_at_those_that_wait_for_their_turn(gate: Gate) -> None:
+    fill(gate, 40)
+    gate.restart()
+    gate.loop.step()
+    gate.loop.step()
+    [lane] = gate.loop.lanes.values()
+    unread = sum(desk.state is None for desk in lane.routing.desks.values())
+    assert unread >= 38
+    assert looks(gate, 30) < 30 * 10
+    assert sum(desk.state is None for desk in lane.routing.desks.values()) == unread - 30
+    gate.settle(20)
+    assert not lane.routing.agenda.unread
+    assert not gate.loop.step(), "nothing is left to be done at once"
+
+
+def test_a_store_that_hangs_keeps_the_unread_tables_of_others_from_nothing() -> None:
+    held = Held()
+    gate = Gate(loads=held)
+    gate.ask(create(table_root="memory://tables/hung/t", table=UUID(int=7)))
+    gate.ask(create(table_root="memory://tables/well/t", table=UUID(int=8)))
+    held.held.add("memory://tables/hung/t")
+    gate.restart()
+    gate.settle()
+    assert gate.desk(UUID(int=7)).state is None
+    assert gate.desk(UUID(int=8)).state is not None
+
+
+def test_who_is_looked_at_again_and_again_has_one_time_on_the_agenda(gate: Gate) -> None:
+    for number in range(30):
+        gate.ask(proposal(add(f"f{number}"), read_version=number))
+    [lane] = gate.loop.lanes.values()
+    assert len(lane.routing.agenda.later) <= 2
+
+
+def test_nothing_is_kept_of_a_table_that_was_dropped(gate: Gate) -> None:
+    gate.settle(60)
+    [lane] = gate.loop.lanes.values()
+    assert TABLE in lane.watch.audits
+    gate.ask(proposal(kind="drop"))
+    gate.clock.boot += 1e9
+    gate.settle()
+    agenda = lane.routing.agenda
+    assert TABLE not in (*lane.watch.audits, *lane.watch.probes, *lane.routing.telling.tables)
+    assert not any((agenda.due, agenda.later, agenda.put_off, agenda.unread))
+
+
+def test_the_registry_is_read_once_for_all_topic_partitions_of_an_assignment() -> None:
+    with mock.patch("tidegate.runtime.registry._read_on", wraps=_read_on) as asked:
+        gate = Gate(topics=Topics(partitions=7))
+        while not gate.loop.lanes:
+            gate.loop.step()
+    assert len(gate.loop.lanes) == 7
+    assert asked.call_count == 1
+
+
+def test_a_creation_and_a_stranger_read_no_record_of_the_registry_twice(gate: Gate) -> None:
+    at = TopicPartition(gate.topics.table_state, 0)
+    for number in range(30):
+        gate.ask(proposal(add(f"f{number}"), read_version=number))
+    read, offsets = MemoryReader.read_several, list[int]()
+
+    def spied(self: MemoryReader, starts: Starts, timeout_s: float) -> Sequence[Record]:
+        records = read(self, starts, timeout_s)
+        offsets.extend(record.offset for record in records if record.at == at)
+        return records
+
+    with mock.patch.object(MemoryReader, "read_several", spied):
+        for number in range(3):
+            gate.clock.boot += STALE_S + 1
+            fields: dict[str, Any] = {"table": UUID(int=100 + number)}
+            gate.ask(create(**fields, table_root=f"memory://tables/t{number}"))
+            gate.clock.boot += STALE_S + 1
+            gate.ask(proposal(add("x"), table=UUID(int=200 + number)))
+    assert len(offsets) == len(set(offsets))
