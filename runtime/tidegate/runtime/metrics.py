@@ -1,5 +1,8 @@
 """The metrics of all services, in one place: base units, few labels (a table yes, a file no)."""
 
+import itertools
+from collections.abc import Collection
+from contextlib import suppress
 from functools import cache
 from typing import Final
 
@@ -162,3 +165,49 @@ def landed(table: str, members: int, size: int) -> None:
     """Note an entry of ours."""
     of_table(GROUP_SIZE, table).observe(members)
     of_table(GROUP_BYTES, table).observe(size)
+
+
+_OF_ONE_LABEL: Final = (
+    PROPOSAL_LATENCY,
+    GROUP_WAIT,
+    GROUP_LINGER,
+    COMMIT_WRITE,
+    GROUP_SIZE,
+    GROUP_BYTES,
+    RACES_LOST,
+    PROBES,
+    AUDITS,
+    LOADS,
+    EXTERNAL_VERSIONS,
+    UNSAFE_VERSIONS,
+)
+_OF_SEVERAL: Final = {
+    PROPOSALS: ("table", "outcome"),
+    CONFLICTS: ("table", "kind"),
+    REFUSALS: ("table", "status", "rule"),
+    RESTS: ("table", "why"),
+}
+"""What a committer shows of a table, by its name alone and by more."""
+
+
+def forget(tables: Collection[str]) -> None:
+    """Show nothing more of tables that a committer served: each takes 30 KiB and 120 series.
+
+    All at once, for each time all that is shown of any table is gone through.
+    """
+    if not tables:
+        return
+    for metric, table in itertools.product(_OF_ONE_LABEL, tables):
+        with suppress(KeyError):
+            metric.remove(table)
+    for family, labels in _OF_SEVERAL.items():
+        of_them = {
+            tuple(sample.labels[label] for label in labels)
+            for told in family.collect()
+            for sample in told.samples
+            if sample.labels["table"] in tables
+        }
+        for shown in of_them:
+            family.remove(*shown)
+    for looked_up in (settled, not_committed, of_table):
+        looked_up.cache_clear()

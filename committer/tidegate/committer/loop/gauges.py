@@ -1,13 +1,15 @@
 """The committer's gauges: the states of its tables, and how much waits."""
 
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Final, Literal, get_args
 from uuid import UUID
 
 from tidegate.committer.loop.desk import Desk
 from tidegate.committer.loop.lane import Lane
+from tidegate.runtime import metrics
 from tidegate.runtime.metrics import (
     EXTERNAL_VERSIONS,
     IN_FLIGHT,
@@ -23,8 +25,14 @@ from tidegate.runtime.metrics import (
 State = Literal["unread", "idle", "waiting", "writing", "resting", "halted", "stopped"]
 """The state of a table: docs/committer.md explains each."""
 
-_shown: Final[set[str]] = set()
-"""The labels of tables whose version is exported; they are taken back when others serve them."""
+KEPT_S: Final = 600.0
+"""How long what was counted of a table is shown after it: scrapes have the last of it by then."""
+
+_shown: Final[dict[str, tuple[int, int]]] = {}
+"""The version and its time that this process shows of each of its tables."""
+
+_counted: Final[dict[str, float]] = {}
+"""The tables of which it counts anything: until when, for ever as long as it has them."""
 
 STORE_WAIT_MIN_S: Final = 10.0
 """How long a table must wait for its store before that is exported: most waits are short."""
@@ -74,13 +82,12 @@ def observe(lanes: Iterable[Lane], paused: int, now_s: float) -> None:
     found = Counter(state_of(desk, now_s) for desk in desks)
     for state in STATES:
         TABLES.labels(state).set(found[state])
-    _take_back(desk.label for desk in desks)
+    served = {desk.record.name for desk in desks if desk.is_registered}
+    _take_back(served)
+    _forget(served, now_s)
     for desk in desks:
         if desk.is_registered and desk.state is not None and desk.state.version >= 0:
-            EXTERNAL_VERSIONS.labels(desk.label)  # shown at 0: what begins at 1 has no increase
-            TABLE_VERSION.labels(desk.label).set(desk.state.version)
-            TABLE_LAST_COMMIT.labels(desk.label).set(desk.state.timestamp / 1000)
-            _shown.add(desk.label)
+            _show(desk.record.name, (desk.state.version, desk.state.timestamp))
     _show_waits(desks, now_s)
     TOPIC_PARTITIONS.set(len(lanes))
     TOPIC_PARTITIONS_PAUSED.set(paused)
@@ -126,10 +133,31 @@ def _show_waits(desks: Iterable[Desk], now_s: float) -> None:
         _waits_shown.add(label)
 
 
-def _take_back(tables: Iterable[str]) -> None:
+def _show(table: str, version: tuple[int, int]) -> None:
+    """Show a version and its time, where they are new: there may be very many tables."""
+    if _shown.get(table) == version:
+        return
+    EXTERNAL_VERSIONS.labels(table)  # shown at 0: what begins at 1 has no increase
+    TABLE_VERSION.labels(table).set(version[0])
+    TABLE_LAST_COMMIT.labels(table).set(version[1] / 1000)
+    _shown[table] = version
+
+
+def _take_back(tables: Collection[str]) -> None:
     """Remove the gauges of tables that we no longer serve: their values would stand still."""
-    for gone in _shown.difference(tables):
-        _shown.discard(gone)
+    for gone in [table for table in _shown if table not in tables]:
+        del _shown[gone]
         for gauge in (TABLE_VERSION, TABLE_LAST_COMMIT):
             with suppress(KeyError):
                 gauge.remove(gone)
+
+
+def _forget(tables: Collection[str], now_s: float) -> None:
+    """Drop what was counted of tables that are long gone: there may be new ones for ever."""
+    _counted.update(dict.fromkeys(tables, math.inf))
+    for gone in _counted.keys() - tables:
+        _counted[gone] = min(_counted[gone], now_s + KEPT_S)
+    forgotten = {gone for gone, until_s in _counted.items() if now_s >= until_s}
+    metrics.forget(forgotten)
+    for gone in forgotten:
+        del _counted[gone]

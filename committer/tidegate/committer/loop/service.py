@@ -64,6 +64,9 @@ OUTSIDE_S: Final = 600.0
 OBSERVED_S: Final = 0.5
 """How often the gauges are set: scrapes are rarer, and a busy loop steps far oftener."""
 
+OBSERVED_SHARE: Final = 0.02
+"""What share of the loop's time that may take: of very many tables they are set less often."""
+
 STEP_SPARE_S: Final = 30.0
 """How much longer than the deadline of a PUT one step may take before the loop counts as stuck."""
 Recording = Callable[[Mapping[TopicPartition, Offset], Notes], None]
@@ -88,6 +91,7 @@ class CommitterLoop:
     paused: set[TopicPartition] = field(default_factory=set)
     lags_since_s: float | None = None
     observed_s: float = -math.inf
+    observing_s: float = 0.0
     is_busy: bool = False
     outside_since_s: float = field(init=False)
     process: str = field(init=False)
@@ -318,9 +322,9 @@ class CommitterLoop:
 
     def _observe(self) -> None:
         now_s = self.doors.clock.boot_s()
-        if now_s - self.observed_s >= OBSERVED_S:
-            self.observed_s = now_s
+        if now_s - self.observed_s >= max(OBSERVED_S, self.observing_s / OBSERVED_SHARE):
             gauges.observe(self.lanes.values(), len(self.paused), now_s)
+            self.observed_s, self.observing_s = now_s, self.doors.clock.boot_s() - now_s
 
     def _pause_or_resume(self) -> None:
         """Pause a topic partition with too many records without an outcome; resume it at half."""

@@ -7,7 +7,9 @@ from prometheus_client import REGISTRY, generate_latest
 
 from tests.builders import NOW_MS, ROOT, Gate, add, create, info, proposal, to_bytes
 from tests.unit.committer.held_questions import Held
-from tidegate.committer.loop.service import OBSERVED_S, OUTSIDE_S
+from tidegate.committer.loop import gauges
+from tidegate.committer.loop.gauges import KEPT_S
+from tidegate.committer.loop.service import OBSERVED_S, OBSERVED_SHARE, OUTSIDE_S
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
@@ -38,8 +40,8 @@ def test_the_last_version_is_shown_whoever_wrote_it() -> None:
 def test_a_table_that_was_only_read_has_a_version_and_a_time() -> None:
     gate = Gate()
     gate.ask(create(name="idle"))
-    metrics.TABLE_VERSION.remove("idle")
-    metrics.TABLE_LAST_COMMIT.remove("idle")
+    gauges.observe((), 0, gate.clock.boot_s())
+    assert shown("tidegate_table_version", "idle") is None
     gate.restart()
     gate.settle()
     assert shown("tidegate_table_version", "idle") == 0
@@ -154,3 +156,50 @@ def test_who_is_not_let_into_the_group_for_long_starts_over_with_new_clients() -
             other.step()
         gate.loop.step()
     assert gate.loop.readiness[0], "who has a topic partition is in"
+
+
+def series_of(table: str) -> set[str]:
+    found = (sample for family in REGISTRY.collect() for sample in family.samples)
+    return {sample.name for sample in found if sample.labels.get("table") == table}
+
+
+def test_nothing_is_shown_for_ever_of_a_table_that_is_gone() -> None:
+    gate = Gate()
+    gate.ask(create(name="passing"))
+    gate.ask(proposal(add("a")), proposal(add("../x")))
+    assert len(series_of("passing")) > 10
+    gate.ask(proposal(kind="drop"))
+    gate.settle()
+    assert "tidegate_proposals_total" in series_of("passing"), "scrapes have the last of it first"
+    gate.clock.boot += KEPT_S
+    gate.settle()
+    assert series_of("passing") == set()
+
+
+def test_a_table_that_comes_back_is_counted_on() -> None:
+    gate = Gate()
+    gate.ask(create(name="back"))
+    gate.settle()
+    gauges.observe((), 0, gate.clock.boot_s())
+    gate.clock.boot += KEPT_S - 1
+    gate.settle()
+    gate.clock.boot += KEPT_S
+    gate.ask(proposal(add("a")))
+    labels = {"table": "back", "outcome": "committed"}
+    assert REGISTRY.get_sample_value("tidegate_proposals_total", labels) == 2
+    assert "tidegate_group_wait_seconds_count" in series_of("back")
+
+
+def test_the_gauges_of_very_many_tables_are_set_less_often() -> None:
+    gate = Gate()
+    gate.ask(create())
+    began_s, calls = gate.clock.boot_s(), []
+
+    def slow(*told: object) -> None:
+        calls.append(gate.clock.boot_s())
+        gate.clock.boot += 2 * OBSERVED_S
+
+    with mock.patch.object(gauges, "observe", slow):
+        while gate.clock.boot_s() < began_s + 500 * OBSERVED_S:
+            gate.settle(1)
+    assert 2 <= len(calls) <= 1 + 500 * OBSERVED_SHARE
