@@ -30,7 +30,7 @@ from tidegate.cdc_publisher.position import FORMAT, Position, Positions, positio
 from tidegate.delta.errors import Unavailable
 from tidegate.pipeline import codec
 from tidegate.runtime.failpoints import reach
-from tidegate.runtime.kafka.errors import made, translated
+from tidegate.runtime.kafka.errors import NO_ANSWER, made, translated
 from tidegate.runtime.kafka.logs import LIBRARY
 from tidegate.runtime.kafka.settings import KafkaSettings, for_librdkafka
 
@@ -220,5 +220,7 @@ def _translated(doing: str) -> Iterator[None]:
         yield
     except BufferError as error:
         raise Unavailable(f"cannot {doing}: the brokers take no records; look at them") from error
+    except TimeoutError as error:
+        raise Unavailable(f"cannot {doing}: no answer in time; {NO_ANSWER}") from error
     except KafkaException as error:
         raise translated(error, doing) from error

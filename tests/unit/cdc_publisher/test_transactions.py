@@ -4,10 +4,11 @@ from uuid import UUID
 
 import pytest
 from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
 
 from tidegate.cdc_publisher import transactions
 from tidegate.cdc_publisher.transactions import ChangeWriter, read_positions
-from tidegate.delta.errors import Misconfigured
+from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.runtime.kafka.logs import LibraryLog
 from tidegate.runtime.kafka.settings import KafkaSettings
 
@@ -23,6 +24,18 @@ def test_a_misspelt_setting_of_the_library_is_a_misconfiguration_of_whoever_writ
 def test_a_misspelt_setting_of_the_library_is_a_misconfiguration_of_whoever_reads() -> None:
     with pytest.raises(Misconfigured, match=r"correct `kafka\.client`"):
         read_positions(MISSPELT, timeout_s=1.0, until="settled")
+
+
+def test_brokers_that_do_not_answer_in_time_are_away_and_no_fault_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def silent(*_: object, **__: object) -> None:
+        raise TimeoutError
+
+    # What the library's admin raises where its own time and ours are up at once.
+    monkeypatch.setattr(AdminClient, "list_topics", silent)
+    with pytest.raises(Unavailable, match=r"kafka\.bootstrap_servers"):
+        read_positions(KafkaSettings(client={"log_level": "0"}), timeout_s=1.0, until="settled")
 
 
 def test_what_the_clients_of_all_tables_say_of_brokers_that_are_away_is_said_once(

@@ -13,10 +13,11 @@ from mode.threads import WorkerThread
 from tidegate.delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.following.faust_security import for_faust
-from tidegate.runtime.kafka.settings import KafkaSettings
+from tidegate.runtime.kafka.settings import LOOK_FOR_LEADERS_MS, KafkaSettings
 
 _COMMIT_INTERVAL_S: Final = 0.5
 _ANSWER_S: Final = 10.0
+_BESIDES_S: Final = 5.0
 
 
 class LooseThread(WorkerThread):
@@ -52,6 +53,7 @@ def app_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any
     Raises: Misconfigured, for a file of `kafka.security` that can't be used.
     """
     session_s = kafka.session_timeout_ms / 1000
+    rebalance_s = max(session_s, 10.0)
     try:
         credentials = for_faust(kafka)
     except OSError as error:
@@ -67,7 +69,10 @@ def app_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any
         "consumer_auto_offset_reset": "earliest",
         "broker_session_timeout": session_s,
         "broker_heartbeat_interval": session_s / 3,
-        "broker_rebalance_timeout": max(session_s, 10.0),
+        "broker_rebalance_timeout": rebalance_s,
+        # A broker that hangs is given up after this; who joins may wait for the whole rebalance.
+        "broker_request_timeout": rebalance_s + _BESIDES_S,
+        "consumer_metadata_max_age_ms": LOOK_FOR_LEADERS_MS,
         # A full buffer is no sign of death: `/healthz` judges by progress.
         "broker_max_poll_interval": 3600.0,
         "broker_commit_interval": _COMMIT_INTERVAL_S,

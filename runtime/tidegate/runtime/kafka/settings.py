@@ -11,6 +11,20 @@ from tidegate.runtime.kafka.security import KafkaSecurity, librdkafka_security
 _WARNING: Final = 4
 """As syslog counts: what is louder than this is left to the library."""
 
+REQUEST_TIMEOUT_MS: Final = 10_000
+"""How long a broker may be silent before its partitions are looked for at the others.
+
+The library's own minute is how long everybody would wait for a broker that hangs, or whose machine
+is gone, while the cluster has given its partitions to others after nine seconds. It is less than
+what a question may take (`bus.ANSWER_S`), so that a second broker can be asked.
+"""
+
+LOOK_FOR_LEADERS_MS: Final = 5_000
+"""How often the brokers are asked who leads which partition: the one that hangs does not tell.
+
+Whoever asks when he gives that one up may hear its name again, for it is given up elsewhere then.
+"""
+
 _SPOKEN_FOR: Final = frozenset(
     {
         "bootstrap.servers",
@@ -66,7 +80,8 @@ def for_librdkafka(settings: KafkaSettings) -> dict[str, str | int]:
     return {
         "bootstrap.servers": settings.bootstrap_servers,
         "socket.keepalive.enable": "true",
-        "topic.metadata.refresh.interval.ms": 30_000,
+        "socket.timeout.ms": REQUEST_TIMEOUT_MS,
+        "topic.metadata.refresh.interval.ms": LOOK_FOR_LEADERS_MS,
         "reconnect.backoff.ms": 250,
         "reconnect.backoff.max.ms": 2_000,
         "log_level": _WARNING,

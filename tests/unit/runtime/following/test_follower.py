@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from faust import App
@@ -13,9 +14,10 @@ from tidegate.pipeline.published import CommitRecord
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.following import follower
-from tidegate.runtime.following.faust_app import LooseThread
+from tidegate.runtime.following.faust_app import LooseThread, app_settings
 from tidegate.runtime.following.follower import run_follower
 from tidegate.runtime.health import Health
+from tidegate.runtime.kafka.settings import KafkaSettings
 from tidegate.runtime.service import Running
 from tidegate.runtime.settings import ServiceSettings
 
@@ -114,3 +116,12 @@ def test_what_a_thread_of_fausts_ends_over_is_not_printed(
     LooseThread(service)
     service.on_crash("{0!r} crashed: {1!r}", "the consumer", OSError("the brokers are away"))
     assert capsys.readouterr().err == ""
+
+
+def test_a_coordinator_that_hangs_is_given_up_within_seconds_and_no_rebalance_before(
+    tmp_path: Path,
+) -> None:
+    for session_ms in (1_000, 6_000, 45_000):
+        told = app_settings("f", KafkaSettings(session_timeout_ms=session_ms), tmp_path)
+        rebalance_s, request_s = told["broker_rebalance_timeout"], told["broker_request_timeout"]
+        assert rebalance_s < request_s <= rebalance_s + 5.0

@@ -4,17 +4,33 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tidegate.committer.loop.telling import FLUSH_S
 from tidegate.delta.errors import Misconfigured
+from tidegate.runtime.bus import ANSWER_S
 from tidegate.runtime.kafka.bus import KafkaBus
 from tidegate.runtime.kafka.security import KafkaSecurity
 from tidegate.runtime.kafka.settings import KafkaSettings, for_librdkafka
 from tidegate.runtime.kafka.topic_admin import missing_topics
+
+BROKER_SESSION_S = 9.0
+"""How long a cluster waits for one of its brokers, unless told otherwise, before others lead."""
+
+MOMENT_S = 1.0
 
 
 def test_the_defaults_reach_a_broker_on_this_machine() -> None:
     client = for_librdkafka(KafkaSettings())
     assert client["bootstrap.servers"] == "127.0.0.1:9092"
     assert client["security.protocol"] == "PLAINTEXT"
+
+
+def test_a_broker_that_hangs_is_given_up_while_there_is_time_to_ask_another() -> None:
+    client = for_librdkafka(KafkaSettings())
+    given_up_s = int(client["socket.timeout.ms"]) / 1000
+    asked_anew_s = int(client["topic.metadata.refresh.interval.ms"]) / 1000
+    assert BROKER_SESSION_S < given_up_s < given_up_s + MOMENT_S < ANSWER_S
+    assert given_up_s < FLUSH_S
+    assert asked_anew_s < BROKER_SESSION_S
 
 
 def test_what_the_user_says_of_the_client_stands_above_ours() -> None:
