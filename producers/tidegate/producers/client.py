@@ -163,6 +163,8 @@ class Client:
             try:
                 self._send(lane.proposals, value, named, until_s - now_s)
                 outcome = self._await(lane.outcomes, waited, until_s)
+                if outcome is None:
+                    self._go_back(lane.outcomes, waited)
             except Unavailable as error:
                 silence, outcome = error, None
                 self.clock.sleep(min(_PAUSE_S, max(0.0, until_s - self.clock.boot_s())))
@@ -247,6 +249,13 @@ class Client:
                 if outcome is not None:
                     return outcome
         return None
+
+    def _go_back(self, at: TopicPartition, waited: "_Waiting") -> None:
+        """Read on from the end, where that lies before what was read: the topic was made anew, or
+        cut by its brokers, and what is told of our bytes when they come again stands there.
+        """
+        end = self._readers().bounds(at)[1]
+        waited.offset = min(waited.offset, end)
 
 
 def result(outcome: Outcome) -> Outcome:

@@ -110,6 +110,23 @@ def test_an_answer_that_came_after_the_patience_is_found_by_the_next_look() -> N
     assert client.propose(proposal(), 60).version == 0
 
 
+def test_outcomes_that_begin_anew_while_one_is_awaited_are_read_from_where_they_end() -> None:
+    arrivals: list[str] = []
+
+    def answers(sent: Proposal, digest: str) -> Iterable[Outcome]:
+        arrivals.append(digest)
+        if len(arrivals) > 1:
+            return [committed(sent, digest, 4)]
+        gate.log(TopicPartition(gate.topics.outcomes, 0)).clear()
+        return []
+
+    client, gate = client_of(answers)
+    for version in range(3):
+        gate.tell(0, committed(proposal(), "1" * 64, version))
+    assert client.propose(proposal(), 60).version == 4
+    assert len(gate.sent) == 2
+
+
 def test_without_an_answer_the_error_names_the_proposal_and_what_to_do() -> None:
     client, gate = client_of(lambda sent, digest: [])
     with pytest.raises(OutcomeUnknown, match=str(ID)) as raised:
