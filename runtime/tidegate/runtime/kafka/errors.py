@@ -113,7 +113,8 @@ def translated(error: KafkaError | KafkaException, doing: str) -> TidegateError:
         return Misconfigured(f"{said}; create the topics: run `tidegate topics apply`")
     if code in _TOO_LARGE:
         return InvalidRequest(
-            f"{said}; send less at once, large actions by a claim check",
+            f"{said}; send less at once, large actions by a claim check. A topic that takes no "
+            "mebibyte refuses what services send, too: raise its `max.message.bytes`",
             error_class="RecordTooLarge",
         )
     if code in _SETTINGS:

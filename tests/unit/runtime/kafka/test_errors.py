@@ -42,6 +42,11 @@ def test_a_missing_topic_names_the_remedy() -> None:
     assert "tidegate topics apply" in str(missing)
 
 
+def test_a_record_too_large_for_its_topic_names_what_an_operator_lowered() -> None:
+    refused = translated(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), "send a record to 'outcomes'")
+    assert "`max.message.bytes`" in str(refused)
+
+
 def test_a_partition_that_is_missing_is_not_made_by_creating_topics() -> None:
     missing = translated(KafkaError(KafkaError._UNKNOWN_PARTITION), "send")
     assert type(missing) is Misconfigured
