@@ -10,7 +10,13 @@ from typing import Final, Self
 from uuid import UUID
 
 from tidegate.delta.commit import sha256
-from tidegate.delta.errors import InvalidRequest, OutcomeUnknown, TidegateError, Unavailable
+from tidegate.delta.errors import (
+    InvalidRequest,
+    Misconfigured,
+    OutcomeUnknown,
+    TidegateError,
+    Unavailable,
+)
 from tidegate.pipeline.codec import PRODUCER, decode, encode, headers
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Proposal
@@ -149,7 +155,8 @@ class Client:
 
         The same bytes may be proposed any number of times, by any program: they are committed at
         most once, and every answer says the same. The environment's TRACEPARENT goes with them.
-        Raises: OutcomeUnknown, when no answer came in time; Unavailable, when nothing was sent.
+        Raises: OutcomeUnknown, when no answer came in time; when nothing was sent, Unavailable, or
+        Misconfigured for a missing topic.
         """
         value = encode(proposal)
         named = headers(proposal, [(PRODUCER, self._name), (TRACEPARENT, traceparent().encode())])
@@ -157,15 +164,20 @@ class Client:
         lane = self._lane(proposal, timeout_s)
         start = self._start_of(lane.outcomes, deadline_s)
         waited = _Waiting(proposal.proposal_id, sha256(value), start)
-        silence: Unavailable | None = None
+        silence: TidegateError | None = None
+        is_sent = False
         while (now_s := self.clock.boot_s()) < deadline_s:
             until_s = min(now_s + self._patience_s, deadline_s)
             try:
                 self._send(lane.proposals, value, named, until_s - now_s)
+                is_sent = True
                 outcome = self._await(lane.outcomes, waited, until_s)
                 if outcome is None:
                     self._go_back(lane.outcomes, waited)
-            except Unavailable as error:
+            except (Unavailable, Misconfigured) as error:
+                is_sent = is_sent or isinstance(error, OutcomeUnknown)
+                if isinstance(error, Misconfigured) and not is_sent:
+                    raise
                 silence, outcome = error, None
                 self.clock.sleep(min(_PAUSE_S, max(0.0, until_s - self.clock.boot_s())))
             if outcome is not None:
@@ -238,8 +250,13 @@ class Client:
     def _send(self, at: TopicPartition, value: bytes, named: Headers, timeout_s: float) -> None:
         if self._producer is None:
             self._producer = self._bus.producer()
-        self._producer.publish(at, dict(named)["table"], value, named)
-        self._producer.flush(timeout_s)
+        try:
+            self._producer.publish(at, dict(named)["table"], value, named)
+            self._producer.flush(timeout_s)
+        except Unavailable:
+            # After some failures the library's producer takes nothing more, whoever asks it.
+            self._producer = None
+            raise
 
     def _await(self, at: TopicPartition, waited: "_Waiting", until_s: float) -> Outcome | None:
         while (left_s := until_s - self.clock.boot_s()) > 0:

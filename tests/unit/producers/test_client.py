@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.producers.gate import ROOT, TABLE, Answers, Gate, ManualClock, committed, rejected
 from tidegate.delta.actions import Add
-from tidegate.delta.errors import InvalidRequest, OutcomeUnknown, Unavailable
+from tidegate.delta.errors import InvalidRequest, Misconfigured, OutcomeUnknown, Unavailable
 from tidegate.pipeline.codec import decode
 from tidegate.pipeline.outcome import Advice, Outcome, Rejection
 from tidegate.pipeline.proposal import Proposal
@@ -16,8 +16,8 @@ from tidegate.pipeline.topics import Topics, partition_of
 from tidegate.pipeline.trace import is_traceparent
 from tidegate.producers.client import Client, Rejected, result
 from tidegate.producers.draft import Stamp, Target, append
-from tidegate.runtime.bus import ANSWER_S, Offset, TopicPartition
-from tidegate.runtime.memory_clients import MemoryReader
+from tidegate.runtime.bus import ANSWER_S, Offset, Record, TopicPartition
+from tidegate.runtime.memory_clients import MemoryProducer, MemoryReader
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 ID = UUID("0192bbbb-0000-7000-8000-000000000001")
@@ -125,6 +125,41 @@ def test_outcomes_that_begin_anew_while_one_is_awaited_are_read_from_where_they_
         gate.tell(0, committed(proposal(), "1" * 64, version))
     assert client.propose(proposal(), 60).version == 4
     assert len(gate.sent) == 2
+
+
+class Spent(MemoryProducer):
+    """A producer that takes nothing more, whatever it is asked."""
+
+    def flush(self, timeout_s: float) -> None:
+        raise OutcomeUnknown("_FATAL: out of order sequence number")
+
+
+def test_a_producer_that_failed_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, gate = client_of(lambda sent, digest: [committed(sent, digest, 4)])
+    makes, made = gate.producer, [Spent(gate)]
+    monkeypatch.setattr(gate, "producer", lambda: made.pop() if made else makes())
+    assert client.propose(proposal(), 60).version == 4
+
+
+def test_a_topic_that_is_gone_after_the_bytes_were_sent_leaves_the_outcome_unknown() -> None:
+    class Gone(MemoryReader):
+        def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> list[Record]:
+            raise Misconfigured("the topic is not there")
+
+    client, gate = client_of(always)
+    gate.reader = lambda: Gone(gate)  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknown) as raised:
+        client.propose(proposal(), 12)
+    assert isinstance(raised.value.__cause__, Misconfigured)
+    assert gate.sent
+
+
+def test_a_topic_that_is_missing_before_anything_was_sent_is_told_at_once() -> None:
+    client, gate = client_of(always)
+    client.topics = Topics("elsewhere.")
+    with pytest.raises(Misconfigured):
+        client.propose(proposal(), 60)
+    assert not gate.sent
 
 
 def test_without_an_answer_the_error_names_the_proposal_and_what_to_do() -> None:
