@@ -141,13 +141,15 @@ def test_a_producer_that_failed_is_not_asked_again(monkeypatch: pytest.MonkeyPat
     assert client.propose(proposal(), 60).version == 4
 
 
-def test_a_topic_that_is_gone_after_the_bytes_were_sent_leaves_the_outcome_unknown() -> None:
+def test_a_topic_that_is_gone_after_the_bytes_were_sent_leaves_the_outcome_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Gone(MemoryReader):
         def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> list[Record]:
             raise Misconfigured("the topic is not there")
 
     client, gate = client_of(always)
-    gate.reader = lambda: Gone(gate)  # type: ignore[method-assign]
+    monkeypatch.setattr(gate, "reader", lambda: Gone(gate))
     with pytest.raises(OutcomeUnknown) as raised:
         client.propose(proposal(), 12)
     assert isinstance(raised.value.__cause__, Misconfigured)

@@ -1,7 +1,7 @@
 """The topics as they are in a cluster, against the topics as they are declared."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
     ConfigResource,
     NewTopic,
     ResourceType,
+    TopicMetadata,
 )
 
 from tidegate.delta.errors import Unavailable
@@ -23,6 +24,12 @@ _ANSWER_S: Final = 15.0
 _PAUSE_S: Final = 0.05
 _BROKERS_CHOICE: Final = -1
 """Leaves the replication factor to the cluster's default."""
+
+SEVERAL: Final = 3
+"""Of so many copies one may be away, and two have every record all the same."""
+
+_IN_SYNC: Final = "min.insync.replicas"
+_UNCLEAN: Final = "unclean.leader.election.enable"
 
 
 @dataclass(frozen=True)
@@ -81,19 +88,20 @@ def missing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str
 
 
 def differing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[Difference]:
-    """Return where existing topics are not as declared: their partitions and their settings.
+    """Return where existing topics are not as declared: their partitions and their settings, and
+    how they are copied among several brokers.
 
     Raises: Unavailable, Misconfigured.
     """
     admin = _admin(settings)
-    there = _partitions(admin)
+    there, brokers = _listed(admin)
     present = [topic for topic in topics if topic.name in there]
     if not present:
         return []
     differing = [
-        Difference(topic.name, "partitions", str(topic.partitions), str(there[topic.name]))
+        Difference(topic.name, "partitions", str(topic.partitions), str(found))
         for topic in present
-        if there[topic.name] != topic.partitions
+        if (found := len(there[topic.name].partitions)) != topic.partitions
     ]
     resources = {
         ConfigResource(ResourceType.TOPIC, topic.name): topic.properties for topic in present
@@ -110,7 +118,25 @@ def differing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[D
             for setting, declared in resources[resource].items()
             if setting in found and not _same(declared, found[setting].value)
         ]
+        copies = min(len(one.replicas) for one in there[resource.name].partitions.values())
+        values = {setting: str(one.value) for setting, one in found.items()}
+        differing += weaknesses(resource.name, copies, brokers, values)
     return differing
+
+
+def weaknesses(
+    topic: str, replicas: int, brokers: int, properties: Mapping[str, str]
+) -> Iterator[Difference]:
+    """Yield what lets brokers lose records of a topic that they have acknowledged.
+
+    A single broker has nothing better to give.
+    """
+    if brokers > 1 and replicas == 1:
+        yield Difference(topic, "replicas", "2 or more", "1")
+    if replicas >= SEVERAL and properties.get(_IN_SYNC) == "1":
+        yield Difference(topic, _IN_SYNC, "2 or more", "1")
+    if replicas > 1 and properties.get(_UNCLEAN) == "true":
+        yield Difference(topic, _UNCLEAN, "false", "true")
 
 
 def _same(declared: str, found: str | None) -> bool:
@@ -119,16 +145,18 @@ def _same(declared: str, found: str | None) -> bool:
 
 
 def _missing(admin: AdminClient, topics: Iterable[Topic]) -> list[str]:
-    there = _partitions(admin)
+    there, _ = _listed(admin)
     return [topic.name for topic in topics if topic.name not in there]
 
 
-def _partitions(admin: AdminClient) -> dict[str, int]:
+def _listed(admin: AdminClient) -> tuple[dict[str, TopicMetadata], int]:
+    """Return the topics that are there, and how many brokers."""
     try:
-        found = admin.list_topics(timeout=_ANSWER_S).topics
+        found = admin.list_topics(timeout=_ANSWER_S)
     except KafkaException as error:
         raise translated(error, "list the topics") from error
-    return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
+    topics = {name: topic for name, topic in found.topics.items() if topic.error is None}
+    return topics, len(found.brokers)
 
 
 def _admin(settings: KafkaSettings) -> AdminClient:
