@@ -57,6 +57,9 @@ _NO_OPTIONS: Final[Mapping[str, str]] = {}
 _SKEWED: Final = ("RequestTimeTooSkewed", "Request date header too old", "reasonable timeframe")
 """What S3, Azure and who gives Google's tokens say of a request that our clock dates wrongly."""
 
+_UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
+"""What Python's TLS says of a certificate by an authority that it does not know."""
+
 Opening = Callable[[str, str, Mapping[str, str]], Bucket]
 """From a scheme, a bucket's name and what it is told to what speaks to it."""
 
@@ -319,12 +322,11 @@ class _Ranges(io.RawIOBase):
 
 
 def _remedy(told: str) -> str:
-    is_skewed = any(one in told for one in _SKEWED)
-    return (
-        "set this machine's clock"
-        if is_skewed
-        else "look at the bucket, the rights and the options"
-    )
+    if any(one in told for one in _SKEWED):
+        return "set this machine's clock"
+    if _UNTRUSTED in told:
+        return "have the authority of the store's certificate trusted (S3: AWS_CA_BUNDLE)"
+    return "look at the bucket, the rights and the options"
 
 
 def _patience_s(size: int) -> float:

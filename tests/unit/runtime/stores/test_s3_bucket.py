@@ -1,5 +1,6 @@
 """The conditional PUT of S3 from the caller's own thread: what is sent, and what an answer is."""
 
+import ssl
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from threading import Event, Thread
 import pytest
 from botocore.auth import S3SigV4Auth
 
+from tests.unit.runtime.kafka.test_security import written as certified
 from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.runtime.release import ENGINE
 from tidegate.runtime.stores import s3_bucket
@@ -353,6 +355,23 @@ def test_a_clock_that_is_wrong_is_told_from_rights_that_are(store: Store) -> Non
         store.opened().read("a")
     with pytest.raises(Unavailable, match="set this machine's clock"):
         store.opened().put_if_absent("a", b"one", 5.0)
+
+
+def test_a_certificate_by_an_unknown_authority_is_told_from_rights_and_may_be_made_known(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certified(tmp_path, "localhost")
+    shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    shown.load_cert_chain(tmp_path / "me.pem", tmp_path / "me.key")
+    store.socket = shown.wrap_socket(store.socket, server_side=True)
+    options = {"endpoint_url": f"https://localhost:{store.server_port}"}
+    with pytest.raises(Unavailable, match="S3: AWS_CA_BUNDLE"):
+        store.opened(**options).read("a")
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "me.pem"))
+    store.answers = [(200, b"one"), (200, b"")]
+    trusting = store.opened(**options)
+    assert trusting.read("a") == b"one"
+    assert trusting.put_if_absent("b", b"two", 5.0) is Put.WON
 
 
 def test_an_entry_that_cannot_be_read_ends_no_process(store: Store) -> None:
