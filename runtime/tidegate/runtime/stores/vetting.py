@@ -6,6 +6,7 @@ probed, once in the life of a process, before the first table on it is accepted.
 minutes, and as long as it likes where the store hangs: nobody waits for it longer than a moment.
 """
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -47,8 +48,10 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 WAIT_S: Final = 5.0
 """How long who asks first waits for a probe: few stores take longer. Others there wait with him."""
 
-AGAIN_S: Final = 30.0
-"""How long what a probe found wrong, or did not find out, is told to all who ask."""
+AGAIN_S: Final = 60.0
+"""How long after its end what a probe found, or did not find out, is told to all who ask: longer
+than a table rests before its committer asks again, or nobody would ever hear of a long one.
+"""
 
 Asking = Callable[[str, Callable[[], ProbeReport]], Future[ProbeReport]]
 """Where probes are run, of the store of a root."""
@@ -65,16 +68,21 @@ def _at_once(root: str, asked: Callable[[], ProbeReport]) -> Future[ProbeReport]
     return report
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Probing:
-    """A probe, under way or done. Units: `since_s` by `Clock.boot_s`."""
+    """A probe, under way or done. Units: `since_s` and `ended_s` by `Clock.boot_s`."""
 
     report: Future[ProbeReport]
     since_s: float
+    ended_s: float = math.inf
 
     def is_over(self, now_s: float) -> bool:
         """Whether it may be done again."""
-        return self.report.done() and now_s > self.since_s + AGAIN_S
+        return now_s > self.ended_s + AGAIN_S
+
+    def end(self, now_s: float) -> None:
+        """Note when it ended."""
+        self.ended_s = now_s
 
 
 class Vetting:
@@ -126,7 +134,8 @@ class Vetting:
                 asked = self._asking(
                     store.root, lambda: probe(store, self._contests, at_once=_AT_ONCE)
                 )
-                there = self._probing[place] = _Probing(asked, now_s)
+                there = probing = self._probing[place] = _Probing(asked, now_s)
+                asked.add_done_callback(lambda _: probing.end(self._clock.boot_s()))
                 wait_s = WAIT_S
         try:
             return there.report.result(wait_s)

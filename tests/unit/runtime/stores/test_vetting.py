@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,10 +12,13 @@ from tidegate.pipeline.topics import Topics
 from tidegate.runtime.memory import MemoryBus, MemoryStore
 from tidegate.runtime.stores import vetting as store_vetting
 from tidegate.runtime.stores.local_store import LocalStore
-from tidegate.runtime.stores.log_store import Put, Turn, at_once
+from tidegate.runtime.stores.log_store import LogStore, Put, Turn, at_once
 from tidegate.runtime.stores.probe import ProbeReport
 from tidegate.runtime.stores.ratified_store import RatifiedStore, RatifyLog
 from tidegate.runtime.stores.vetting import Vetting
+
+RESTS_S = 30.0
+"""How long at most a table rests before its committer asks again."""
 
 AZURE = "abfss://files@account.dfs.core.windows.net/t"
 
@@ -141,6 +145,32 @@ def test_nobody_waits_for_a_probe_that_takes_its_time(monkeypatch: pytest.Monkey
     report.set_result(asked())
     vetting.vet(store)
     vetting.vet(store)
+    assert len(under_way) == 1
+
+
+@pytest.mark.parametrize("is_safe", [True, False])
+def test_what_a_long_probe_found_is_heard_by_who_asks_now_and_then(
+    is_safe: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_vetting, "WAIT_S", 0.0)
+    under_way: list[tuple[Callable[[], ProbeReport], Future[ProbeReport]]] = []
+
+    def aside(root: str, asked: Callable[[], ProbeReport]) -> Future[ProbeReport]:
+        under_way.append((asked, Future()))
+        return under_way[-1][1]
+
+    clock = StillClock()
+    vetting = Vetting({"endpoint_url": "http://store"}, 5, aside, clock)
+    store: LogStore = Counting("s3://bucket/t") if is_safe else Overwriting("s3://bucket/t")
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="is being probed"):
+            vetting.vet(store)
+        clock.boot += RESTS_S
+    [(asked, report)] = under_way
+    report.set_result(asked())
+    clock.boot += RESTS_S
+    with nullcontext() if is_safe else pytest.raises(Misconfigured, match="did not show"):
+        vetting.vet(store)
     assert len(under_way) == 1
 
 
