@@ -109,8 +109,8 @@ class EntryPut:
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
         STORAGE_AMBIGUOUS.labels("deadline").inc()
         raise OutcomeUnknown(
-            f"the PUT of {path} of {self.store.root} stayed without an answer until its deadline: "
-            "the log is read anew before anything is decided"
+            f"the PUT of {path} of {self.store.root} stayed without a clear answer until its "
+            "deadline: the log is read anew before anything is decided"
         )
 
     def _resolve(self, path: str, content: bytes) -> Put:

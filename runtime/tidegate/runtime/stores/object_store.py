@@ -6,6 +6,7 @@ answered is unknown. The libraries' retries are off: what may be repeated is rep
 
 import asyncio
 import io
+import logging
 import os
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from functools import cached_property, partial
@@ -16,6 +17,7 @@ from weakref import WeakValueDictionary
 from fsspec.asyn import get_loop, sync
 
 from tidegate.delta.errors import Misconfigured, Unavailable
+from tidegate.runtime.logs import log_event
 from tidegate.runtime.stores import adls_bucket, gcs_bucket, s3_bucket
 from tidegate.runtime.stores.adls_bucket import AdlsBucket
 from tidegate.runtime.stores.gcs_bucket import GcsBucket
@@ -52,6 +54,7 @@ _ATTEMPTS_MAX: Final = 4
 _FIRST_PAUSE_S: Final = 0.1
 _READ_BUFFER_BYTES: Final = 1024 * 1024
 _NO_OPTIONS: Final[Mapping[str, str]] = {}
+_log = logging.getLogger(__name__)
 
 
 _SKEWED: Final = ("RequestTimeTooSkewed", "Request date header too old", "reasonable timeframe")
@@ -177,6 +180,7 @@ class ObjectStore:
             case Verdict.REFUSED:
                 return self._compare(path, content)
             case Verdict.UNKNOWN:
+                log_event(_log, "unclear", root=self._root, path=path, why=words(answer))
                 return Put.UNKNOWN
             case Verdict.FATAL:
                 raise self._unavailable("write", path, answer)

@@ -374,6 +374,18 @@ def test_a_certificate_by_an_unknown_authority_is_told_from_rights_and_may_be_ma
     assert trusting.put_if_absent("b", b"two", 5.0) is Put.WON
 
 
+def test_what_a_store_says_of_a_put_that_stays_in_doubt_is_logged(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = b"<Error><Code>XMinioStorageFull</Code><Message>no room</Message></Error>"
+    store.answers = [(507, full)]
+    with caplog.at_level("INFO", "tidegate.runtime.stores"):
+        assert store.opened().put_if_absent("a", b"one", 5.0) is Put.UNKNOWN
+    [record] = caplog.records
+    assert record.getMessage().startswith("unclear ")
+    assert "507 XMinioStorageFull: no room" in record.getMessage()
+
+
 def test_an_entry_that_cannot_be_read_ends_no_process(store: Store) -> None:
     entry = b"<Contents><Key>t/_delta_log/0</Key><Size>1</Size></Contents>"
     listing = b"<ListBucketResult><IsTruncated>false</IsTruncated>" + entry + b"</ListBucketResult>"
