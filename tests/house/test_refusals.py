@@ -23,7 +23,10 @@ SETTLING = (
 """Where flaws are found that the committer tells a writer under their own names."""
 
 
-DOORS_THAT_LOG = ("health", "kafka/logs", "stores/ratified_store", "registry", "service")
+DOORS_THAT_LOG = (
+    *("health", "kafka/logs", "stores/object_store", "stores/ratified_store"),
+    *("registry", "service"),
+)
 """Files of the runtime whose lines stand in the committer's log."""
 
 RATIFIED = ("runtime/tidegate/runtime/stores/ratified_store.py",)
