@@ -516,22 +516,6 @@ def test_a_hostile_flood_costs_few_versions() -> None:
     assert len(gate.entries()) == 2
 
 
-def test_a_flood_that_goes_on_is_let_into_the_log_at_the_rate_alone() -> None:
-    gate = Gate(CommitterSection(roots=("memory://tables",), refusals_burst=5, refusals_per_s=0.1))
-    gate.ask(builders.create())
-
-    def written() -> int:
-        outcomes = gate.ask(*(proposal(add("../x")) for _ in range(20)))
-        return [one.status for one in outcomes].count("rejected")
-
-    assert written() == 5
-    assert written() == 0, "what the entry before wrote is spent"
-    gate.clock.sleep(20)
-    assert written() == 2
-    gate.clock.sleep(10_000)
-    assert written() == 5
-
-
 def test_a_bad_member_does_not_sink_its_group(gate: Gate) -> None:
     outcomes = gate.ask(proposal(add("a")), proposal(add("../x")), proposal(add("b")))
     assert [one.status for one in outcomes] == ["committed", "rejected", "committed"]

@@ -133,7 +133,7 @@ def _other_id(metadata: Metadata, basis: Basis | None) -> Rejection | None:
         BAD_METADATA,
         f"{_METADATA}.id",
         f"is {metadata.id[:64]!r}, the table's is {basis.metadata.id!r}",
-        "keep the id: only who replaces or restores the table gives it another one",
+        "keep the id: only REPLACE TABLE gives a table another one",
     )
 
 

@@ -1,0 +1,20 @@
+"""How fast refusals come into a table's log, whoever floods it."""
+
+from tests.builders import Gate, add, create, proposal
+from tidegate.committer.settings import CommitterSection
+
+
+def test_a_flood_that_goes_on_is_let_into_the_log_at_the_rate_alone() -> None:
+    gate = Gate(CommitterSection(roots=("memory://tables",), refusals_burst=5, refusals_per_s=0.1))
+    gate.ask(create())
+
+    def written() -> int:
+        outcomes = gate.ask(*(proposal(add("../x")) for _ in range(20)))
+        return [one.status for one in outcomes].count("rejected")
+
+    assert written() == 5
+    assert written() == 0, "what the entry before wrote is spent"
+    gate.clock.sleep(20)
+    assert written() == 2
+    gate.clock.sleep(10_000)
+    assert written() == 5
