@@ -1,4 +1,4 @@
-"""`tidegate table`: list, history, describe, snapshot, conflicts; the others stand beside."""
+"""`tidegate table`: list, history, describe, snapshot, conflicts; the rest is in `cli_*.py`."""
 
 from typing import Annotated, Any, Final
 
@@ -24,7 +24,7 @@ from tidegate.runtime.tables.open_table import open_snapshot
 
 _FILES_SHOWN: Final = 20
 REGISTRY_S: Final = 5.0
-"""How long the log's facts wait for what the registry adds to them."""
+"""Seconds that `describe` waits for the registry before it shows what the log says alone."""
 
 _LISTED: Final = {
     "name": "name",
@@ -39,7 +39,7 @@ _LISTED: Final = {
 Uri = Annotated[
     str, typer.Argument(help="The table's root: a path, file://, s3://, gs:// or abfss://.")
 ]
-Version = Annotated[int | None, typer.Option("--version", help="As of this version.")]
+Version = Annotated[int | None, typer.Option("--version", help="Version; the newest if not given.")]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Tables behind the gate.")
 app.command("rows")(cli_rows.show_rows)
@@ -72,12 +72,14 @@ def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) 
 @app.command("history")
 def show_history(
     uri: Uri,
-    limit: Annotated[int, typer.Option(help="So many versions, newest first.", min=1)] = 20,
+    limit: Annotated[
+        int, typer.Option(help="How many versions to show, newest first.", min=1)
+    ] = 20,
     config: Config = None,
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Show what each version did, and how many proposals it holds."""
+    """Show the table's versions: operation, engine, metrics, and how many proposals each holds."""
     settings = loaded(ServiceSettings, config, set_)
     with errors_told():
         entries = list(history(store_for(_place(uri, settings)), limit))
@@ -96,9 +98,9 @@ def describe(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Show columns, partitioning, protocol, properties and size, and what the registry says of it.
+    """Show a table's columns, partitioning, protocol, properties, size and registration.
 
-    The log alone is enough: where no broker answers, the registration is left out and said so.
+    All but the registration comes from the log: where no broker answers, only that is left out.
     """
     snapshot = _opened(uri, version, config, set_)
     facts = _facts(snapshot) | _registration(uri, config, set_)
@@ -118,17 +120,19 @@ def describe(
 @app.command("conflicts")
 def show_conflicts(
     table: Annotated[str, typer.Argument(help="A registered table: its name, root or id.")],
-    limit: Annotated[int, typer.Option(help="So many, newest first.", min=1)] = 20,
+    limit: Annotated[
+        int, typer.Option(help="How many refusals to show, newest first.", min=1)
+    ] = 20,
     versions: Annotated[
-        int, typer.Option(help="So many versions of the log are looked through.", min=1)
+        int, typer.Option(help="How many of the log's newest versions to search.", min=1)
     ] = 200,
     config: Config = None,
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Show what was refused lately, by which rule, and which version won.
+    """Show a table's newest refused proposals: the rule, and the winning version of a conflict.
 
-    `tidegate proposals explain ID` tells the rest of each.
+    `tidegate proposals explain ID` explains one of them in full.
     """
     settings = loaded(ServiceSettings, config, set_)
     with errors_told():
@@ -158,12 +162,12 @@ def show_conflicts(
 def show_snapshot(
     uri: Uri,
     version: Version = None,
-    limit: Annotated[int, typer.Option(help="So many files.", min=1)] = _FILES_SHOWN,
+    limit: Annotated[int, typer.Option(help="How many files to show.", min=1)] = _FILES_SHOWN,
     config: Config = None,
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Show the live files of a version, and the applications it knows."""
+    """Show the live files of a version, and its app transactions (`txn` actions)."""
     snapshot = _opened(uri, version, config, set_)
     files = snapshot.files.select(["path", "partitionValues", "size"]).slice(0, limit).to_pylist()
     rows = [{**one, "partitionValues": dict(one["partitionValues"] or ())} for one in files]

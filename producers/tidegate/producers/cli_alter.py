@@ -1,4 +1,4 @@
-"""`tidegate table alter`: change columns and properties, whatever others change meanwhile."""
+"""`tidegate table alter`: change a table's columns and properties."""
 
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
@@ -27,16 +27,22 @@ from tidegate.runtime.settings import ServiceSettings
 Many = list[str] | None
 Columns = Annotated[
     Many,
-    typer.Option("--add-column", help="A new column, 'name type'; a nested type comes as JSON."),
+    typer.Option("--add-column", help="Add a column: 'name type'; write a nested type as JSON."),
 ]
-Gone = Annotated[Many, typer.Option("--drop-column", help="A column that goes.")]
-Renamed = Annotated[Many, typer.Option("--rename-column", help="old=new.")]
-Types = Annotated[Many, typer.Option("--widen", help="A wider type, 'name type'.")]
-Nulls = Annotated[Many, typer.Option("--allow-nulls", help="A column that may be null.")]
-Comments = Annotated[Many, typer.Option("--comment", help="column=text; none takes it away.")]
-Defaults = Annotated[Many, typer.Option("--default", help="column=SQL; none takes it away.")]
-Properties = Annotated[Many, typer.Option("--property", help="key=value: a table property.")]
-Unset = Annotated[Many, typer.Option("--unset", help="A table property that goes.")]
+Gone = Annotated[Many, typer.Option("--drop-column", help="Drop a column.")]
+Renamed = Annotated[Many, typer.Option("--rename-column", help="Rename a column: old=new.")]
+Types = Annotated[Many, typer.Option("--widen", help="Widen a column's type: 'name type'.")]
+Nulls = Annotated[Many, typer.Option("--allow-nulls", help="Let a column hold nulls.")]
+Comments = Annotated[
+    Many,
+    typer.Option("--comment", help="Set a column's comment: column=text; column= removes it."),
+]
+Defaults = Annotated[
+    Many,
+    typer.Option("--default", help="Set a column's default: column=SQL; column= removes it."),
+]
+Properties = Annotated[Many, typer.Option("--property", help="Set a table property: key=value.")]
+Unset = Annotated[Many, typer.Option("--unset", help="Remove a table property.")]
 
 
 def alter_table(  # noqa: PLR0913 - each is an option of the command
@@ -55,10 +61,11 @@ def alter_table(  # noqa: PLR0913 - each is an option of the command
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Change columns and properties; only who changes the same ones meanwhile is in the way.
+    """Change a table's columns and properties.
 
-    Changes are made in the order of the options above. A column of a struct is parent.name; names
-    with dots, blanks or signs stand in backticks.
+    It conflicts only with changes of the same columns or properties that others make meanwhile.
+    Changes are made in the order of the options below, each of which may be given several times.
+    A field of a struct is parent.name; put names with dots, blanks or signs in backticks.
     """
     settings = loaded(ServiceSettings, config, set_)
     with errors_told():

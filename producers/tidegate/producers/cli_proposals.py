@@ -25,7 +25,7 @@ from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.stores.opening import canonical_root
 
 VERSIONS: Final = 1_000
-"""Versions of a table's log in which a proposal is looked for."""
+"""How many of a log's newest versions are searched for a proposal."""
 
 _TITLES: Final = {
     "proposal": "proposal",
@@ -44,25 +44,23 @@ OfTable = Annotated[
     str | None, typer.Option("--table", help="A registered table: its name, root or id.")
 ]
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Proposals: what became of them, and why."
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Proposals and their outcomes.")
 
 
 @app.callback()
 def _proposals() -> None:
-    """Proposals: what became of them, and why."""
+    """Proposals and their outcomes."""
 
 
 @app.command("list")
 def list_proposals(
     table: OfTable = None,
-    limit: Annotated[int, typer.Option(help="So many, the newest.", min=1)] = 20,
+    limit: Annotated[int, typer.Option(help="How many of the newest to show.", min=1)] = 20,
     config: Config = None,
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Show the newest proposals with what was told of them."""
+    """Show the newest proposals, each with its outcome."""
     settings = loaded(ServiceSettings, config, set_)
     with errors_told():
         with _client(settings) as client:
@@ -81,7 +79,7 @@ def list_proposals(
 def show_proposal(
     proposal: Id, config: Config = None, set_: Set = None, as_json: Json = False
 ) -> None:
-    """Show one proposal, and every outcome that was told of it, or of other bytes under its id."""
+    """Show one proposal, and every outcome that was published under its id."""
     settings = loaded(ServiceSettings, config, set_)
     with errors_told():
         one = _require(settings, proposal)
@@ -104,13 +102,13 @@ def explain_proposal(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Say why a proposal came out as it did: the rule, the winner, the overlap, what to do.
+    """Explain a proposal's outcome: the rule, the winner, what conflicted, and what to do.
 
-    It asks the topics, then the table's log; with --table the log alone is enough, for a proposal
-    that the topics no longer hold; where --table is a root, for brokers that do not answer, too.
+    It reads the topics, then the table's log. Give --table for a proposal that the topics no longer
+    hold, and the table's root as --table where no broker answers: the log is read then.
 
-    Exit status: 0 it is in the table; 2 something has to be done, which is said; 3 a person has to
-    look at the table; 4 wait, or try again.
+    Exit status: 0 it is in the table; 2 you have to do something, which is printed; 3 somebody has
+    to look at the table; 4 wait, or try again.
     """
     settings = loaded(ServiceSettings, config, set_)
     with errors_told():
@@ -130,10 +128,10 @@ def cancel_proposal(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Give a proposal up, for ever: whatever bytes come under its id are refused.
+    """Cancel a proposal for ever: it is refused from now on, however often it is sent.
 
-    Exit status: 0 it never will be in the table; 2 it is in the table already, or nothing could be
-    promised; 4 no answer came: try again.
+    Exit status: 0 it will never be in the table; 2 it is in the table already, or could not be
+    cancelled; 4 no answer came: try again.
     """
     settings = loaded(ServiceSettings, config, set_)
     with errors_told():

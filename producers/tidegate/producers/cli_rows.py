@@ -1,4 +1,4 @@
-"""`tidegate table rows` and `tidegate table changes`: what a table holds, and what became of it."""
+"""`tidegate table rows` and `tidegate table changes`: a table's rows, and its changed rows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,8 +25,8 @@ from tidegate.runtime.tables.time_travel import versions_between
 Uri = Annotated[
     str, typer.Argument(help="The table's root: a path, file://, s3://, gs:// or abfss://.")
 ]
-Limit = Annotated[int, typer.Option("--limit", help="So many rows.", min=1)]
-_MOMENT: Final = "A version, or a time: 2024-02-29, 2024-02-29 12:00:00 (UTC unless it says)."
+Limit = Annotated[int, typer.Option("--limit", help="How many rows to show.", min=1)]
+_MOMENT: Final = "A version, or a time in UTC: 2024-02-29, or 2024-02-29 12:00:00."
 
 
 def show_rows(  # noqa: PLR0913 - each is an option of the command
@@ -36,7 +36,8 @@ def show_rows(  # noqa: PLR0913 - each is an option of the command
         str | None,
         typer.Option(
             "--columns",
-            help=f"Only these, separated by commas; {ROW_ID} and {ROW_COMMIT_VERSION}, too.",
+            help="Columns to show, separated by commas; where rows are tracked also "
+            f"{ROW_ID} and {ROW_COMMIT_VERSION}.",
         ),
     ] = None,
     limit: Limit = 20,
@@ -44,7 +45,7 @@ def show_rows(  # noqa: PLR0913 - each is an option of the command
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Show rows of a table, as it is or as it was."""
+    """Show rows of a table, at its newest version or as of an older one."""
     with errors_told():
         store = _store(uri, config, set_)
         version, at_ms = _moment(at, "--at")
@@ -64,16 +65,16 @@ def show_changes(  # noqa: PLR0913 - each is an option of the command
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Show the rows that changed: what happened to each, in which version, and when.
+    """Show the change data feed: the changed rows, with change type, version and time of commit.
 
-    Both ends are included, and of one kind: versions, or times.
+    --from and --to are both included, and are both versions or both times.
     """
     with errors_told():
         store = _store(uri, config, set_)
         (start, start_ms), (end, end_ms) = _moment(since, "--from"), _moment(until, "--to")
         if until is not None and (start is None) != (end is None):
             raise InvalidRequest(
-                "--from and --to are of one kind: give two versions or two times",
+                "--from and --to must be of one kind: give two versions or two times",
                 error_class="DELTA_ILLEGAL_OPTION",
             )
         if start_ms is not None:
@@ -87,7 +88,7 @@ def _store(uri: str, config: Path | None, set_: list[str] | None) -> LogStore:
 
 
 def root_of(uri: str) -> str:
-    """Return a root as it is spelled. Raises: Misconfigured; InvalidRequest, for a table's name."""
+    """Return the canonical URI of a root. Raises: Misconfigured; InvalidRequest for a name."""
     if "/" not in uri and not Path(uri).exists():
         raise InvalidRequest(
             f"there is no folder {uri!r} here; give the table's root, which `tidegate table list` "

@@ -1,4 +1,4 @@
-"""`tidegate table register|halt|reopen|drop`: whether the gate serves a table, and how."""
+"""`tidegate table register|halt|reopen|drop`: whether the gate takes commits for a table."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -26,13 +26,15 @@ Timeout = Annotated[float, typer.Option(help="Seconds to wait for the answer.", 
 
 def register(
     uri: Uri,
-    name: Annotated[str | None, typer.Option(help="One word, or catalog.schema.table.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Its name: one word, or catalog.schema.table.")
+    ] = None,
     timeout: Timeout = TIMEOUT_S,
     config: Config = None,
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Bring a table that exists under the gate; to do so again is no error."""
+    """Register an existing Delta table with the gate; doing so again is no error."""
     settings = loaded(ServiceSettings, config, set_)
     with errors_told():
         place = Place(root_of(uri), settings.storage)
@@ -43,15 +45,17 @@ def register(
 
 def halt(
     table: Table,
-    reason: Annotated[str, typer.Option(help="Why: every writer who is refused reads it.")],
+    reason: Annotated[
+        str, typer.Option(help="Why; every writer that is refused is shown this text.")
+    ],
     timeout: Timeout = TIMEOUT_S,
     config: Config = None,
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Take no commits of a table until it is reopened: what is being written lands first.
+    """Take no more commits of a table until it is reopened; a commit under way is finished first.
 
-    Writers are told to come again, and why. A restart changes nothing about it.
+    Writers get the reason and are told to try again later. A halt outlasts restarts.
     """
     settings = loaded(ServiceSettings, config, set_)
     outcome = _answer(settings, lambda client: registering.halt(client, table, reason, timeout))
@@ -65,7 +69,7 @@ def reopen(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Take commits of a halted table again, once its log was read and found sound."""
+    """Take commits of a halted table again, once its log has been read and found sound."""
     settings = loaded(ServiceSettings, config, set_)
     outcome = _answer(settings, lambda client: registering.reopen(client, table, timeout))
     _tell(outcome, f"{table} is open at version {outcome.version}", as_json=as_json)
@@ -73,16 +77,16 @@ def reopen(
 
 def drop(
     table: Table,
-    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     timeout: Timeout = TIMEOUT_S,
     config: Config = None,
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Serve a table no more, for ever: its files stay, its id and root are not given out again."""
+    """Unregister a table for ever. Its files stay; its id and root can't be registered again."""
     settings = loaded(ServiceSettings, config, set_)
     if not yes and not _is_meant(f"Drop {table} from the gate, for ever?"):
-        typer.echo("nothing was dropped: say yes, or --yes where nobody can be asked", err=True)
+        typer.echo("nothing was dropped: answer yes, or give --yes in a script", err=True)
         raise typer.Exit(EXIT_FIX)
     outcome = _answer(settings, lambda client: registering.drop(client, table, timeout))
     _tell(outcome, f"{table} is dropped at version {outcome.version}", as_json=as_json)

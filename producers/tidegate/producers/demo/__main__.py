@@ -29,12 +29,12 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def demo(
-    folder: Annotated[Path, typer.Option(help="where everything goes; emptied first")] = FOLDER,
+    folder: Annotated[Path, typer.Option(help="Where all files go; emptied first.")] = FOLDER,
     up: Annotated[
-        bool, typer.Option("--up", help="leave everything running; `tidegate down` ends it")
+        bool, typer.Option("--up", help="Leave everything running; `tidegate down` ends it.")
     ] = False,
 ) -> None:
-    """Write a year of flights through the gate, kill it on the way, and prove that all is there."""
+    """Write a year of flights through the gate, kill it midway, and check that no row is lost."""
     console = Console(width=None if sys.stdout.isatty() else 140)
     sys.exit(_run(folder.absolute(), console, detached=up))
 

@@ -1,4 +1,4 @@
-"""Where commands print: as wide as the terminal, and off a terminal as wide as the line."""
+"""Where commands print: as wide as the terminal; into a pipe or file, without breaking lines."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from typing import Final
 from rich.console import Console
 
 WIDE: Final = 10_000
-"""Columns where nobody looks: a program that reads a table wants a row a line."""
+"""Width of output that goes to no terminal: programs want each row of a table on one line."""
 
 
 def console(*, stderr: bool = False, wide: int = WIDE) -> Console:

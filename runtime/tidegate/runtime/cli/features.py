@@ -6,5 +6,5 @@ from tidegate.delta.features.page import features_page
 
 
 def features() -> None:
-    """Print the page about table features and properties, as Markdown."""
+    """Print how each table feature and property is supported, as Markdown."""
     typer.echo(features_page(), nl=False)

@@ -14,7 +14,7 @@ def brought() -> dict[str, EntryPoint]:
 
 
 def loaded_app(point: EntryPoint) -> typer.Typer | str:
-    """Return a command, or in words which library it lacks: an image has one service's."""
+    """Return a command, or a sentence which library it lacks: an image has only one service's."""
     try:
         found = point.load()
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""`tidegate up` and `tidegate down`: the line on this machine, for a person at a laptop."""
+"""`tidegate up` and `tidegate down`: Kafka and every service on this machine, to try it out."""
 
 import json
 from dataclasses import asdict
@@ -31,7 +31,7 @@ _PROGRESS: Final = console(stderr=True)
 
 Folder = Annotated[
     Path | None,
-    typer.Option("--folder", help="Where data, logs and the state are kept.", metavar="PATH"),
+    typer.Option("--folder", help="Where Kafka's data, logs and state are kept.", metavar="PATH"),
 ]
 
 
@@ -42,7 +42,7 @@ def up(
     ] = _PORT,
     root: Annotated[
         list[str] | None,
-        typer.Option(help="Where tables may lie; any local folder if not given. Repeatable."),
+        typer.Option(help="Root under which tables may lie; default: any local one. Repeatable."),
     ] = None,
     config: Config = None,
     set_: Set = None,
@@ -80,7 +80,7 @@ def up(
 
 
 def down(folder: Folder = None, as_json: Json = False) -> None:
-    """End what `tidegate up` started; data, logs and tables stay."""
+    """Stop what `tidegate up` started; data, logs and tables stay."""
     where = folder or state_folder()
     with errors_told():
         ended = take_down(where, _tell)
@@ -120,12 +120,12 @@ def _show(state: StackState, where: Path, *, as_json: bool) -> None:
 
 
 def _spelled(root: str) -> str:
-    """Return a root as the services may be told it: their working folder is not ours."""
+    """Return a root as an absolute path or URI: services have another working folder."""
     return root if "://" in root else str(Path(root).absolute())
 
 
 def _is_shared(pair: str) -> bool:
-    """Return whether a setting is every service's, not one's."""
+    """Return whether a setting is one that all services share."""
     return pair.partition(".")[0] in ServiceSettings.model_fields
 
 

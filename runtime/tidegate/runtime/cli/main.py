@@ -1,4 +1,4 @@
-"""The `tidegate` command: verbs of its own, and those that the installed services bring.
+"""The `tidegate` command: its own subcommands, and those of the installed services.
 
 A service's command is found by its entry point in the group `tidegate.commands`; one whose
 libraries are not installed is not shown (`tidegate version --verbose` names it).
@@ -40,7 +40,12 @@ app.add_typer(store.store, name="store")
 @app.command("version")
 def show_version(
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say which commands are installed, and why not.")
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Also list which commands are installed, and why others are not.",
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -67,9 +72,9 @@ def main() -> None:
 
 
 def command_for(arguments: Sequence[str]) -> TyperGroup:
-    """Return the command with the verbs that these arguments may need.
+    """Return the command with the subcommands that these arguments may need.
 
-    A service is imported when it is asked for, or when the list of verbs is.
+    A service is imported only for its own command, and for the list of all commands.
     """
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup), "it has several verbs"

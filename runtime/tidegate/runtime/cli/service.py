@@ -1,4 +1,4 @@
-"""The command of a service: `--config`, `--set`, `--help`, and the ladder around what it runs."""
+"""The command of a service: `--config`, `--set`, `--help`; errors become exit statuses."""
 
 import logging
 import os
@@ -18,13 +18,13 @@ from tidegate.runtime.settings import ServiceSettings, load
 
 S = TypeVar("S", bound=ServiceSettings)
 Config = Annotated[
-    Path | None, typer.Option("--config", help="A YAML file of settings.", metavar="PATH")
+    Path | None, typer.Option("--config", help="Read settings from this YAML file.", metavar="PATH")
 ]
 Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="A setting; stands above file and environment. Repeatable.",
+        help="One setting; overrides file and environment. Repeatable.",
         metavar="SECTION.KEY=VALUE",
     ),
 ]
@@ -36,7 +36,7 @@ _NOT_A_NAME: Final = re.compile(r"[^\w.-]")
 
 
 def service_app(name: str, kind: type[S], serve: Callable[[S, Running], None]) -> typer.Typer:
-    """Return the command that loads a service's settings and runs it; its help is `serve`'s."""
+    """Return the command that loads a service's settings and runs it, with the help of `serve`."""
     KINDS[name] = kind
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -52,10 +52,10 @@ def service_app(name: str, kind: type[S], serve: Callable[[S, Running], None]) -
 
 
 def leave_behind(before: frozenset[threading.Thread], status: int) -> None:
-    """End the process where threads are left that were not there before.
+    """End the process at once if threads that the service started are still alive.
 
-    They wait for a store, for a minute and more, and nobody waits for them: all that had to be
-    told and durable is. Whoever runs the service would have to kill it.
+    They wait for answers of a store, which may take minutes, and the interpreter would wait for
+    them at exit. Nothing depends on them: what had to be published or durable already is.
     """
     if any(one not in before and not one.daemon for one in threading.enumerate()):
         logging.shutdown()
@@ -63,7 +63,7 @@ def leave_behind(before: frozenset[threading.Thread], status: int) -> None:
 
 
 def loaded(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S:
-    """Return the settings, or end the command with what is wrong with them."""
+    """Return the settings, or end the command with a message that lists all that is wrong."""
     with errors_told():
         return asked_for(kind, config, pairs)
 
@@ -86,13 +86,13 @@ def overrides(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def _form(pair: str) -> str:
-    """Return what is wrong with a pair; behind the setting's name there may stand a secret."""
+    """Return what is wrong with a pair, without its value, which may be a secret."""
     return f"--set {_NOT_A_NAME.split(pair, maxsplit=1)[0]}: write section.key=value"
 
 
 @contextmanager
 def errors_told() -> Iterator[None]:
-    """End the command where an error of ours leaves the block: said in a line, without a trace."""
+    """Turn a TidegateError into a one-line message and an exit status, without a traceback."""
     try:
         yield
     except TidegateError as error:
@@ -100,7 +100,7 @@ def errors_told() -> Iterator[None]:
 
 
 def fail(error: TidegateError) -> NoReturn:
-    """End the command: the message on standard error, the exit status of the ladder."""
+    """End the command: message to standard error, exit status by the error's advice."""
     _errors.print(error.error_class, style="red", end=": ")
     _errors.print(str(error), soft_wrap=True)
     raise typer.Exit(exit_status(error)) from error

@@ -1,4 +1,4 @@
-"""`tidegate config`: what a service would be told, without starting it."""
+"""`tidegate config`: show or check a service's settings without starting it."""
 
 from typing import Annotated, Final
 
@@ -16,13 +16,15 @@ _OUT: Final = console()
 config = typer.Typer(no_args_is_help=True, help="The settings of a service.")
 Service = Annotated[
     str | None,
-    typer.Argument(help="A service; what all share if not given.", show_default=False),
+    typer.Argument(
+        help="A service's name; without one, the settings that all share.", show_default=False
+    ),
 ]
 
 
 @config.command()
 def show(service: Service = None, config: Config = None, set_: Set = None) -> None:
-    """Show the settings that come of file, environment and command line; secrets are starred."""
+    """Show the settings in force, from file, environment and command line; secrets are hidden."""
     settings = loaded(kind_of(service), config, set_)
     _OUT.print_json(data=redacted(settings))
 
@@ -34,7 +36,7 @@ def validate(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Say whether the settings are right; if not, all that is wrong with them."""
+    """Check the settings, and list everything that is wrong with them."""
     kind = kind_of(service)
     if not as_json:
         loaded(kind, config, set_)
@@ -50,7 +52,7 @@ def validate(
 
 
 def kind_of(service: str | None) -> type[ServiceSettings]:
-    """Return the settings of a service, which are known once its command is loaded."""
+    """Return the settings class of a service; loading its command makes it known."""
     if service is None:
         return ServiceSettings
     commands = brought()

@@ -1,4 +1,4 @@
-"""`tidegate store probe`: does this store keep the one promise that everything rests on."""
+"""`tidegate store probe`: does this store keep put-if-absent, on which every commit rests?"""
 
 from typing import Annotated, Final
 
@@ -17,8 +17,8 @@ _OUT: Final = console()
 
 _HOLDS: Final = "put-if-absent holds: tables may lie here"
 _DOES_NOT_HOLD: Final = (
-    "put-if-absent does not hold, or could not be shown to: two writers might both believe that a "
-    "version is theirs, so no table may lie here; take another store, or read ADR 10"
+    "put-if-absent does not hold, or could not be shown to hold: two writers might both believe "
+    "that a version is theirs, so no table may lie here; take another store, or read ADR 10"
 )
 _LEFT: Final = "scratch files that could not be removed, under _tidegate/probe-…: {}"
 
@@ -32,17 +32,19 @@ def _store() -> None:
 
 @store.command()
 def probe(
-    uri: Annotated[str, typer.Argument(help="A folder in the store, to write scratch files in.")],
-    contests: Annotated[int, typer.Option(help="How many contests of two.", min=1)] = CONTESTS,
+    uri: Annotated[str, typer.Argument(help="A folder in the store, for scratch files.")],
+    contests: Annotated[
+        int, typer.Option(help="How many names two writers race for.", min=1)
+    ] = CONTESTS,
     config: Config = None,
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Show that put-if-absent has one winner here; exit status 3 where it has not.
+    """Test whether put-if-absent has exactly one winner in a store; exit status 3 if it has not.
 
-    Two writers contest each name, connections are cut while a PUT travels, and what was told is
-    held against what is there. Scratch files lie under `_tidegate/` and are removed. Options of the
-    store are settings: `--set storage.endpoint_url=…`.
+    Two writers race for each name, connections are cut during a PUT, and the store's answers are
+    compared with what it then holds. Scratch files lie under `_tidegate/` and are removed. Give
+    the store's options as settings: `--set storage.endpoint_url=…`.
     """
     settings = loaded(ServiceSettings, config, set_)
     with errors_told(), Progress(console=console(stderr=True), transient=True) as progress:

@@ -175,7 +175,7 @@ def test_help_breaks_its_lines_where_the_terminal_ends(
     monkeypatch.setenv("COLUMNS", "80")
     assert call("store", "probe", "--help") == 0
     told = capsys.readouterr().out
-    start = told.index("Two writers contest")
+    start = told.index("Two writers race")
     lines = told[start : told.index("╭")].strip().splitlines()
     assert lines
     for line, following in pairwise(lines):
