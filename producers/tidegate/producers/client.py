@@ -1,7 +1,7 @@
-"""Send a proposal, await its outcome, cancel: all that a program needs to write through the gate.
+"""`Client`: send a proposal, wait for its outcome, cancel one. It needs neither Spark nor a group.
 
-It needs no Spark and no consumer group. It notes the end of `outcomes` on the table's partition,
-produces, and reads forward for its proposal's id; on silence it sends the same bytes again.
+It notes the end offset of `outcomes` on the table's topic partition, produces the proposal, and
+reads forward from there until a record answers its id; on silence it sends the same bytes again.
 """
 
 from collections.abc import Mapping
@@ -40,22 +40,23 @@ from tidegate.runtime.registry import find_table, read_registry
 from tidegate.runtime.tracing import traceparent
 
 TIMEOUT_S: Final = 120.0
-"""How long a writer waits for its outcome, unless told otherwise."""
+"""How long a writer waits for its outcome by default."""
 
 PATIENCE_S: Final = 10.0
 """Silence after which the same bytes are sent again."""
 
 FRESH_S: Final = 10.0
-"""How long the end of the outcomes, as far as it was read, is taken for near the true one."""
+"""For how long the next proposal may read on from where `outcomes` was last read, without asking
+the broker for the topic partition's end."""
 
 _PAUSE_S: Final = 1.0
 _PAUSE_MAX_S: Final = 8.0
 
 APP_TXN_SEEN: Final = "app_txn_seen"
-"""The rule that refuses an application's version that is in the table already."""
+"""The rule that rejects an app transaction whose version is in the table already."""
 
 TABLE_EXISTS: Final = "table_exists"
-"""The rule that refuses to create what is there."""
+"""The rule that rejects creating a table where there is one."""
 
 
 class Rejected(TidegateError):
@@ -81,14 +82,17 @@ class Rejected(TidegateError):
 
 @dataclass(frozen=True)
 class Lane:
-    """Where a table's proposals go and its outcomes come from."""
+    """The topic partitions to which a table's proposals go and from which its outcomes come."""
 
     proposals: TopicPartition
     outcomes: TopicPartition
 
 
 class Client:
-    """Proposes and awaits. One thread at a time; each thread makes its own."""
+    """Sends proposals and waits for their outcomes. Not thread-safe: use one for each thread.
+
+    `patience_s` is the silence after which a proposal is sent again.
+    """
 
     def __init__(
         self,
@@ -114,7 +118,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Close the connections to the broker; a later call connects anew."""
         if self._producer is not None:
             self._producer.close()
         if self._reader is not None:
@@ -126,17 +130,17 @@ class Client:
         return new_id(self.clock)
 
     def tables(self, timeout_s: float = ANSWER_S) -> Mapping[UUID, TableRecord]:
-        """Return the registry as it is: every registered table by its id. Raises: Unavailable."""
+        """Read the registry, and return every registered table by its id. Raises: Unavailable."""
         self._registry = read_registry(self._bus, self.topics, min(timeout_s, ANSWER_S))
         return self._registry
 
     def table(self, root_or_name: str, timeout_s: float = ANSWER_S) -> TableRecord | None:
-        """Return the registered table of a root or name, or None. Raises: Unavailable."""
+        """Return the table registered under a root, name or id, or None. Raises: Unavailable."""
         known = find_table(self._registry, root_or_name)
         return known or find_table(self.tables(timeout_s), root_or_name)
 
     def require(self, root_or_name: str, timeout_s: float = ANSWER_S) -> TableRecord:
-        """Return the registered table of a root or name.
+        """Return the table registered under a root, name or id.
 
         Raises: InvalidRequest (`TableNotRegistered`), saying how to register it; Unavailable.
         """
@@ -151,11 +155,11 @@ class Client:
         return record
 
     def propose(self, proposal: Proposal, timeout_s: float = TIMEOUT_S) -> Outcome:
-        """Send a proposal and return its outcome, whatever it is; see `result`.
+        """Send a proposal, wait, and return its outcome, be it a rejection; see `result`.
 
         The same bytes may be proposed any number of times, by any program: they are committed at
-        most once, and every answer says the same. The environment's TRACEPARENT goes with them.
-        Raises: OutcomeUnknown, when no answer came in time; when nothing was sent, Unavailable, or
+        most once, and every outcome is the same. The environment's TRACEPARENT goes into a header.
+        Raises: OutcomeUnknown, when no outcome came in time; when nothing was sent, Unavailable, or
         Misconfigured for a missing topic.
         """
         value = encode(proposal)
@@ -188,27 +192,28 @@ class Client:
         )
 
     def insist(self, proposal: Proposal, timeout_s: float = TIMEOUT_S) -> Outcome:
-        """Send a proposal, again where it is denied by what may pass, and return its outcome.
+        """Send a proposal, again while it is denied for a passing reason, and return its outcome.
 
-        A table is halted, or just being created; its store is away: nothing was promised, and the
-        same bytes may be taken a moment later. The last denial is returned when time is over.
+        Passing reasons (advice `retry`) are a halted table, one that is just being created, a store
+        that does not answer: the same bytes may be accepted later. Past the timeout the last denial
+        is returned.
         Raises: as `propose`.
         """
         deadline_s, pause_s = self.clock.boot_s() + timeout_s, _PAUSE_S
         while True:
             outcome = self.propose(proposal, max(0.0, deadline_s - self.clock.boot_s()))
-            asks_again = outcome.rejection is not None and outcome.rejection.advice == "retry"
+            may_pass = outcome.rejection is not None and outcome.rejection.advice == "retry"
             is_over = self.clock.boot_s() + pause_s >= deadline_s
-            if outcome.status != "denied" or not asks_again or is_over:
+            if outcome.status != "denied" or not may_pass or is_over:
                 return outcome
             self.clock.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     def cancel(self, proposal: Proposal, timeout_s: float = TIMEOUT_S) -> Outcome:
-        """Give a proposal up, and return the outcome of doing so.
+        """Cancel a proposal, and return the outcome of the cancel.
 
-        `committed` says that the proposal is in the table, at the outcome's version; `rejected`,
-        that it never will be.
+        `rejected`: the proposal will never be in the table. `committed`: too late, it is in the
+        table, at the outcome's version.
         Raises: OutcomeUnknown; Unavailable.
         """
         stamp = draft.Stamp(self.new_id(), self.clock.now_ms())
@@ -225,10 +230,10 @@ class Client:
         return Lane(TopicPartition(topic, number), TopicPartition(self.topics.outcomes, number))
 
     def _start_of(self, outcomes: TopicPartition, deadline_s: float) -> Offset:
-        """Return where a new proposal's outcome can first appear.
+        """Return the offset from which on a new proposal's outcome can appear.
 
-        Where this client stopped reading a moment ago is as good as the end of the topic, and
-        costs no round trip. Brokers that are away are waited for, as for an outcome.
+        Where this client stopped reading a moment ago will do, and saves asking the broker for the
+        end. Brokers that do not answer are waited for until the deadline.
         """
         offset, at_s = self._read_to.get(outcomes, (None, 0.0))
         if offset is not None and self.clock.boot_s() - at_s <= FRESH_S:
@@ -289,7 +294,7 @@ def result(outcome: Outcome) -> Outcome:
 
 
 class _Waiting:
-    """What is looked for on `outcomes`, and how far it was read."""
+    """The id and bytes whose outcome is awaited, and the next offset of `outcomes` to read."""
 
     def __init__(self, proposal_id: UUID, digest: str, offset: Offset) -> None:
         self._key = str(proposal_id).encode()
@@ -297,7 +302,7 @@ class _Waiting:
         self.offset = offset
 
     def recognise(self, record: Record) -> Outcome | None:
-        """Return the outcome in a record when it answers exactly our bytes."""
+        """Return the outcome in a record if it answers our id and exactly our bytes, or None."""
         if record.key != self._key or record.value is None:
             return None
         outcome = decode(Outcome, record.value)
@@ -309,7 +314,7 @@ def _describe(outcome: Outcome) -> str:
     head = f"proposal {outcome.proposal_id} for table {outcome.table} was {outcome.status}"
     if rejection is None:
         return f"{head}; `tidegate proposals show {outcome.proposal_id}` tells more"
-    # Spark hands a writer's error on as text alone: what it is called has to stand in there.
+    # Spark passes on only the text of a writer's error, so delta-spark's name has to be in it.
     named = rejection.exception or rejection.error_class
     rule = f"{rejection.rule} ({named})" if named else rejection.rule
     parts = [f"{head} by the rule {rule}: {rejection.reason}"]
@@ -317,7 +322,7 @@ def _describe(outcome: Outcome) -> str:
         parts.append(f"the winner is version {rejection.winner_version}")
     if rejection.path is not None and rejection.path not in rejection.reason:
         parts.append(f"file {rejection.path}")
-    # The reason of a conflict says what the winner did, and not what is to be done now.
+    # The reason of a conflict says what the winner did, not what to do about it.
     known = REFUSALS.get(rejection.rule) if rejection.winner_version is not None else None
     return "; ".join([*parts, known.remedy if known else _REMEDIES[rejection.advice]])
 

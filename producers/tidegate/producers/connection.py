@@ -1,7 +1,7 @@
-"""From options to doors: one client a thread and broker, kept for the life of the process.
+"""From options to clients and stores: one client for each thread and broker, never closed.
 
-A structured stream commits every batch in one long-lived process; what is kept here saves it a new
-connection a batch.
+A structured stream commits all its batches in one long-lived process: a kept client saves it a new
+connection for each batch.
 """
 
 import threading
@@ -29,7 +29,7 @@ _kept: Final = _Kept()
 
 
 def client_for(settings: KafkaSettings) -> Client:
-    """Return this thread's client for a broker; nothing is connected before it is used."""
+    """Return this thread's client for some brokers; it connects when it is first used."""
     for known, client in _kept.clients:
         if known == settings:
             return client

@@ -1,7 +1,7 @@
 """The options of `format("tidegate")`: Delta's names, `kafka.*` and `storage.*`.
 
-Spark lower-cases option names, so they are matched without regard to case. What is not known is
-refused with the nearest known name, and what is known and not there yet by what it asks for.
+Spark lower-cases option names, so they are matched without regard to case. An unknown option is
+refused with the nearest known name; one of Delta's that this release lacks, with an alternative.
 """
 
 import difflib
@@ -78,7 +78,7 @@ LATER: Final[Mapping[str, tuple[str, str]]] = {
     }.items()
     for name in names
 }
-"""Delta's options that this release refuses by name, and what does instead."""
+"""Delta's options that this release refuses: lower-case name -> Delta's name, and a remedy."""
 
 _SECURITY: Final = {
     "security.protocol": "protocol",
@@ -92,7 +92,7 @@ _SECURITY: Final = {
     "ssl.key.password": "key_password",
 }
 _WHOLE_MAX: Final = 2**63 - 1
-"""The largest number that the log has room for: Delta's versions are of 64 bits."""
+"""The largest version that the log can hold: Delta's versions have 64 bits."""
 _DURATION: Final = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|)$")
 _HASH: Final = re.compile(r"^[0-9a-f]{64}$")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
@@ -100,7 +100,7 @@ _SECONDS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
 
 @dataclass(frozen=True)
 class Place:
-    """Where a table lies, and how its store is opened."""
+    """A table's root, as a canonical URI, and the options of its store."""
 
     root: str
     storage: Mapping[str, str] = field(default_factory=dict)
@@ -108,10 +108,10 @@ class Place:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How to write: where, through which broker, and what to say of it.
+    """The options of a write, checked.
 
-    `is_static` says that whoever overwrites has said it: every row, not some partitions.
-    `read_version` is the version of the table that the rows to write were made from.
+    `is_static` says that `partitionOverwriteMode=static` was given: an overwrite is meant to
+    replace every row. `read_version` is the version of the table that the rows were made from.
     """
 
     place: Place
@@ -132,7 +132,7 @@ class WriteOptions:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What to read: where, and which version or time. Units: ms since the Unix epoch."""
+    """The options of a read, checked. Units: `timestamp_ms` in ms since the Unix epoch."""
 
     place: Place
     version: int | None = None
@@ -166,7 +166,7 @@ def for_writing(options: Mapping[str, str]) -> WriteOptions:
 
 
 def for_reading(options: Mapping[str, str]) -> ReadOptions:
-    """Return the options of a read; a writer's options, a table's defaults perhaps, are let pass.
+    """Return the options of a read; a writer's are ignored, as both may share one set of options.
 
     Raises: InvalidRequest, UnsupportedFeature or Misconfigured, naming the option.
     """
@@ -180,9 +180,9 @@ def for_reading(options: Mapping[str, str]) -> ReadOptions:
 
 
 def app_txn_of(options: WriteOptions) -> AppTxn | None:
-    """Return the app transaction that a batch write brings, or None.
+    """Return the app transaction of `txnAppId` and `txnVersion`, or None without them.
 
-    Raises: InvalidRequest, when half of it is given.
+    Raises: InvalidRequest, when only one of them is given.
     """
     app_id, version = options.txn_app_id, options.txn_version
     if app_id is None and version is None:
@@ -196,7 +196,7 @@ def app_txn_of(options: WriteOptions) -> AppTxn | None:
 
 
 def kafka_settings(options: Mapping[str, str]) -> KafkaSettings:
-    """Return the settings of the environment, with `kafka.*` and `topicPrefix` of some options.
+    """Return the environment's Kafka settings, with the options `kafka.*` and `topicPrefix` on top.
 
     Raises: Misconfigured.
     """
@@ -235,7 +235,7 @@ def _known(
         elif name in LATER:
             asked, remedy = LATER[name]
             raise UnsupportedFeature(
-                f"option {asked} is not there in this release: {remedy}",
+                f"this release has no option {asked}: {remedy}",
                 feature=asked,
             )
         elif name.startswith("delta."):
@@ -279,7 +279,7 @@ def _check_fixed(given: Mapping[str, str], name: str, only: str, remedy: str = "
     value = given.get(name, only)
     if value.lower() != only:
         raise UnsupportedFeature(
-            f"option {name}={value} is not there in this release: only {name}={only} is{remedy}",
+            f"this release has no {name}={value}, only {name}={only}{remedy}",
             feature=name,
         )
 

@@ -1,4 +1,4 @@
-"""Bring a table under the gate, halt, reopen or drop it: nothing is written to its log."""
+"""Register, halt, reopen or drop a table: requests to the gate that write nothing to its log."""
 
 from typing import Final, Literal
 
@@ -19,16 +19,16 @@ Request = Literal["register", "halt", "reopen", "drop"]
 
 
 def register(client: Client, place: Place, name: str | None, timeout_s: float) -> Outcome:
-    """Register the table at a place, and return the outcome; again is no error.
+    """Register an existing table, and return the outcome; registering it again is no error.
 
-    Raises: InvalidRequest (`NotADeltaTable`; `TableHasName`, for a registered table that is to have
-    another name); UnsupportedFeature, for a table that can't be written; Rejected; OutcomeUnknown;
+    Raises: InvalidRequest (`NotADeltaTable`; `TableHasName`, if it is registered under another
+    name); UnsupportedFeature, for a table that can't be written; Rejected; OutcomeUnknown;
     Unavailable.
     """
     snapshot = open_snapshot(store_for(place))
     check_writable(snapshot.protocol, snapshot.metadata, place.root)
     known = client.table(place.root, timeout_s)
-    # Of a dropped one the gate says that its root is not given out again, under no name.
+    # A dropped table's request is left to the gate, which says that its root is never reused.
     is_another = known is not None and name not in (None, known.name)
     if known is not None and is_another and known.status != "dropped":
         raise InvalidRequest(
@@ -44,7 +44,7 @@ def register(client: Client, place: Place, name: str | None, timeout_s: float) -
 
 
 def drop(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
-    """Drop a registered table from the gate, and return the outcome; again is no error.
+    """Drop a table from the registry, and return the outcome; dropping it again is no error.
 
     Raises: InvalidRequest (`TableNotRegistered`); Rejected; OutcomeUnknown; Unavailable.
     """
@@ -52,26 +52,26 @@ def drop(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
 
 
 def halt(client: Client, root_or_name: str, why: str, timeout_s: float) -> Outcome:
-    """Halt a registered table, and return the outcome; again is no error.
+    """Halt a registered table, and return the outcome; halting it again is no error.
 
-    Once it is answered, no commit of the gate follows until the table is reopened.
+    After the outcome the gate commits nothing to the table until it is reopened.
     Raises: InvalidRequest (`TableNotRegistered`, `BadReason`); Rejected; OutcomeUnknown;
     Unavailable.
     """
     if not 0 < len(why) <= REASON_CHARS_MAX:
         raise InvalidRequest(
-            f"the reason has {len(why)} characters; every writer who is refused reads it: give 1 "
-            f"to {REASON_CHARS_MAX}",
+            f"the reason has {len(why)} characters; every writer that is refused is shown it: give "
+            f"1 to {REASON_CHARS_MAX}",
             error_class="BadReason",
         )
     return _asked(client, root_or_name, "halt", timeout_s, why)
 
 
 def reopen(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
-    """Reopen a halted table whose log can be served, and return the outcome; again is no error.
+    """Reopen a halted table, and return the outcome; reopening it again is no error.
 
-    Raises: InvalidRequest (`TableNotRegistered`); Rejected (`table_halted`), where the log can't be
-    served; OutcomeUnknown; Unavailable.
+    Raises: InvalidRequest (`TableNotRegistered`); Rejected (`table_halted`), if the committer can't
+    read its log or must not write to it; OutcomeUnknown; Unavailable.
     """
     return _asked(client, root_or_name, "reopen", timeout_s)
 
@@ -79,7 +79,7 @@ def reopen(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
 def request(
     kind: Request, target: draft.Target, stamp: draft.Stamp, why: str | None = None
 ) -> Proposal:
-    """Return what an operator asks of a table: its files and its log stay as they are."""
+    """Return the proposal that carries an operator's request; it holds no actions."""
     body = draft.Body(Operation(name=kind.upper()), reason=why)
     return draft.of_body(kind, target, stamp, body)
 

@@ -1,4 +1,4 @@
-"""The batch writer: tasks write files, the driver's side proposes once.
+"""The batch writer: tasks write files, and the driver proposes them as one commit.
 
 `commit` and `abort` run in Python processes of their own, without a session.
 """
@@ -26,7 +26,7 @@ _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task wrote; of a stream also under which plan, and the stream's id."""
+    """What a task sends to the driver: add actions as JSON; for a stream also plan and query id."""
 
     adds: bytes
     plan: Plan | None = None
@@ -48,16 +48,16 @@ class BatchWriter(DataSourceArrowWriter):
         """Write the rows of one task.
 
         Raises: InvalidRequest for a row that breaks the schema; UnsupportedFeature for an overwrite
-        of which the session wants something else.
+        while the session asks for dynamic partition overwrite.
         """
-        # Only tasks are told what is set in the session; a write has one, even without rows.
+        # Only a task can see the session's settings; even a write without rows has one task.
         task = TaskContext.get()
         session = task.getLocalProperty(_OVERWRITE_MODE) if task is not None else None
         check_overwrite(self._plan, self._options, session)
         return Written(write_files(self._plan, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Propose what the tasks wrote, and wait. Raises: Rejected, OutcomeUnknown."""
+        """Propose the files of all tasks, and wait. Raises: Rejected, OutcomeUnknown."""
         saying = Saying.of(self._options, self._app_txn)
         client = client_for(self._options.kafka)
         tell(self._plan.place.root, commit(client, self._plan, adds_of(messages), saying))
@@ -67,9 +67,9 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def check_overwrite(written: Plan, options: WriteOptions, session: str | None) -> None:
-    """Refuse to replace all where the session's overwrites replace what they write to alone.
+    """Refuse to replace every row where the session asks for dynamic partition overwrite.
 
-    `session` is the session's mode of overwriting partitions, None where none was set.
+    `session` is the session's `spark.sql.sources.partitionOverwriteMode`, None where it is not set.
     Raises: UnsupportedFeature.
     """
     is_partitioned = written.creation is None and bool(written.layout.partition_columns)
@@ -86,7 +86,7 @@ def check_overwrite(written: Plan, options: WriteOptions, session: str | None) -
 
 
 def write_files(written: Plan, batches: Iterator[pa.RecordBatch]) -> bytes:
-    """Write the rows of this task, and return its add actions as they travel to the driver."""
+    """Write the rows of this task to files, and return their add actions as JSON."""
     task = TaskContext.get()
     number = task.partitionId() if task is not None else 0
     writer = FileWriter(store_for(written.place), written.layout, clock(), number)

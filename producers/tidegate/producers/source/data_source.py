@@ -1,6 +1,7 @@
-"""The data source itself: it reads options and makes readers and writers.
+"""The data source: Spark calls it to make readers and writers from options.
 
-Spark makes it anew in several Python processes without a session; what travels is pickled.
+Spark makes it anew in several Python processes, none of which has a session; readers and writers
+are pickled to get to the tasks.
 """
 
 from collections.abc import MutableMapping
@@ -19,7 +20,7 @@ from tidegate.producers.writing import Mode
 
 
 class TidegateSource(DataSource):
-    """`format("tidegate")`: a Delta table behind the gate."""
+    """`format("tidegate")`: reads a Delta table, and writes it through the gate."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -31,25 +32,25 @@ class TidegateSource(DataSource):
         return "tidegate"
 
     def schema(self) -> StructType:
-        """Return the table's columns. The version seen here is the one that is read."""
+        """Return the table's columns, and remember the version, which `reader` will read."""
         view = open_view(for_reading(self.options))
         self._version = int(view.snapshot.version)
         return to_spark(view.schema)
 
     def reader(self, schema: StructType) -> TableReader:
-        """Return a reader of the table at the version that `schema` saw."""
+        """Return a reader of the version whose columns `schema` returned."""
         return TableReader(for_reading(self.options), self._version, schema)
 
     def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 (Spark's name)
         """Refuse to read a table as a stream. Raises: UnsupportedFeature."""
         raise UnsupportedFeature(
-            "this release reads no table as a stream: follow the table's change topic with Spark's "
-            "own source for Kafka, or read its versions, one by one, with versionAsOf",
+            "this release can't read a table as a stream: follow the table's change topic with "
+            "Spark's own source for Kafka, or read its versions, one by one, with versionAsOf",
             feature="readStream",
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """Return a writer of one batch; what can be wrong without rows is found here."""
+        """Return a writer of one batch, after every check that needs no row."""
         return BatchWriter(for_writing(self.options), from_spark(schema), _mode(overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 (Spark's name)

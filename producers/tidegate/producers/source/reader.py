@@ -1,6 +1,7 @@
-"""The batch reader: a snapshot's files shared out to tasks, rows as Arrow batches.
+"""The batch reader: a snapshot's files are divided among tasks, which yield Arrow batches.
 
-Files go to tasks in bins of about one size, so that many small files cost few tasks.
+Files are packed into bins of about one size, a bin for each task, so that many small files need few
+tasks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from tidegate.runtime.tables.data_files import read_file, rows_of
 from tidegate.runtime.tables.open_table import open_snapshot
 
 BIN_BYTES: Final = 32 * 1024 * 1024
-"""Size of the files that one task reads, where there is more than one."""
+"""Total size at which a bin is full; a larger file has a bin of its own."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class TableReader(DataSourceReader):
         _check_asked(schema, view.schema, options.place.root)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the bins behind: a task gets its own, not those of all."""
+        """Pickle the reader without its bins: Spark sends each task its own."""
         return {**self.__dict__, "_bins": []}
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -69,7 +70,7 @@ class TableReader(DataSourceReader):
 
 
 def open_view(options: ReadOptions, version: int | None = None) -> View:
-    """Return the version that some options ask for, or one that was chosen before.
+    """Return the table at `version`, or, without it, at the version or time that the options name.
 
     Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`, ...); UnsupportedFeature;
     BrokenLog; Unavailable.
@@ -103,7 +104,7 @@ def _binned(files: Iterator[Mapping[str, Any]]) -> list[Bin]:
 
 
 def _check_asked(asked: SparkSchema, there: StructType, root: str) -> None:
-    """Refuse a schema given by the user that is not the table's: Delta knows its own."""
+    """Refuse a schema given by the user that is not the table's own."""
     if asked != to_spark(there):
         raise InvalidRequest(
             f"{root} has its own schema, {there}: leave .schema(...) out, or write the table "

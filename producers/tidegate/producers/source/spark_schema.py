@@ -1,4 +1,4 @@
-"""Spark's schema and Delta's: one JSON, so the text is the bridge."""
+"""Between Spark's schemas and Delta's, which share one JSON form."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -22,13 +22,13 @@ from tidegate.delta.schema.types import (
 from tidegate.delta.schema.widening import TYPE_CHANGES
 
 _OF_THE_TABLE: Final = frozenset({PHYSICAL_NAME, FIELD_ID, NESTED_IDS, TYPE_CHANGES})
-"""What a field's metadata says of the table's own files, and not of the rows."""
+"""Keys of a field's metadata that concern the table's files, and are kept from DataFrames."""
 
 _FOREIGN: Final[Mapping[str, Callable[[DataType], bool]]] = {
     "geospatial": is_geospatial,
     "timestampNanos": lambda kind: kind in NANOS,
 }
-"""Types that Spark has no rows for, by the feature that brings them."""
+"""Types that Spark can't receive from a Python data source, by their table feature."""
 
 
 def from_spark(schema: SparkSchema) -> StructType:
@@ -58,5 +58,5 @@ def _of_rows(plain: dict[str, Any]) -> dict[str, Any]:
 
 
 def arrow_of(schema: SparkSchema) -> pa.Schema:
-    """Return the Arrow schema that Spark compares what a reader yields with, field by field."""
+    """Return the Arrow schema that a reader's batches must have: Spark compares field by field."""
     return to_arrow_schema(schema, timezone="UTC")

@@ -1,7 +1,8 @@
-"""The stream writer: a proposal a micro-batch, in the table exactly once.
+"""The stream writer: each micro-batch is one proposal, and is in the table exactly once.
 
-Spark repeats a batch whose commit failed or was not seen, under the same id and with new files. The
-app transaction (query id, batch id) lets the committer tell the repeat; its files are garbage then.
+Spark repeats a batch whose commit failed or was not recorded, with the same batch id and new files.
+By its app transaction (query id, batch id) the committer recognises the repeat and rejects it; the
+new files then belong to no version.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ _QUERY_ID = "sql.streaming.queryId"
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes micro-batches; Spark makes it anew for each."""
+    """Writes one micro-batch; Spark makes a new writer for each."""
 
     def __init__(self, options: WriteOptions, frame: StructType, mode: Mode) -> None:
         super().__init__()
@@ -34,8 +35,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             )
         if options.read_version is not None:
             raise InvalidRequest(
-                "a stream's batches are not all made from one version of the table: leave the "
-                "option readVersion out",
+                "the batches of a stream are not all made from one version of the table: leave "
+                "the option readVersion out",
                 error_class="DELTA_ILLEGAL_OPTION",
             )
         self._options = options
@@ -52,7 +53,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803 (Spark's name)
     ) -> None:
-        """Propose what the batch wrote, and wait. Raises: Rejected, OutcomeUnknown."""
+        """Propose the files of all tasks, and wait. Raises: Rejected, OutcomeUnknown."""
         written = [message for message in messages if isinstance(message, Written)]
         query_id = next((one.query_id for one in written if one.query_id), None)
         if query_id is None and self._options.txn_app_id is None:

@@ -1,14 +1,13 @@
-"""Threads that Python starts: Spark finds Python data sources through a thread's active session."""
+"""For threads that Python starts: Spark finds data sources by the session active in a thread."""
 
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 
 def use_session(spark: SparkSession) -> None:
-    """Make a session the active one of this thread, so that `format("tidegate")` is found here.
+    """Make a session the active one of this thread, so that `format("tidegate")` can write here.
 
-    A thread that Python starts has none, and there Spark refuses to write with
-    DATA_SOURCE_NOT_FOUND; Spark Connect does not look for one.
+    Without one Spark refuses to write with DATA_SOURCE_NOT_FOUND. Spark Connect needs none.
     """
     if is_remote():
         return

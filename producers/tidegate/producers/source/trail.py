@@ -1,4 +1,4 @@
-"""What a write leaves in the log of its process: one line an outcome."""
+"""The line that each write leaves in the log of its process: its outcome."""
 
 import logging
 
@@ -9,7 +9,7 @@ _logger = logging.getLogger("tidegate.producers")
 
 
 def tell(root: str, outcome: Outcome | None) -> None:
-    """Log how a write ended."""
+    """Log a write's outcome; None is a write that had nothing to propose."""
     if outcome is None:
         log_event(_logger, "unchanged", table=root)
     else:
