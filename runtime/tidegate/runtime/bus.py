@@ -1,6 +1,7 @@
-"""The door to Kafka, as the services need it: values in and out, rebalances as values.
+"""Kafka as the services see it: protocols of a consumer, a producer, a reader and the cluster.
 
-Implementations: `kafka.bus` (confluent-kafka) and `memory` (tests and simulation).
+Records and rebalances are values, not callbacks. Implementations: `kafka.bus` (confluent-kafka) and
+`memory_bus` (tests and simulation).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ Offset = NewType("Offset", int)
 Headers = tuple[tuple[str, bytes], ...]
 
 ANSWER_S: Final = 15.0
-"""How long a question to the brokers waits for its answer, unless whoever asks has less time."""
+"""How long a request to the brokers waits for its answer, unless the caller has less time."""
 
 
 @dataclass(frozen=True, order=True)
@@ -28,12 +29,12 @@ class TopicPartition:
 
 
 Notes = Mapping[TopicPartition, str]
-"""What is kept beside the group's offsets, for whoever reads on: it travels in the same request."""
+"""Texts committed with a group's offsets (Kafka's offset metadata), for the next owner to read."""
 
 NO_NOTES: Final[Notes] = {}
 
 Starts = Mapping[TopicPartition, Offset]
-"""From where on each of several partitions is read."""
+"""The offset from which each of several partitions is to be read."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,9 @@ class Record:
 
 @dataclass(frozen=True)
 class Polled:
-    """What one poll brought: first what was revoked, then what was assigned, then records.
+    """What one poll returned, to be handled in this order: revocations, assignments, records.
 
-    `lost` are partitions that another member may own already: drop all at once.
+    `lost` are partitions that another member may own already: stop working on them at once.
     """
 
     revoked: tuple[TopicPartition, ...] = ()
@@ -65,45 +66,45 @@ class Consumer(Protocol):
     """A member of a consumer group. Positions are committed by hand."""
 
     def poll(self, records_max: int, timeout_s: float) -> Polled:
-        """Return what there is, within the timeout. Raises: Unavailable, Fenced."""
+        """Return what came within the timeout, perhaps nothing. Raises: Unavailable, Fenced."""
 
     def committed(self, at: TopicPartition) -> Offset | None:
-        """Return the group's next offset, or None where there is none. Raises: Unavailable."""
+        """Return the offset that the group committed, None for none. Raises: Unavailable."""
 
     def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
-        """Return the group's next offset, and what was noted with it. Raises: Unavailable."""
+        """Return the offset that the group committed, and its note. Raises: Unavailable."""
 
     def seek(self, at: TopicPartition, offset: Offset) -> None:
-        """Read on from an offset."""
+        """Continue reading at an offset."""
 
     def pause(self, at: TopicPartition) -> None:
-        """Keep the partition and fetch nothing from it."""
+        """Keep the partition, but fetch nothing from it until `resume`."""
 
     def resume(self, at: TopicPartition) -> None:
-        """Fetch again."""
+        """Fetch again from a paused partition."""
 
     def commit(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
     ) -> None:
-        """Record the next offset to read, for the group, with a note or none.
+        """Commit the next offset to read for the group, with a note or none, and wait for it.
 
         Raises: Unavailable, Fenced.
         """
 
     def part_with(self, at: TopicPartition, note: str) -> None:
-        """Leave a note, when the group takes a partition from us that reads on elsewhere."""
+        """Set the note to commit when a rebalance takes the partition from us."""
 
     def commit_soon(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
     ) -> None:
-        """Have it recorded while other things are done; a failure is told by the next call.
+        """Commit as `commit` does, but don't wait; the next call raises what this one failed with.
 
         Raises: Unavailable, Fenced.
         """
 
     @property
     def is_member(self) -> bool:
-        """Whether the group has let it in: it was told its partitions, none perhaps."""
+        """Whether it has joined the group: it got an assignment, be it an empty one."""
 
     def close(self) -> None:
         """Leave the group, so that the next owner need not wait for the session to end."""
@@ -121,13 +122,13 @@ class Producer(Protocol):
         """Wait until all that was queued is durable. Raises: Unavailable, OutcomeUnknown."""
 
     def close(self) -> None:
-        """Flush what there is and let go."""
+        """Flush what is queued, and close the connection."""
 
 
 class Reader(Protocol):
     """Reads partitions from an offset on, outside any group: for outcomes and for the registry.
 
-    Who goes on where a reading ended waits for nothing; who reads others waits for the last fetch.
+    Reading on where the last call ended is cheap; other offsets wait for the fetch under way.
     """
 
     def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
@@ -137,22 +138,22 @@ class Reader(Protocol):
         """Return records from `start` on, in order; empty when none came within the timeout."""
 
     def read_several(self, starts: Starts, timeout_s: float) -> Sequence[Record]:
-        """Return records of some partitions, in the order of each; as `read`, but at once."""
+        """Return records of several partitions, each in order; otherwise as `read`."""
 
     def close(self) -> None:
-        """Let go."""
+        """Close the connection."""
 
 
 @dataclass(frozen=True)
 class ClusterIdentity:
-    """Which log of proposals this is: topics that are recreated get another id."""
+    """The ids of the cluster and its topics: a topic that is recreated has a new one."""
 
     cluster_id: str
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 class Bus(Protocol):
-    """Makes the above, and knows the cluster."""
+    """Makes consumers, producers and readers, and answers questions about the cluster."""
 
     def consumer(self, group: str, topics: Sequence[str]) -> Consumer:
         """Return a new member of a group."""

@@ -1,6 +1,7 @@
-"""The embedded broker: one node of Apache Kafka as a child process, its log in a folder of ours.
+"""The embedded broker: one node of Apache Kafka as a child process, its data in a given folder.
 
-It is a real broker for laptops and tests: loopback only, no replication, small buffers.
+It is a real broker for laptops and tests: it listens on loopback only, has no replicas, and small
+buffers.
 """
 
 import base64
@@ -39,14 +40,14 @@ rootLogger.appenderRef.out.ref = out
 
 @dataclass(frozen=True)
 class Ports:
-    """Where clients and the controller are reached."""
+    """The ports for clients and for the controller."""
 
     clients: int
     controller: int
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, where there is none. Raises: Misconfigured."""
+    """Create a folder unless it exists. Raises: Misconfigured."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -57,9 +58,9 @@ def make_folder(folder: Path) -> None:
 
 
 class EmbeddedKafka:
-    """A broker in a folder; port 0 takes a free one. Its data outlives it.
+    """A broker whose data lies in a folder, and stays when it stops; port 0 takes a free one.
 
-    A detached one outlives the process that started it; else it dies with the thread that did.
+    A detached broker outlives the process that started it; another ends with the thread that did.
     """
 
     def __init__(self, folder: Path, port: int = 0, *, detached: bool = False) -> None:
@@ -88,7 +89,7 @@ class EmbeddedKafka:
         self.stop()
 
     def start(self, tell: Tell = lambda _: None) -> None:
-        """Start, and wait until it answers.
+        """Start the broker, and wait until it answers.
 
         Raises: Misconfigured, for no Java, no space, a taken port; Unavailable, when it does not
             answer in time, with the end of its log.
@@ -98,8 +99,8 @@ class EmbeddedKafka:
         _check_space(self._folder)
         if self._port and not _is_free(self._port):
             raise Misconfigured(
-                f"port {self._port} on {HOST} is taken; end what listens there (a former broker: "
-                "`tidegate down`) or choose another port, 0 for any free one"
+                f"port {self._port} on {HOST} is taken; stop what listens there (an earlier "
+                "broker: `tidegate down`) or choose another port, 0 for any free one"
             )
         for attempt in range(1, STARTS_MAX + 1):
             self._ports = Ports(self._port or _free_port(), _free_port())
@@ -120,12 +121,12 @@ class EmbeddedKafka:
                     return
 
     def stop(self) -> None:
-        """End the broker; its data stays."""
+        """Stop the broker; its data stays."""
         if self._child is not None:
             self._child.stop(STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        """End the broker as the machine would."""
+        """Kill the broker by SIGKILL, as a crash of the machine would end it."""
         if self._child is not None:
             self._child.kill()
 
@@ -161,7 +162,7 @@ class EmbeddedKafka:
             )
 
     def _logging(self, jars: Path) -> tuple[str, list[str]]:
-        """Return the class path and options; Kafka's jars lack what binds its log to a console."""
+        """Return class path and logging options: Kafka's jars lack a log binding, PySpark has it."""
         spark = pyspark_jars()
         binding = sorted(spark.glob("log4j-slf4j2-impl-*.jar")) if spark else []
         if spark is None or not binding:
@@ -234,7 +235,7 @@ def _answers(bootstrap: str) -> bool:
 
 
 def _new_id() -> str:
-    """Return a cluster id in Kafka's spelling; one that begins with `-` would read as an option."""
+    """Return a new cluster id; one that began with `-` would be taken for an option."""
     while (text := base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[:22])[0] == "-":
         continue
     return text

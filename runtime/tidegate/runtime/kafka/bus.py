@@ -1,4 +1,4 @@
-"""The bus on Kafka, by confluent-kafka: the cluster, and clients with the settings we rest on."""
+"""The bus on confluent-kafka, with the client settings on which our guarantees depend."""
 
 import time
 from base64 import urlsafe_b64encode
@@ -26,17 +26,17 @@ _READING: Final[Mapping[str, Any]] = {
     "isolation.level": "read_committed",
     "fetch.wait.max.ms": 100,
     "fetch.error.backoff.ms": 50,
-    # The library looks again at a partition that was paused after this long.
+    # After this long the library fetches again from a partition whose queue was full or paused.
     "fetch.queue.backoff.ms": 20,
     "queued.max.messages.kbytes": 32 * 1024,
 }
 
 READERS: Final = "reader"
-"""The name, behind the prefix, that readers without a group give theirs."""
+"""The `group.id`, after the topic prefix, of readers, which join no group."""
 
 
 class KafkaBus:
-    """A Kafka cluster. Nothing connects before it is used."""
+    """A Kafka cluster; it connects when it is first used."""
 
     def __init__(self, settings: KafkaSettings, client_id: str) -> None:
         self._settings = settings
@@ -44,7 +44,7 @@ class KafkaBus:
         self._admin: AdminClient | None = None
 
     def consumer(self, group: str, topics: Sequence[str]) -> KafkaConsumer:
-        """Return a new member of a group, dynamic, with eager range assignment."""
+        """Return a new dynamic member of a group with eager range assignment."""
         session_ms = self._settings.session_timeout_ms
         config = self._config(
             tunable={
@@ -83,14 +83,14 @@ class KafkaBus:
 
     def reader(self) -> KafkaReader:
         """Return a reader without a group."""
-        # librdkafka wants a group's name of every consumer, and looks for its coordinator, to which
-        # brokers want a right; nobody joins this one. One name under the prefix is one rule.
+        # librdkafka wants a group.id of every consumer and looks up the group's coordinator, for
+        # which ACLs must allow Describe. With one name for all readers, one ACL is enough.
         group = f"{self._settings.topic_prefix}{READERS}"
         config = self._config(tunable={}, fixed={**_READING, "group.id": group})
         return KafkaReader(made(Consumer, config))
 
     def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
-        """Return how many partitions a topic has: brokers that are away are waited for.
+        """Return how many partitions a topic has; wait for brokers that do not answer.
 
         Raises: Misconfigured for a missing topic; Unavailable, when the time is up.
         """
@@ -136,7 +136,7 @@ class KafkaBus:
         return self._admin
 
     def _config(self, tunable: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:
-        """The user's own settings stand above what may be tuned, and below what must hold."""
+        """The user's `kafka.client` overrides what is tunable, and never what is fixed."""
         return {
             "client.id": self._client_id,
             "logger": LIBRARY,

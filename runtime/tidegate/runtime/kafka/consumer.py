@@ -14,12 +14,12 @@ from tidegate.runtime.kafka.records import ours, records, theirs
 
 _ANSWER_S: Final = 15.0
 _SLICE_S: Final = 0.05
-"""How long one call into the library lasts at most, so that a rebalance is told at once."""
+"""How long one call into the library may last, so that a rebalance is reported soon."""
 _TICK_S: Final = 0.001
 
 
 class KafkaConsumer:
-    """A member of a group. What a rebalance does is collected, and told by the poll."""
+    """A member of a group. Rebalances are collected in callbacks, and returned by `poll`."""
 
     def __init__(self, config: Mapping[str, Any], group: str, topics: Sequence[str]) -> None:
         self._consumer = made(Consumer, {**config, "on_commit": self._on_commit})
@@ -36,7 +36,7 @@ class KafkaConsumer:
         self._not_recorded: TidegateError | None = None
 
     def poll(self, records_max: int, timeout_s: float) -> Polled:
-        """Return what there is, within the timeout; a rebalance comes without records.
+        """Return what came within the timeout; a rebalance is returned without records.
 
         Raises: Unavailable, Fenced; Misconfigured for a missing topic.
         """
@@ -59,11 +59,11 @@ class KafkaConsumer:
                 return Polled()
 
     def committed(self, at: TopicPartition) -> Offset | None:
-        """Return the group's next offset, or None where there is none. Raises: Unavailable."""
+        """Return the offset that the group committed, None for none. Raises: Unavailable."""
         return self.noted(at)[0]
 
     def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
-        """Return the group's next offset, and what was noted with it. Raises: Unavailable."""
+        """Return the offset that the group committed, and its note. Raises: Unavailable."""
         doing = f"look up the position of group {self._group!r} in {at}"
         try:
             [found] = self._consumer.committed([theirs(at)], timeout=_ANSWER_S)
@@ -91,11 +91,11 @@ class KafkaConsumer:
                 return
 
     def pause(self, at: TopicPartition) -> None:
-        """Keep the partition and fetch nothing from it."""
+        """Keep the partition, but fetch nothing from it until `resume`."""
         self._consumer.pause([theirs(at)])
 
     def resume(self, at: TopicPartition) -> None:
-        """Fetch again."""
+        """Fetch again from a paused partition."""
         self._consumer.resume([theirs(at)])
         # The library's thread may sleep for a second after a pause; a seek wakes it.
         if at in self._next:
@@ -104,7 +104,7 @@ class KafkaConsumer:
     def commit(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
     ) -> None:
-        """Record the next offset to read, for the group, with a note or none.
+        """Commit the next offset to read for the group, with a note or none, and wait for it.
 
         Raises: Unavailable, Fenced.
         """
@@ -123,7 +123,7 @@ class KafkaConsumer:
     def commit_soon(
         self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
     ) -> None:
-        """Have it recorded while other things are done; a failure is told by the next call.
+        """Commit as `commit` does, but don't wait; the next call raises what this one failed with.
 
         Raises: Unavailable, Fenced.
         """
@@ -140,12 +140,12 @@ class KafkaConsumer:
         self._recorded |= next_offsets
 
     def part_with(self, at: TopicPartition, note: str) -> None:
-        """Leave a note, when the group takes a partition from us that reads on elsewhere."""
+        """Set the note to commit when a rebalance takes the partition from us."""
         self._parting[at] = note
 
     @property
     def is_member(self) -> bool:
-        """Whether the group has let it in, as far as a poll was told."""
+        """Whether it has joined the group, by the last rebalance that a poll saw."""
         return self._is_member
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class KafkaConsumer:
             )
 
     def _put_back(self, messages: Sequence[Message | None]) -> None:
-        """Read later what came in one breath with its assignment: its owner may seek first."""
+        """Rewind before records that came with their assignment: the caller may seek first."""
         firsts: dict[TopicPartition, Offset] = {}
         for record in records([it for it in messages if it is not None], "read what is assigned"):
             firsts.setdefault(record.at, record.offset)
@@ -183,14 +183,14 @@ class KafkaConsumer:
         return told
 
     def _on_commit(self, error: KafkaError | None, partitions: list[RdPartition]) -> None:
-        """Keep why offsets were not recorded, whose commit nobody waited for."""
+        """Keep the error of an asynchronous commit, for the next `commit_soon` to raise."""
         for wrong in (error, *(at.error for at in partitions)):
             if wrong is not None and wrong.code() != KafkaError._NO_OFFSET:
                 self._not_recorded = translated(wrong, self._committing)
 
     def _on_assign(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
         consumer.assign(partitions)
-        # The library keeps what was paused before for paused, in every assignment to come.
+        # The library keeps a paused partition paused across assignments.
         consumer.resume(partitions)
         self._not_recorded = None
         self._is_member = True
@@ -203,9 +203,9 @@ class KafkaConsumer:
             if at in self._recorded and at in self._parting
         ]
         if left:
-            # Sent before we join again; whether it arrives is a courtesy.
+            # Sent before we join again; nothing depends on its arrival.
             consumer.commit(offsets=left, asynchronous=True)
-        # It joins again, and may not be let in: nothing is told of that.
+        # It joins again, and no callback tells if the group does not let it in.
         self._is_member = False
         self._revoked += self._let_go(consumer, partitions)
 
@@ -214,7 +214,7 @@ class KafkaConsumer:
         self._lost += self._let_go(consumer, partitions)
 
     def _let_go(self, consumer: Consumer, partitions: list[RdPartition]) -> list[TopicPartition]:
-        """Stop fetching; return what the owner was told that it has."""
+        """Stop fetching, and return the partitions whose assignment a poll has returned."""
         consumer.unassign()
         self._next.clear()
         self._recorded.clear()

@@ -1,4 +1,4 @@
-"""From librdkafka's errors to ours: what the reader of the error should do next."""
+"""From librdkafka's errors to ours, which are divided by what the caller should do next."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
@@ -15,7 +15,7 @@ from tidegate.delta.errors import (
 )
 
 NO_ANSWER: Final = "look whether the brokers answer, and at the setting kafka.bootstrap_servers"
-"""What to do when nobody answers."""
+"""The remedy where no broker answers."""
 
 _FENCED: Final = frozenset(
     {
@@ -82,48 +82,48 @@ C = TypeVar("C")
 
 
 def made(kind: Callable[[dict[str, Any]], C], config: Mapping[str, Any]) -> C:
-    """Return a client of the library. Raises: Misconfigured, for settings that it does not take."""
+    """Return a client of the library. Raises: Misconfigured, for settings that it refuses."""
     try:
         return kind(dict(config))
     except KafkaException as error:
         said = _bare(error).str()
         raise Misconfigured(
-            f"Kafka's client library does not take its settings: {said}; correct `kafka.client`, "
-            "or the files and the mechanism in `kafka.security`"
+            f"Kafka's client library refuses its settings: {said}; correct `kafka.client`, or the "
+            "files and the mechanism in `kafka.security`"
         ) from error
 
 
 def passes(error: KafkaError) -> bool:
-    """Whether the client library mends it by itself while it is being polled."""
+    """Whether the client library recovers from it by itself while it is polled."""
     return error.code() in _PASSING or error.retriable()
 
 
 def translated(error: KafkaError | KafkaException, doing: str) -> TidegateError:
-    """Return our error for one of librdkafka's. `doing` says what was tried, and on what."""
+    """Return our error for one of librdkafka's; `doing` completes "cannot …" in its message."""
     bare = _bare(error)
     code, said = bare.code(), f"cannot {doing}: {bare.str()} ({bare.name()})"
     if code in _FENCED:
-        return Fenced(f"{said}; another instance holds the role, this one leaves")
+        return Fenced(f"{said}; another instance has taken over, this one ends")
     if code == KafkaError._UNKNOWN_PARTITION:
         return Misconfigured(
-            f"{said}; the topic is not there (`tidegate topics apply` creates it), or has fewer "
-            "partitions than its kin: `tidegate topics plan` shows which, give it as many"
+            f"{said}; the topic is missing (`tidegate topics apply` creates it), or has fewer "
+            "partitions than it should: `tidegate topics plan` shows which, add the others"
         )
     if code in _NO_TOPIC:
         return Misconfigured(f"{said}; create the topics: run `tidegate topics apply`")
     if code in _TOO_LARGE:
         return InvalidRequest(
-            f"{said}; send less at once, large actions by a claim check. A topic that takes no "
-            "mebibyte refuses what services send, too: raise its `max.message.bytes`",
+            f"{said}; send a smaller record, and many actions by a claim check. A topic whose "
+            "`max.message.bytes` is below a mebibyte refuses what services send, too: raise it",
             error_class="RecordTooLarge",
         )
     if code in _SETTINGS:
-        return Misconfigured(f"{said}; look at the settings `kafka.security`, and at the ACLs")
+        return Misconfigured(f"{said}; check the settings `kafka.security`, and the brokers' ACLs")
     return Unavailable(f"{said}; {NO_ANSWER}")
 
 
 def may_mend(error: KafkaError) -> bool:
-    """Whether the same question may be answered later, with nothing changed by anybody.
+    """Whether the same request may succeed later without anybody changing anything.
 
     A broker that has just started may not yet know the partitions of a topic that is there.
     """
@@ -132,7 +132,7 @@ def may_mend(error: KafkaError) -> bool:
 
 
 def undelivered(error: KafkaError, doing: str) -> TidegateError:
-    """Return our error for a record whose delivery failed: it may be in the topic all the same."""
+    """Return our error for a record whose delivery failed; it may be in the topic nevertheless."""
     plain = translated(error, doing)
     if type(plain) is Unavailable and error.code() not in _NEVER_SENT:
         return OutcomeUnknown(f"{plain}; it may have arrived: read the topic before sending again")

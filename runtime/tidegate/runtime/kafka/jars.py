@@ -1,4 +1,4 @@
-"""Apache Kafka's jars: fetched once by the Ivy that PySpark brings, each checked by its sha256."""
+"""Apache Kafka's jars: fetched once by PySpark's Ivy, each checked against its pinned sha256."""
 
 import fcntl
 import hashlib
@@ -42,7 +42,7 @@ def pinned_jars() -> dict[str, str]:
 
 
 def cache_folder() -> Path:
-    """Return where what is fetched is kept: TIDEGATE_CACHE, else the user's cache folder."""
+    """Return the folder for fetched files: TIDEGATE_CACHE, else the user's cache folder."""
     given = os.environ.get(CACHE)
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(given) if given else Path(base) / "tidegate"
@@ -79,7 +79,7 @@ def java_command() -> str:
     shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     found = re.search(r'version "(?:1\.)?(\d+)', shown.stderr + shown.stdout)
     if found is None:
-        raise Misconfigured(f"{java} does not tell its version: {remedy}, {_INSTEAD}")
+        raise Misconfigured(f"`{java} -version` prints no version: {remedy}, {_INSTEAD}")
     if int(found[1]) < JAVA_MIN:
         raise Misconfigured(f"{java} is Java {found[1]}, too old for Kafka: {remedy}, {_INSTEAD}")
     return java
@@ -148,7 +148,7 @@ def _fetch(folder: Path, tell: Tell) -> None:
 
 
 def _resolve(ivy: list[str], part: Path, tell: Tell) -> None:
-    """Let Ivy fetch the broker and all it stands on."""
+    """Let Ivy fetch the broker and its dependencies."""
     argv = [
         *ivy,
         *(("-settings", str(settings)) if (settings := _ivy_settings(part)) else ()),
@@ -201,7 +201,7 @@ def _take(jar: Path, digest: str, checked: Path) -> None:
 
 
 def _ivy_settings(part: Path) -> Path | None:
-    """Return the user's own Ivy settings, or some made of their Maven mirror; None: neither."""
+    """Return the user's Ivy settings, or ones made from their Maven mirror, or None."""
     given = os.environ.get(IVY_SETTINGS)
     file = Path(given) if given else Path.home() / ".ivy2" / "ivysettings.xml"
     if given and not file.is_file():
@@ -218,7 +218,7 @@ def _ivy_settings(part: Path) -> Path | None:
 
 
 def _proxies() -> list[str]:
-    """Return the proxy of the environment in Java's words, which does not look there itself."""
+    """Return Java's options for the environment's proxies, which Java does not read by itself."""
     options: list[str] = []
     for scheme in ("http", "https"):
         url = os.environ.get(f"{scheme}_proxy") or os.environ.get(f"{scheme.upper()}_PROXY")

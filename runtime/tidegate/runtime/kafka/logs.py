@@ -1,7 +1,7 @@
-"""What librdkafka has to say, in our log: as warnings, and one a minute of each kind.
+"""librdkafka's messages in our log: as warnings, and of each kind at most one a minute.
 
-Its clients each tell of every attempt to connect. What matters of that reaches the caller as an
-error; the rest is a hint for a person, who needs it once.
+Each of its clients logs every failed attempt to connect. What matters reaches the caller as an
+error anyway; for a person one line is enough.
 """
 
 import logging
@@ -15,13 +15,13 @@ _log = logging.getLogger(__name__)
 
 
 class LibraryLog:
-    """Stands where librdkafka expects a logger. Threads of the library's clients share it."""
+    """The logger that librdkafka's clients are given; it is shared by all their threads."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._repeats = Repeats(now_s)
 
     def log(self, level: int, form: str, *parts: object) -> None:
-        """Log a message, unless one of its kind was a moment ago; the next tells how many were."""
+        """Log a message, unless one of its kind was just logged; the next counts those left out."""
         held_back = self._repeats.held_back(str(parts[0]) if parts else form)
         if held_back is None:
             return
@@ -31,4 +31,4 @@ class LibraryLog:
 
 
 LIBRARY: Final = LibraryLog()
-"""The one of this process: so many clients, one voice."""
+"""The logger that all clients of this process share."""

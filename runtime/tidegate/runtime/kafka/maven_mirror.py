@@ -1,4 +1,4 @@
-"""The mirror that a user's Maven settings name, as Ivy takes it: their registry, their account."""
+"""The Maven mirror that a user's `settings.xml` names, with its account, as settings for Ivy."""
 
 import os
 import re

@@ -23,7 +23,7 @@ class KafkaProducer:
     def publish(
         self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> None:
-        """Queue a record; a full queue is waited for.
+        """Queue a record; while the queue is full, wait.
 
         Raises: InvalidRequest for a record that is too large, Misconfigured for a missing topic,
         Unavailable when the queue stays full.
@@ -42,7 +42,7 @@ class KafkaProducer:
             except BufferError as error:
                 if time.monotonic() > ends:
                     raise Unavailable(
-                        f"the queue to {at.topic!r} stays full; {NO_ANSWER}"
+                        f"the producer's queue for {at.topic!r} stays full; {NO_ANSWER}"
                     ) from error
                 self._producer.poll(_SLICE_S)
             except KafkaException as error:
@@ -52,9 +52,9 @@ class KafkaProducer:
                 return
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until all that was queued is durable; past the timeout the rest is not sent.
+        """Wait until all queued records are durable; past the timeout the rest is dropped.
 
-        Raises: Unavailable, OutcomeUnknown, and what a record's delivery failed with.
+        Raises: Unavailable; OutcomeUnknown; the error with which a delivery failed.
         """
         left = self._producer.flush(timeout_s)
         if left:
@@ -71,7 +71,7 @@ class KafkaProducer:
             raise failure
 
     def close(self) -> None:
-        """Flush what there is and let go. Raises: as `flush`."""
+        """Flush what is queued. Raises: as `flush`."""
         self.flush(_ANSWER_S)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:

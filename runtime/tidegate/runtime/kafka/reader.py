@@ -16,14 +16,14 @@ _READ_AT_ONCE: Final = 1_000
 
 
 class KafkaReader:
-    """Reads partitions outside any group; one that was not read on costs a fetch of the others."""
+    """Reads partitions outside any group; other offsets than the next ones make it fetch anew."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._next: dict[TopicPartition, Offset] = {}
 
     def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
-        """Return the first offset and the end offset: brokers that are away are waited for.
+        """Return the first offset and the end offset; wait for brokers that do not answer.
 
         Raises: Unavailable, when the time is up; Misconfigured for a missing topic.
         """
@@ -33,7 +33,7 @@ class KafkaReader:
             try:
                 found = self._consumer.get_watermark_offsets(theirs(at), timeout=left)
             except KafkaException as error:
-                self._look_for(at, doing, max(_PAUSE_S, ends - time.monotonic()))
+                self._check_topic(at, doing, max(_PAUSE_S, ends - time.monotonic()))
                 if not may_mend(error.args[0]) or time.monotonic() + _PAUSE_S > ends:
                     raise translated(error, doing) from error
                 time.sleep(_PAUSE_S)
@@ -50,9 +50,9 @@ class KafkaReader:
         return self.read_several({at: start}, timeout_s)
 
     def read_several(self, starts: Starts, timeout_s: float) -> Sequence[Record]:
-        """Return records of some partitions, in the order of each; as `read`, but at once.
+        """Return records of several partitions, each in order; otherwise as `read`.
 
-        Raises: as `read`; nothing was read then: the same starts bring the same records.
+        Raises: as `read`; nothing counts as read then, and the same starts give the same records.
         """
         if starts != self._next:
             self._next = {}
@@ -70,7 +70,7 @@ class KafkaReader:
                 return []
 
     def close(self) -> None:
-        """Let go."""
+        """Close the connection."""
         self._consumer.close()
 
     def _found(self, messages: Sequence[Message]) -> Sequence[Record]:
@@ -78,7 +78,7 @@ class KafkaReader:
         try:
             came = records(messages, f"read {', '.join(sorted({at.topic for at in starts}))}")
         except TidegateError:
-            # What came in one breath with the failure is past the library's position.
+            # The library's position is past the records that came with the error: assign anew.
             self._next = {}
             raise
         found = [record for record in came if record.offset >= starts[record.at]]
@@ -86,8 +86,8 @@ class KafkaReader:
             self._next[record.at] = Offset(record.offset + 1)
         return found
 
-    def _look_for(self, at: TopicPartition, doing: str, timeout_s: float) -> None:
-        """Raise for a topic that is not there: the library says only that nobody leads it."""
+    def _check_topic(self, at: TopicPartition, doing: str, timeout_s: float) -> None:
+        """Raise for a missing topic: of that the library says only that no broker leads it."""
         try:
             error = self._consumer.list_topics(at.topic, timeout=timeout_s).topics[at.topic].error
         except KafkaException as unanswered:

@@ -1,4 +1,4 @@
-"""Records as librdkafka gives them, as ours."""
+"""From librdkafka's messages and topic partitions to ours, and back."""
 
 from collections.abc import Sequence
 
@@ -11,9 +11,9 @@ from tidegate.runtime.kafka.errors import passes, translated
 
 
 def records(messages: Sequence[Message], doing: str) -> tuple[Record, ...]:
-    """Return the records among what came; what the library mends by itself is passed over.
+    """Return the records among some messages; errors from which the library recovers are skipped.
 
-    Raises: Fenced, Misconfigured, Unavailable, for what it does not mend.
+    Raises: Fenced, Misconfigured, Unavailable, for the others.
     """
     found = []
     for message in messages:
@@ -21,7 +21,7 @@ def records(messages: Sequence[Message], doing: str) -> tuple[Record, ...]:
         if error is None:
             found.append(_record(message))
         elif error.fatal() and not passes(error):
-            raise Fenced(f"cannot {doing}: {error.str()}; this instance leaves")
+            raise Fenced(f"cannot {doing}: {error.str()}; this instance ends")
         elif not passes(error):
             raise translated(error, doing)
     return tuple(found)
@@ -43,9 +43,9 @@ def _record(message: Message) -> Record:
 
 
 def _headers(message: Message) -> Headers:
-    """Return the headers; none where a name is no UTF-8, which the library can't read.
+    """Return the headers; none if a name is not UTF-8, which the library can't read.
 
-    Whoever may write a record may write such a name, and what a header says is a claim anyhow.
+    Any writer may send such a name, and no decision depends on headers alone.
     """
     try:
         pairs = message.headers() or ()
@@ -60,10 +60,10 @@ def _octets(value: str | bytes | None) -> bytes:
 
 
 def theirs(at: TopicPartition, offset: int = OFFSET_INVALID, note: str = "") -> RdPartition:
-    """Return a topic partition, an offset in it and a note, as the library takes them."""
+    """Return the library's object for a topic partition, an offset in it and a note."""
     return RdPartition(at.topic, at.partition, offset, metadata=note)
 
 
 def ours(partitions: list[RdPartition]) -> list[TopicPartition]:
-    """Return topic partitions as ours, in order."""
+    """Return the library's topic partitions as ours, sorted."""
     return sorted(TopicPartition(at.topic, at.partition) for at in partitions)

@@ -1,6 +1,6 @@
-"""One block of security settings, and what it is to librdkafka and to Python's `ssl`.
+"""The settings `kafka.security`, and their translation for librdkafka and Python's `ssl`.
 
-`faust_security` makes Faust's objects from the same block; no other module translates it.
+`faust_security` translates them for Faust; no other module does.
 """
 
 import ssl
@@ -16,8 +16,8 @@ _SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 
 
 class KafkaSecurity(BaseModel):
-    """How to speak with the brokers. Locations are paths of PEM files; without `ca_location` the
-    system's authorities are trusted.
+    """How to authenticate with the brokers. Locations are paths of PEM files; without `ca_location`
+    the system's certificate authorities are trusted.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -83,7 +83,7 @@ class KafkaSecurity(BaseModel):
 
 
 def librdkafka_security(security: KafkaSecurity) -> dict[str, str]:
-    """Return the block in librdkafka's names, with the secrets in clear."""
+    """Return the settings under librdkafka's names, with the secrets in clear."""
     settings = {
         "security.protocol": security.protocol,
         "sasl.mechanism": security.mechanism,

@@ -1,4 +1,4 @@
-"""The settings of the bus, and what they are to librdkafka."""
+"""The settings `kafka`, and their translation for librdkafka."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final
@@ -9,7 +9,7 @@ from tidegate.pipeline.topics import Topics
 from tidegate.runtime.kafka.security import KafkaSecurity, librdkafka_security
 
 _WARNING: Final = 4
-"""As syslog counts: what is louder than this is left to the library."""
+"""The library's log level, by syslog's numbers: it logs warnings and worse."""
 
 REQUEST_TIMEOUT_MS: Final = 10_000
 """How long a broker may be silent before its partitions are looked for at the others.
@@ -39,15 +39,15 @@ _SPOKEN_FOR: Final = frozenset(
         "ssl.key.password",
     }
 )
-"""What has a setting of its own; said twice, two clients would believe two things."""
+"""librdkafka's settings that have one of ours, and may not be given in `kafka.client` besides."""
 
 Prefix = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{0,100}$")]
 
 
 class KafkaSettings(BaseModel):
-    """Where the brokers are and how the topics are called.
+    """Where the brokers are, and what the topics are called.
 
-    `client` holds further settings in librdkafka's names; they stand above ours.
+    `client` holds further settings under librdkafka's names; they override our defaults.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -65,7 +65,7 @@ class KafkaSettings(BaseModel):
         taken = sorted(_SPOKEN_FOR & set(client))
         if taken:
             raise ValueError(
-                f"{', '.join(taken)}: use `bootstrap_servers` and the block `security` instead"
+                f"{', '.join(taken)}: use `kafka.bootstrap_servers` and `kafka.security` instead"
             )
         return client
 
@@ -76,7 +76,7 @@ class KafkaSettings(BaseModel):
 
 
 def for_librdkafka(settings: KafkaSettings) -> dict[str, str | int]:
-    """Return what any librdkafka client needs to reach the brokers, with secrets in clear."""
+    """Return the settings that every librdkafka client gets, with secrets in clear."""
     return {
         "bootstrap.servers": settings.bootstrap_servers,
         "socket.keepalive.enable": "true",

@@ -1,4 +1,4 @@
-"""The topics as they are in a cluster, against the topics as they are declared."""
+"""Compares the topics of a cluster with the declared ones, and creates those that are missing."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,9 +43,9 @@ class Difference:
 
 
 def create_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]:
-    """Create what is missing and return its names; what exists is left as it is.
+    """Create the missing topics and return their names; existing ones are left as they are.
 
-    The brokers know of all when it returns: they are told of a topic some time after it is made.
+    It returns once the brokers know all topics, which takes a moment after their creation.
     Raises: Unavailable, Misconfigured.
     """
     admin = _admin(settings)
@@ -67,7 +67,7 @@ def create_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]
         try:
             answer.result(_ANSWER_S)
         except KafkaException as error:
-            # Another one may create the same topics at the same time: that is as good.
+            # Somebody else may create the same topics at the same time, which is as good.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise translated(error, f"create topic {name!r}") from error
         except TimeoutError as error:
@@ -83,13 +83,13 @@ def create_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]
 
 
 def missing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]:
-    """Return the names of the declared topics that are not there. Raises: Unavailable."""
+    """Return the names of the declared topics that do not exist. Raises: Unavailable."""
     return _missing(_admin(settings), topics)
 
 
 def differing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[Difference]:
-    """Return where existing topics are not as declared: their partitions and their settings, and
-    how they are copied among several brokers.
+    """Return where existing topics differ from their declaration, in partitions or in settings, and
+    where several brokers do not keep copies enough of them.
 
     Raises: Unavailable, Misconfigured.
     """
@@ -140,7 +140,7 @@ def weaknesses(
 
 
 def _same(declared: str, found: str | None) -> bool:
-    """Whether two values say the same; lists have no order."""
+    """Whether two values of a setting are equal, where a list's order does not count."""
     return sorted(declared.split(",")) == sorted((found or "").split(","))
 
 

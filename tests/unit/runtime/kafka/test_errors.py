@@ -50,7 +50,7 @@ def test_a_record_too_large_for_its_topic_names_what_an_operator_lowered() -> No
 def test_a_partition_that_is_missing_is_not_made_by_creating_topics() -> None:
     missing = translated(KafkaError(KafkaError._UNKNOWN_PARTITION), "send")
     assert type(missing) is Misconfigured
-    assert "fewer partitions than its kin: `tidegate topics plan` shows which" in str(missing)
+    assert "fewer partitions than it should: `tidegate topics plan` shows which" in str(missing)
 
 
 @pytest.mark.parametrize(
