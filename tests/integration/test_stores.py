@@ -116,5 +116,5 @@ def test_the_probe_finds_a_store_that_refuses_the_condition(
 ) -> None:
     relay.script = ["forward", "forward", 501]
     [failure] = probe(store, 5).failures
-    assert "takes a plain PUT and refuses a conditional one" in failure
+    assert "accepts a plain PUT and refuses a conditional one" in failure
     assert list(store.list_from("_tidegate", "")) == []

@@ -120,7 +120,7 @@ def test_a_put_whose_answer_was_lost_is_unknown_and_won_when_it_is_sent_again(
 def test_what_goes_in_no_single_request_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "SINGLE_PUT_BYTES_MAX", 3)
     bucket = Kept()
-    with pytest.raises(Unavailable, match="4 bytes do not go in one request"):
+    with pytest.raises(Unavailable, match="4 bytes are too many for one request"):
         in_bucket(bucket).put_if_absent("a", b"xxxx", DEADLINE_S)
     assert bucket.objects == {}
 

@@ -162,7 +162,7 @@ class EmbeddedKafka:
             )
 
     def _logging(self, jars: Path) -> tuple[str, list[str]]:
-        """Return class path and logging options: Kafka's jars lack a log binding, PySpark has it."""
+        """Return class path and logging options; PySpark has the log binding that Kafka lacks."""
         spark = pyspark_jars()
         binding = sorted(spark.glob("log4j-slf4j2-impl-*.jar")) if spark else []
         if spark is None or not binding:

@@ -1,7 +1,8 @@
 """The store on a local or mounted file system: put-if-absent by a hidden file, fsync and link.
 
-A file appears under its name whole and durable, or not at all; `link` decides who was first. Nobody
-is told of a name before its folder was synced: not its writer, nor who lists after he died.
+A file appears under its name whole and durable, or not at all; `link` decides who was first. A name
+is reported only after its folder was synced: both to its writer and to whoever lists the folder
+after that writer died.
 """
 
 import contextlib
@@ -38,10 +39,10 @@ _REMEDIES: Final = {
     errno.EIO: "the device reports an error: look at the kernel's log, and at the device",
 }
 _MAY_HAVE_HAPPENED: Final = frozenset({errno.EIO})
-"""Of these nobody knows, once the file was about to get its name, whether it did."""
+"""Errors of linking or syncing after which the file may have its name nevertheless."""
 
 _STALE_MS: Final = 24 * 60 * 60 * 1000
-"""Past this age a hidden file's writer is dead."""
+"""The age past which a hidden file's writer is taken for dead."""
 
 _CLOCK: Final = SystemClock()
 
@@ -112,10 +113,10 @@ class LocalStore:
     ) -> Put:
         """Write a file whole and durably if no file is there; never overwrite.
 
-        The file has its bytes when its turn comes, and lacks its name. Past the deadline nothing is
-        linked. A version follows one that is there, or summed up in a checkpoint: where the table
-        was moved away, or its file system is not mounted, a folder made in its place would hold
-        what nobody reads.
+        The bytes are written to a hidden file before its turn comes, and linked after it, but not
+        past the deadline. A commit is only written if the version before it, or a checkpoint of
+        that version, is there: otherwise the table was moved away or its file system is not
+        mounted, and the commit would land in an empty folder in its place.
         Raises: Unavailable for what no retry cures.
         """
         ends = self._clock.boot_s() + deadline_s
@@ -138,7 +139,7 @@ class LocalStore:
             _unlink(hidden)
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a file whole and durably, over what is there. Raises: Unavailable."""
+        """Write a file whole and durably, replacing one that is there. Raises: Unavailable."""
         target = self._file(path)
         hidden = _hidden_name(target)
         try:
@@ -166,7 +167,7 @@ class LocalStore:
         return joined(self._folder, path) if path else self._folder
 
     def _stat(self, path: str, entry: os.DirEntry[str]) -> FileStat | None:
-        """Say what a file is; None for a folder, and for one that went away meanwhile."""
+        """Return a file's size and time; None for a folder, and for a file deleted meanwhile."""
         try:
             if not entry.is_file():
                 return None
@@ -178,11 +179,11 @@ class LocalStore:
         return FileStat(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     def _name(self, hidden: str, target: str, content: bytes) -> Put:
-        """Give the file its name, durably; what failed on the way may have happened anyway."""
+        """Link the hidden file to its name, durably; UNKNOWN if an error leaves that open."""
         try:
             put = self._link(hidden, target, content)
             if put is not Put.UNKNOWN:
-                # What another has named is told, too, and he may have died before he synced.
+                # Also after LOST: we report the winner's name, and it may have died before syncing.
                 self._sync(os.path.dirname(target))
             return put
         except OSError as error:
@@ -191,23 +192,24 @@ class LocalStore:
             return Put.UNKNOWN
 
     def _sync(self, folder: str) -> None:
-        """Make a folder's names durable; where that fails nobody reads there before it is."""
+        """Make a folder's names durable; if that fails, `_settle` does it before the next read."""
         self._unsure_folders.add(folder)
         _fsync_folder(folder)
         self._unsure_folders.discard(folder)
 
     def _settle(self, folder: str) -> None:
+        """Sync a folder again whose last sync failed."""
         if folder in self._unsure_folders:
             self._sync(folder)
 
     def _settle_listed(self, folder: str) -> None:
-        """Make durable what a dead writer may have named last, before anybody is told of it."""
+        """Sync a folder before it is first listed: a dead writer may have left a name unsynced."""
         self._settle(folder)
         if folder not in self._listed_folders:
             try:
                 _fsync_folder(folder)
             except PermissionError:
-                # Who may not even open it learns that from the listing.
+                # The listing itself will raise this error, too.
                 return
             self._listed_folders.add(folder)
 
@@ -215,8 +217,8 @@ class LocalStore:
         try:
             os.link(hidden, target)
         except OSError as error:
-            # A network file system may do the work and lose the answer, or answer a second
-            # attempt of its own: then our file has two names, whatever the answer says.
+            # A network file system may link and lose the answer, or repeat the request by itself
+            # and fail: if our file has two names it was linked, whatever the error says.
             if os.stat(hidden).st_nlink > 1:
                 return Put.WON
             if error.errno != errno.EEXIST:
@@ -235,7 +237,7 @@ class LocalStore:
             _write_durably(hidden, content)
 
     def _make_folder(self, folder: str) -> None:
-        """Make the folder, and every name on the way to it durable, whoever made it."""
+        """Create the folder, and sync those above it, any of which may be new and not durable."""
         missing = folder
         while not os.path.isdir(missing) and missing != os.path.dirname(missing):
             missing = os.path.dirname(missing)
@@ -248,7 +250,7 @@ class LocalStore:
         self._durable_folders.add(folder)
 
     def _sweep(self, folder: str) -> None:
-        """Drop the hidden files of writers that died long ago."""
+        """Delete the hidden files of writers that died long ago."""
         before_s = (self._clock.now_ms() - _STALE_MS) / 1000
         with os.scandir(folder) as entries:
             hidden = [entry for entry in entries if not _is_ours(entry.name)]
@@ -259,8 +261,9 @@ class LocalStore:
 
     def _not_there(self, path: str, before: str) -> Unavailable:
         return Unavailable(
-            f"cannot write {path!r} of the table at {self._root}; {os.path.basename(before)}, "
-            "which it follows, is not there: mount the file system, or bring the folder back"
+            f"cannot write {path!r} of the table at {self._root}; the version before it, "
+            f"{os.path.basename(before)}, is not there: mount the file system, or bring the folder "
+            "back"
         )
 
     def _unavailable(self, verb: str, path: str, error: OSError) -> Unavailable:
@@ -278,7 +281,7 @@ def _compare(target: str, content: bytes) -> Put:
 
 
 def _version_before(target: str) -> str | None:
-    """Return the place of the version that a commit follows; None for a first one, or no commit."""
+    """Return the path of the version before a commit; None for version 0, and for other files."""
     folder, name = os.path.split(target)
     file = parse(name) if os.path.basename(folder) == LOG_FOLDER else None
     if file is None or file.kind is not Kind.COMMIT or file.version == 0:
@@ -287,7 +290,7 @@ def _version_before(target: str) -> str | None:
 
 
 def _is_known(commit: str) -> bool:
-    """Return whether a version is there, or has been cleaned up behind its checkpoint."""
+    """Return whether a version's commit or a checkpoint of it is there: commits get cleaned up."""
     if os.path.isfile(commit):
         return True
     folder, name = os.path.split(commit)
@@ -307,8 +310,8 @@ def _is_ours(name: str) -> bool:
 
 
 def _write_durably(place: str, content: bytes) -> None:
-    # Not by Python's files, which make three calls of the system more: at each the thread of a PUT
-    # lets go of the interpreter, and waits until a busy loop gives it back.
+    # Python's file objects make three more system calls. At each, the PUT's thread releases the
+    # GIL, and waits until a busy thread gives it back.
     descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         left = memoryview(content)
@@ -324,9 +327,9 @@ def _fsync_folder(folder: str) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some file systems keep names durable by themselves, and take no request. One that says
-        # read-only here has given up on its journal, and on names that everybody still sees: where
-        # it was mounted so there is nothing to be synced, and no error.
+        # EINVAL: the file system can't sync folders, and keeps names durable by itself. EROFS is an
+        # error: a file system mounted read-only does not raise it here, only one whose journal
+        # failed, and that may lose names that everybody still sees.
         if error.errno != errno.EINVAL:
             raise
     finally:
@@ -334,6 +337,6 @@ def _fsync_folder(folder: str) -> None:
 
 
 def _unlink(hidden: str) -> None:
-    """Drop the hidden name; where that fails it stays hidden, and no listing shows it."""
+    """Remove the hidden file; if that fails it stays, but no listing shows it."""
     with contextlib.suppress(OSError):
         os.unlink(hidden)

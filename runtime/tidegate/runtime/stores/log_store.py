@@ -1,6 +1,6 @@
-"""The door to where a table lies: a few verbs, the same for every store.
+"""`LogStore`: the operations on a table's folder that every store offers.
 
-Paths are relative to the table root, already percent-decoded, with `/` between parts.
+Paths are relative to the table root, percent-decoded, with `/` between parts.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,11 +10,11 @@ from typing import BinaryIO, Final, Protocol
 
 
 class Put(Enum):
-    """What a put-if-absent came to.
+    """The result of a put-if-absent.
 
-    WON: the object holds exactly these bytes. LOST: it was read, and holds others.
-    UNKNOWN: anything else; the caller reads and compares before it does anything (RESOLVE).
-    WITHHELD: its turn never came, and nothing was sent.
+    WON: the file holds exactly these bytes. LOST: it was read, and holds others.
+    UNKNOWN: it may have been written; the caller has to read and compare before anything else.
+    WITHHELD: its turn never came, and nothing was written.
     """
 
     WON = "won"
@@ -24,15 +24,15 @@ class Put(Enum):
 
 
 NO_CONDITION: Final = "NoPutIfAbsent"
-"""The class of the Unavailable of a store that takes no conditional PUT at all."""
+"""The `error_class` of the Unavailable that a store without conditional PUT raises."""
 
 Turn = Callable[[], bool]
-"""Returns True once a PUT's turn has come, and False when it never will. To be asked again does no
-harm."""
+"""Waits until a PUT's turn has come and returns True, or False if it never will; may be called
+again."""
 
 
 def at_once() -> bool:
-    """The turn of a PUT that waits for nobody."""
+    """The turn of a PUT that need not wait."""
     return True
 
 
@@ -46,7 +46,7 @@ class FileStat:
 
 
 class LogStore(Protocol):
-    """A table's folder in a store. Implementations: local, S3 and its like, memory."""
+    """A table's folder in a store. Implementations: local files, object stores, memory."""
 
     @property
     def root(self) -> str:
@@ -69,13 +69,13 @@ class LogStore(Protocol):
     ) -> Put:
         """Write a file whole and durably if no file is there; never overwrite.
 
-        What can be made ready is, then its turn is awaited: no other writer sees anything before.
+        It prepares what it can, then waits for `turn`; nothing is visible to others before that.
         `deadline_s` bounds the life of the request, in seconds from now or from its turn.
         Raises: Unavailable for what no retry cures (no space, no rights; NO_CONDITION).
         """
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a file whole, over what is there: for hints and files under fresh names.
+        """Write a file whole, replacing one that is there: for hints and files under fresh names.
 
         Raises: Unavailable.
         """

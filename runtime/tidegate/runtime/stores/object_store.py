@@ -1,7 +1,8 @@
-"""The store on S3, Google's and Azure's: one conditional PUT, and the object decides.
+"""The store on S3, Google Cloud Storage and Azure: put-if-absent by one conditional PUT.
 
-An answer only suggests. A refused condition is read and compared, and what was sent and not clearly
-answered is unknown. The libraries' retries are off: what may be repeated is repeated here.
+A refusal of the condition is never believed as such: the object is read and compared. A PUT without
+a clear answer is UNKNOWN. The libraries' own retries are off; requests that may be repeated are
+repeated here.
 """
 
 import asyncio
@@ -40,15 +41,15 @@ BUCKETS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Bucket]]] = {
     "gs": GcsBucket,
     "abfss": AdlsBucket,
 }
-"""From a scheme to what speaks the store's protocol."""
+"""From a URI's scheme to the class that speaks the store's protocol."""
 
 OPTIONS: Final = (*s3_bucket.OPTIONS, *gcs_bucket.OPTIONS, *adls_bucket.OPTIONS)
-"""What object stores may be told; each takes its own words and passes over the others'."""
+"""All options of object stores; each store takes its own and ignores those of the others."""
 
 _PATIENCE_S: Final = 60.0
 _SLOWEST_BYTES_PER_S: Final = 256 * 1024
-"""What a store is waited for: so long, and longer where much is sent or asked for. Many tasks may
-share a road."""
+"""The timeout of a request is `_PATIENCE_S`, plus its size at this rate: many tasks may share a
+network link."""
 
 _ATTEMPTS_MAX: Final = 4
 _FIRST_PAUSE_S: Final = 0.1
@@ -58,13 +59,13 @@ _log = logging.getLogger(__name__)
 
 
 _SKEWED: Final = ("RequestTimeTooSkewed", "Request date header too old", "reasonable timeframe")
-"""What S3, Azure and who gives Google's tokens say of a request that our clock dates wrongly."""
+"""Texts by which S3, Azure and Google's token service refuse a request that a wrong clock dated."""
 
 _UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
 """What Python's TLS says of a certificate by an authority that it does not know."""
 
 Opening = Callable[[str, str, Mapping[str, str]], Bucket]
-"""From a scheme, a bucket's name and what it is told to what speaks to it."""
+"""Opens a bucket: from scheme, name and options."""
 
 
 def opened_alone(scheme: str, name: str, told: Mapping[str, str]) -> Bucket:
@@ -73,11 +74,11 @@ def opened_alone(scheme: str, name: str, told: Mapping[str, str]) -> Bucket:
 
 
 class SharedBuckets:
-    """Buckets that the stores of a process share, each as long as one of them lives.
+    """Opens each bucket once for all stores of a process, and keeps it while one of them lives.
 
-    What speaks to a bucket of S3 takes 25 MB and half a second to make, and asks for credentials of
-    its own: many tables lie in one bucket. Nobody waits while another bucket is opened: credentials
-    may be looked for where nobody answers.
+    A client of S3 takes 25 MB and half a second to make, and fetches credentials of its own, and
+    many tables may lie in one bucket. Opening a bucket does not block the others: its credentials
+    may come from a service that does not answer.
     """
 
     def __init__(self) -> None:
@@ -85,8 +86,8 @@ class SharedBuckets:
         self._turns: dict[Hashable, Lock] = {}
 
     def __call__(self, scheme: str, name: str, told: Mapping[str, str]) -> Bucket:
-        """Return the bucket that is open, or open it. Raises: Misconfigured; Unavailable."""
-        # A child process has another loop, and may not use its parent's connections.
+        """Return a bucket, opening it if necessary. Raises: Misconfigured; Unavailable."""
+        # A child process has another event loop, and may not use its parent's connections.
         key = (os.getpid(), scheme, name, tuple(sorted(told.items())))
         with self._turns.setdefault(key, Lock()):
             bucket = self._opened.get(key)
@@ -96,7 +97,7 @@ class SharedBuckets:
 
 
 class ObjectStore:
-    """A table's prefix in a bucket. Needs a store that obeys the condition on its PUT."""
+    """A table's prefix in a bucket. It needs a store that supports conditional PUT."""
 
     def __init__(
         self,
@@ -162,14 +163,14 @@ class ObjectStore:
     ) -> Put:
         """Write an object if none is there, by one request that ends at the deadline.
 
-        To S3 the request is put together and signed before its turn comes.
+        For S3 the request is built and signed before its turn comes.
         Raises: Unavailable for what no retry cures: no bucket, no rights, no conditional PUT.
         """
         key = self._key(path)
         if len(content) > SINGLE_PUT_BYTES_MAX:
             raise Unavailable(
-                f"cannot write {path!r} of the table at {self._root}: its {len(content)} bytes do "
-                "not go in one request, and in several nobody decides who was first"
+                f"cannot write {path!r} of the table at {self._root}: its {len(content)} bytes are "
+                "too many for one request, and only a single request can be conditional"
             )
         answer = self._created(key, content, deadline_s, turn)
         if answer is Put.WITHHELD:
@@ -186,7 +187,7 @@ class ObjectStore:
                 raise self._unavailable("write", path, answer)
 
     def put(self, path: str, content: bytes) -> None:
-        """Write an object whole, over what is there. Raises: Unavailable."""
+        """Write an object whole, replacing one that is there. Raises: Unavailable."""
         request = partial(self._bucket.put, self._key(path), content)
         self._value("write", path, self._ask(request, _patience_s(len(content))))
 
@@ -197,9 +198,9 @@ class ObjectStore:
             self._value("delete", path, answer)
 
     def read_range(self, path: str, start: int, end: int, version: str) -> bytes:
-        """Return the bytes from `start` to before `end` of the object as it was opened.
+        """Return the bytes from `start` to before `end` of the given version of an object.
 
-        Raises: Unavailable, FileNotFoundError when the object went away.
+        Raises: Unavailable; FileNotFoundError, if the object was deleted.
         """
         key = self._key(path)
         request = partial(self._bucket.read_range, key, start, end, version)
@@ -209,8 +210,8 @@ class ObjectStore:
         content: bytes = self._value("read", path, answer)
         if len(content) != end - start:
             raise Unavailable(
-                f"cannot read {path!r} of the table at {self._root}: {len(content)} bytes came "
-                f"where {end - start} were asked for; look at what lies before the store"
+                f"cannot read {path!r} of the table at {self._root}: the store sent {len(content)} "
+                f"bytes instead of {end - start}; check proxies in front of the store"
             )
         return content
 
@@ -227,7 +228,7 @@ class ObjectStore:
         return joined(self._prefix, checked(path, self._root))
 
     def _created(self, key: str, content: bytes, timeout_s: float, turn: Turn) -> Answer:
-        """Return what the store answered to the one conditional PUT, or that it was withheld."""
+        """Send the one conditional PUT, and return the store's answer, or WITHHELD."""
         try:
             if self._bucket.create_now(key, content, timeout_s, turn):
                 return None
@@ -253,9 +254,9 @@ class ObjectStore:
         timeout_s: float = _PATIENCE_S,
         attempts: int = _ATTEMPTS_MAX,
     ) -> Answer:
-        """Return what the store answered, or how it failed, as a value.
+        """Return the store's answer, or the error with which the request failed, as a value.
 
-        More than one attempt is for what may be done twice: to read, and to write over.
+        Only requests that may be repeated, reads and plain PUTs, get more than one attempt.
         """
 
         async def patient() -> list[Answer]:
@@ -272,7 +273,7 @@ class ObjectStore:
                 pause_s *= 3
             return [answer]
 
-        # In a list, for `sync` raises an exception that is returned to it bare.
+        # In a list, because `sync` would raise an exception that it gets as a result.
         answers: list[Answer] = sync(get_loop(), patient)
         return answers[0]
 
@@ -330,7 +331,7 @@ def _remedy(told: str) -> str:
         return "set this machine's clock"
     if _UNTRUSTED in told:
         return "have the authority of the store's certificate trusted (S3: AWS_CA_BUNDLE)"
-    return "look at the bucket, the rights and the options"
+    return "check the bucket, the access rights and the storage options"
 
 
 def _patience_s(size: int) -> float:

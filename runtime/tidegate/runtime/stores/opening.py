@@ -1,4 +1,4 @@
-"""From a table root to the store that it lies in."""
+"""Opens the store of a table root."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -16,7 +16,7 @@ _NO_OPTIONS: Final[Mapping[str, str]] = {}
 
 
 def open_store(root: str, options: Mapping[str, str] = _NO_OPTIONS) -> LogStore:
-    """Return the store of a table root; nothing is connected or looked up before it is used.
+    """Return the store of a table root; it connects when it is first used.
 
     `options` are the object store's (`object_store.OPTIONS`); a local table needs none.
     Raises: Misconfigured, for a root without a store or an unknown option.

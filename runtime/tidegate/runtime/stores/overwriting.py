@@ -1,6 +1,6 @@
-"""A version whose file somebody replaced: what was committed there was promised, and is gone.
+"""Detects a committed version whose file was overwritten since, by the SHA-256 in the registry.
 
-An engine without put-if-absent does so without a word. The registry says what was committed.
+An engine that writes without put-if-absent overwrites silently, and what was committed is lost.
 """
 
 from tidegate.delta.commit import sha256
@@ -11,7 +11,7 @@ from tidegate.runtime.stores.log_store import LogStore
 
 
 def overwritten(root: str, one: CommittedFile) -> BrokenLog:
-    """Return the error of a version that is not the file that it was."""
+    """Return the error for a version whose file was overwritten."""
     return BrokenLog(
         f"version {one.version} of {root} is another file than the one that was committed: "
         f"somebody overwrote it; restore the one whose SHA-256 is {one.sha256} from a backup",
@@ -20,7 +20,7 @@ def overwritten(root: str, one: CommittedFile) -> BrokenLog:
 
 
 def check_restored(store: LogStore, one: CommittedFile | None) -> None:
-    """Refuse a log of which a version was overwritten, until it is what it was, or cleaned up.
+    """Refuse a log in which a version is overwritten, until it is restored or has been cleaned up.
 
     Raises: BrokenLog (`CorruptCommit`); Unavailable.
     """
@@ -32,9 +32,9 @@ def check_restored(store: LogStore, one: CommittedFile | None) -> None:
 
 
 def check_promised(store: LogStore, record: TableRecord) -> None:
-    """Refuse the log of a halted table that is not what was published of it.
+    """Refuse the log of a halted table whose last version is not the one that was published.
 
-    A table that is open costs nothing: whoever halts it has looked.
+    An open table is not checked here: it is halted as soon as an overwritten version is found.
     Raises: BrokenLog (`CorruptCommit`); Unavailable.
     """
     if record.status != "halted":

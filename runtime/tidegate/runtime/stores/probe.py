@@ -1,7 +1,7 @@
-"""Is a store's put-if-absent one? Contests on scratch names that say yes, or show where not.
+"""Tests a store's put-if-absent by contests: two writers race for each of many scratch names.
 
-What it can show is a store that takes no condition or forgets it, tears what is cut off, or lists
-what it does not hold. What it cannot: that a promise kept a few hundred times is always kept, nor
+It finds a store that refuses or ignores the condition, leaves part of a PUT that was cut off, or
+lists what it does not hold. It can't prove that what held a few hundred times always holds, nor say
 what two machines see that mount the same file system.
 """
 
@@ -21,22 +21,22 @@ from tidegate.runtime.stores.paths import joined
 
 CONTESTS: Final = 200
 CUTS_S: Final = (0.0005, 0.002, 0.008, 0.032)
-"""After how long a PUT is cut off, each on a name of its own."""
+"""The times after which a PUT is cut off, each on a name of its own."""
 
 _FOLDER: Final = "_tidegate"
 _DEADLINE_S: Final = 30.0
 _CUT_BYTES: Final = 256 * 1024
 _TRIES_MAX: Final = 20
 _PAUSE_S: Final = 0.1
-"""How often in a probe, and after what pause, a PUT is sent again whose answer says nothing."""
+"""How often in a probe, and after what pause, a PUT with an unknown result is sent again."""
 
 
 @dataclass(frozen=True)
 class ProbeReport:
-    """What the contests came to. `failures` says, in words, what the store did wrong.
+    """The result of a probe. `failures` are sentences on what the store did wrong.
 
-    `left` are scratch files that could not be removed, which is no fault of a store's: some keep
-    what they are given.
+    `left` counts scratch files that could not be removed, which does not count as a failure: some
+    stores retain objects on purpose.
     """
 
     root: str
@@ -54,8 +54,8 @@ class ProbeReport:
         return not self.failures
 
 
-def _silent(contest: int) -> None:
-    """Tell nobody."""
+def _silent(decided: int) -> None:
+    """Report no progress."""
 
 
 def probe(
@@ -64,11 +64,11 @@ def probe(
     progress: Callable[[int], None] = _silent,
     at_once: int = 1,
 ) -> ProbeReport:
-    """Return how a store stands in contests of two, and when a PUT is cut short and sent again.
+    """Hold contests of two writers, cut PUTs off and send them again, and return what happened.
 
-    What is written lies under `_tidegate/` and is removed. `progress` is told how many contests
-    have been decided; `at_once` are held at the same time. Raises: Unavailable, when the store
-    cannot be written at all.
+    Scratch files lie under `_tidegate/` and are removed. `progress` is called with the number of
+    contests decided so far; `at_once` are held at the same time. Raises: Unavailable, when the
+    store cannot be written at all.
     """
     scratch = _Scratch(store)
     with ThreadPoolExecutor(max_workers=2 * at_once) as contestants:
@@ -104,10 +104,10 @@ def probe(
 
 @dataclass
 class _Scratch:
-    """The names that a probe writes, and what was wrong with them, with how often it was.
+    """The names that a probe writes, and what it found: each fault in `wrong` with its number.
 
-    `tries` is how often a PUT may still be sent again, `doubts` counts answers that said nothing
-    where nothing was there either: S3 tells many a loser no more than that there was a conflict.
+    `tries` is how often a PUT may still be sent again. `doubts` counts unknown answers of contests
+    that left no file: S3 often answers only that there was a conflict.
     """
 
     store: LogStore
@@ -120,29 +120,29 @@ class _Scratch:
     left: int = 0
 
     def name(self, end: str) -> str:
-        """Return a scratch path, to be cleared in the end."""
+        """Return a scratch path, and remember to delete it in the end."""
         self.names.append(joined(_FOLDER, f"{self.prefix}-{end}"))
         return self.names[-1]
 
     def write_plainly(self) -> None:
-        """Write, write over, read. Raises: Unavailable."""
+        """Check that a plain PUT replaces a file. Raises: Unavailable."""
         path = self.name("plain")
         self.store.put(path, b"first")
         self.store.put(path, b"second")
         if self.store.read(path) != b"second":
-            self.wrong["what was written over is not what is read"] += 1
+            self.wrong["after a file was replaced, its old content was read"] += 1
 
     def takes_conditions(self) -> bool:
-        """Whether the store takes a conditional PUT at all, now that it takes a plain one."""
+        """Whether the store accepts a conditional PUT at all; a plain one has worked before."""
         try:
             self.store.put_if_absent(self.name("first"), b"first", _DEADLINE_S)
         except Unavailable as error:
-            self.wrong[f"it takes a plain PUT and refuses a conditional one: {error}"] += 1
+            self.wrong[f"it accepts a plain PUT and refuses a conditional one: {error}"] += 1
             return False
         return True
 
     def decide(self, path: str, contents: Sequence[bytes], told: Iterable["Future[Put]"]) -> None:
-        """Hold what two contestants were told against what is there."""
+        """Compare the answers that two contestants got with what the store holds."""
         answers = [_answer(future) for future in told]
         self.puts.update(answers)
         there = self.store.read(path)
@@ -150,7 +150,7 @@ class _Scratch:
         self.wrong.update(_wrong(answers, contents, there))
 
     def cut(self, path: str, cut_s: float) -> None:
-        """Cut a PUT short: it left nothing or all of it, and the same bytes win afterwards."""
+        """Cut a PUT off: it must leave nothing or all, and the same bytes must win afterwards."""
         content = secrets.token_bytes(_CUT_BYTES)
         first = self.store.put_if_absent(path, content, cut_s)
         there = self.store.read(path)
@@ -162,13 +162,13 @@ class _Scratch:
             again = self._settled(path, content)
             rival = self._settled(path, content[::-1])
             if again is not Put.WON or self.store.read(path) != content:
-                self.wrong[f"sent again after a cut, the same bytes came to {again.value}"] += 1
+                self.wrong[f"sent again after a cut, the same bytes were {again.value}"] += 1
             if rival is not Put.LOST:
-                self.wrong[f"other bytes after a cut came to {rival.value}"] += 1
+                self.wrong[f"other bytes after a cut were {rival.value}"] += 1
 
     def _settled(self, path: str, content: bytes) -> Put:
-        """Put until it is known what it came to: what was cut off may still be under way, and then
-        S3 answers that the two are in conflict.
+        """Repeat a PUT while its result is unknown: as long as the one that was cut off is under
+        way, S3 answers with a conflict.
         """
         answer = self.store.put_if_absent(path, content, _DEADLINE_S)
         while answer is Put.UNKNOWN and self.tries:
@@ -178,7 +178,7 @@ class _Scratch:
         return answer
 
     def compare_listing(self, paths: Sequence[str]) -> None:
-        """Hold a listing against what was written."""
+        """Compare a listing with what was written."""
         asked, shown = set(paths), []
         for stat in self.store.list_from(_FOLDER, self.prefix):
             if not stat.path.startswith(joined(_FOLDER, self.prefix)):
@@ -188,7 +188,7 @@ class _Scratch:
             self.wrong["a listing does not show in order what was written"] += 1
 
     def clear(self, pool: ThreadPoolExecutor) -> None:
-        """Remove what was written; what stays is counted."""
+        """Delete the scratch files, and count those that can't be deleted."""
         for done in [pool.submit(self.store.delete, name) for name in self.names]:
             if isinstance(done.exception(), Unavailable):
                 self.left += 1
@@ -206,7 +206,7 @@ def _contest(
         together.wait()
         return store.put_if_absent(path, content, _DEADLINE_S)
 
-    # Side by side in the queue: the second one of a pair is always the next to be taken up.
+    # Adjacent in the pool's queue: a contestant at the barrier waits for the next one taken up.
     return path, contents, [contestants.submit(contend, content) for content in contents]
 
 

@@ -1,10 +1,11 @@
-"""A store without put-if-absent, made safe for committers: a Kafka partition decides, it follows.
+"""Put-if-absent for stores that lack it: a Kafka topic partition decides who wins a version.
 
     put_if_absent:  stage ─▶ append ─▶ read back: the fold says whose ─▶ publish, in order ─▶ WON
                                                                       └▶ publish theirs ───▶ LOST
 
-Publishing copies staged bytes to `N.json` by a plain PUT, by anyone, any number of times: the bytes
-are the same each time. The store below must replace a file whole. No other writer may be beside.
+Publishing copies the staged bytes to `N.json` by a plain PUT. Anyone may do so any number of times,
+as the bytes are the same each time. The store below must replace a file whole, and nobody may write
+commits but through this class.
 """
 
 import logging
@@ -29,20 +30,19 @@ from tidegate.runtime.stores.log_store import FileStat, LogStore, Put, Turn, at_
 _READ_S: Final = 1.0
 _PATIENCE_S: Final = 15.0
 _STALE_S: Final = 10.0
-"""How long after a look at the partition it is taken for the same one: twice what tables that are
-idle take to look again."""
+"""Time since the last read after which the topic's id is checked again, in case it was recreated:
+twice the interval at which idle tables read it."""
 _OLD_S: Final = 60.0
-"""How long after a look at the partition what it decided is published: whoever sleeps meanwhile may
-wake up when the version is one that was cleaned up, and would bring it back."""
+"""Time since the partition was read after which its claim is no longer published: a process that
+slept meanwhile might bring a cleaned-up version back."""
 _CLOCK: Final = SystemClock()
 _log = logging.getLogger(__name__)
 
 
 class RatifyLog:
-    """The partition that decides, read to its end whenever that matters. One for all tables.
+    """The topic partition that decides on versions; one for all tables, shared by threads.
 
-    Threads share it: none waits for another's store, all for the brokers.
-    Raises: Unavailable, whatever is asked.
+    It is read to its end before each answer. Every method may raise Unavailable.
     """
 
     def __init__(self, bus: Bus, topics: Topics, clock: Clock = _CLOCK) -> None:
@@ -58,7 +58,7 @@ class RatifyLog:
         self._reading, self._sending = Lock(), Lock()
 
     def append(self, record: Ratification, timeout_s: float) -> None:
-        """Append a record; where that fails it may have arrived all the same, or still will."""
+        """Append a record; if that fails, it may have arrived nevertheless, or still will."""
         key = record.table_root.encode()
         with self._sending:
             try:
@@ -70,13 +70,13 @@ class RatifyLog:
                 raise
 
     def decided(self, root: str) -> Ratified | None:
-        """Return what is decided of a table by now."""
+        """Return the newest version decided for a table, or None before its first record."""
         with self._reading:
             self._catch_up()
             return self._tables.get(root)
 
     def _catch_up(self) -> None:
-        """Read and fold what there is by now; all of it anew where the topic was recreated."""
+        """Read the partition to its end and fold it; from its start if the topic was recreated."""
         now_s = self._clock.boot_s()
         first, end = self._reader.bounds(self._at)
         is_shorter = self._next is not None and end < self._next
@@ -102,7 +102,9 @@ class RatifyLog:
                 position = self._next = Offset(record.offset + 1)
 
     def _meet(self, is_shorter: bool) -> None:
-        """Forget what was read, if this is another topic; it may have grown as long as that."""
+        """Forget what was read if the topic was recreated: its id is another then, even if it has
+        grown as long as the old one.
+        """
         topic = self._at.topic
         topic_id = self._bus.identity([topic]).topic_ids[topic]
         if self._next is not None and (is_shorter or topic_id != self._topic_id):
@@ -126,7 +128,7 @@ class RatifyLog:
 
 
 class RatifiedStore:
-    """A table's folder in a store that only replaces files. The contract is `LogStore`'s."""
+    """A `LogStore` over a store that can replace files, but not put them if absent."""
 
     def __init__(
         self,
@@ -148,23 +150,23 @@ class RatifiedStore:
         return self._below.root
 
     def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
-        """Yield files; what is decided of the log stands there. Raises: BrokenLog; Unavailable."""
+        """Yield files, once a decided version is published. Raises: BrokenLog; Unavailable."""
         if folder.removesuffix("/") == LOG_FOLDER:
             self._follow()
         yield from self._below.list_from(folder, start)
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes of a file; what is decided of the log stands there.
+        """Return the bytes of a file, after publishing a version that was decided.
 
-        Raises: BrokenLog, for a version that was written past the partition; Unavailable.
+        Raises: BrokenLog, for a version on which the partition did not decide; Unavailable.
         """
         version = _version_of(path)
-        if version is None or self._stands(version):
+        if version is None or self._is_published(version):
             return self._below.read(path)
         self._follow()
         content = self._below.read(path)
-        if content is not None and not self._stands(version):
-            # Decided and published by another in between, or never decided.
+        if content is not None and not self._is_published(version):
+            # Another committer decided and published it just now, or nobody decided it.
             self._check_decided(version)
         return content
 
@@ -177,8 +179,8 @@ class RatifiedStore:
     ) -> Put:
         """Let the partition decide on a version; WON once it is published.
 
-        A name that is no version's is looked at and then written: what is derived from the log may
-        be written twice. Raises: BrokenLog; Unavailable.
+        A file that is no commit is written if a read does not find it: two writers may both do so,
+        which does no harm to files derived from the log. Raises: BrokenLog; Unavailable.
         """
         if not turn():
             return Put.WITHHELD
@@ -198,7 +200,7 @@ class RatifiedStore:
             return self._contend(version, content, ends_s)
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a file whole, over what is there. Raises: Unavailable."""
+        """Write a file whole, replacing one that is there. Raises: Unavailable."""
         self._below.put(path, content)
 
     def delete(self, path: str) -> None:
@@ -214,18 +216,21 @@ class RatifiedStore:
         left_s = ends_s - self._clock.boot_s()
         if left_s <= 0:
             return Put.UNKNOWN
-        # In doubt it may have arrived: if the partition does not know of it, nobody does yet.
+        # If this fails the claim may still have arrived: reading the partition tells.
         with suppress(Unavailable):
             self._log.append(claim, left_s)
         ratified = self._follow()
         if ratified is None or ratified.head < version:
             return Put.UNKNOWN
-        # The version is decided, so this claim is published by now, or never will be.
+        # The version is decided: our staged file is either published or will never be.
         self._below.delete(_staged_path(staged))
         return self._compare(in_log(commit_name(version)), content)
 
     def _begin(self, ends_s: float) -> Ratified:
-        """Say, as the first one, where the log of the table ends; or hear who said it before."""
+        """Append the table's first record, with the last version of its log, and return the fold.
+
+        If another committer was faster, its record counts.
+        """
         listed = self._below.list_from(LOG_FOLDER, "")
         versions = [v for stat in listed if (v := _version_of(stat.path)) is not None]
         begun = Ratification(table_root=self.root, version=max(versions, default=-1))
@@ -235,16 +240,16 @@ class RatifiedStore:
             raise Unavailable(f"the partition that decides on {self.root} lost what was appended")
         return ratified
 
-    def _stands(self, version: int) -> bool:
-        """Whether a version is decided and, as far as we know, published."""
+    def _is_published(self, version: int) -> bool:
+        """Whether a version is known to be decided and published."""
         return self._published is not None and version <= self._published.head
 
     def _check_decided(self, version: int) -> None:
-        if self._follow() is not None and not self._stands(version):
+        if self._follow() is not None and not self._is_published(version):
             raise self._written_past(version)
 
     def _follow(self) -> Ratified | None:
-        """Let the store say what the partition has decided; None where nothing was begun."""
+        """Publish the version decided last, and return the fold; None without any record."""
         with self._turn:
             asked_s = self._clock.boot_s()
             ratified = self._log.decided(self.root)
@@ -262,18 +267,18 @@ class RatifiedStore:
         if content is not None and sha256(content) == claim.sha256:
             if self._clock.boot_s() - asked_s > _OLD_S:
                 raise Unavailable(
-                    f"version {claim.version} of {self.root} was looked for too long ago to be "
-                    "published: others may have done so, and cleaned it up; it is looked for anew"
+                    f"version {claim.version} of {self.root} was read too long ago to be published "
+                    "now: others may have published it, and cleaned it up; it is read again"
                 )
             self._below.put(path, content)
             there = content
         elif there is None:
-            # Another may have published it between our two looks, and cleaned up behind itself.
+            # Another may have published it and deleted the staged file between our two reads.
             there = self._below.read(path)
         if there is None:
             raise BrokenLog(
-                f"version {claim.version} of {self.root} was decided, and neither its file nor "
-                f"what was staged as {claim.staged} is there: restore one of them",
+                f"version {claim.version} of {self.root} was decided, but neither its file nor the "
+                f"staged file {claim.staged} is there: restore one of them",
                 error_class="LogGap",
             )
         if sha256(there) != claim.sha256:
@@ -283,7 +288,7 @@ class RatifiedStore:
     def _compare(self, path: str, content: bytes) -> Put:
         there = self._below.read(path)
         if there is None:
-            # Cleaned up, or not shown yet by a store that shows late.
+            # Cleaned up, or not visible yet in a store that is eventually consistent.
             return Put.UNKNOWN
         return Put.WON if there == content else Put.LOST
 
@@ -296,9 +301,9 @@ class RatifiedStore:
 
     def _written_past(self, version: int) -> BrokenLog:
         return BrokenLog(
-            f"version {version} of {self.root} was written past the partition that decides: on "
-            "this store nobody else may write; compare the log with a backup before anything is "
-            "written",
+            f"version {version} of {self.root} was written by another writer, and not decided by "
+            "the topic `ratify`: on this store only the gate may write; compare the log with a "
+            "backup before anything is written",
             error_class="CorruptCommit",
         )
 
@@ -309,7 +314,10 @@ def ratifying(
     roots: Iterable[str],
     new_id: Callable[[], UUID],
 ) -> Callable[[str], LogStore]:
-    """Return what opens stores, ratified under `roots`; the log is opened with the first one."""
+    """Return a function that opens stores, ratified ones for roots under `roots`.
+
+    The `RatifyLog`, which they share, is made with the first of them.
+    """
     prefixes = tuple(root.rstrip("/") for root in roots)
     opened: list[RatifyLog] = []
 

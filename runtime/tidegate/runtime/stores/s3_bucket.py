@@ -1,4 +1,4 @@
-"""A bucket of S3 and what speaks like it, through s3fs. Its condition is `If-None-Match: *`."""
+"""A bucket of S3, or of a store that speaks its protocol, through s3fs; PUTs by `If-None-Match`."""
 
 import asyncio
 import hashlib
@@ -34,31 +34,31 @@ OPTIONS: Final = (
     "path_style",
     "request_payer",
 )
-"""What S3 may be told; `AWS_ENDPOINT_URL` and the like are the same words."""
+"""The options of S3; each may also be spelled `aws_…`, as AWS's environment variables are."""
 
 PATIENCE_MIN_S: Final = 0.001
 
 ADDRESSES: Final = 8
-"""How many S3 gives for a name."""
+"""How many addresses S3's DNS gives for a host name."""
 
 CONNECT_MIN_S: Final = 1.0
-"""How long an address is waited for at least, if the deadline is not nearer."""
+"""The least connect timeout of an address, unless the deadline is nearer."""
 
 SIGNER_S: Final = 3.0
-"""How long the giver of tokens is waited for; while the one before is good, it is used on."""
+"""Timeout of the service that gives credentials; those at hand are used until they expire."""
 
 CONNECTIONS_MAX: Final = 64
-"""Of each kind: as many as there are threads that send conditional PUTs."""
+"""Connections of a client: as many as there are threads that send conditional PUTs."""
 
 
 OUTDATED: Final = ("ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired")
-"""What S3 says of credentials that were good once: their file may hold others by now."""
+"""S3's error codes for credentials that are no longer good: their file may hold new ones by now."""
 
 RENEWAL_S: Final = 30.0
-"""How often at most they are looked for anew; the library reads its files once in its life."""
+"""Least time between two renewals of credentials; the library itself reads their file only once."""
 
 _turns: Final = local()
-"""Whose turn a thread's PUT waits for: `of`. The library's events do not say whose they are."""
+"""`of` is the turn for which this thread's PUT waits: the library's events name no caller."""
 
 
 class _Withheld(Exception):
@@ -66,13 +66,13 @@ class _Withheld(Exception):
 
 
 class S3Bucket:
-    """A bucket, by its name. Needs a store that obeys the condition on PUT."""
+    """A bucket, by its name. The store has to obey the condition on a PUT."""
 
     def __init__(self, name: str, told: Mapping[str, str]) -> None:
         self._name = name
         self._told = told
         self._system = _file_system(told)
-        # A bucket whose readers pay (Requester Pays) answers nobody who does not say so each time.
+        # A bucket with Requester Pays wants that said in every request.
         pays = told.get("request_payer", "").lower() == "true"
         self._place = {"Bucket": name, **({"RequestPayer": "requester"} if pays else {})}
         self._is_outdated = False
@@ -83,7 +83,7 @@ class S3Bucket:
 
     async def page(self, prefix: str, start: str, token: str | None) -> Page:
         """Return objects right under `prefix`; the store begins at `start` by itself."""
-        # StartAfter excludes the name itself, so it is given all but the last letter of it.
+        # StartAfter excludes the name itself, so it gets the name without its last character.
         place = {"ContinuationToken": token} if token else {"StartAfter": prefix + start[:-1]}
         page = await self._call("list_objects_v2", Prefix=prefix, Delimiter="/", **place)
         is_part = said(page, "IsTruncated")
@@ -100,7 +100,7 @@ class S3Bucket:
             answer = await self._call("head_object", Key=key)
         except OSError as error:
             if is_missing(error):
-                # An answer to HEAD has no words by which a store's 404 is told from a gateway's.
+                # The answer to a HEAD has no body that tells a store's 404 from a gateway's.
                 await self._body(Key=key, Range="bytes=0-0")
             raise
         return Head(said(answer, "ContentLength"), etag(answer))
@@ -118,9 +118,9 @@ class S3Bucket:
         await self._put(key, content, IfNoneMatch="*")
 
     def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
-        """Do the same from this thread, through botocore itself; False: nothing was sent.
+        """Do the same synchronously, through botocore itself; False if nothing was sent.
 
-        The request is signed when its turn comes. Each wait for the store ends within the timeout.
+        It is signed before its turn comes. Each wait for the store ends within the timeout.
         Raises: Refusal; OSError, for an answer that did not come; Misconfigured.
         """
         wrong = import_module("botocore.exceptions")
@@ -191,23 +191,25 @@ class S3Bucket:
             raise
 
     def _heed(self, error: BaseException | None) -> None:
-        """Note that the credentials were refused, unless they are those that we were told."""
+        """Note that the credentials were refused, unless they come from the options."""
         told = getattr(error, "response", None) or {}
         if told.get("Error", {}).get("Code") in OUTDATED and "access_key_id" not in self._told:
             self._is_outdated = True
 
     def _renew(self, now_s: float) -> None:
-        """Look for credentials anew where those that we had were refused."""
+        """Load the credentials anew if those at hand were refused."""
         if self._is_outdated and now_s >= self._renewed_s + RENEWAL_S:
             self._is_outdated, self._renewed_s = False, now_s
             self._system = _file_system(self._told)
-            # In this order, and without the lock: who makes a client holds it for as long as the
-            # giver of credentials takes, and all stores share the loop that would wait here.
+            # In this order, and without the lock: it is held while a client is made, which waits
+            # for credentials, and all stores share the event loop that would block here.
             self._putters = {}
 
     def _putter(self, timeout_s: float) -> Any:
-        """Return a client that waits so long, or half of that: a client has one patience for life,
-        is dear to make, and what is left of a deadline is never the same twice.
+        """Return a client whose timeout is between half of `timeout_s` and all of it.
+
+        A client's timeout is fixed when it is made, which is expensive; so there is one for each
+        power of two.
         """
         patience_s = 2.0 ** math.floor(math.log2(max(timeout_s, PATIENCE_MIN_S)))
         with self._turn:
@@ -219,14 +221,14 @@ class S3Bucket:
 
 
 def _checksum(content: bytes) -> str:
-    """Return what a bucket that retains objects (Object Lock) takes no PUT without."""
+    """Return the Content-MD5, without which a bucket with Object Lock refuses a PUT."""
     return b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
 
 
 def is_led_elsewhere() -> bool:
-    """Whether a file of AWS's tools names an endpoint of one's own: the library heeds it.
+    """Whether AWS's configuration files name another endpoint, which the library would use.
 
-    Files that cannot be read are no matter here: whoever opens the store is told.
+    Files that can't be read count as no: opening the store raises their error.
     """
     try:
         wrong = import_module("botocore.exceptions")
@@ -241,17 +243,17 @@ def is_led_elsewhere() -> bool:
 
 @contextmanager
 def _fitting() -> Iterator[None]:
-    """Have the client refuse the options it was given. Raises: Misconfigured."""
+    """Turn the library's complaints about options into our error. Raises: Misconfigured."""
     try:
         yield
     except ValueError as error:
-        raise Misconfigured(f"the options of s3:// do not fit: {error}") from error
+        raise Misconfigured(f"the storage options of s3:// are wrong: {error}") from error
 
 
 def _client(system: Any, timeout_s: float) -> Any:
-    """Return botocore's client of what s3fs was told, its configuration included."""
+    """Return a botocore client with the same options and configuration as s3fs has."""
     patience = {"connect_timeout": _connect_s(timeout_s), "read_timeout": timeout_s}
-    # The name is what a store's access log shows; the library's own is put together anew each time.
+    # A store's access log shows the user agent; botocore would compose its own for each request.
     told = {**system.config_kwargs, **patience, "user_agent": ENGINE}
     signer = {
         "aws_access_key_id": system.key,
@@ -264,8 +266,8 @@ def _client(system: Any, timeout_s: float) -> Any:
     arguments = {"endpoint_url": system.endpoint_url, **signer, **system.client_kwargs}
     config = import_module("botocore.config").Config(**told)
     session = import_module("botocore.session").Session()
-    # It is asked in the thread whose PUT comes first when a token is nearly over, and as patiently
-    # as any other service: a minute for each address, five times.
+    # Credentials are renewed in the thread of a PUT, and by default as patiently as any request is
+    # sent: a minute for each address, five times.
     asked = {"connect_timeout": SIGNER_S, "read_timeout": SIGNER_S}
     session.set_default_client_config(
         import_module("botocore.config").Config(**asked, retries={"total_max_attempts": 2})
@@ -277,14 +279,12 @@ def _client(system: Any, timeout_s: float) -> Any:
 
 
 def _connect_s(timeout_s: float) -> float:
-    """Return how long to wait for one address: the library tries all that the name has in turn."""
+    """Return the connect timeout of one address; the library tries those of a name in turn."""
     return min(timeout_s, max(CONNECT_MIN_S, timeout_s / ADDRESSES))
 
 
 def _send_at_once(request: Any, **_: Any) -> None:
-    """Let the body follow its headers: to ask first whether it may come costs another round trip,
-    and an entry is small.
-    """
+    """Send the body right after the headers: `Expect: 100-continue` costs another round trip."""
     del request.headers["Expect"]
 
 
@@ -311,6 +311,6 @@ def _file_system(told: Mapping[str, str]) -> Any:
         },
     }
     system = file_system("s3", "s3", arguments)
-    # s3fs repeats on top of botocore, whatever the request: once is enough.
+    # s3fs would repeat any request on top of botocore; the store above repeats what may be.
     system.retries = 1
     return system

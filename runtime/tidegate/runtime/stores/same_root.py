@@ -1,8 +1,7 @@
-"""Whether two roots are one folder: what is written under the one is seen under the other.
+"""Whether two roots are one folder: whether a file written under one is there under the other.
 
-Spelling says so of most (`store_paths`). It can't say so of links, of what is mounted twice, of
-file systems that take no notice of case, of a bucket's access points, or of names that stand for
-ids.
+Most roots of one folder have the same canonical spelling (`paths`). Not so with links, folders that
+are mounted twice, file systems that ignore case, a bucket's access points, and names beside ids.
 """
 
 from contextlib import suppress
@@ -16,7 +15,7 @@ _FOLDER: Final = "_tidegate"
 
 
 def is_one_place(store: LogStore, other: LogStore, name: str) -> bool:
-    """Return whether two stores are one, by a scratch file called `name`, which nobody else writes.
+    """Return whether two stores are one folder, by a scratch file with the unique name `name`.
 
     Raises: Unavailable.
     """
@@ -25,6 +24,6 @@ def is_one_place(store: LogStore, other: LogStore, name: str) -> bool:
     try:
         return other.read(path) == content
     finally:
-        # Where nothing may be removed it stays: readers pass over such folders.
+        # If it may not be deleted it stays: readers ignore folders that begin with `_`.
         with suppress(Unavailable):
             store.delete(path)

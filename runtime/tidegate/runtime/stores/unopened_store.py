@@ -1,4 +1,4 @@
-"""A store that nobody can open: whoever asks it is told why, and no other table is stopped."""
+"""Stands for a store that can't be opened: its methods raise why, and other tables go on."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tidegate.runtime.stores.log_store import FileStat, Put, Turn, at_once
 
 @dataclass(frozen=True)
 class UnopenedStore:
-    """A table's folder under a root that this release cannot spell. Each verb raises `why`."""
+    """A table's folder under a root that this release can't parse. Every method raises `why`."""
 
     root: str
     why: Misconfigured

@@ -1,9 +1,9 @@
-"""Which stores may hold a table: those whose makers promise put-if-absent, and those that show it.
+"""Which stores may hold a table: those known to have put-if-absent, and those that pass a probe.
 
-S3, GCS and Azure themselves, and local file systems with hard links, are taken at their word. What
-only speaks like them (an endpoint of one's own, S3 Express, a mounted network file system) is
-probed, once in the life of a process, before the first table on it is accepted. That may take
-minutes, and as long as it likes where the store hangs: nobody waits for it longer than a moment.
+S3, GCS and Azure themselves, and local file systems with hard links, need no probe. Stores that
+speak their protocols (a custom endpoint, S3 Express, a mounted network file system) are probed once
+in the life of a process, before the first table on them is accepted. A probe may take minutes, or
+hang with the store, so callers wait for it for a few seconds at most.
 """
 
 import math
@@ -26,7 +26,7 @@ LOCAL_FILE_SYSTEMS: Final = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "bcachefs"}
     | {"tmpfs", "ramfs", "overlay"}
 )
-"""File systems of one machine whose `link` is atomic, as the kernel names them."""
+"""Local file systems whose `link` is atomic, by the kernel's names."""
 
 _AZURE_HOSTS: Final = (".core.windows.net", ".core.usgovcloudapi.net", ".core.chinacloudapi.cn")
 _ENDPOINTS: Final = {
@@ -34,27 +34,27 @@ _ENDPOINTS: Final = {
     "gs": ("google_endpoint_url", "STORAGE_EMULATOR_HOST"),
     "abfss": ("azure_endpoint_url", "AZURE_STORAGE_CONNECTION_STRING"),
 }
-"""By scheme, the option and the environment's names that lead to another server."""
+"""By scheme, the option and the environment variables that name another endpoint."""
 
 _UNSORTED: Final = "--x-s3"
-"""How S3 Express's buckets are called: they list in no order, from the first name on."""
+"""The suffix of the names of S3 Express's buckets, whose listings are unsorted."""
 
 _AT_ONCE: Final = 8
 _MOUNTS: Final = "/proc/self/mountinfo"
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
-"""How the kernel writes spaces, tabs, line feeds and backslashes there."""
+"""How the kernel escapes spaces, tabs, line feeds and backslashes there."""
 
 
 WAIT_S: Final = 5.0
-"""How long who asks first waits for a probe: few stores take longer. Others there wait with him."""
+"""How long the caller that starts a probe waits for it; few take longer."""
 
 AGAIN_S: Final = 60.0
-"""How long after its end what a probe found, or did not find out, is told to all who ask: longer
-than a table rests before its committer asks again, or nobody would ever hear of a long one.
+"""How long after its end a probe's result is used before the store is probed again: longer than a
+table rests before its committer asks again, or nobody would ever hear the result of a long probe.
 """
 
 Asking = Callable[[str, Callable[[], ProbeReport]], Future[ProbeReport]]
-"""Where probes are run, of the store of a root."""
+"""Runs the probe of a root's store, perhaps in a thread."""
 
 _CLOCK: Final = SystemClock()
 
@@ -77,7 +77,7 @@ class _Probing:
     ended_s: float = math.inf
 
     def is_over(self, now_s: float) -> bool:
-        """Whether it may be done again."""
+        """Whether its result is old enough to probe again."""
         return now_s > self.ended_s + AGAIN_S
 
     def end(self, now_s: float) -> None:
@@ -86,7 +86,7 @@ class _Probing:
 
 
 class Vetting:
-    """What a process has found out about stores. `contests` of 0 takes every store as it comes."""
+    """Accepts or refuses stores, and remembers which passed. With `contests` 0 it accepts all."""
 
     def __init__(
         self,
@@ -104,10 +104,10 @@ class Vetting:
         self._turn = Lock()
 
     def vet(self, store: LogStore) -> None:
-        """Let a store pass that may hold a table; a probe that is due leaves no file there.
+        """Accept a store that may hold a table, probing it first if it is of unknown make.
 
-        Where a partition decides, the store need not be able to.
-        Raises: Misconfigured (`UnsafeStore`); Unavailable, while it is probed, too.
+        A ratified store passes: it needs no put-if-absent below it.
+        Raises: Misconfigured (`UnsafeStore`); Unavailable, also while a probe is under way.
         """
         if isinstance(store, RatifiedStore):
             return
@@ -117,8 +117,8 @@ class Vetting:
         report = self._report(place, store)
         if not report.passed:
             raise Misconfigured(
-                f"the store of {store.root} did not show that it keeps put-if-absent, so two "
-                f"writers might both believe a version theirs: {'; '.join(report.failures)}; "
+                f"the store of {store.root} failed the probe of its put-if-absent, so two writers "
+                f"might both believe that a version is theirs: {'; '.join(report.failures)}; "
                 f"`tidegate store probe` shows the same; put the table on another store",
                 error_class="UnsafeStore",
             )
@@ -141,8 +141,8 @@ class Vetting:
             return there.report.result(wait_s)
         except TimeoutError:
             raise Unavailable(
-                f"the store of {store.root} is being probed since {now_s - there.since_s:.0f} s: "
-                "ask again in a moment"
+                f"the store of {store.root} has been under a probe for {now_s - there.since_s:.0f} "
+                "s: try again in a moment"
             ) from None
 
     def _is_known(self, root: str) -> bool:
@@ -160,7 +160,7 @@ class Vetting:
 
 
 def _place(root: str) -> str:
-    """What is probed once: a bucket, or the mount point of a file system."""
+    """Return what is probed once for all its tables: a bucket, or a file system's mount point."""
     scheme, _, rest = root.partition("://")
     if scheme == "file":
         return f"file://{_mount_point(rest, _mounts())}"
@@ -168,7 +168,7 @@ def _place(root: str) -> str:
 
 
 def _mounts() -> dict[str, str]:
-    """Return the kind of file system at each mount point; none where the kernel tells none."""
+    """Return the type of file system at each mount point; empty where `/proc` has no mountinfo."""
     try:
         with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().splitlines()

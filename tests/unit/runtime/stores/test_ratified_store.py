@@ -145,7 +145,7 @@ def test_who_sleeps_as_he_publishes_brings_no_version_back_that_was_cleaned_up(
         return content
 
     sleeper = RatifiedStore(below, RatifyLog(bus, TOPICS, clock), uuid4, clock)
-    with mock.patch.object(below, "read", sleep_over), pytest.raises(Unavailable, match="anew"):
+    with mock.patch.object(below, "read", sleep_over), pytest.raises(Unavailable, match="it is read again"):
         sleeper.read(name(1))
     assert name(1) not in below.files
     assert sleeper.read(name(2)) == b"next"
@@ -330,11 +330,11 @@ def test_what_was_written_past_the_partition_halts_the_table(
     store = opened(below, bus)
     assert store.put_if_absent(name(0), b"mine", DEADLINE_S) is Put.WON
     below.put(name(1), b"of another writer")
-    with pytest.raises(BrokenLog, match="written past"):
+    with pytest.raises(BrokenLog, match="written by another writer"):
         store.read(name(1))
-    with pytest.raises(BrokenLog, match="written past"):
+    with pytest.raises(BrokenLog, match="written by another writer"):
         store.put_if_absent(name(1), b"mine", DEADLINE_S)
-    with pytest.raises(BrokenLog, match="written past"):
+    with pytest.raises(BrokenLog, match="written by another writer"):
         store.put_if_absent(name(2), b"mine", DEADLINE_S)
 
 
@@ -343,7 +343,7 @@ def test_a_version_that_was_overwritten_before_it_was_followed_is_found(
 ) -> None:
     assert opened(below, bus).put_if_absent(name(0), b"mine", DEADLINE_S) is Put.WON
     below.put(name(0), b"of another writer")
-    with pytest.raises(BrokenLog, match="written past"):
+    with pytest.raises(BrokenLog, match="written by another writer"):
         opened(below, bus).read(name(0))
 
 

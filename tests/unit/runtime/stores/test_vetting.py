@@ -139,7 +139,7 @@ def test_nobody_waits_for_a_probe_that_takes_its_time(monkeypatch: pytest.Monkey
     vetting = Vetting({"endpoint_url": "http://store"}, 5, aside)
     store = Counting("s3://bucket/t")
     for _ in range(3):
-        with pytest.raises(Unavailable, match="is being probed"):
+        with pytest.raises(Unavailable, match="under a probe"):
             vetting.vet(store)
     [(asked, report)] = under_way
     report.set_result(asked())
