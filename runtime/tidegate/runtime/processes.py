@@ -1,4 +1,4 @@
-"""Child processes: tethered to this one or detached, their output in a file, ended for sure."""
+"""Child processes, tethered to this one or detached, with their output in a file."""
 
 import contextlib
 import os
@@ -30,10 +30,10 @@ os.execvp(sys.argv[2], sys.argv[2:])
 
 @dataclass(frozen=True)
 class Command:
-    """What to start: a name for people, the program, its additions to the environment.
+    """What to start: a name for messages, the command line, additions to the environment.
 
     A tethered child is killed when the thread that started it ends, so start it from a thread that
-    lives as long as the process. A detached one outlives us.
+    lives as long as the process. A detached one outlives this process.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Child:
         return self._process.pid
 
     def start(self) -> None:
-        """Start, or start again; what is written goes to the end of the log file."""
+        """Start the process, perhaps again; its output is appended to the log file."""
         assert not self.is_alive(), "one process at a time"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         argv = list(self._command.argv)
@@ -95,13 +95,13 @@ class Child:
             self._process.send_signal(sign)
 
     def kill(self) -> None:
-        """End it as the machine would: SIGKILL, no farewell."""
+        """Kill it by SIGKILL, as a crash of the machine would end it."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def stop(self, timeout_s: float = 10.0) -> int | None:
-        """Ask it to end, insist after the timeout, and return the exit status."""
+        """Send SIGTERM, after the timeout SIGKILL, and return the exit status."""
         if self.is_alive() and self._process is not None:
             self._process.terminate()
             if self.wait(timeout_s) is None:
@@ -190,7 +190,7 @@ def probe(url: str, timeout_s: float = 5.0) -> tuple[int, str]:
 
 
 def birth_of(pid: int) -> str | None:
-    """Return what tells a process from a later one with the same id; None: it does not run."""
+    """Return a process's start time, by which a later one with its id is told; None if it ended."""
     if not is_running(pid):
         return None
     stat = Path(f"/proc/{pid}/stat")

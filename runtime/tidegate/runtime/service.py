@@ -1,12 +1,12 @@
-"""The frame of every service: logs, signals, probes, and the one ladder from an error to an act.
+"""Runs a service: logs, signals, probes, and what each error leads to, by its `advice`.
 
-| advice    | act                                  | exit status |
-|-----------|--------------------------------------|-------------|
-| retry     | start over after a pause             | (4: a verb) |
-| leave     | go quietly: another holds the role   | 0           |
-| fix       | go: a person has to change something | 2           |
-| stop      | go: a person has to look             | 3           |
-| any other | go: a fault of ours                  | 1           |
+| error's advice       | the service                            | exit status  |
+|----------------------|----------------------------------------|--------------|
+| retry                | starts over after a pause              | a command: 4 |
+| leave                | ends: another instance has taken over  | 0            |
+| fix                  | ends: a person has to change something | 2            |
+| stop, or another one | ends: a person has to look             | 3            |
+| not an error of ours | ends: a fault of ours                  | 1            |
 """
 
 import _thread
@@ -34,13 +34,13 @@ EXIT_RETRY: Final = 4
 PAUSE_MIN_S: Final = 0.5
 PAUSE_MAX_S: Final = 30.0
 STEADY_S: Final = 60.0
-"""A run that lasted this long was well: the next failure's pause is short again."""
+"""A run that lasted this long counts as healthy: the pause after its failure is short again."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Running:
-    """What a service is given for one run: when to stop, whom to tell, what time it is."""
+    """What a service is given: the clock, the health that it reports, the event that stops it."""
 
     clock: Clock
     health: Health
@@ -48,7 +48,7 @@ class Running:
 
 
 def run(service: Callable[[Running], None], name: str, settings: ServiceSettings) -> int:
-    """Run a service until it ends or is told to, and return the exit status."""
+    """Set up logs, signals and probes, run a service until it ends, and return the exit status."""
     logs.configure(name, settings.log.level, settings.log.format)
     clock = SystemClock()
     running = Running(clock, Health(clock, settings.http.stalled_s))
@@ -65,7 +65,7 @@ def run(service: Callable[[Running], None], name: str, settings: ServiceSettings
 
 
 def supervise(service: Callable[[Running], None], running: Running) -> int:
-    """Run a service, turn each error into its act, and return the exit status."""
+    """Run a service, start it over after errors that may pass, and return the exit status."""
     pause_s = PAUSE_MIN_S
     while not running.stopping.is_set():
         began_s = running.clock.boot_s()
@@ -82,7 +82,7 @@ def supervise(service: Callable[[Running], None], running: Running) -> int:
             running.stopping.wait(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
         except Exception:
-            # The foot of the ladder: a fault of ours ends the process, with all there is to see.
+            # A fault of ours ends the process, with its traceback in the log.
             _log.exception("fault")
             return EXIT_FAULT
         else:
@@ -106,7 +106,7 @@ def _leave(error: TidegateError) -> int:
 
 @contextmanager
 def stop_on_signals(stopping: threading.Event) -> Iterator[None]:
-    """Make SIGTERM and SIGINT ask for a stop; the second one kills."""
+    """Make the first SIGTERM or SIGINT ask for a stop, and a second one end the process at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,8 @@
-"""Settings: defaults < YAML < environment < command line; one error lists all that is wrong.
+"""Settings from defaults < YAML file < environment < command line; one error lists all mistakes.
 
-In the environment `TIDEGATE__SECTION__KEY` is `section.key`. `KAFKA_BOOTSTRAP_SERVERS` is a default
-for `kafka.bootstrap_servers`. One file may serve all services: each ignores the sections of others.
+The environment variable `TIDEGATE__SECTION__KEY` sets `section.key`; `KAFKA_BOOTSTRAP_SERVERS` is a
+default for `kafka.bootstrap_servers`. One file may serve all services: each ignores the sections of
+the others.
 """
 
 import difflib
@@ -23,7 +24,7 @@ from tidegate.runtime.kafka.settings import KafkaSettings
 
 PREFIX: Final = "TIDEGATE__"
 NEIGHBOURS: Final = frozenset({"committer", "checkpointer", "cdc", "producers"})
-"""Sections that belong to some service: known to all, read by one."""
+"""Sections of single services: the others ignore them."""
 _SECRET: Final = (
     "secret",
     "password",
@@ -43,13 +44,13 @@ S = TypeVar("S", bound="ServiceSettings")
 
 
 class Section(BaseModel):
-    """A section of settings: frozen, and strict about its keys."""
+    """A section of settings; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class HttpSettings(Section):
-    """Where `/healthz`, `/readyz` and `/metrics` answer. Port 0: any free one; null: nowhere."""
+    """Where `/healthz`, `/readyz` and `/metrics` answer. Port 0 takes a free one; null is none."""
 
     host: str = "127.0.0.1"
     port: int | None = Field(default=0, ge=0, le=65535)
@@ -59,14 +60,14 @@ class HttpSettings(Section):
 
 
 class LogSettings(Section):
-    """How much is logged, and how: `auto` is readable in a terminal and JSON elsewhere."""
+    """Level and format of the log; `auto` is text in a terminal and JSON elsewhere."""
 
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     format: Literal["auto", "json", "text"] = "auto"
 
 
 class ServiceSettings(BaseSettings):
-    """What every service is told. A service adds its own section in a subclass."""
+    """The settings that all services share. A service adds its own section in a subclass."""
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -85,13 +86,13 @@ class ServiceSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take what is given, nothing else: `load` layers the sources and names them in errors."""
+        """Take only the arguments: `load` reads all sources itself, to name them in errors."""
         return (init_settings,)
 
 
 @dataclass(frozen=True)
 class _Given:
-    """A value as one source gives it. Text from the environment and the command line is untyped."""
+    """One value from one source; from the environment and the command line it is untyped text."""
 
     parts: tuple[str, ...]
     value: object
@@ -101,9 +102,9 @@ class _Given:
 def load(
     kind: type[S], config: Path | None, overrides: Mapping[str, str], found: Sequence[str] = ()
 ) -> S:
-    """Return the settings of a service; `found` is what was wrong before they were read.
+    """Return the settings of a service; `found` are mistakes that the caller found already.
 
-    Raises: Misconfigured, listing everything that is wrong at once, each with its source.
+    Raises: Misconfigured, listing all mistakes at once, each with its source.
     """
     problems = [*found, *_misspelt(kind, os.environ)]
     tree: dict[str, Any] = {}
@@ -132,14 +133,14 @@ def load(
 
 
 def redacted(settings: BaseModel) -> dict[str, Any]:
-    """Return the settings as they may be shown: secrets are starred out."""
+    """Return the settings for display, with secrets replaced by stars."""
     shown = _starred(settings.model_dump(mode="json"))
     assert isinstance(shown, dict), "settings are an object"
     return shown
 
 
 _NO_MAPPING: Final = ("model_type", "model_attributes_type", "dict_type")
-"""What pydantic calls a value where a section is expected."""
+"""pydantic's error types for a plain value where a section is expected."""
 
 
 def _validated(
@@ -188,7 +189,7 @@ def _from_file(kind: type[BaseModel], config: Path | None, problems: list[str]) 
 
 
 def _line(error: yaml.YAMLError | UnicodeDecodeError) -> str:
-    """Return where a file stops being YAML; what stands there may be a secret, and is not said."""
+    """Return where a file stops being YAML, but not its text, which may be a secret."""
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     if mark is None:
         return ": it should be text in UTF-8"
@@ -217,9 +218,9 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
 
 
 def _misspelt(kind: type[BaseModel], environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is wrong with variables that name a setting but for an underscore.
+    """Yield a mistake for each variable that names a setting with one underscore instead of two.
 
-    Other variables with our name in them are none of ours: Kubernetes sets some for each service.
+    Other variables that begin with our name are ignored: Kubernetes sets some for each service.
     """
     for name in sorted(environ):
         found = _ONE_UNDERSCORE.fullmatch(name.upper())
@@ -294,7 +295,7 @@ def _place(tree: dict[str, Any], path: tuple[str, ...], value: object) -> None:
 
 
 def _bare(annotation: Any) -> Any:
-    """Return what an annotation says without `Annotated` and `None`."""
+    """Return an annotation without `Annotated` and `None`."""
     if get_origin(annotation) is Annotated:
         return _bare(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
@@ -309,13 +310,13 @@ def _model(annotation: Any) -> type[BaseModel] | None:
 
 
 def _item(annotation: Any) -> Any:
-    """Return what the values of a mapping are, or None for anything else."""
+    """Return the type of a mapping's values, or None for another type."""
     bare = _bare(annotation)
     return get_args(bare)[1] if get_origin(bare) in (dict, Mapping) else None
 
 
 def _origin(path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> str:
-    """Return who gave the value at a path, or the first who gave a part of it."""
+    """Return the source of the value at a path, or the first source of a part of it."""
     above = (origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in origins)
     below = (origin for given, origin in origins.items() if given[: len(path)] == path)
     return next(iter((*above, *below)), "default")

@@ -1,4 +1,4 @@
-"""What is said to Faust and what is heard from it: settings, partitions, counts and errors."""
+"""Faust's settings and threads, and what is read from it: partitions, offsets and errors."""
 
 import asyncio
 from contextlib import suppress
@@ -21,34 +21,34 @@ _BESIDES_S: Final = 5.0
 
 
 class LooseThread(WorkerThread):
-    """A thread of Faust's that does not keep the process alive.
+    """A daemon thread for Faust, which does not keep the process alive.
 
-    Who is told to stop while it joins its group may not get it to end in time; all it holds then
-    is a place in the group, which ends with its session.
+    While Faust joins its group it may not end in time after a stop. All that it holds then is its
+    membership of the group, which ends with its session.
     """
 
     def __init__(self, service: Any, **kwargs: Any) -> None:
         super().__init__(service, **kwargs)
         self.daemon = True
-        # The follower learns it, and the log what ended the thread; Faust would print it.
+        # The follower sees the crash, and our log has its cause; Faust would print it besides.
         service.on_crash = lambda *_, **__: None
 
     def run(self) -> None:
-        """Serve; whoever waits for the end is told of it.
+        """Run the service, and report its end also after a cancellation.
 
-        Where brokers are away that is a cancellation, of which Faust tells nobody: the one who
+        While brokers do not answer it ends by a cancellation, which Faust does not report: whoever
         stops it would wait for a minute.
         """
         try:
             super().run()
         except asyncio.CancelledError:
-            # He may have gone himself, and his loop with him.
+            # Whoever waited may have ended, and its event loop with it.
             with suppress(RuntimeError):
                 self.service.set_shutdown()
 
 
 def app_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any]:
-    """Return the settings of the app; each that is not a name has a measured reason.
+    """Return the settings of the Faust app; those that differ from its defaults were measured.
 
     Raises: Misconfigured, for a file of `kafka.security` that can't be used.
     """
@@ -60,7 +60,7 @@ def app_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any
         raise Misconfigured(f"kafka.security: a file cannot be used: {error}") from error
     return {
         "id": f"{kafka.topic_prefix}{name}",
-        # The driver `confluent://` joins nothing and says nothing.
+        # With the driver `confluent://` Faust silently joins no group.
         "broker": ";".join(
             f"aiokafka://{server.strip()}" for server in kafka.bootstrap_servers.split(",")
         ),
@@ -73,7 +73,7 @@ def app_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any
         # A broker that hangs is given up after this; who joins may wait for the whole rebalance.
         "broker_request_timeout": rebalance_s + _BESIDES_S,
         "consumer_metadata_max_age_ms": LOOK_FOR_LEADERS_MS,
-        # A full buffer is no sign of death: `/healthz` judges by progress.
+        # Effectively off: `/healthz` judges by progress, and a full buffer is no failure.
         "broker_max_poll_interval": 3600.0,
         "broker_commit_interval": _COMMIT_INTERVAL_S,
         "processing_guarantee": "at_least_once",
@@ -89,7 +89,7 @@ def app_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any
 
 
 async def unread(app: faust.App) -> int:
-    """Return how many records of the partitions assigned to us have not been fetched."""
+    """Return how many records of our partitions have not been fetched yet."""
     waiting = 0
     for at in app.consumer.assignment():
         end = app.consumer.highwater(at)
@@ -99,7 +99,7 @@ async def unread(app: faust.App) -> int:
 
 
 async def ends(app: faust.App) -> dict[TopicPartition, int] | None:
-    """Return the ends of the partitions assigned to us; None where the brokers are away."""
+    """Return the end offsets of our partitions; None if the brokers do not answer."""
     try:
         async with asyncio.timeout(_ANSWER_S):
             assigned = app.consumer.assignment()
@@ -110,18 +110,18 @@ async def ends(app: faust.App) -> dict[TopicPartition, int] | None:
 
 
 def partition(at: TP) -> TopicPartition:
-    """Return Faust's name of a partition as ours."""
+    """Return Faust's topic partition as ours."""
     return TopicPartition(at.topic, at.partition)
 
 
 def ours(error: BaseException) -> BaseException:
-    """Return what stands for a foreign error in the ladder: the brokers are away, or a fault."""
+    """Return Unavailable for errors of aiokafka and connections, and other errors unchanged."""
     if isinstance(error, TidegateError):
         return error
     if type(error).__module__.startswith("aiokafka") or isinstance(error, ConnectionError):
         said = f"{type(error).__name__}: {error}"
         away = Unavailable(
-            f"the brokers do not answer ({said}); are they up, is the address right?"
+            f"the brokers do not answer ({said}); check that they run, and kafka.bootstrap_servers"
         )
         away.__cause__ = error
         return away

@@ -1,8 +1,8 @@
-"""The thin layer over Faust on which both followers stand: doorbells in, effects first, then acks.
+"""The layer over Faust on which both followers, checkpointer and change publisher, are built.
 
-A record of `commits` is handed to a thread and acknowledged when the service's effect is durable.
-Notices of one table run one after the other, tables beside one another, a look alone. Any error
-ends the run: what was not acknowledged comes again.
+A record of `commits` is handed to a thread, and acknowledged when the service's effect is durable.
+Notices of one table run one after the other, those of several tables side by side, and a look runs
+alone. Any error ends the run: records that were not acknowledged are delivered again.
 """
 
 import asyncio
@@ -41,18 +41,19 @@ JOIN_TIMEOUT_S: Final = 60.0
 SETTLE_TIMEOUT_S: Final = 10.0
 LEAVE_TIMEOUT_S: Final = 4.0
 HELD_MAX: Final = 1_000
-"""Records taken and not yet acknowledged."""
+"""Records that may be taken from Faust and not yet acknowledged."""
 THREADS_MAX: Final = 4
 LEFT_BEHIND_S: Final = 10.0
-"""Seconds between two questions whether records wait while nothing is at work."""
+"""Seconds between two checks whether records wait that Faust does not deliver."""
 AWAY_S: Final = 600.0
-"""How long the brokers may be away before their addresses are looked up anew."""
+"""How long the brokers may not answer before the follower starts anew and looks up their addresses.
+"""
 _TICK_S: Final = 0.2
 _log = logging.getLogger(__name__)
 
 
 class FollowerService(Protocol):
-    """What a follower does. It is called in threads, never twice at once for one table."""
+    """What a follower does. Its methods run in threads, for one table never two at once."""
 
     @property
     def name(self) -> str:
@@ -63,17 +64,17 @@ class FollowerService(Protocol):
         """Seconds between two looks."""
 
     def notice(self, record: CommitRecord) -> None:
-        """Answer a doorbell: durable before it returns, and idempotent."""
+        """Act on a commit's doorbell; the effect is durable on return. May be called again."""
 
     def look(self) -> None:
-        """Look at the registry and at the log of every table. Called first of all, then at times.
+        """Look at the registry and at the log of every table: once at the start, then periodically.
 
         No notice runs meanwhile.
         """
 
 
 def run_follower(service: FollowerService, settings: ServiceSettings, running: Running) -> None:
-    """Follow `commits` until told to stop.
+    """Follow the topic `commits` until told to stop.
 
     Raises: Unavailable, when the brokers do not answer; whatever the service raises.
     """
@@ -88,13 +89,13 @@ async def _follow(
     try:
         await _Follower(service, settings, running, pool).run(folder)
     finally:
-        # A run that starts over must not meet the one before; a process that ends meets nobody.
+        # A run that starts over must not overlap with this one; a process that ends need not wait.
         pool.shutdown(wait=not running.stopping.is_set(), cancel_futures=True)
 
 
 @dataclass
 class _Taken:
-    """A record that was taken: Faust's event, and whether its effect is durable."""
+    """A record taken from Faust: its event, and whether its effect is durable."""
 
     event: Any
     is_done: bool = False
@@ -102,7 +103,7 @@ class _Taken:
 
 @dataclass
 class _Lane:
-    """The records of one table that wait, in order; one task at most serves them."""
+    """The waiting records of one table, in order; at most one task serves them."""
 
     waiting: deque[tuple[_Taken, CommitRecord]] = field(default_factory=deque)
     served: bool = False
@@ -134,7 +135,7 @@ class _Follower:
         self._skipped = SkippedRecords()
 
     async def run(self, folder: Path) -> None:
-        """Look, join, follow; end with the first failure or when told to stop."""
+        """Look, join the group, follow; end with the first failure, or when told to stop."""
         health = self._running.health
         health.ready(False, "looking at the tables")
         if not await self._has_looked():
@@ -152,7 +153,7 @@ class _Follower:
                     self._fail(app.crash_reason)
         finally:
             health.ready(False, "stopping")
-            # What runs in threads may end, so that its acks are committed; nothing else begins.
+            # Nothing new begins; what runs in threads may end, so that its acks are committed.
             await _bounded(self._turns.idle(), SETTLE_TIMEOUT_S)
             await _bounded(app.stop(), LEAVE_TIMEOUT_S)
             for task in self._parts:
@@ -182,7 +183,7 @@ class _Follower:
         return app
 
     async def _start(self, app: faust.App) -> None:
-        """Start, and insist on being a member of the group: a start can hang without a word."""
+        """Start Faust, and wait until it has joined its group: a start can hang silently."""
         try:
             async with asyncio.timeout(JOIN_TIMEOUT_S):
                 await app.start()
@@ -190,12 +191,12 @@ class _Follower:
         except TimeoutError as error:
             raise Unavailable(
                 f"{app.conf.id} did not join its group on {self._settings.kafka.bootstrap_servers} "
-                f"within {JOIN_TIMEOUT_S:g} s; it starts again, see whether the brokers answer"
+                f"within {JOIN_TIMEOUT_S:g} s; it starts again; check whether the brokers answer"
             ) from error
         self._running.health.ready(True)
 
     async def _take(self, event: Any) -> None:
-        """Put a record into its table's lane; wait while too many are held."""
+        """Put a record into its table's lane, after waiting while too many records are held."""
         await self._room.acquire()
         self._held += 1
         taken = _Taken(event)
@@ -227,8 +228,8 @@ class _Follower:
         del self._lanes[table]
 
     def _done(self, taken: _Taken) -> None:
-        """Acknowledge in the order of the topic partition, for Faust's count of what may be
-        committed can pass over a record that is not acknowledged when one after it is.
+        """Acknowledge records in the order of their topic partition: if a later one is acknowledged
+        first, Faust may commit an offset past one that is not.
         """
         taken.is_done = True
         inline = self._taken[taken.event.message.tp]
@@ -245,7 +246,7 @@ class _Follower:
                 metrics.LOOKS.inc()
 
     async def _has_looked(self) -> bool:
-        """Return whether the first look came to its end; a stop does not wait for it for long."""
+        """Run the first look, and return whether it ended; a stop waits for it only briefly."""
         looks = self._loop.create_task(self._look())
         while not looks.done() and not self._over():
             await asyncio.wait([looks], timeout=_TICK_S)
@@ -262,7 +263,7 @@ class _Follower:
             await self._look()
 
     async def _watch(self, app: faust.App) -> None:
-        """Say how much waits, and that the loop turns."""
+        """Report every second that the event loop runs, and how many records wait."""
         health = self._running.health
         health.expect("loop", self._settings.http.stalled_s)
         await self._joined.wait()
@@ -272,10 +273,10 @@ class _Follower:
             await asyncio.sleep(1.0)
 
     async def _insist(self, app: faust.App) -> None:
-        """Start anew where records wait and none comes (`skipped_records`), or no broker answers.
+        """Raise if records wait and are not delivered (`skipped_records`), or no broker answers.
 
-        Faust knows brokers by what they said of themselves last: once they have all moved, it never
-        finds them again.
+        The service then starts over. Faust keeps the brokers' last addresses: once all of them have
+        moved, it never finds them again.
         """
         kafka, clock = self._settings.kafka, self._running.clock
         await self._joined.wait()
@@ -287,8 +288,8 @@ class _Follower:
                 answered_s = clock.boot_s()
             elif clock.boot_s() - answered_s > AWAY_S:
                 raise Unavailable(
-                    f"the brokers have not answered for {AWAY_S:.0f} s; it looks for them anew at "
-                    f"{kafka.bootstrap_servers}"
+                    f"the brokers have not answered for {AWAY_S:.0f} s; this service connects anew "
+                    f"to {kafka.bootstrap_servers}"
                 )
             suspects = [] if self._held else self._skipped.beyond(there or {})
             if not suspects:
@@ -301,8 +302,8 @@ class _Follower:
                 continue
             if left := self._skipped.found(found, moment):
                 raise Unavailable(
-                    f"{left} records of {kafka.topics.commits} wait for {app.conf.id} and do not "
-                    "come; it joins its group anew"
+                    f"{left} records of {kafka.topics.commits} wait for {app.conf.id} and are not "
+                    "delivered; it joins its group anew"
                 )
 
     def _begin(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -311,7 +312,7 @@ class _Follower:
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Forget a part; its failure is the follower's."""
+        """Forget a task that ended; if it failed, the follower fails."""
         self._parts.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
@@ -326,7 +327,7 @@ class _Follower:
 
 
 async def _bounded(ending: Awaitable[None], timeout_s: float) -> None:
-    """Wait for an end, not for ever: the process goes anyway."""
+    """Wait for something to end, for a limited time: the process ends anyway."""
     try:
         async with asyncio.timeout(timeout_s):
             await ending

@@ -1,8 +1,8 @@
-"""Records of `commits` that wait while nothing is at work: Faust leaves some behind.
+"""Detects records of `commits` that Faust never delivers.
 
-When its group's generation changes while Faust fetches, it may skip what it fetched, or never
-fetch again, and says nothing. Whether that happened is asked of the brokers, not of Faust: what
-lies within the topic and behind the group's own position has not been heard.
+When its group's generation changes during a fetch, Faust may skip the fetched records, or never
+fetch again, without an error. So the brokers are asked: a record between the group's committed
+offset and the topic partition's end has not been delivered.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,13 +14,13 @@ from tidegate.runtime.kafka.bus import KafkaBus
 from tidegate.runtime.kafka.settings import KafkaSettings
 
 FOUND_MAX: Final = 2
-"""Found so often, and nothing heard between: these records would never come."""
+"""Checks in a row that must find waiting records, none delivered in between, before we give up."""
 
 
 class SkippedRecords:
-    """What a member of a group has heard of its partitions, and what it seems to be left without.
+    """Tracks which offsets were delivered, and counts the checks that found records waiting.
 
-    Law: what was heard since a question was put takes back what its answer found.
+    Law: a record delivered after a check began makes that check's result void.
     """
 
     def __init__(self) -> None:
@@ -29,29 +29,29 @@ class SkippedRecords:
         self._heard = 0
 
     def assigned(self) -> None:
-        """Forget all: what comes from now on begins at the group's position."""
+        """Forget all after a rebalance: delivery begins at the group's committed offsets."""
         self._next.clear()
         self._found = 0
 
     def heard(self, at: TopicPartition, offset: int) -> None:
-        """Note a record that came."""
+        """Note a record that was delivered."""
         self._next[at] = offset + 1
         self._found = 0
         self._heard += 1
 
     def beyond(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """Return the partitions whose end lies beyond what was heard."""
+        """Return the partitions whose end lies beyond the last delivered record."""
         return [at for at, end in ends.items() if end > self._next.get(at, 0)]
 
     @property
     def moment(self) -> int:
-        """What changes whenever something is heard."""
+        """A number that changes with every record delivered; read it before a check."""
         return self._heard
 
     def found(self, bounds: Mapping[TopicPartition, tuple[int, int]], moment: int) -> int:
-        """Note positions and ends that were asked for since `moment`.
+        """Note the result of a check begun at `moment`: committed offsets and ends.
 
-        Returns how many records are left behind, once that was found `FOUND_MAX` times; else 0.
+        Returns how many records wait, once `FOUND_MAX` checks in a row found some; else 0.
         """
         if moment != self._heard:
             return 0
@@ -65,9 +65,9 @@ class SkippedRecords:
 def ask(
     kafka: KafkaSettings, group: str, suspects: Iterable[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the position of a group, at least the first record's, and the end of partitions.
+    """Return the group's committed offset, or the first offset if later, and the end of partitions.
 
-    It blocks, and joins nothing. Raises: Unavailable; Misconfigured for a missing topic.
+    It blocks, and does not join the group. Raises: Unavailable; Misconfigured for a missing topic.
     """
     bus = KafkaBus(kafka, group)
     found: dict[TopicPartition, tuple[int, int]] = {}
