@@ -136,8 +136,8 @@ def test_what_is_wrong_is_said_before_anything_is_proposed(gate: Gate) -> None:
     before = gate.proposals()
     wrong: list[tuple[list[tuple[Any, ...]], str, Mapping[str, str], str]] = [
         ([(1, 2)], "k long, q long", {}, "no column 'q'"),
-        ([("1",)], "k string", {}, "'k' has type long, what is written has string"),
-        ([("x",)], "p string", {}, "'k' is NOT NULL and missing"),
+        ([("1",)], "k string", {}, "'k' has type long, but the DataFrame's has type string"),
+        ([("x",)], "p string", {}, "'k' is NOT NULL, and the DataFrame lacks it"),
         ([(1,)], "k long", {"partitionColumns": "k"}, "partitioned by"),
         ([(1,)], "k long", {"userMetaData2": "x"}, "did you mean 'userMetadata'"),
         ([(1,)], "k long", {"replaceWhere": "k = 1"}, "replaceWhere is not there"),

@@ -1,7 +1,7 @@
-"""The columns of what is written against those of the table: fits, or an error that names one.
+"""Checks the columns of rows to write against the table's; an error names the column.
 
-Names match without regard to case, as Spark's do. A value fits where no value of its type can be
-lost: shorter integers, float in double, a decimal with fewer digits.
+Names match without regard to case, as Spark's do. A type fits another if each of its values is one
+of the other without loss: shorter integers, float in double, a decimal with fewer digits.
 """
 
 import re
@@ -34,7 +34,7 @@ _DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 20}
 
 
 def check_frame(frame: StructType, table: StructType, root: str) -> None:
-    """Check that rows with the columns of `frame` can join a table.
+    """Check that rows with the columns of `frame` can be appended to a table.
 
     Raises: InvalidRequest, naming the column, what was expected and what was given.
     """
@@ -53,7 +53,7 @@ def check_new(schema: StructType, partition_columns: Sequence[str], root: str) -
     if twice:
         raise _invalid(
             "DELTA_DUPLICATE_COLUMNS_FOUND",
-            f"{root}: the columns {twice} have one name but for case; rename all but one",
+            f"{root}: the names of the columns {twice} differ only in case; rename all but one",
         )
     for one in walk(schema):
         if _ILLEGAL.search(one.name):
@@ -79,20 +79,21 @@ def resolve_partition_columns(
         if one is None:
             raise _invalid(
                 "DELTA_INVALID_PARTITION_COLUMN",
-                f"{root}: partition column {name!r} is no column; there are "
+                f"{root}: the partition column {name!r} is not in the schema; its columns are "
                 f"{', '.join(schema.names)}",
             )
         if isinstance(one.kind, StructType | ArrayType | MapType):
             raise _invalid(
                 "DELTA_INVALID_PARTITION_COLUMN_TYPE",
-                f"{root}: partition column {one.name!r} has type {one.kind}; expected a plain type",
+                f"{root}: partition column {one.name!r} has type {one.kind}; it must not be a "
+                "struct, array or map",
             )
         if one.name not in found:
             found.append(one.name)
     if found and len(found) == len(schema.fields):
         raise _invalid(
             "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION",
-            f"{root}: every column is a partition column; leave one for the data files",
+            f"{root}: every column is a partition column; at least one must not be",
         )
     return tuple(found)
 
@@ -115,8 +116,8 @@ def check_partitioning(
 def as_nullable(schema: StructType) -> StructType:
     """Return the schema with every column and element nullable, as a first write creates it.
 
-    What the columns were to another table (`delta.*` and defaults in their metadata) stays with
-    that table.
+    `delta.*` and defaults in the columns' metadata are dropped: they belong to the table from which
+    the rows were read.
     """
     return StructType(tuple(_nullable_field(one) for one in schema.fields))
 
@@ -163,7 +164,7 @@ def _check_fields(frame: StructType, table: StructType, prefix: str, root: str) 
             raise _invalid(
                 "DELTA_METADATA_MISMATCH",
                 f"{root} has no column {where!r}; its columns are {_names(table, prefix)}: drop "
-                "the column from what is written",
+                "the column from the DataFrame",
             )
         if one.name.lower() in seen:
             raise _invalid(
@@ -175,15 +176,15 @@ def _check_fields(frame: StructType, table: StructType, prefix: str, root: str) 
         elif not fits(one.kind, there.kind):
             raise _invalid(
                 "DELTA_FAILED_TO_MERGE_FIELDS",
-                f"{root}: column {where!r} has type {there.kind}, what is written has {one.kind}: "
-                f"cast it to {there.kind}",
+                f"{root}: column {where!r} has type {there.kind}, but the DataFrame's has type "
+                f"{one.kind}: cast it to {there.kind}",
             )
     for name, one in by_name.items():
         if name not in seen and not one.nullable:
             raise _invalid(
                 "DELTA_MISSING_NOT_NULL_COLUMN_VALUE",
-                f"{root}: column {prefix + one.name!r} is NOT NULL and missing from what is "
-                f"written; expected a column of type {one.kind}",
+                f"{root}: column {prefix + one.name!r} is NOT NULL, and the DataFrame lacks it: "
+                f"add a column of type {one.kind}",
             )
 
 

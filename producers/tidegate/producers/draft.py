@@ -1,6 +1,7 @@
-"""Files and a read set become a Proposal. Pure: ids and times arrive with the stamp.
+"""Makes proposals from files and read sets. Pure: ids and times are arguments (`Stamp`).
 
-Actions carry what the writer knows; the committer assigns the version, timestamps and commitInfo.
+A proposal's actions hold what the writer knows; the committer assigns version, timestamps and
+commitInfo.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,10 +31,10 @@ from tidegate.pipeline.read_set import Predicate, ReadSet
 from tidegate.pipeline.row_intent import ROW_INTENT, RowIntent
 
 INLINE_BYTES_MAX: Final = 512 * 1024
-"""Size of a record above which its actions go to the store, and a claim check to the topic."""
+"""Size of a record above which its actions go to a file in the store, named by a claim check."""
 
 INLINE_VECTOR_BYTES_MAX: Final = 1_024
-"""Size of a vector above which its rows go to a file of vectors."""
+"""Size of a deletion vector above which it goes to a file instead of the proposal."""
 
 CLAIM_FOLDER: Final = "_tidegate/proposals"
 EVERYTHING: Final[Predicate] = {"op": "true"}
@@ -58,7 +59,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Stamp:
-    """What distinguishes this proposal from all others, and what its writer wants said of it.
+    """A proposal's id and times, and what its writer asks for or tells about it.
 
     Units: all `_ms` in ms since the Unix epoch; `files_since_ms` is a time before the first data
     file was written.
@@ -76,7 +77,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class StreamBatch:
-    """The micro-batch of a structured stream, by Spark's names for both."""
+    """A micro-batch of a structured stream, by Spark's query id and batch id."""
 
     query_id: str
     batch_id: int
@@ -84,10 +85,10 @@ class StreamBatch:
 
 @dataclass(frozen=True)
 class Deletion:
-    """A delete: its predicate, the files it read, those that leave, and what replaces them.
+    """A delete: its predicate, the files that it read, removed and added, and its metrics.
 
     `text` is the condition as the user wrote it, for the table's history; `marked` are files that
-    stay without some rows.
+    stay, with the positions of the rows to delete from them.
     """
 
     text: str
@@ -122,7 +123,7 @@ def append(
     batch: "StreamBatch | None" = None,
     reads: ReadSet = NOTHING,
 ) -> Proposal:
-    """Return an append: a blind one looked at nothing, and no file of a winner can rule it out."""
+    """Return an append; with an empty read set it is blind, and no winner's files conflict."""
     operation = _writing("Append", _written(adds), batch)
     return of_body("commit", target, stamp, Body(operation, _rows(adds), reads))
 
@@ -134,23 +135,23 @@ def overwrite(
     live: Sequence[Add],
     batch: "StreamBatch | None" = None,
 ) -> Proposal:
-    """Return the replacement of all rows: every live file leaves, and the new ones join."""
+    """Return an overwrite: every live file is removed, and the new ones are added."""
     metrics = {**_written(adds), "numRemovedFiles": str(len(live))}
     operation = _writing("Overwrite", metrics, batch)
     rows = _rows([*(removal(add, stamp.created_ms) for add in live), *adds])
     reads = ReadSet(predicates=(EVERYTHING,), files=tuple(add.path for add in live))
     proposal = of_body("commit", target, stamp, Body(operation, rows, reads))
-    # No old row is among the new ones, so the files say what readers of the change feed ask.
+    # No old row is among the new ones, so the change feed follows from added and removed files.
     return proposal.model_copy(update={"cdc_mode": "implicit"})
 
 
 def vectors_of(
     deletion: Deletion, name: UUID
 ) -> tuple[Sequence[DeletionVector], tuple[str, bytes] | None]:
-    """Return where the rows of each marked file are told, and the file to write before, if any.
+    """Return a deletion vector for each marked file, and the file to write first, if any.
 
-    Few rows stand in the proposal itself; the others are in a file of vectors that `name`, which
-    is new, gives its name to.
+    Small vectors are inline; the others go to one file of deletion vectors, which gets its name
+    from `name`, a fresh id.
     """
     return placed([rows for _, rows in deletion.marked], name, INLINE_VECTOR_BYTES_MAX)
 
@@ -158,10 +159,10 @@ def vectors_of(
 def delete(
     target: Target, stamp: Stamp, deletion: Deletion, vectors: Sequence[DeletionVector] = ()
 ) -> Proposal:
-    """Return the deletion of the rows that match a predicate, with its exact read set.
+    """Return a delete of the rows that match a predicate, with its exact read set.
 
-    `vectors` say which rows leave the marked files. Whether a row matches depends on that row
-    alone, so rows that others delete make no difference.
+    `vectors` hold the rows to delete from the marked files. Whether a row matches depends on that
+    row alone, so rows that others delete meanwhile are no conflict (`delete_insensitive`).
     """
     operation = Operation(
         name="DELETE",
@@ -180,10 +181,10 @@ def delete(
 
 
 def verbatim(target: Target, stamp: Stamp, version: int, content: bytes) -> Proposal:
-    """Return the proposal of ready bytes as exactly a version, alone and as they are.
+    """Return the proposal that ready bytes become exactly this version, unchanged.
 
-    They are to be durable under the path of its claim check before it is sent. To propose other
-    bytes is another proposal, with another stamp; the work is recognised by commitInfo.txnId.
+    The bytes must be durable under its claim check's path before it is sent. Other bytes are
+    another proposal, with another stamp; that it is the same work is known by commitInfo.txnId.
     """
     info = Commit.decode(version, content).info
     path = in_log(f"{STAGED_FOLDER}/{staged_name(version, stamp.proposal_id)}")
@@ -194,16 +195,16 @@ def verbatim(target: Target, stamp: Stamp, version: int, content: bytes) -> Prop
 
 
 def cancel(proposal: Proposal, stamp: Stamp) -> Proposal:
-    """Return the request to give a proposal up."""
+    """Return the proposal that cancels another one."""
     target = Target(proposal.table, proposal.table_root, proposal.read_version, proposal.table_id)
     body = Body(Operation(name="CANCEL"), cancels=proposal.proposal_id)
     return of_body("cancel", target, stamp, body)
 
 
 def with_claim_check(proposal: Proposal) -> tuple[Proposal, bytes | None]:
-    """Return the proposal to send and, where its actions are too large for a record, their file.
+    """Return the proposal to send and, if its actions are too large for a record, their file.
 
-    The file is to be durable under the claim check's path before the proposal is sent.
+    The file must be durable under the claim check's path before the proposal is sent.
     """
     if len(encode(proposal)) <= INLINE_BYTES_MAX:
         return proposal, None
@@ -232,7 +233,7 @@ def removal(add: Add, now_ms: int) -> Remove:
 
 @dataclass(frozen=True)
 class Body:
-    """What a proposal asks for."""
+    """The part of a proposal that depends on its kind."""
 
     operation: Operation
     actions: tuple[Mapping[str, Any], ...] = ()
@@ -244,7 +245,7 @@ class Body:
 
 
 def of_body(kind: Kind, target: Target, stamp: Stamp, body: Body) -> Proposal:
-    """Return a proposal of a kind."""
+    """Return a proposal of a kind, put together from its parts."""
     return Proposal(
         proposal_id=stamp.proposal_id,
         kind=kind,
@@ -282,9 +283,9 @@ def _writing(mode: str, metrics: Mapping[str, str], batch: "StreamBatch | None")
 
 
 def _bounded(proposal: Proposal) -> Proposal:
-    """Name the whole table where even the names of the files read are too many for a record.
+    """Say that the whole table was read if the names of the files read are too many for a record.
 
-    That is coarser and never unsafe: what conflicts with the files conflicts with the table.
+    That is coarser and never unsafe: what conflicts with a file conflicts with the whole table.
     """
     reads = proposal.reads
     if reads is None or len(encode(proposal)) <= INLINE_BYTES_MAX:
@@ -322,7 +323,7 @@ def _written(adds: Sequence[Add]) -> dict[str, str]:
 
 
 def row_count(add: Add) -> int | None:
-    """Return how many rows lie in a file, deleted ones included; None where the log is silent."""
+    """Return the `numRecords` of a file's statistics, deleted rows included; None without it."""
     stated = orjson.loads(add.stats) if add.stats else {}
     count = stated.get("numRecords") if isinstance(stated, dict) else None
     return count if type(count) is int and count >= 0 else None

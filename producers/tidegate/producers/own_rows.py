@@ -1,7 +1,7 @@
-"""What our own writers can't do to rows, though the gate takes such rows from engines that can.
+"""Tables that our own writers refuse, though the gate commits to them for other engines.
 
-The table of features says with which tables the gate commits. Some of them ask something of whoever
-writes the files, and there our writers stop, by name.
+Some table features ask something of whoever writes data files that our writers don't do; they
+refuse such tables, and name the feature.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,23 +23,23 @@ _USED: Final[Mapping[str, Active]] = {
     "identityColumns": activity.identity_columns,
     "variantType": activity.variant_type,
 }
-"""Features that rows must be written for, and what says that a table uses them."""
+"""Features that ask something of every writer of rows; whether a table uses one."""
 
 _NEW: Final[Mapping[str, Active]] = {
     "rowTracking": activity.row_tracking,
     "v2Checkpoint": activity.v2_checkpoints,
 }
-"""Features of tables that others have to begin."""
+"""Further features with which our writers create no table."""
 
 _COPIED: Final[Mapping[str, Active]] = {
     "changeDataFeed": activity.change_data_feed,
     "rowTracking": activity.row_tracking,
 }
-"""Features of tables whose rows do not stay the same rows where we copy them."""
+"""Features of tables in which our copy-on-write would turn an old row into a new one."""
 
 
 def check_rows(protocol: Protocol, metadata: Metadata, root: str) -> None:
-    """Refuse a table whose rows take more than our writers do. Raises: UnsupportedFeature."""
+    """Refuse a table with a feature that our writers lack. Raises: UnsupportedFeature."""
     schema = parse_schema(metadata.schema_string)
     used = [name for name, active in _USED.items() if active(metadata, schema)]
     if CLUSTERING in writer_features(protocol):
@@ -50,9 +50,9 @@ def check_rows(protocol: Protocol, metadata: Metadata, root: str) -> None:
 def check_new_rows(
     protocol: Protocol, metadata: Metadata, root: str, enforced: Collection[str] = ()
 ) -> None:
-    """Refuse a table that asks of new rows what our writers do not see to, and nobody else did.
+    """Refuse a table whose defaults or constraints on new rows our writers do not evaluate.
 
-    `enforced` are the hashes of what the caller has made sure of.
+    `enforced` are the hashes of constraints that the caller has evaluated itself.
     Raises: UnsupportedFeature, naming the constraint.
     """
     required = requirements(metadata, protocol)
@@ -61,27 +61,27 @@ def check_new_rows(
     lacking = unenforced(expressions(required), enforced)
     if lacking:
         raise UnsupportedFeature(
-            f"{root} holds new rows to {lacking[0]}, which this writer does not evaluate: do so on "
-            "every row and give its hash in the option constraintsEnforced "
-            "(`tidegate.delta.features.constraints.hashes`), or write by an engine that does; "
+            f"{root} requires {lacking[0]} of new rows, which this writer does not evaluate: do so "
+            "on every row and give its hash in the option constraintsEnforced "
+            "(`tidegate.delta.features.constraints.hashes`), or write with an engine that does; "
             "nothing was proposed",
             feature="checkConstraints",
         )
 
 
 def check_copies(protocol: Protocol, metadata: Metadata, root: str) -> None:
-    """Refuse to copy rows where a copy is another row: to the change feed, or by its row id.
+    """Refuse to rewrite files if change feed or row ids would show the copies as new rows.
 
     Raises: UnsupportedFeature.
     """
     schema, listed = parse_schema(metadata.schema_string), writer_features(protocol)
     used = [name for name, active in _COPIED.items() if name in listed and active(metadata, schema)]
-    remedy = "set delta.enableDeletionVectors, or delete by an engine that does"
+    remedy = "set delta.enableDeletionVectors, or delete with an engine that does"
     _refuse(used, f"{root} has rows that would be copied,", remedy)
 
 
 def check_new(metadata: Metadata, root: str) -> None:
-    """Refuse to begin a table that takes more than we do. Raises: UnsupportedFeature."""
+    """Refuse to create a table with a feature that our writers lack. Raises: UnsupportedFeature."""
     schema = parse_schema(metadata.schema_string)
     every = {**_USED, **_NEW}
     used = [name for name, active in every.items() if active(metadata, schema)]

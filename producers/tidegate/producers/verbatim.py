@@ -1,8 +1,8 @@
-"""Ready bytes as exactly one version: for writers that make their commits themselves.
+"""Proposes ready bytes as exactly one version: for writers that make whole commits themselves.
 
-Such a writer met its conflicts up to the version before. Told `version_taken` it reads the winners
-and, where none rules it out, makes new bytes for the version after `head_version`, under the same
-commitInfo.txnId. It has the right of way for a moment, so it should not dawdle.
+Such a writer has checked for conflicts up to the version before. On a rejection `version_taken` it
+reads the winners and, if none conflicts, makes new bytes for the version after `head_version`, with
+the same commitInfo.txnId. The table waits for it for a moment only, so it should be quick.
 """
 
 from uuid import uuid5

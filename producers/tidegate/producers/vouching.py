@@ -1,4 +1,4 @@
-"""What only a writer can vouch for, since the committer opens no data file."""
+"""What only a writer can state about its rows, since the committer opens no data file."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,12 +10,12 @@ from tidegate.pipeline.proposal import CdcMode, Operation, Proposal
 from tidegate.producers import draft
 
 LEASE: Final = "LEASE IDENTITY VALUES"
-"""What a commit calls itself that only gives identity values out."""
+"""The operation of a commit that only leases identity values."""
 
 
 @dataclass(frozen=True)
 class Vouched:
-    """What held for the rows of a proposal, by its writer's word: see `pipeline.proposal`."""
+    """A writer's statements about a proposal's rows; the fields are those of `Proposal`."""
 
     constraints_enforced: tuple[str, ...] = ()
     cdc_mode: CdcMode | None = None
@@ -26,12 +26,12 @@ NOTHING: Final = Vouched()
 
 
 def in_table_already(metadata: Metadata, protocol: Protocol) -> tuple[str, ...]:
-    """Return the hashes of what holds for rows that a table holds, and whoever copies them."""
+    """Return the hashes of a table's constraints: its own rows meet them, so copies do, too."""
     return tuple(hashes(expressions(requirements(metadata, protocol))))
 
 
 def vouched_for(proposal: Proposal, word: Vouched) -> Proposal:
-    """Return a proposal with its writer's word on it; what it says by itself stays."""
+    """Return a proposal with its writer's statements added to those that it has."""
     told: dict[str, Any] = {
         "constraints_enforced": (*proposal.constraints_enforced, *word.constraints_enforced),
         "identity_usage": (*proposal.identity_usage, *word.identity_usage),
@@ -41,7 +41,7 @@ def vouched_for(proposal: Proposal, word: Vouched) -> Proposal:
 
 
 def lease(target: draft.Target, stamp: draft.Stamp, *wanted: IdentityDemand) -> Proposal:
-    """Return the request for identity values; the outcome's `assigned` has the blocks."""
+    """Return a proposal that leases identity values; the outcome's `assigned` has the blocks."""
     known = draft.append(target, stamp, ())
     told = {"operation": Operation(name=LEASE), "identity_leases": wanted}
     return known.model_copy(update=told)

@@ -1,7 +1,7 @@
 """One write from beginning to end, without Spark: plan, then files, then one proposal.
 
-The plan is made before any row is written and travels with the rows to wherever they are written;
-`commit` brings the files together, proposes, and waits.
+The plan is made before any row is written and is sent to the tasks that write files; `commit`
+proposes the files of all tasks, and waits for the outcome.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,12 +46,12 @@ Seen = Snapshot | LiveKeys
 
 NO_PROPERTIES: Final[Mapping[str, str]] = {}
 GRACE_MS: Final = 10 * 60 * 1000
-"""How long after its writer gave up waiting a proposal may still be committed."""
+"""How long a proposal may still be committed after its writer stopped waiting."""
 
 
 @dataclass(frozen=True)
 class Creation:
-    """A table that this write creates: what version 0 says of it, and the registry's id for it."""
+    """A table that this write creates: the registry's id for it, and the actions of version 0."""
 
     table: UUID
     protocol: Protocol
@@ -60,9 +60,9 @@ class Creation:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is decided before any row is written. `since_ms` is when that was.
+    """What is decided before any row is written, at `since_ms`.
 
-    `is_derived` says that the rows are made from those of the table at `read_version`.
+    `is_derived` says that the rows are computed from the table's own at `read_version`.
     """
 
     place: Place
@@ -77,7 +77,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Saying:
-    """What a writer wants said of its proposal, and how long it waits."""
+    """What a writer asks for or tells about its proposal, and how long it waits."""
 
     timeout_s: float
     isolation: Isolation = "default"
@@ -89,7 +89,7 @@ class Saying:
 
     @classmethod
     def of(cls, options: WriteOptions, app_txn: AppTxn | None = None) -> "Saying":
-        """Return what some options ask for."""
+        """Return what the options of a write ask for."""
         return cls(
             timeout_s=options.outcome_timeout_s,
             isolation=options.isolation,
@@ -101,7 +101,7 @@ class Saying:
 
     @classmethod
     def of_batch(cls, options: WriteOptions, batch: draft.StreamBatch) -> "Saying":
-        """Return the same for a micro-batch of a stream, which is committed at most once."""
+        """Return the same for a stream's micro-batch, whose app transaction has its batch id."""
         app_id = options.txn_app_id or batch.query_id
         txn = AppTxn(app_id=app_id, version=batch.batch_id)
         return replace(cls.of(options, txn), batch=batch)
@@ -117,7 +117,7 @@ def plan(client: Client, frame: StructType, mode: Mode, options: WriteOptions) -
     asked = options.read_version
     if asked is None and head_version(store) is None:
         return _plan_creation(client, frame, mode, options)
-    # Of files a plan asks nothing, and a stream makes two of them a batch.
+    # A plan needs nothing of the files, and a stream makes two plans for each batch.
     seen = open_keys(store, asked)
     schema = check_open_to(seen, place.root)
     enforced = options.constraints_enforced
@@ -137,7 +137,7 @@ def plan(client: Client, frame: StructType, mode: Mode, options: WriteOptions) -
 def check_served(client: Client, written: Plan) -> None:
     """Check that the gate takes commits of a table, before its rows are computed.
 
-    Brokers that are away just now are left to the commit, which waits for them.
+    If no broker answers the check is skipped: the commit will wait for them.
     Raises: InvalidRequest (`TableNotRegistered`), also for a table that was dropped.
     """
     if written.creation is not None:
@@ -146,18 +146,18 @@ def check_served(client: Client, written: Plan) -> None:
         record = client.require(written.place.root)
         if record.status == "dropped":
             raise InvalidRequest(
-                f"{record.table_root} was dropped from the gate, which takes no more commits of "
+                f"{record.table_root} was dropped from the gate, which takes no more commits for "
                 "it; write to a table under another root, or with another engine",
                 error_class="TableNotRegistered",
             )
 
 
 def commit(client: Client, written: Plan, adds: Sequence[Add], saying: Saying) -> Outcome | None:
-    """Propose the files of a write and return the outcome; None where nothing changes.
+    """Propose the files of a write and return the outcome; None if there is nothing to propose.
 
-    A batch of a stream that is in the table already is no error: its outcome is the rejection.
-    Raises: Rejected, OutcomeUnknown, InvalidRequest (`TableNotRegistered`, and for a batch of a
-    stream whose application has gone on without it), Unavailable.
+    A write whose app transaction is in the table already is no error: its rejection is returned.
+    Raises: Rejected, OutcomeUnknown, InvalidRequest (`TableNotRegistered`, and for a stream's batch
+    older than its application's version in the table), Unavailable.
     """
     stamp = stamp_for(client, saying, written.since_ms)
     store = store_for(written.place)
@@ -182,7 +182,7 @@ def commit(client: Client, written: Plan, adds: Sequence[Add], saying: Saying) -
 
 
 def propose(client: Client, store: LogStore, proposal: Proposal, timeout_s: float) -> Outcome:
-    """Send a proposal, its actions by claim check where they are many, and await `committed`.
+    """Send a proposal, with a claim check if it is too large, and return its `committed` outcome.
 
     Raises: Rejected, OutcomeUnknown, Unavailable.
     """
@@ -213,20 +213,17 @@ def target_of(record: TableRecord, written: Plan) -> draft.Target:
 
 
 def check_open_to(seen: Seen, root: str) -> StructType:
-    """Return the schema of a table that we can write.
-
-    Raises: UnsupportedFeature.
-    """
+    """Return the schema of a table that our writers can write. Raises: UnsupportedFeature."""
     check_writable(seen.protocol, seen.metadata, root)
     own_rows.check_rows(seen.protocol, seen.metadata, root)
     return parse_schema(seen.metadata.schema_string)
 
 
 def check_may_remove(seen: Seen, root: str) -> None:
-    """Check that rows may leave the table. Raises: InvalidRequest."""
+    """Check that rows may be removed from the table. Raises: InvalidRequest."""
     if append_only(seen.metadata):
         raise InvalidRequest(
-            f"{root} is append-only (delta.appendOnly=true): rows can be added and none removed; "
+            f"{root} is append-only (delta.appendOnly=true): rows can be added, but not removed; "
             "nothing was proposed",
             error_class="DELTA_CANNOT_MODIFY_APPEND_ONLY",
         )
@@ -239,7 +236,7 @@ def creation(
     options: WriteOptions,
     properties: Mapping[str, str] = NO_PROPERTIES,
 ) -> Creation:
-    """Return a new table with a schema and properties, checked.
+    """Return the creation of a table with a schema and properties, after checking them.
 
     Raises: InvalidRequest, naming the column or property; UnsupportedFeature.
     """
@@ -263,13 +260,13 @@ def creation(
 
 
 def creating(made: Creation, place: Place) -> Plan:
-    """Return the plan of a creation without rows."""
+    """Return the plan of creating an empty table."""
     layout, since_ms = layout_of(made.metadata), made.metadata.created_time or 0
     return Plan(place, "append", layout, draft.NO_VERSION, None, since_ms, made)
 
 
 def _is_in(store: LogStore, txn: AppTxn, rejected: Rejected) -> bool:
-    """Whether these rows are in the table: an earlier attempt, unanswered then, brought them."""
+    """Whether an earlier attempt, whose outcome was lost, brought these rows into the table."""
     if rejected.rule == APP_TXN_SEEN:
         return True
     if rejected.rule != TABLE_EXISTS:
@@ -280,26 +277,26 @@ def _is_in(store: LogStore, txn: AppTxn, rejected: Rejected) -> bool:
 
 def _log_is_gone(root: str, rejected: Rejected) -> InvalidRequest:
     return InvalidRequest(
-        f"the gate has a table at {root}, and there is none: its folder was removed, or is not "
-        "where this job looks (the options storage.*, a mount); bring it back, or write to another "
-        f"path, for the gate gives out a root once ({rejected})",
+        f"a table is registered at {root}, but there is none: its folder was removed, or this job "
+        "looks elsewhere (the options storage.*, a mount); bring it back, or write to another "
+        f"path, because the gate registers a root only once ({rejected})",
         error_class=rejected.error_class,
     )
 
 
 def _check_repeated(store: LogStore, batch: draft.StreamBatch, txn: AppTxn) -> None:
-    """Refuse to take a batch for one that is in the table where it can't be: its rows are new.
+    """Refuse a batch that was rejected as a repeat and can't be one, because its rows may be new.
 
-    A stream repeats its last batch and none before. Where the application bears a name that the
-    user gave it, it may have gone on under another checkpoint.
+    A stream only ever repeats its last batch. Under a user's `txnAppId` a batch with an older id
+    comes from another stream, or from this one with another checkpoint.
     """
     seen = open_keys(store).app_transactions.get(txn.app_id)
     if seen is not None and seen.version > txn.version:
         raise InvalidRequest(
-            f"batch {txn.version} of stream {batch.query_id} comes when the table has application "
-            f"{txn.app_id!r} at version {seen.version}: another stream has that txnAppId, or this "
-            "one had another checkpoint; its rows may be in no version: give the stream a "
-            "txnAppId of its own, or leave the option out",
+            f"batch {txn.version} of stream {batch.query_id} is older than version {seen.version}, "
+            f"which the table has for application {txn.app_id!r}: another stream has that "
+            "txnAppId, or this one had another checkpoint; the batch's rows may be in no version: "
+            "give the stream a txnAppId of its own, or leave the option out",
             error_class="DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS",
         )
 

@@ -63,7 +63,9 @@ def test_an_unknown_column_is_named_with_those_that_are_there() -> None:
 
 
 def test_a_wrong_type_names_the_column_what_was_expected_and_what_came() -> None:
-    error = refused(columns(id=STRING), like="'id' has type long, what is written has string")
+    error = refused(
+        columns(id=STRING), like="'id' has type long, but the DataFrame's has type string"
+    )
     assert error.error_class == "DELTA_FAILED_TO_MERGE_FIELDS"
 
 
@@ -73,7 +75,9 @@ def test_a_field_inside_a_struct_is_named_by_its_path() -> None:
 
 
 def test_a_missing_not_null_column_is_named_with_its_type() -> None:
-    error = refused(columns(Name=STRING), like="'id' is NOT NULL and missing.*type long")
+    error = refused(
+        columns(Name=STRING), like="'id' is NOT NULL, and the DataFrame lacks it.*type long"
+    )
     assert error.error_class == "DELTA_MISSING_NOT_NULL_COLUMN_VALUE"
 
 
@@ -127,10 +131,10 @@ def test_what_may_lose_something_does_not_fit(given: DataType, wanted: DataType)
     ("schema", "partitions", "like"),
     [
         (StructType(), (), "at least one column"),
-        (columns(a=LONG, A=LONG), (), "one name but for case"),
+        (columns(a=LONG, A=LONG), (), "differ only in case"),
         (StructType((StructField("a b", LONG),)), (), "'a b' holds one of"),
         (columns(a=columns(**{"b;c": LONG})), (), "'b;c' holds one of"),
-        (columns(a=LONG), ("b",), "'b' is no column; there are a"),
+        (columns(a=LONG), ("b",), "'b' is not in the schema; its columns are a"),
         (columns(a=LONG), ("a",), "every column is a partition column"),
         (columns(a=LONG, b=ArrayType(LONG)), ("b",), "'b' has type array"),
     ],

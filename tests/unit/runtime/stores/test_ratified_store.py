@@ -145,7 +145,10 @@ def test_who_sleeps_as_he_publishes_brings_no_version_back_that_was_cleaned_up(
         return content
 
     sleeper = RatifiedStore(below, RatifyLog(bus, TOPICS, clock), uuid4, clock)
-    with mock.patch.object(below, "read", sleep_over), pytest.raises(Unavailable, match="it is read again"):
+    with (
+        mock.patch.object(below, "read", sleep_over),
+        pytest.raises(Unavailable, match="it is read again"),
+    ):
         sleeper.read(name(1))
     assert name(1) not in below.files
     assert sleeper.read(name(2)) == b"next"
