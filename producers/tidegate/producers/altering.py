@@ -1,7 +1,7 @@
-"""Change a table's columns and properties by a metadata patch: it commutes with those of others.
+"""Change a table's columns and properties by a metadata patch.
 
-What is wanted is told, not what the table becomes: whoever changes other things meanwhile is in
-nobody's way, and the committer gives out ids and physical names.
+A patch lists changes instead of the resulting metadata. So patches of different columns and
+properties do not conflict, and the committer assigns column ids and physical names.
 """
 
 import re
@@ -33,10 +33,10 @@ NAMES: Final[Mapping[str, str]] = {
     "set_property": "SET TBLPROPERTIES",
     "unset_property": "UNSET TBLPROPERTIES",
 }
-"""What Delta calls a commit that holds changes of one kind; the others are `CHANGE COLUMN`."""
+"""Delta's operation name for changes of one kind; kinds that are not here are `CHANGE COLUMN`."""
 
 SEVERAL: Final = "ALTER TABLE"
-"""What a commit calls itself that holds changes of several kinds."""
+"""The operation name of a commit with changes of several kinds."""
 
 _SQL_NAMES: Final[Mapping[str, str]] = {
     "tinyint": "byte",
@@ -72,13 +72,13 @@ def alter(client: Client, place: Place, changes: Sequence[Change], saying: Sayin
 
 
 def operation_of(changes: Sequence[Change]) -> str:
-    """Return what a commit of some changes calls itself."""
+    """Return the operation name of a commit with these changes."""
     names = {NAMES.get(one.op, "CHANGE COLUMN") for one in changes}
     return names.pop() if len(names) == 1 else SEVERAL
 
 
 def change(**told: Any) -> Change:
-    """Return a change of its fields. Raises: InvalidRequest (`BadChange`)."""
+    """Return a change with the given fields. Raises: InvalidRequest (`BadChange`)."""
     try:
         return _CHANGE.validate_python(told)
     except ValidationError as error:

@@ -12,11 +12,11 @@ from tidegate.runtime.cli.console import console
 
 OUT: Final = console()
 _WHOLE: Final = frozenset({"proposal", "winner"})
-"""Columns of ids, which are there to be copied: they are never broken."""
+"""Columns of ids: they are never broken across lines, so that they can be copied."""
 
 
 def show(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under titles, a row a line where nobody looks."""
+    """Print rows as a table; each on one line unless the output is a terminal."""
     table = Table(box=None, pad_edge=False, show_header=any(titles))
     for title in titles:
         table.add_column(title, overflow="fold", no_wrap=title in _WHOLE)
@@ -32,16 +32,16 @@ def show(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def show_facts(facts: Mapping[str, object]) -> None:
-    """Print names and values, those that have one."""
+    """Print names and values, without those that have no value."""
     for name, value in facts.items():
         if value not in (None, "", (), []):
             OUT.print(f"{name:<13} {visible(value)}", soft_wrap=True)
 
 
 def visible(value: object) -> str:
-    """Return a value as text in which nothing steers a terminal or ends a line.
+    """Return a value as text, with control characters and line breaks escaped.
 
-    Paths, names and reasons are what a writer sent.
+    Paths, names and reasons come from writers, who could send escape sequences.
     """
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(value))
 

@@ -1,7 +1,7 @@
-"""The refusals of a table: from its log, which keeps them, and from the topic, which has them all.
+"""The refusals of a table, from its log and from the topic `outcomes`.
 
-A conflict follows from the log by itself, so no entry need name it: the topic of outcomes does, for
-as long as it keeps them.
+The log records only refusals that do not follow from its commits: conflicts are only in the topic,
+for as long as it keeps them.
 """
 
 from collections import Counter
@@ -39,8 +39,8 @@ class ToldConflict:
 def conflicts(store: LogStore, told: Sequence[Answer], versions: int) -> list[ToldConflict]:
     """Return the refusals of a table, newest first, without winners. Raises: Unavailable.
 
-    What a writer heard first stands, whatever the log says of a later answer: who gave a refused
-    proposal up has the refusal in the topic, and `cancelled` in the log.
+    The first rejection counts, not what the log says later: a rejected proposal that is cancelled
+    afterwards has its rejection in the topic, and `cancelled` in the log.
     """
     found = {
         str(one.outcome.proposal_id): ToldConflict(
@@ -58,7 +58,7 @@ def conflicts(store: LogStore, told: Sequence[Answer], versions: int) -> list[To
 
 
 def _gives_up(outcome: Outcome) -> bool:
-    """Return whether an outcome answers who gave a proposal up: that one was refused, not he."""
+    """Return whether an outcome is that of a cancel itself, which is no refusal."""
     told = outcome.rejection
     if told is None or told.rule != CANCELLED:
         return False
@@ -66,7 +66,7 @@ def _gives_up(outcome: Outcome) -> bool:
 
 
 def _in_the_log(store: LogStore, versions: int) -> Iterator[ToldConflict]:
-    """Yield the refusals that entries name; a torn entry ends them: the topic still has its own."""
+    """Yield the refusals that the log records, up to a corrupt commit: the topic has others."""
     try:
         for commit in newest_commits(store, versions):
             for one in said_by(commit):

@@ -1,4 +1,4 @@
-"""Why a proposal came out as it did: the rule, the winner, the overlap, and what to do now."""
+"""Explains a proposal's outcome: the rule, the winner, what both touched, and what to do."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from tidegate.runtime.stores.log_store import LogStore
 from tidegate.runtime.tables.open_table import read_commit
 
 SHOWN_MAX: Final = 10
-"""Files, predicates and the like that are named, of each."""
+"""How many files, predicates and so on an explanation names at most, of each kind."""
 
 NOTHING_TO_DO: Final = "nothing is to be done"
 HALTED: Final = "table_halted"
@@ -44,7 +44,7 @@ _ADVICE: Final = {
 
 @dataclass(frozen=True)
 class Winner:
-    """The version that came first. `proposal_ids` are those in it; none: somebody else wrote it."""
+    """The winning version; `proposal_ids` are the proposals in it, none for an external writer."""
 
     version: int
     operation: str | None = None
@@ -68,9 +68,9 @@ NOTHING: Final = Overlap()
 
 @dataclass(frozen=True)
 class Explanation:
-    """An outcome in plain words. `exit_status` says what to do, as every command does.
+    """An outcome in plain words, and the exit status of the command that prints it.
 
-    `others` are the answers to other bytes that came under the same id.
+    `others` are the outcomes of other bytes that were sent under the same id.
     """
 
     proposal_id: UUID
@@ -103,7 +103,7 @@ class Case:
 
 
 def explain(case: Case, store: LogStore | None) -> Explanation:
-    """Return the explanation of a case, with what the table's log says, where there is one.
+    """Return the explanation of a case, using the table's log if `store` is given.
 
     Raises: Unavailable.
     """
@@ -194,7 +194,7 @@ def _refused(case: Case, store: LogStore | None, status: str, rejection: Rejecti
 
 
 def _gave_up(case: Case, cancel: Proposal) -> Explanation:
-    """Return what a cancel came to: its rejection says that the other proposal is none any more."""
+    """Return the explanation of a cancel that succeeded, which is what its rejection means."""
     return Explanation(
         proposal_id=case.proposal_id,
         root=case.root,
@@ -311,7 +311,7 @@ def _overlap(proposal: Proposal | None, rejection: Rejection, commit: Commit | N
 
 
 def _predicates(reads: ReadSet | None, rejection: Rejection) -> Sequence[str]:
-    """Return the predicate that the winner's file may match, or those of which it is one."""
+    """Return the predicate that the winner's file may match, or all if the rejection names none."""
     if reads is None or reads.whole_table:
         return ["every row"]
     place = rejection.predicate
@@ -320,7 +320,7 @@ def _predicates(reads: ReadSet | None, rejection: Rejection) -> Sequence[str]:
 
 
 def _read(store: LogStore | None, version: int) -> tuple[Commit, bytes] | None:
-    """Return an entry, or None where it is gone or torn: what was told stands without it."""
+    """Return a version's commit, or None if it is gone or corrupt: the outcome is known anyway."""
     if store is None:
         return None
     try:

@@ -15,8 +15,8 @@ from tidegate.runtime.tables.open_table import head_version, read_commit
 
 @dataclass(frozen=True)
 class Entry:
-    """One version. `proposals` is how many it holds, 0 where somebody else wrote it; `refused` is
-    how many it says were refused.
+    """One version. `proposals` is how many it holds, 0 for an external writer's; `refused` is how
+    many refusals it records.
 
     Units: `timestamp_ms` in ms since the Unix epoch.
     """
@@ -54,7 +54,7 @@ def history(store: LogStore, limit: int | None = None) -> Iterator[Entry]:
 
 
 def entry_of(commit: Commit) -> Entry:
-    """Return what a commit says of itself."""
+    """Return the history entry of a commit, from its commitInfo."""
     version, info = int(commit.version), commit.info
     if info is None:
         return Entry(version)

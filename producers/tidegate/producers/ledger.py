@@ -1,7 +1,7 @@
-"""Proposals and what was told of them, as the topics still hold it.
+"""Proposals and their outcomes, as far as the topics still hold them.
 
-An outcome answers bytes and not an id: other bytes that came under the same id are another
-delivery, with outcomes of its own. A record that cannot be read is known by what was told of it.
+An outcome belongs to a proposal's bytes, not to its id: other bytes under the same id have outcomes
+of their own. A record that can't be read is known only by its outcomes.
 """
 
 from collections import defaultdict
@@ -20,23 +20,23 @@ from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Bus, Offset, Reader, Record, TopicPartition
 
 QUIET_S: Final = 2.0
-"""Silence after which a topic that still answers is read to its end."""
+"""Silence after which a topic partition counts as read to its end, if its broker still answers."""
 
 LOOKED_THROUGH: Final = 10_000
-"""Records among which those of one table are looked for."""
+"""How many of a topic partition's newest records are searched for those of one table."""
 
 PROMISES: Final = frozenset({"committed", "rejected"})
 OUTCOMES_EACH: Final = 4
-"""Outcomes looked through for each proposal that is listed: an outcome may be told again."""
+"""Outcomes read for each proposal that is listed: an outcome may be published again."""
 
 
 @dataclass(frozen=True)
 class Told:
     """A proposal as it first arrived, and all outcomes of its bytes that the topic still holds.
 
-    `proposal` is None where the record cannot be read, or is gone; `others` are outcomes of other
-    bytes under the same id, looked for where one proposal is asked for. Units: `at_ms` is the
-    record's timestamp; `latency_ms` the time from there to the first outcome.
+    `proposal` is None if the record can't be read, or is gone; `others` are outcomes of other bytes
+    under the same id, only filled by `find_proposal`. Units: `at_ms` is the record's timestamp;
+    `latency_ms` the time from there to the first outcome.
     """
 
     proposal_id: UUID
@@ -51,26 +51,26 @@ class Told:
 
     @property
     def answer(self) -> Outcome | None:
-        """What holds: the promise where one was given, else what was told last."""
+        """The outcome that counts: a promise if there is one, else the last outcome."""
         last = self.outcomes[-1] if self.outcomes else None
         return next((one for one in self.outcomes if one.status in PROMISES), last)
 
     @property
     def status(self) -> str:
-        """What was told, or `pending`."""
+        """The status of the outcome that counts, or `pending`."""
         return self.answer.status if self.answer else "pending"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An outcome, and when it was told. Units: ms since the Unix epoch."""
+    """An outcome, and when it was published. Units: ms since the Unix epoch."""
 
     outcome: Outcome
     at_ms: int
 
 
 _Answers = Mapping[str, Sequence[Answer]]
-"""What was told, by the SHA-256 of the bytes that it answers."""
+"""Outcomes by the SHA-256 of the bytes that they answer."""
 
 
 def last_proposals(
@@ -78,7 +78,7 @@ def last_proposals(
 ) -> list[Told]:
     """Return the newest proposals, of all tables or of one, oldest first.
 
-    Of one table they are looked for among the newest `LOOKED_THROUGH` of its topic partition.
+    Those of one table are searched in the newest `LOOKED_THROUGH` records of its topic partition.
     Raises: Unavailable.
     """
     if table is None:
@@ -91,9 +91,9 @@ def last_proposals(
 
 
 def last_refusals(bus: Bus, topics: Topics, table: TableRecord) -> list[Answer]:
-    """Return what was refused of a table lately, each proposal once, newest first.
+    """Return a table's newest refusals, one for each proposal, newest first.
 
-    It is looked for among the newest `LOOKED_THROUGH` outcomes of its topic partition.
+    They are searched in the newest `LOOKED_THROUGH` outcomes of its topic partition.
     Raises: Unavailable.
     """
     reader = bus.reader()
@@ -110,9 +110,9 @@ def last_refusals(bus: Bus, topics: Topics, table: TableRecord) -> list[Answer]:
 
 
 def find_proposal(bus: Bus, topics: Topics, proposal_id: UUID) -> Told | None:
-    """Return a proposal by its id, or None where the topics no longer hold anything of it.
+    """Return a proposal by its id, or None if the topics hold neither it nor an outcome of it.
 
-    Of several with the same id it is the one that was given a promise, else the first.
+    Of several deliveries with the id it is the one with a promise, else the first.
     Raises: Unavailable.
     """
     found = [
@@ -146,7 +146,7 @@ def _newest(bus: Bus, topics: Topics, number: int, limit: int) -> Iterator[Told]
 
 
 def _of_id(bus: Bus, topics: Topics, number: int, proposal_id: UUID) -> list[Told]:
-    """Return what a topic partition holds under an id: one for each content, the oldest first."""
+    """Return the deliveries of an id in a topic partition, one for each content, oldest first."""
     reader, key = bus.reader(), str(proposal_id).encode()
     try:
         outcomes = _tail(reader, TopicPartition(topics.outcomes, number), None)
@@ -173,7 +173,7 @@ def _by_digest(records: Iterable[Record]) -> _Answers:
 
 
 def _told(record: Record, answers: _Answers) -> Told | None:
-    """Return a delivery with its answers, or None for bytes that nobody was answered about."""
+    """Return a delivery with its outcomes, or None for unreadable bytes without any."""
     proposal, told = _proposal(record), answers.get(sha256(record.value or b""), ())
     if proposal is None and not told:
         return None
@@ -208,7 +208,7 @@ def _proposal(record: Record) -> Proposal | None:
 
 
 def _outcome(record: Record) -> Outcome | None:
-    """Return the outcome in a record, or None for what somebody else left on the topic."""
+    """Return the outcome in a record, or None for a record that is none."""
     try:
         return decode(Outcome, record.value)
     except MalformedRecord:

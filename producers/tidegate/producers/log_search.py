@@ -1,4 +1,4 @@
-"""What a table's log says of proposals: where one is, and which were refused."""
+"""Finds proposals in a table's log: in which version one was accepted, or refused."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Found:
 
 
 def newest_commits(store: LogStore, versions: int) -> Iterator[Commit]:
-    """Yield so many commits that the log still holds, newest first.
+    """Yield the newest `versions` commits that the log still holds, newest first.
 
     Raises: BrokenLog; Unavailable.
     """

@@ -1,4 +1,4 @@
-"""How times and sizes are shown to people."""
+"""Formats times and sizes for output."""
 
 from tidegate.delta.snapshot import Snapshot
 from tidegate.runtime import clock
@@ -10,7 +10,7 @@ def instant(at_ms: int | None) -> str:
 
 
 def moment(at_ms: int | None) -> str | None:
-    """Return a time as programs read it: with its zone."""
+    """Return a time for JSON: in UTC with its zone, `Z`; None for None."""
     return None if at_ms is None or clock.utc(at_ms) is None else f"{instant(at_ms)}Z"
 
 

@@ -1,6 +1,6 @@
-"""A condition in SQL becomes a predicate tree over the table's columns.
+"""Turns a SQL condition into a predicate tree over the table's columns.
 
-What the tree can't say is refused by name: a delete must know exactly which rows it means.
+Expressions that the tree can't hold are refused: a delete must know exactly which rows match.
 """
 
 import re
@@ -53,7 +53,7 @@ _UNKNOWN: Final = object()
 
 @dataclass(frozen=True)
 class _Scope:
-    """What a condition is about: a table's columns, and the session's time zone by name."""
+    """What a condition is evaluated against: the table's columns, and the session's time zone."""
 
     schema: StructType
     zone: str
@@ -62,17 +62,17 @@ class _Scope:
 def predicate_of(condition: str, schema: StructType, zone: str = "UTC") -> Predicate:
     """Return the predicate tree of a SQL condition, with the columns as the schema spells them.
 
-    Values take the type of the column that they are compared with; timestamps that name no zone
-    are by the session's `zone`, as Spark takes them.
-    Raises: InvalidRequest for a column that is not there or a value that does not fit;
-    UnsupportedFeature for an expression that the tree can't say.
+    Values take the type of the column with which they are compared; timestamps without a zone are
+    in `zone`, the session's, as in Spark.
+    Raises: InvalidRequest for an unknown column or a value that is not of its type;
+    UnsupportedFeature for an expression that the tree can't hold.
     """
     try:
         parsed = sqlglot.parse_one(condition, dialect="spark")
     except SqlglotError as error:
         first = " ".join(_STYLED.sub("", str(error)).split())
         raise InvalidRequest(
-            f"the condition {condition!r} is no SQL expression: {first}",
+            f"the condition {condition!r} is not a SQL expression: {first}",
             error_class="PARSE_SYNTAX_ERROR",
         ) from error
     return _node(parsed, _Scope(schema, zone))
@@ -185,7 +185,7 @@ def _column(node: exp.Expr, scope: _Scope) -> tuple[list[str], StructField]:
         found = [field for field in fields if field.name.lower() == name.lower()]
         if not found:
             raise InvalidRequest(
-                f"the condition names the column {'.'.join(names)!r}, which is not there; there "
+                f"the condition names the column {'.'.join(names)!r}, which does not exist; there "
                 f"are {', '.join(field.name for field in fields) or 'no fields below it'}",
                 error_class="DELTA_COLUMN_NOT_FOUND",
             )
@@ -202,7 +202,7 @@ def _type(path: list[str], one: StructField, node: exp.Expr, scope: _Scope) -> s
     top = scope.schema.get(path[0])
     limit = limits(top).get(tuple(path[1:])) if top is not None else None
     if limit is not None and limit.is_char:
-        # Spark fills both sides up with blanks; what lies in files is filled up or not.
+        # Spark pads both sides of a CHAR comparison with blanks; values in files may lack them.
         raise _unsupported(node)
     return "double" if one.kind == FLOAT else str(one.kind)
 
@@ -250,7 +250,7 @@ def _literal(node: exp.Expr) -> Any:
 
 
 def _dated(node: exp.Expr, *, is_day: bool) -> Any:
-    """Return the text of a date or a timestamp; a date cut off a longer text is not looked into."""
+    """Return the text of a date or timestamp; _UNKNOWN for a date whose text is more than a day."""
     text = _literal(node)
     return text if not is_day or _DAY.fullmatch(str(text)) else _UNKNOWN
 

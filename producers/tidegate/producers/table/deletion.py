@@ -1,8 +1,8 @@
-"""A delete: find the files and the matching rows in them, and propose that these rows leave.
+"""`Table.delete`: finds the files with matching rows, and proposes to delete these rows.
 
-On a table that takes deletion vectors the rows themselves are proposed, and what others delete from
-the same files meanwhile makes no difference. Elsewhere files with matching rows are rewritten, and
-the exchange is proposed. The read set is exact: the predicate, and the files that were looked at.
+On a table with deletion vectors it proposes row intents, which do not conflict with deletes of
+other rows in the same files. On others it rewrites the files that hold matching rows. The read set
+is exact: the predicate, and the files that were read.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ from tidegate.runtime.tables.open_table import open_snapshot
 
 @dataclass(frozen=True)
 class Rewriting:
-    """What a task needs to rewrite files of a table, or to find the rows that vectors delete."""
+    """What a task needs to rewrite files, or to find the rows that deletion vectors will delete."""
 
     place: Place
     metadata: Metadata
@@ -54,7 +54,7 @@ class Rewriting:
 
 
 Runner = Callable[[Rewriting, Sequence[Mapping[str, Any]]], Sequence[Rewritten]]
-"""Rewrites files, given as rows of ADD_SCHEMA, wherever it likes."""
+"""Rewrites files, given as rows of ADD_SCHEMA, on executors or in this process."""
 
 
 def delete(
@@ -65,9 +65,9 @@ def delete(
     runner: Runner,
     zone: str = "UTC",
 ) -> Outcome | None:
-    """Delete the rows that match a condition; None where none does, and nothing is proposed.
+    """Delete the rows that match a condition; None if no row does, and nothing is proposed.
 
-    `zone` is that of timestamps which name none.
+    `zone` is the time zone of timestamps that name none.
     Raises: Rejected, OutcomeUnknown, InvalidRequest, UnsupportedFeature, BrokenLog, Unavailable.
     """
     store = store_for(place)
@@ -88,7 +88,7 @@ def delete(
     vectors, content = draft.vectors_of(deletion, client.new_id())
     if content is not None:
         store.put(*content)
-    # Rows that are copied are rows of the table, and so what it asks of rows holds for them.
+    # Copied rows are rows of the table, so they meet its constraints.
     held = Vouched(in_table_already(snapshot.metadata, snapshot.protocol) if deletion.added else ())
     proposal = vouched_for(draft.delete(target, stamp, deletion, vectors), held)
     return propose(client, store, proposal, saying.timeout_s)
@@ -128,9 +128,9 @@ def _deletion(
 def _found(
     rewriting: Rewriting, candidates: pa.Table, snapshot: Snapshot, runner: Runner
 ) -> Iterator[Rewritten]:
-    """Yield what becomes of each file; a vector needs to know how many rows its file has."""
+    """Yield the result of each file; those without a row count in the log can have no vector."""
     may_mark = takes_vectors(snapshot)
-    # With its type: where statistics leave no candidate, nothing in the list tells it.
+    # The type is explicit because the list may be empty, and Arrow could not infer it.
     counted = pa.array(
         [may_mark and draft.row_count(one) is not None for one in rows_to_adds(candidates)],
         pa.bool_(),
@@ -151,7 +151,7 @@ def takes_vectors(snapshot: Snapshot) -> bool:
 
 
 def _by_file(snapshot: Snapshot, rewriting: Rewriting, condition: str) -> draft.Deletion:
-    """Return the removal of whole files: partition values alone say which; no file is opened."""
+    """Return the removal of whole files for a predicate on partition columns; no file is opened."""
     whole = whole_files(snapshot, rewriting.predicate, rewriting.layout)
     removed: list[Add] = rows_to_adds(whole)
     paths = [add.path for add in removed]

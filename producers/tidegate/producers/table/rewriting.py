@@ -1,4 +1,4 @@
-"""Where files are rewritten: on the executors, or right here where there is little to do."""
+"""Rewrites files for a delete: on the executors, or in this process if the files are small."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -13,7 +13,7 @@ from tidegate.producers.files.rewriting import Rewriter, Rewritten
 from tidegate.producers.table.deletion import Rewriting
 
 HERE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Size of the candidates up to which a Spark job would cost more than the work itself."""
+"""Total size of the files up to which starting a Spark job costs more than rewriting them here."""
 
 
 class SparkRunner:
@@ -26,7 +26,7 @@ class SparkRunner:
     def __call__(
         self, rewriting: Rewriting, files: Sequence[Mapping[str, Any]]
     ) -> Sequence[Rewritten]:
-        """Return what became of each file."""
+        """Return the result of each file."""
         if sum(file["size"] for file in files) <= self._here_bytes_max:
             return list(_rewrite(rewriting, files, 0))
         texts = [(orjson.dumps(file).decode(),) for file in files]

@@ -1,4 +1,4 @@
-"""A Delta table behind the gate, as a Spark program holds it."""
+"""`Table`: a Delta table that a Spark program reads, and writes through the gate."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
@@ -34,7 +34,10 @@ _HISTORY: Final = (
 
 
 class Table:
-    """A table at a path. `options` are those of `format("tidegate")`: `kafka.*`, `storage.*`."""
+    """A table at a path or URI. `options` are those of `format("tidegate")`, as `kafka.*`.
+
+    Making the object reads nothing; `for_path` checks that there is a table, `create` makes one.
+    """
 
     def __init__(
         self, spark: SparkSession, path: str, options: Mapping[str, str] = NO_OPTIONS
@@ -71,7 +74,7 @@ class Table:
         properties: Mapping[str, str] = NO_OPTIONS,
         options: Mapping[str, str] = NO_OPTIONS,
     ) -> Self:
-        """Create an empty table, version 0, and return it. The option `name` registers it so.
+        """Create an empty table, version 0, and return it; the option `name` is what it is called.
 
         Raises: InvalidRequest, naming the column or property; Rejected; OutcomeUnknown.
         """
@@ -93,12 +96,12 @@ class Table:
         return next(iter(history(store_for(self._options.place), 1))).version
 
     def delete(self, condition: str = EVERY_ROW) -> int | None:
-        """Delete the rows for which a SQL condition is true, and return the version that did it.
+        """Delete the rows for which a SQL condition is true, and return the new version.
 
-        Without matching rows nothing is proposed, and None is returned. Timestamps that name no
-        zone are by the session's.
-        Raises: Rejected, with the rule and the winner, when another commit came between; run it
-        again on what the table is then. OutcomeUnknown; InvalidRequest; UnsupportedFeature.
+        If no row matches, nothing is proposed, and None is returned. Timestamps without a zone are
+        in the session's time zone.
+        Raises: Rejected, with rule and winner, on a conflict with another commit (run it again);
+        OutcomeUnknown; InvalidRequest; UnsupportedFeature.
         """
         asked = self._options
         client, runner = client_for(asked.kafka), SparkRunner(self._spark)
@@ -114,10 +117,11 @@ class Table:
         unset: Sequence[str] = (),
         changes: Sequence[Mapping[str, Any]] = (),
     ) -> int | None:
-        """Change columns and properties, and return the version that did it.
+        """Change columns and properties, and return the new version.
 
-        Only who changes the same columns or properties meanwhile is in the way. `changes` are
-        further ones, as the guide lists them: `{"op": "drop_column", "path": ["x"]}`.
+        It conflicts only with changes of the same columns or properties. `add_columns` is a schema,
+        `comments` maps columns to comments (None removes one), `unset` names properties to remove.
+        `changes` are others of the guide's list, such as `{"op": "drop_column", "path": ["x"]}`.
         Raises: InvalidRequest (`BadChange`, `TableNotRegistered`); Rejected; OutcomeUnknown.
         """
         asked = self._options
@@ -136,14 +140,14 @@ class Table:
         return outcome.version
 
     def history(self, limit: int | None = None) -> DataFrame:
-        """Return the table's versions, newest first, a row each."""
+        """Return a row for each version that the log still holds, newest first."""
         entries = history(store_for(self._options.place), limit)
         return self._spark.createDataFrame([_row(one) for one in entries], _HISTORY)
 
     def to_df(self, version: int | None = None, timestamp: str | None = None) -> DataFrame:
-        """Return the table's rows: as they are, or at a version or timestamp.
+        """Return the table's rows: of the newest version, or as of a version or timestamp.
 
-        A timestamp that names no zone is by the session's.
+        A timestamp without a zone is in the session's time zone.
         """
         reader = self._spark.read.format("tidegate").options(**self._given)
         if version is not None:

@@ -1,4 +1,4 @@
-"""Time zones by the names that Spark's sessions have for them."""
+"""Time zones by the names that Spark accepts for a session's time zone."""
 
 import re
 from datetime import timedelta, timezone, tzinfo
@@ -13,7 +13,7 @@ _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(
 
 
 def zone_of(name: str) -> tzinfo:
-    """Return a time zone: of a region, or so far away from UTC. Raises: InvalidRequest."""
+    """Return a time zone, given as a region or as an offset from UTC. Raises: InvalidRequest."""
     if name.upper() in ("Z", "UTC", "GMT", "UT"):
         name = "+00"
     match = _OFFSET.fullmatch(name)
@@ -32,10 +32,10 @@ def zone_of(name: str) -> tzinfo:
 
 
 def in_zone(text: str, zone: str) -> str:
-    """Return a timestamp as it is where it names a zone, else spelt by UTC as a session means it.
+    """Return a timestamp's text unchanged if it names a zone, else converted from `zone` to UTC.
 
-    What is no timestamp stays as it is: who reads it says so.
-    Raises: InvalidRequest, for a zone that is not known.
+    Text that is no timestamp is returned unchanged: the reader will refuse it.
+    Raises: InvalidRequest, for an unknown zone.
     """
     try:
         at = None if names_zone(text) else parse(text, TIMESTAMP)

@@ -141,8 +141,8 @@ def test_what_the_tree_cannot_say_is_refused_with_the_expression(sql: str) -> No
 @pytest.mark.parametrize(
     ("sql", "like"),
     [
-        ("zz = 1", "'zz', which is not there; there are a, Dep"),
-        ("st.z = 1", "'st.z', which is not there; there are y"),
+        ("zz = 1", "'zz', which does not exist; there are a, Dep"),
+        ("st.z = 1", "'st.z', which does not exist; there are y"),
         ("a.q = 1", "no fields below it"),
         ("s = 5", "'s' has type string"),
         ("a = 1.5", "'a' has type integer"),
@@ -155,7 +155,7 @@ def test_what_the_tree_cannot_say_is_refused_with_the_expression(sql: str) -> No
         ("n = '2013-01-01 10:00:00+02:00'", "'n' has type timestamp_ntz"),
         ("l = 1", "can't be compared|has type array"),
         ("a", "not a truth value"),
-        ("a = ", "is no SQL expression"),
+        ("a = ", "is not a SQL expression"),
     ],
 )
 def test_what_is_wrong_is_named(sql: str, like: str) -> None:
