@@ -18,7 +18,7 @@ NOBODY: Final = "-"
 
 PROPOSALS: Final = Counter(
     "tidegate_proposals_total",
-    "Proposals settled, by outcome; what is told again is not counted.",
+    "Proposals settled, by outcome; repeated outcomes are not counted.",
     ["table", "outcome"],
 )
 CONFLICTS: Final = Counter(
@@ -30,22 +30,25 @@ REFUSALS: Final = Counter(
     ["table", "status", "rule"],
 )
 PROPOSAL_LATENCY: Final = Histogram(
-    "tidegate_proposal_latency_seconds", "From proposed to told.", ["table"], buckets=_SECONDS
+    "tidegate_proposal_latency_seconds",
+    "From a proposal's timestamp to its outcome.",
+    ["table"],
+    buckets=_SECONDS,
 )
 PROPOSAL_PICKUP: Final = Histogram(
     "tidegate_proposal_pickup_seconds",
-    "From the broker's timestamp to the committer, of the first record of a poll.",
+    "From the broker's timestamp to the poll that read it, for the first record of each poll.",
     buckets=_SECONDS,
 )
 GROUP_WAIT: Final = Histogram(
     "tidegate_group_wait_seconds",
-    "From read to decided, of the first proposal of a group.",
+    "From read to decided, for the first proposal of a group.",
     ["table"],
     buckets=_SECONDS,
 )
 GROUP_LINGER: Final = Histogram(
     "tidegate_group_linger_seconds",
-    "How long of that it was kept waiting for company.",
+    "The part of the group wait spent waiting for more proposals.",
     ["table"],
     buckets=_SECONDS,
 )
@@ -64,15 +67,15 @@ GROUP_BYTES: Final = Histogram(
     ["table"],
     buckets=tuple(4.0**power for power in range(5, 14)),
 )
-PUTS_IN_FLIGHT: Final = Gauge("tidegate_puts_in_flight", "PUTs of entries on their way.")
+PUTS_IN_FLIGHT: Final = Gauge("tidegate_puts_in_flight", "PUTs of entries under way.")
 FLUSH: Final = Histogram(
-    "tidegate_flush_seconds", "Until what was told is durable.", buckets=_SECONDS
+    "tidegate_flush_seconds", "Until published outcomes are durable in Kafka.", buckets=_SECONDS
 )
 RACES_LOST: Final = Counter(
     "tidegate_races_lost_total", "Versions that another writer took first.", ["table"]
 )
 PROBES: Final = Counter(
-    "tidegate_probes_total", "Looks of an idle table for versions by others.", ["table"]
+    "tidegate_probes_total", "Checks of idle tables for versions by other writers.", ["table"]
 )
 AUDITS: Final = Counter(
     "tidegate_audited_versions_total", "Versions read again and compared.", ["table"]
@@ -85,10 +88,11 @@ RESTS: Final = Counter(
 )
 TABLES: Final = Gauge("tidegate_tables", "Tables that are served, by state.", ["state"])
 TOPIC_PARTITIONS: Final = Gauge(
-    "tidegate_topic_partitions", "Topic partitions that are ours; 0: a standby."
+    "tidegate_topic_partitions", "Topic partitions that this committer owns; 0 on a standby."
 )
 TOPIC_PARTITIONS_PAUSED: Final = Gauge(
-    "tidegate_topic_partitions_paused", "Of these, those not read on: too much waits."
+    "tidegate_topic_partitions_paused",
+    "Owned topic partitions that are paused because too many proposals wait.",
 )
 IN_FLIGHT: Final = Gauge("tidegate_proposals_in_flight", "Proposals read and not yet settled.")
 QUEUE_AGE: Final = Gauge(
@@ -109,7 +113,7 @@ EXTERNAL_VERSIONS: Final = Counter(
 )
 UNSAFE_VERSIONS: Final = Counter(
     "tidegate_unsafe_versions_total",
-    "Versions by engines that may overwrite those of others.",
+    "Versions written by engines that may overwrite other writers' versions.",
     ["table"],
 )
 DEAD_LETTERS: Final = Counter(
@@ -126,14 +130,24 @@ CHECKPOINT_WRITE: Final = Histogram(
 LOG_TAIL: Final = Gauge(
     "tidegate_log_tail_commits", "Commits a reader replays after the checkpoint.", ["table"]
 )
-CDC_POSITION: Final = Gauge("tidegate_cdc_position_version", "Published through.", ["table"])
-CDC_LAG_VERSIONS: Final = Gauge("tidegate_cdc_lag_versions", "Versions not yet told.", ["table"])
-CDC_LAG: Final = Gauge("tidegate_cdc_lag_seconds", "Age of the oldest untold version.", ["table"])
+CDC_POSITION: Final = Gauge(
+    "tidegate_cdc_position_version", "The last version whose changes are published.", ["table"]
+)
+CDC_LAG_VERSIONS: Final = Gauge(
+    "tidegate_cdc_lag_versions", "Versions whose changes are not yet published.", ["table"]
+)
+CDC_LAG: Final = Gauge(
+    "tidegate_cdc_lag_seconds",
+    "Age of the oldest version whose changes are not yet published.",
+    ["table"],
+)
 CDC_EVENTS: Final = Counter("tidegate_cdc_events_total", "Changes published.", ["table", "op"])
 CDC_ABORTS: Final = Counter(
-    "tidegate_cdc_txn_aborts_total", "Kafka transactions given up.", ["table"]
+    "tidegate_cdc_txn_aborts_total", "Kafka transactions aborted.", ["table"]
 )
-DOORBELLS: Final = Counter("tidegate_doorbells_total", "Commit records noticed.", ["table"])
+DOORBELLS: Final = Counter(
+    "tidegate_doorbells_total", "Records of commits that a follower has handled.", ["table"]
+)
 LOOKS: Final = Counter("tidegate_looks_total", "Periodic looks at the registry and the log.")
 
 
