@@ -1,4 +1,4 @@
-"""Rows that changed: a plan of changes -> rows with what happened to them, in which version."""
+"""Change rows: a plan of changes -> rows with change type, commit version and commit timestamp."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -38,7 +38,7 @@ _TOLD: Final = (
 
 
 def change_schema(metadata: Metadata) -> pa.Schema:
-    """Return the shape of changes: the table's columns, then what is told of each change."""
+    """Return the schema of change rows: the table's columns, then type, version and timestamp."""
     return to_arrow(StructType((*schema_of(metadata).fields, *_TOLD)))
 
 

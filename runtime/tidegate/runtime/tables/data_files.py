@@ -1,6 +1,6 @@
-"""Rows of data files, as the table means them: its schema's order and types, values from the log.
+"""Reads the rows of data files in the table's schema, with partition values from the log.
 
-Batches pass through one at a time, so a file costs a row group, not itself.
+Batches are read one at a time, so a file needs the memory of a row group, not of the whole file.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,13 +32,13 @@ from tidegate.runtime.tables.table_files import open_table_file
 from tidegate.runtime.tables.vector_files import chosen_rows, live_rows
 
 ROWS_MAX: Final = 16_384
-"""Rows of a batch: some megabytes, which a processor's cache holds and which are soon there."""
+"""Rows of a batch: some megabytes, which fit into a processor's cache."""
 
 NODES_MAX: Final = 100_000
-"""Nodes and values of a predicate past which it is no question but a table of its own."""
+"""Nodes and values that a predicate may have."""
 
 FILES_MAX: Final = 1_024
-"""Files whose rows of the log are Python objects at once."""
+"""How many files' add actions are turned into Python objects at once."""
 
 PartitionValues = Mapping[str, str | None]
 

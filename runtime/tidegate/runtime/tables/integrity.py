@@ -1,7 +1,7 @@
-"""Whether a version is what its version checksum says.
+"""Compares a snapshot with its version checksum.
 
-A plain read is told and goes on: a wrong checksum may be its writer's slip. What summarises the log
-for others must not cement damage, and stops.
+A read only logs a contradiction, since the checksum itself may be wrong. Checkpoints, compactions
+and checksums that we write would make damage permanent, so there a contradiction is an error.
 """
 
 import logging
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 def verdict_on(store: LogStore, snapshot: Snapshot, listed: LogFile | None) -> ChecksumVerdict:
     """Return whether a snapshot is as the checksum file says that was listed with its version.
 
-    What is doubtful is logged, once a version. Raises: Unavailable.
+    A contradiction is logged, once for each version. Raises: Unavailable.
     """
     content = None if listed is None else store.read(in_log(listed.name))
     if content is None:
@@ -37,7 +37,7 @@ def verdict_on(store: LogStore, snapshot: Snapshot, listed: LogFile | None) -> C
 
 
 def stated_checksum(store: LogStore, version: int) -> VersionChecksum | None:
-    """Return what the checksum file of a version says, None where there is none that can be read.
+    """Return the checksum of a version, or None without a checksum file that can be read.
 
     Raises: Unavailable.
     """
@@ -47,7 +47,7 @@ def stated_checksum(store: LogStore, version: int) -> VersionChecksum | None:
     try:
         return checksum.decode(content)
     except BrokenLog:
-        # It is only a check: what it would have told is computed from the table instead.
+        # A checksum is only a check: its values can be computed from the table instead.
         return None
 
 

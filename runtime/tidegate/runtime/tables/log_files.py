@@ -1,4 +1,4 @@
-"""Files of a table's log by name: list, find what makes up a version, read."""
+"""The files of a table's log: lists them, finds those that make up a version, reads them."""
 
 import os
 from collections import deque
@@ -20,7 +20,7 @@ from tidegate.runtime import garbage
 from tidegate.runtime.stores.log_store import FileStat, LogStore
 
 REACH: Final = 100
-"""Versions before the one asked for from which the log is listed first, where no hint helps."""
+"""How many versions before the requested one the first listing begins, without a helpful hint."""
 
 REACH_GROWTH: Final = 10
 
@@ -49,10 +49,10 @@ def list_log(store: LogStore, start: str = "") -> Iterator[tuple[LogFile, FileSt
 def find_segment(
     store: LogStore, version: int | None = None, passed_over: Collection[str] = ()
 ) -> LogSegment:
-    """Return the files that make up a version, without those that are to be passed over.
+    """Return the files that make up a version, leaving out those in `passed_over`.
 
-    The listing begins at the hint, or shortly before the version; the whole log is listed only
-    where that does not suffice.
+    The listing begins at `_last_checkpoint`, or shortly before the version; the whole log is listed
+    only if that does not suffice.
     Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`); BrokenLog (`LogGap`); Unavailable.
     """
     for start in _starts(store, version):

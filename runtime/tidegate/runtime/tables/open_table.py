@@ -1,4 +1,4 @@
-"""From a LogStore to a Snapshot: list, choose, read, replay."""
+"""Opens a table: lists its log, chooses the files of a version, reads and replays them."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -31,22 +31,22 @@ from tidegate.runtime.tables.log_files import (
 from tidegate.runtime.tables.time_travel import find_version
 
 REFRESH_MAX: Final = 1_000
-"""Commits after which it is cheaper to open a table anew than to follow it commit by commit."""
+"""Number of new commits above which opening a table anew is cheaper than reading them by name."""
 
 
 def open_snapshot(
     store: LogStore, version: int | None = None, timestamp_ms: int | None = None
 ) -> Snapshot:
-    """Return the table at a version, at a point in time, or as it is.
+    """Return the table at a version, at a point in time, or at its newest version.
 
-    Where the version has a checksum file, `checksum` says whether it agrees; a contradiction is
-    logged, once a version, and rows are told all the same.
+    If the version has a checksum file, `checksum` says whether it agrees; a contradiction is logged
+    once for each version, and the snapshot is returned nevertheless.
     Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`, `TimestampBeforeEarliest`,
     `TimestampAfterLatest`); BrokenLog (`LogGap`, `CorruptCommit`, `CorruptCheckpoint`,
     `MissingProtocol`, `MissingMetadata`); UnsupportedFeature; Unavailable.
     """
     if version is not None and timestamp_ms is not None:
-        raise InvalidRequest("ask for a version or for a timestamp, not for both")
+        raise InvalidRequest("give a version or a timestamp, not both")
     if timestamp_ms is not None:
         return _open(store, version_at(store, timestamp_ms))
     return _open(store, version)
@@ -92,9 +92,9 @@ def read_commit(store: LogStore, version: int) -> tuple[Commit, bytes] | None:
 
 
 def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
-    """Return the table as it is, given what it was: N+1, N+2, ... by name.
+    """Return the newest snapshot, given an older one, by reading the commits N+1, N+2, ... by name.
 
-    Law: it comes to what opening comes to, whatever the versions in between held
+    Law: the result is that of `open_snapshot`, whatever the versions in between hold.
     Raises: as `open_snapshot`.
     """
     contents: list[tuple[str, bytes]] = []
@@ -115,9 +115,9 @@ def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
 
 
 def open_keys(store: LogStore, version: int | None = None) -> LiveKeys:
-    """Return a table at a version, or as it is; of files, only which there are.
+    """Return a table at a version, or at its newest; of its files only the keys.
 
-    That is what a committer has to know, and whoever asks for no more than a definition.
+    This is enough for the committer, and for callers that need only metadata and protocol.
 
     Raises: as `open_snapshot`.
     """
@@ -166,10 +166,10 @@ def _read(store: LogStore, version: int | None, columns: Columns) -> _Read:
 def _read_segment(
     store: LogStore, version: int | None, columns: Columns
 ) -> tuple[LogSegment, list[LogPart], LogPart | None]:
-    """Return what the files that make up a version say.
+    """Return a version's log segment and the content of its files.
 
-    A checkpoint or log compaction that can't be read is passed over where others serve: older
-    checkpoints, and the commits that it stands for.
+    A checkpoint or log compaction that can't be read is ignored if the version can be built without
+    it: from an older checkpoint, and from the commits.
     """
     passed_over: set[str] = set()
     first: BrokenLog | None = None
@@ -199,7 +199,7 @@ def _info_of(store: LogStore, segment: LogSegment, deltas: list[LogPart]) -> Com
 
 
 def _check_vectors(store: LogStore, protocol: Protocol, version: int, part: LogPart) -> None:
-    """Refuse vectors that no feature announces: who reads by the protocol shows deleted rows."""
+    """Refuse deletion vectors that the protocol does not list: other readers would ignore them."""
     vectors = part.files["deletionVector"]
     if vectors.null_count < len(vectors) and "deletionVectors" not in reader_features(protocol):
         first = part.files["path"].filter(pc.is_valid(vectors))[0]

@@ -7,9 +7,9 @@ import pyarrow as pa
 
 
 def first_rows(batches: Iterable[pa.RecordBatch], limit: int) -> list[tuple[Any, ...]]:
-    """Return the first rows; what lies behind them is not read.
+    """Return the first `limit` rows, and read no further batches.
 
-    Days and moments are texts: those of Python end in the year 9999.
+    Dates and timestamps are returned as text, because Python's end with the year 9999.
     """
     found: list[tuple[Any, ...]] = []
     for batch in batches:

@@ -1,6 +1,6 @@
-"""When each version was committed: by its own word where the table has it, else by its file's age.
+"""When each version was committed: its in-commit timestamp, or else its file's modification time.
 
-Modification times of files may stand still or step back; they are made to rise by a millisecond.
+Modification times may repeat or step back; each is raised to a millisecond after the one before.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,17 +22,18 @@ from tidegate.runtime.stores.log_store import LogStore
 from tidegate.runtime.tables.log_files import list_log, of_table, read_content
 
 UNEVEN: Final = 100
-"""Commits before some whose ages may still move theirs: the reach of delta-spark."""
+"""How many commits before the first one asked for are listed too: raising one's modification time
+may raise those after it. delta-spark lists as many."""
 
 Opened = Snapshot | LiveKeys
-"""A table as it is, as far as versions and their times are concerned."""
+"""A table at its newest version."""
 
 
 def find_version(store: LogStore, head: Opened, timestamp_ms: int) -> int:
     """Return the version that was the newest at a point in time.
 
-    Where versions have their own time, some of them are read and the log is not listed past its
-    beginning; the ages of files are only in a listing, up to where they matter.
+    With in-commit timestamps it reads a few commits and lists only the start of the log; without
+    them the modification times come from a listing.
     Raises: InvalidRequest (`TimestampBeforeEarliest`, `TimestampAfterLatest`); Unavailable.
     """
     bound = _ict_from(head)
@@ -68,10 +69,9 @@ def find_version(store: LogStore, head: Opened, timestamp_ms: int) -> int:
 def versions_between(
     store: LogStore, head: Opened, start_ms: int, end_ms: int | None = None
 ) -> tuple[int, int | None]:
-    """Return the versions whose changes were made between two points in time, both included.
+    """Return the first and last version committed between two points in time, both included.
 
-    That is the oldest version that is not older than the one, and the newest that is not newer than
-    the other; None where there is no end.
+    Without `end_ms` the last one is None.
     Raises: InvalidRequest (`TimestampAfterLatest` for a start or an end past the newest version,
     `TimestampBeforeEarliest` for an end before the oldest, `InvalidVersionRange` where no version
     was made in between); BrokenLog; Unavailable.
@@ -165,7 +165,7 @@ def _first_from(store: LogStore, head: Opened, timestamp_ms: int) -> int:
 
 
 def _ict_from(head: Opened) -> tuple[int, int] | None:
-    """Return the version and the time from which commits carry their own; None: they don't."""
+    """Return the version and time from which on commits have in-commit timestamps, or None."""
     if not in_commit_timestamps_enabled(head.metadata):
         return None
     version = ict_enablement_version(head.metadata)
@@ -186,7 +186,7 @@ def _oldest_travelable(store: LogStore) -> int | None:
 
 
 def _commits(store: LogStore, last: int, first: int = 0) -> dict[int, int]:
-    """Return the age of each commit between two versions, from a listing that goes no further."""
+    """Return the modification time of each commit between two versions, both included."""
     found: dict[int, int] = {}
     for file, stat in list_log(store, f"{first:020d}" if first else ""):
         if file.start > last:
