@@ -10,6 +10,7 @@ from tidegate.delta.snapshot import Snapshot
 from tidegate.pipeline.published import TableRecord
 from tidegate.producers import cli_alter, cli_rows, cli_standing
 from tidegate.producers.cli_shown import OUT, plain, show
+from tidegate.producers.cli_standing import Table
 from tidegate.producers.client import Client
 from tidegate.producers.conflicts_told import ToldConflict, by_rule, conflicts, with_winner
 from tidegate.producers.connection import CLIENT_ID, store_for
@@ -36,9 +37,6 @@ _LISTED: Final = {
 }
 """Column of the list -> the part of a table's registration that it shows."""
 
-Uri = Annotated[
-    str, typer.Argument(help="The table's root: a path, file://, s3://, gs:// or abfss://.")
-]
 Version = Annotated[int | None, typer.Option("--version", help="Version; the newest if not given.")]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Tables behind the gate.")
@@ -71,7 +69,7 @@ def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) 
 
 @app.command("history")
 def show_history(
-    uri: Uri,
+    uri: cli_rows.Uri,
     limit: Annotated[
         int, typer.Option(help="How many versions to show, newest first.", min=1)
     ] = 20,
@@ -92,7 +90,7 @@ def show_history(
 
 @app.command()
 def describe(
-    uri: Uri,
+    uri: cli_rows.Uri,
     version: Version = None,
     config: Config = None,
     set_: Set = None,
@@ -119,7 +117,7 @@ def describe(
 
 @app.command("conflicts")
 def show_conflicts(
-    table: Annotated[str, typer.Argument(help="A registered table: its name, root or id.")],
+    table: Table,
     limit: Annotated[
         int, typer.Option(help="How many refusals to show, newest first.", min=1)
     ] = 20,
@@ -160,7 +158,7 @@ def show_conflicts(
 
 @app.command("snapshot")
 def show_snapshot(
-    uri: Uri,
+    uri: cli_rows.Uri,
     version: Version = None,
     limit: Annotated[int, typer.Option(help="How many files to show.", min=1)] = _FILES_SHOWN,
     config: Config = None,

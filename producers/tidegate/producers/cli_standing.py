@@ -7,7 +7,7 @@ import typer
 
 from tidegate.pipeline.outcome import Outcome
 from tidegate.producers import registering
-from tidegate.producers.cli_rows import root_of
+from tidegate.producers.cli_rows import Uri, root_of
 from tidegate.producers.cli_shown import OUT
 from tidegate.producers.client import TIMEOUT_S, Client
 from tidegate.producers.connection import CLIENT_ID
@@ -17,9 +17,6 @@ from tidegate.runtime.kafka.bus import KafkaBus
 from tidegate.runtime.service import EXIT_FIX
 from tidegate.runtime.settings import ServiceSettings
 
-Uri = Annotated[
-    str, typer.Argument(help="The table's root: a path, file://, s3://, gs:// or abfss://.")
-]
 Table = Annotated[str, typer.Argument(help="A registered table: its name, root or id.")]
 Timeout = Annotated[float, typer.Option(help="Seconds to wait for the answer.", min=1)]
 

@@ -8,11 +8,10 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdPartition
 
 from tidegate.delta.errors import TidegateError
-from tidegate.runtime.bus import NO_NOTES, Notes, Offset, Polled, TopicPartition
+from tidegate.runtime.bus import ANSWER_S, NO_NOTES, Notes, Offset, Polled, TopicPartition
 from tidegate.runtime.kafka.errors import made, translated
 from tidegate.runtime.kafka.records import ours, records, theirs
 
-_ANSWER_S: Final = 15.0
 _SLICE_S: Final = 0.05
 """How long one call into the library may last, so that a rebalance is reported soon."""
 _TICK_S: Final = 0.001
@@ -66,7 +65,7 @@ class KafkaConsumer:
         """Return the offset that the group committed, and its note. Raises: Unavailable."""
         doing = f"look up the position of group {self._group!r} in {at}"
         try:
-            [found] = self._consumer.committed([theirs(at)], timeout=_ANSWER_S)
+            [found] = self._consumer.committed([theirs(at)], timeout=ANSWER_S)
         except KafkaException as error:
             raise translated(error, doing) from error
         if found.error is not None:
@@ -76,7 +75,7 @@ class KafkaConsumer:
 
     def seek(self, at: TopicPartition, offset: Offset) -> None:
         """Read on from an offset. Raises: Unavailable, Fenced."""
-        ends = time.monotonic() + _ANSWER_S
+        ends = time.monotonic() + ANSWER_S
         while True:
             try:
                 self._consumer.seek(theirs(at, offset))

@@ -16,11 +16,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 
 from tidegate.delta.errors import Unavailable
 from tidegate.pipeline.topics import Topic
+from tidegate.runtime.bus import ANSWER_S
 from tidegate.runtime.kafka.errors import made, translated
 from tidegate.runtime.kafka.logs import LIBRARY
 from tidegate.runtime.kafka.settings import KafkaSettings, for_librdkafka
 
-_ANSWER_S: Final = 15.0
 _PAUSE_S: Final = 0.05
 _BROKERS_CHOICE: Final = -1
 """Leaves the replication factor to the cluster's default."""
@@ -63,9 +63,9 @@ def create_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]
     if not wanted:
         return []
     created = []
-    for name, answer in admin.create_topics(wanted, operation_timeout=_ANSWER_S).items():
+    for name, answer in admin.create_topics(wanted, operation_timeout=ANSWER_S).items():
         try:
-            answer.result(_ANSWER_S)
+            answer.result(ANSWER_S)
         except KafkaException as error:
             # Somebody else may create the same topics at the same time, which is as good.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -74,7 +74,7 @@ def create_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]
             raise _silent(settings) from error
         else:
             created.append(name)
-    until_s = time.monotonic() + _ANSWER_S
+    until_s = time.monotonic() + ANSWER_S
     while _missing(admin, topics):
         if time.monotonic() > until_s:
             raise _silent(settings)
@@ -108,7 +108,7 @@ def differing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[D
     }
     for resource, answer in admin.describe_configs(list(resources)).items():
         try:
-            found = answer.result(_ANSWER_S)
+            found = answer.result(ANSWER_S)
         except KafkaException as error:
             raise translated(error, f"look at the settings of topic {resource.name!r}") from error
         except TimeoutError as error:
@@ -152,7 +152,7 @@ def _missing(admin: AdminClient, topics: Iterable[Topic]) -> list[str]:
 def _listed(admin: AdminClient) -> tuple[dict[str, TopicMetadata], int]:
     """Return the topics that are there, and how many brokers."""
     try:
-        found = admin.list_topics(timeout=_ANSWER_S)
+        found = admin.list_topics(timeout=ANSWER_S)
     except KafkaException as error:
         raise translated(error, "list the topics") from error
     topics = {name: topic for name, topic in found.topics.items() if topic.error is None}
@@ -166,6 +166,6 @@ def _admin(settings: KafkaSettings) -> AdminClient:
 
 def _silent(settings: KafkaSettings) -> Unavailable:
     return Unavailable(
-        f"no answer from {settings.bootstrap_servers} within {_ANSWER_S} s; look whether the "
+        f"no answer from {settings.bootstrap_servers} within {ANSWER_S} s; look whether the "
         "brokers run"
     )
