@@ -55,6 +55,8 @@ Line = bytes | Mapping[str, Any]
 """A line of the log as it will be written, or the body of a removal, which is dated late."""
 
 _ADD: Final = b'{"add":'
+_UNSAID: Final = {"domainMetadata": {"removed": False}, "cdc": {"dataChange": False}}
+"""What is false where a proposal does not say it. The log has to: strict readers stop without."""
 _SPELLING: Final = "write the action as PROTOCOL.md spells it"
 
 
@@ -64,6 +66,7 @@ def read_row(row: Any, where: str, policy: Policy) -> tuple[Line, Action]:
     Raises: Flawed.
     """
     name, body = _named(row, where)
+    body = {**_UNSAID[name], **body} if name in _UNSAID else body
     place = f"{where}.{name}"
     line = body if name == "remove" else _line({name: body}, place)
     action = read_action(KINDS[name], body, place)

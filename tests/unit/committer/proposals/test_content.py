@@ -15,6 +15,20 @@ def test_lines_keep_fields_that_nobody_knows() -> None:
     assert orjson.loads(dated(line, 5)) == row
 
 
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [
+        ({"domainMetadata": {"domain": "app", "configuration": "{}"}}, "removed"),
+        ({"domainMetadata": {"domain": "app", "configuration": "", "removed": None}}, "removed"),
+        ({"cdc": {"path": "_change_data/a", "partitionValues": {}, "size": 1}}, "dataChange"),
+    ],
+)
+def test_the_log_says_false_where_a_proposal_leaves_it_out(row: Row, field: str) -> None:
+    [line] = read_content([row], Policy()).lines
+    [body] = orjson.loads(dated(line, 5)).values()
+    assert body[field] is False
+
+
 def test_nulls_are_left_out_but_for_partition_values() -> None:
     content = read_content([add("p=1/a", partitionValues={"p": None}, tags=None)], Policy())
     [line] = content.lines
