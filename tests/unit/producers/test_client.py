@@ -332,4 +332,4 @@ def test_the_registry_is_read_within_the_time_that_the_writer_has() -> None:
         client.require(ROOT, 3.0)
     with pytest.raises(Unavailable):
         client.propose(proposal(), timeout_s=600.0)
-    assert gate.asked_s == [2.0, 3.0, ANSWER_S]
+    assert gate.asked_s == pytest.approx([2.0, 3.0, ANSWER_S], abs=0.5)

@@ -4,12 +4,14 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, Literal, get_args
 from uuid import UUID
 
 from tidegate.committer.loop.desk import Desk
 from tidegate.committer.loop.lane import Lane
 from tidegate.runtime import metrics
+from tidegate.runtime.clock import Clock
 from tidegate.runtime.metrics import (
     EXTERNAL_VERSIONS,
     IN_FLIGHT,
@@ -24,6 +26,12 @@ from tidegate.runtime.metrics import (
 
 State = Literal["unread", "idle", "waiting", "writing", "resting", "halted", "stopped"]
 """The state of a table: docs/committer.md explains each."""
+
+OBSERVED_S: Final = 0.5
+"""How often the gauges are set: scrapes are rarer, and a busy loop steps far oftener."""
+
+OBSERVED_SHARE: Final = 0.02
+"""What share of the loop's time that may take: of very many tables they are set less often."""
 
 KEPT_S: Final = 600.0
 """How long what was counted of a table is shown after it: scrapes have the last of it by then."""
@@ -73,6 +81,21 @@ def stranded(lanes: Iterable[Lane], now_s: float) -> int:
         for desk in lane.busy
         if desk.rests_until_s > now_s or desk.waits_for
     )
+
+
+@dataclass
+class Gauges:
+    """When a loop's gauges are set again. Units: by `Clock.boot_s`."""
+
+    due_s: float = -math.inf
+
+    def set_if_due(self, lanes: Iterable[Lane], paused: int, clock: Clock) -> None:
+        """Set all gauges, where they are due."""
+        began_s = clock.boot_s()
+        if began_s >= self.due_s:
+            observe(lanes, paused, began_s)
+            took_s = clock.boot_s() - began_s
+            self.due_s = began_s + max(OBSERVED_S, took_s / OBSERVED_SHARE)
 
 
 def observe(lanes: Iterable[Lane], paused: int, now_s: float) -> None:

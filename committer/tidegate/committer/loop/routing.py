@@ -94,7 +94,8 @@ class Routing(ServedTables):
         self.telling.verdict(verdict, desk.record, entry)
         del self.unsettled[verdict.candidate.offset]
         if creates and not is_made:
-            self._remove_desk(desk)
+            for one in self._close(desk):
+                self.route(one)
 
     def awaits_halt(self, desk: Desk) -> bool:
         """Return whether a halt waits for the PUT in flight: then no other may be sent."""
@@ -343,10 +344,3 @@ class Routing(ServedTables):
         record = registration.new_record(candidate, self.registry, self.at.topic, self.at.partition)
         self.answer(wrong, record)
         return True
-
-    def _remove_desk(self, desk: Desk) -> None:
-        """Remove the desk of a table that was not created; what waited there is routed anew."""
-        del self.desks[desk.record.table]
-        desk.news.clear()
-        for one in desk.line.everybody():
-            self.route(one.candidate)

@@ -17,6 +17,7 @@ from tidegate.committer.loop.agenda import Agenda
 from tidegate.committer.loop.desk import Desk
 from tidegate.committer.loop.registration import Registry
 from tidegate.committer.loop.telling import Telling
+from tidegate.committer.proposals.candidate import Candidate
 from tidegate.delta.errors import Misconfigured, TidegateError
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.bus import TopicPartition
@@ -126,6 +127,12 @@ class ServedTables:
         self.desks[record.table] = desk
         self.agenda.wake(record.table)
         return desk
+
+    def _close(self, desk: Desk) -> list[Candidate]:
+        """Remove the desk of a table that was not created; return what waits to be routed anew."""
+        del self.desks[desk.record.table]
+        desk.news.clear()
+        return [one.candidate for one in desk.line.everybody()]
 
     def _store_of(self, root: str) -> LogStore:
         """Return the store of a registered table.

@@ -6,7 +6,6 @@ thread, one step at a time, so that a simulation can drive the very same code.
 """
 
 import logging
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,7 +13,7 @@ from uuid import UUID
 
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.group_commit.rebase import Origin
-from tidegate.committer.loop import gauges
+from tidegate.committer.loop.gauges import Gauges, observe, stranded
 from tidegate.committer.loop.lane import Lane
 from tidegate.committer.loop.routing import Routing
 from tidegate.committer.loop.telling import Telling
@@ -61,12 +60,6 @@ LANDING_S: Final = 1.0
 OUTSIDE_S: Final = 600.0
 """How long it may be outside the group: a rebalance with a member that hangs takes half as long."""
 
-OBSERVED_S: Final = 0.5
-"""How often the gauges are set: scrapes are rarer, and a busy loop steps far oftener."""
-
-OBSERVED_SHARE: Final = 0.02
-"""What share of the loop's time that may take: of very many tables they are set less often."""
-
 STEP_SPARE_S: Final = 30.0
 """How much longer than the deadline of a PUT one step may take before the loop counts as stuck."""
 Recording = Callable[[Mapping[TopicPartition, Offset], Notes], None]
@@ -90,8 +83,7 @@ class CommitterLoop:
     lanes: dict[TopicPartition, Lane] = field(default_factory=dict)
     paused: set[TopicPartition] = field(default_factory=set)
     lags_since_s: float | None = None
-    observed_s: float = -math.inf
-    observing_s: float = 0.0
+    gauges: Gauges = field(default_factory=Gauges)
     is_busy: bool = False
     outside_since_s: float = field(init=False)
     process: str = field(init=False)
@@ -129,7 +121,7 @@ class CommitterLoop:
         self._make_durable_if_due()
         if polled.records or self.paused:
             self._pause_or_resume()
-        self._observe()
+        self.gauges.set_if_due(self.lanes.values(), len(self.paused), self.doors.clock)
         is_idle = is_quiet and not self.unsettled
         self.doors.tidy(is_idle or (is_quiet and flies), is_idle)
         return self.is_busy
@@ -151,8 +143,7 @@ class CommitterLoop:
     @property
     def movable(self) -> int:
         """How many of these the loop could settle: without those that wait for a store."""
-        stranded = gauges.stranded(self.lanes.values(), self.doors.clock.boot_s())
-        return self.unsettled - stranded
+        return self.unsettled - stranded(self.lanes.values(), self.doors.clock.boot_s())
 
     def finish(self) -> None:
         """Stop cleanly: wait for PUTs in flight, flush, commit offsets. Raises: as `step`."""
@@ -169,7 +160,7 @@ class CommitterLoop:
 
     def leave(self) -> None:
         """Leave the group, so that the next owner need not wait for the session to end."""
-        gauges.observe((), 0, self.doors.clock.boot_s())
+        observe((), 0, self.doors.clock.boot_s())
         self.doors.close()
         self.consumer.close()
 
@@ -319,12 +310,6 @@ class CommitterLoop:
             lane.trials.note = lane.trials.note.clean()
         if self.lanes:
             self._record({at: lane.trials.recorded for at, lane in self.lanes.items()})
-
-    def _observe(self) -> None:
-        now_s = self.doors.clock.boot_s()
-        if now_s - self.observed_s >= max(OBSERVED_S, self.observing_s / OBSERVED_SHARE):
-            gauges.observe(self.lanes.values(), len(self.paused), now_s)
-            self.observed_s, self.observing_s = now_s, self.doors.clock.boot_s() - now_s
 
     def _pause_or_resume(self) -> None:
         """Pause a topic partition with too many records without an outcome; resume it at half."""

@@ -23,7 +23,7 @@ from tidegate.committer.proposals.flaws import (
 )
 from tidegate.committer.proposals.frozen import made
 from tidegate.committer.proposals.intents import Intent, check_apart, read_intents
-from tidegate.committer.proposals.moves import NO_MOVES, Moves, read_moves
+from tidegate.committer.proposals.moves import NO_MOVES, read_moves
 from tidegate.committer.proposals.policy import Policy
 from tidegate.committer.proposals.rows import INTEGER_MAX
 from tidegate.delta import names
@@ -87,9 +87,8 @@ def read_record(
     except MalformedRecord as error:
         unreadable = flaw(MALFORMED, error.field, error.what, "write it as its schema says")
         return read_identity(value, offset, unreadable, headers)
-    wrong, content = _wrong(proposal, size, policy), EMPTY
+    wrong, content, moves = _wrong(proposal, size, policy), EMPTY, NO_MOVES
     intents: tuple[Intent, ...] = ()
-    moves: Moves = NO_MOVES
     if wrong is None:
         try:
             intents = read_intents(proposal.dv_intents, policy) if proposal.dv_intents else ()

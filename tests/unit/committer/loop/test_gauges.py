@@ -8,8 +8,8 @@ from prometheus_client import REGISTRY, generate_latest
 from tests.builders import NOW_MS, ROOT, Gate, add, create, info, proposal, to_bytes
 from tests.unit.committer.held_questions import Held
 from tidegate.committer.loop import gauges
-from tidegate.committer.loop.gauges import KEPT_S
-from tidegate.committer.loop.service import OBSERVED_S, OBSERVED_SHARE, OUTSIDE_S
+from tidegate.committer.loop.gauges import KEPT_S, OBSERVED_S, OBSERVED_SHARE
+from tidegate.committer.loop.service import OUTSIDE_S
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log

@@ -62,7 +62,7 @@ def looks(gate: Gate, steps: int) -> int:
     """Return how often desks are looked at in some steps."""
     [lane] = gate.loop.lanes.values()
     lane.routing.desks, Looks.count = Looks(lane.routing.desks), 0
-    gate.loop.observed_s = gate.clock.boot_s() + 1e9
+    gate.loop.gauges.due_s = gate.clock.boot_s() + 1e9
     for _ in range(steps):
         gate.loop.step()
     return Looks.count
