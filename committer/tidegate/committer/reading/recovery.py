@@ -103,6 +103,9 @@ def refresh(store: LogStore, state: TableState) -> tuple[TableState, tuple[Entry
     """
     news: list[Entry] = []
     while (entry := read_entry(store, state.version + 1)) is not None:
+        if state.version < 0 and None in (entry.protocol, entry.metadata):
+            what = "does not say both protocol and metaData, as a table's first version must"
+            raise BrokenLog(f"version 0 of {store.root} {what}: remove it, or use another folder")
         state = evolve(state, Landed(entry))
         if entry.changes_table:
             check_writable(state.basis.protocol, state.basis.metadata, store.root)

@@ -131,6 +131,14 @@ def test_refreshing_reads_what_others_wrote() -> None:
     assert [entry.author for entry in news] == ["external"]
 
 
+def test_a_first_version_that_defines_no_table_is_a_broken_log() -> None:
+    store = MemoryStore("memory://t")
+    state = recovery.load(store, TABLE, 10)
+    store.put(in_log(commit_name(Version(0))), to_bytes([info(), add("a")]))
+    with pytest.raises(BrokenLog, match="version 0 of memory://t does not say both"):
+        recovery.refresh(store, state)
+
+
 def test_a_torn_entry_is_told_by_name() -> None:
     store = log()
     state = recovery.load(store, TABLE, 10)
