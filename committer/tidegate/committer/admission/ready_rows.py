@@ -32,6 +32,10 @@ def misspelt_line(content: bytes, is_live: Callable[[str], bool]) -> Rejection |
     return None
 
 
+_SAID: Final = {"domainMetadata": "removed", "cdc": "dataChange"}
+"""Fields that the protocol requires, and without which strict readers can't open the table."""
+
+
 def _bodies(content: bytes) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
     for number, line in enumerate(content.split(b"\n"), 1):
         if not line.strip():
@@ -47,6 +51,10 @@ def _bodies(content: bytes) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
 
 def _check(name: str, body: Mapping[str, Any], where: str, is_live: Callable[[str], bool]) -> None:
     action = read_action(KINDS[name], body, where)
+    said = _SAID.get(name)
+    if said is not None and body.get(said) is None:
+        remedy = "write it: not every reader takes its absence for false"
+        refuse(MALFORMED, f"{where}.{said}", "is missing", remedy)
     if isinstance(action, Add):
         check_numbers(action, where)
         _check_stats(action, where)

@@ -227,6 +227,10 @@ WRONG: dict[str, tuple[str, list[builders.Row]]] = {
     "nothing": ("malformed", []),
     "no action": ("malformed", [{"add": {"path": "a"}}]),
     "a row of nothing": ("malformed", [info(), {}, add("a")]),
+    "a domain that does not say whether it is removed": (
+        "malformed",
+        [info(), {"domainMetadata": {"domain": "app", "configuration": ""}}],
+    ),
     "commitInfo later": ("malformed", [add("a"), info()]),
     "another work": ("malformed", [info(txnId="other"), add("a")]),
     "our provenance": ("reserved_provenance", [info(tidegate={"epoch": "x"}), add("a")]),
