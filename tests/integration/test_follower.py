@@ -214,7 +214,7 @@ def test_a_record_that_faust_leaves_behind_is_heard_after_all(
     follower.start("skip")
     publish(kafka, [commit(TABLES[0], 0)])
     follower.await_seen(TABLES[0], 0, timeout_s=60)
-    assert "do not come" in follower.process.child.tail(100)
+    assert "are not delivered" in follower.process.child.tail(100)
 
 
 def test_without_brokers_it_says_so_and_tries_again(follower: Follower) -> None:

@@ -140,7 +140,7 @@ def test_what_is_wrong_is_said_before_anything_is_proposed(gate: Gate) -> None:
         ([("x",)], "p string", {}, "'k' is NOT NULL, and the DataFrame lacks it"),
         ([(1,)], "k long", {"partitionColumns": "k"}, "partitioned by"),
         ([(1,)], "k long", {"userMetaData2": "x"}, "did you mean 'userMetadata'"),
-        ([(1,)], "k long", {"replaceWhere": "k = 1"}, "replaceWhere is not there"),
+        ([(1,)], "k long", {"replaceWhere": "k = 1"}, "no option replaceWhere"),
         ([(None,)], "k long", {}, "'k' is NOT NULL, and 1 of 1 rows hold null"),
     ]
     for rows, schema, options, like in wrong:

@@ -85,7 +85,7 @@ class ChangeWriter:
                     "queue.buffering.max.messages": _QUEUE_RECORDS_MAX,
                     # The commit tells whether all arrived; a report for each would tell it again.
                     "delivery.report.only.error": True,
-                    **_client(self._settings),
+                    **_in_time(_client(self._settings), self._timeout_ms),
                     "transactional.id": f"{prefix}cdc.{self._table}",
                     "transaction.timeout.ms": self._timeout_ms,
                 },
@@ -154,6 +154,12 @@ def read_positions(
 
 def _client(settings: KafkaSettings) -> dict[str, Any]:
     return {"logger": LIBRARY, "error_cb": _note, **for_librdkafka(settings)}
+
+
+def _in_time(client: dict[str, Any], timeout_ms: int) -> dict[str, Any]:
+    """Return the settings with no request longer than a transaction: the library refuses that."""
+    key = "socket.timeout.ms"
+    return {**client, key: min(int(client[key]), timeout_ms)}
 
 
 def _note(error: KafkaError) -> None:

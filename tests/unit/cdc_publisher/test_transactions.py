@@ -26,6 +26,15 @@ def test_a_misspelt_setting_of_the_library_is_a_misconfiguration_of_whoever_read
         read_positions(MISSPELT, timeout_s=1.0, until="settled")
 
 
+def test_a_transaction_may_be_shorter_than_a_request_of_other_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transactions, "_WAIT_S", 0.1)
+    settings = KafkaSettings(bootstrap_servers="127.0.0.1:1", client={"log_level": "0"})
+    with pytest.raises(Unavailable):
+        ChangeWriter(settings, UUID(int=1), timeout_ms=2_000).take_over()
+
+
 def test_brokers_that_do_not_answer_in_time_are_away_and_no_fault_of_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
