@@ -24,7 +24,7 @@ SETTLING = (
 
 
 DOORS_THAT_LOG = (
-    *("health", "kafka/logs", "stores/object_store", "stores/ratified_store"),
+    *("health", "kafka/logs", "stores/object_store", "stores/ratified_store", "stores/s3_bucket"),
     *("registry", "service"),
 )
 """Files of the runtime whose lines stand in the committer's log."""

@@ -90,10 +90,11 @@ def test_a_put_that_is_sent_again_after_a_rival_has_lost(
 def test_what_no_retry_cures_is_unavailable(
     status: int, relay: Relay, store: ObjectStore, root: str
 ) -> None:
-    relay.script = [status]
+    relay.script = [status] * 2
     with pytest.raises(Unavailable, match=root):
         store.put_if_absent(PATH, b"mine", DEADLINE_S)
-    assert len(relay.puts) == 1
+    may_help = root.startswith("s3://") and status in (400, 501)
+    assert len(relay.puts) == (2 if may_help else 1), "s3fs sends what obstore sent in vain"
 
 
 def test_an_unconditional_put_is_sent_again(relay: Relay, store: ObjectStore) -> None:
@@ -114,7 +115,7 @@ def test_the_probe_finds_a_store_that_never_heard_of_the_condition(
 def test_the_probe_finds_a_store_that_refuses_the_condition(
     relay: Relay, store: ObjectStore
 ) -> None:
-    relay.script = ["forward", "forward", 501]
+    relay.script = ["forward", "forward", 501, 501]
     [failure] = probe(store, 5).failures
     assert "accepts a plain PUT and refuses a conditional one" in failure
     assert list(store.list_from("_tidegate", "")) == []

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from tidegate.runtime.stores.object_answers import Refusal, said
+
+OUTDATED: Final = ("ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired")
+"""S3's error codes for credentials that are no longer good: their file may hold new ones by now."""
 
 
 def etag(answer: Mapping[str, Any]) -> str:

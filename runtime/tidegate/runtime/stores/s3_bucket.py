@@ -2,16 +2,17 @@
 
 import asyncio
 import hashlib
+import logging
 import math
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from threading import Lock, local
+from threading import Lock
 from typing import Any, Final
 
 from tidegate.delta.errors import Misconfigured
-from tidegate.runtime.release import ENGINE
+from tidegate.runtime.logs import log_event
 from tidegate.runtime.stores.log_store import FileStat, Turn, at_once
 from tidegate.runtime.stores.object_answers import (
     Refusal,
@@ -22,7 +23,20 @@ from tidegate.runtime.stores.object_answers import (
     said,
 )
 from tidegate.runtime.stores.object_bucket import Head, Page, file_system, send_once
-from tidegate.runtime.stores.s3_answers import check_whose, check_written, etag, understood
+from tidegate.runtime.stores.s3_answers import (
+    OUTDATED,
+    check_whose,
+    check_written,
+    etag,
+    understood,
+)
+from tidegate.runtime.stores.s3_put import (
+    CONNECTIONS_MAX,
+    ConditionalPuts,
+    UseOtherWay,
+    conditional_puts,
+    send,
+)
 
 OPTIONS: Final = (
     "endpoint_url",
@@ -38,31 +52,13 @@ OPTIONS: Final = (
 
 PATIENCE_MIN_S: Final = 0.001
 
-ADDRESSES: Final = 8
-"""How many addresses S3's DNS gives for a host name."""
-
-CONNECT_MIN_S: Final = 1.0
-"""The least connect timeout of an address, unless the deadline is nearer."""
-
-SIGNER_S: Final = 3.0
-"""Timeout of the service that gives credentials; those at hand are used until they expire."""
-
-CONNECTIONS_MAX: Final = 64
-"""Connections of a client: as many as there are threads that send conditional PUTs."""
-
-
-OUTDATED: Final = ("ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired")
-"""S3's error codes for credentials that are no longer good: their file may hold new ones by now."""
+LARGE_BYTES: Final = 4 * 1024 * 1024
+"""The size above which a timeout counts with the time that the upload takes."""
 
 RENEWAL_S: Final = 30.0
 """Least time between two renewals of credentials; the library itself reads their file only once."""
 
-_turns: Final = local()
-"""`of` is the turn for which this thread's PUT waits: the library's events name no caller."""
-
-
-class _Withheld(Exception):
-    """A PUT whose turn never came."""
+_log = logging.getLogger(__name__)
 
 
 class S3Bucket:
@@ -78,7 +74,8 @@ class S3Bucket:
         self._is_outdated = False
         self._renewed_s = -math.inf
         self._connecting = asyncio.Lock()
-        self._putters: dict[float, Any] = {}
+        self._puts: ConditionalPuts | None = None
+        self._takes_other_way = False
         self._turn = Lock()
 
     async def page(self, prefix: str, start: str, token: str | None) -> Page:
@@ -118,36 +115,33 @@ class S3Bucket:
         await self._put(key, content, IfNoneMatch="*")
 
     def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
-        """Do the same synchronously, through botocore itself; False if nothing was sent.
+        """Do the same synchronously, through obstore; False if nothing was written.
 
-        It is signed before its turn comes. Each wait for the store ends within the timeout.
+        Credentials are at hand before its turn comes. The answer is there within the timeout.
         Raises: Refusal; OSError, for an answer that did not come; Misconfigured.
         """
-        wrong = import_module("botocore.exceptions")
-        _turns.of = turn
-        try:
-            client = self._putter(timeout_s)
-            with understood():
-                answer = client.put_object(
-                    **self._place,
-                    Key=key,
-                    Body=content,
-                    ContentMD5=_checksum(content),
-                    IfNoneMatch="*",
-                )
-        except _Withheld:
+        if self._takes_other_way:
             return False
-        except wrong.ClientError as error:
-            told = error.response.get("Error", {})
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            self._heed(error)
-            # An element without text is None to the library.
-            raise Refusal(status, told.get("Code") or "", told.get("Message") or "") from error
+        wrong = import_module("botocore.exceptions")
+        try:
+            client = self._conditional_puts().client(_patience_s(timeout_s, len(content)))
+            if not turn():
+                return False
+            send(client, key, content)
+        except UseOtherWay as other:
+            if other.for_good:
+                self._take_other_way(other)
+            return False
+        except Refusal as refusal:
+            if not refusal.status:
+                # A success in words that are not S3's: s3fs shows more of the next one.
+                self._take_other_way(refusal)
+            self._heed(refusal.code)
+            raise
         except wrong.BotoCoreError as error:
             if judge(error) is not Verdict.UNKNOWN:
                 return False
             raise OSError(str(error)) from error
-        check_written(answer)
         return True
 
     async def put(self, key: str, content: bytes) -> None:
@@ -187,13 +181,13 @@ class S3Bucket:
             with understood():
                 return await system._call_s3(method, **self._place, **request)
         except OSError as error:
-            self._heed(error.__cause__)
+            told = getattr(error.__cause__, "response", None) or {}
+            self._heed(told.get("Error", {}).get("Code"))
             raise
 
-    def _heed(self, error: BaseException | None) -> None:
+    def _heed(self, code: str | None) -> None:
         """Note that the credentials were refused, unless they come from the options."""
-        told = getattr(error, "response", None) or {}
-        if told.get("Error", {}).get("Code") in OUTDATED and "access_key_id" not in self._told:
+        if code in OUTDATED and "access_key_id" not in self._told:
             self._is_outdated = True
 
     def _renew(self, now_s: float) -> None:
@@ -203,21 +197,30 @@ class S3Bucket:
             self._system = _file_system(self._told)
             # In this order, and without the lock: it is held while a client is made, which waits
             # for credentials, and all stores share the event loop that would block here.
-            self._putters = {}
+            self._puts = None
 
-    def _putter(self, timeout_s: float) -> Any:
-        """Return a client whose timeout is between half of `timeout_s` and all of it.
+    def _take_other_way(self, why: Exception) -> None:
+        self._takes_other_way = True
+        log_event(_log, "puts_by_s3fs", bucket=self._name, why=str(why))
 
-        A client's timeout is fixed when it is made, which is expensive; so there is one for each
-        power of two.
-        """
-        patience_s = 2.0 ** math.floor(math.log2(max(timeout_s, PATIENCE_MIN_S)))
+    def _conditional_puts(self) -> ConditionalPuts:
+        """Return the way by obstore. Raises: UseOtherWay; Misconfigured; botocore's errors."""
         with self._turn:
-            putters = self._putters
-            if patience_s not in putters:
+            if self._puts is None:
+                pays = "RequestPayer" in self._place
                 with _fitting():
-                    putters[patience_s] = _client(self._system, patience_s)
-            return putters[patience_s]
+                    self._puts = conditional_puts(self._system, self._name, pays=pays)
+            return self._puts
+
+
+def _patience_s(timeout_s: float, size: int) -> float:
+    """Return the timeout of a request: a power of two, for each has a client of its own.
+
+    It is between half of `timeout_s` and all of that, or, where the upload itself takes a while,
+    between all of it and twice as much.
+    """
+    at_most_s = 2.0 ** math.floor(math.log2(max(timeout_s, PATIENCE_MIN_S)))
+    return at_most_s if size <= LARGE_BYTES else 2 * at_most_s
 
 
 def _checksum(content: bytes) -> str:
@@ -248,49 +251,6 @@ def _fitting() -> Iterator[None]:
         yield
     except ValueError as error:
         raise Misconfigured(f"the storage options of s3:// are wrong: {error}") from error
-
-
-def _client(system: Any, timeout_s: float) -> Any:
-    """Return a botocore client with the same options and configuration as s3fs has."""
-    patience = {"connect_timeout": _connect_s(timeout_s), "read_timeout": timeout_s}
-    # A store's access log shows the user agent; botocore would compose its own for each request.
-    told = {**system.config_kwargs, **patience, "user_agent": ENGINE}
-    signer = {
-        "aws_access_key_id": system.key,
-        "aws_secret_access_key": system.secret,
-        "aws_session_token": system.token,
-    }
-    if system.anon:
-        told["signature_version"] = import_module("botocore").UNSIGNED
-        signer = {}
-    arguments = {"endpoint_url": system.endpoint_url, **signer, **system.client_kwargs}
-    config = import_module("botocore.config").Config(**told)
-    session = import_module("botocore.session").Session()
-    # Credentials are renewed in the thread of a PUT, and by default as patiently as any request is
-    # sent: a minute for each address, five times.
-    asked = {"connect_timeout": SIGNER_S, "read_timeout": SIGNER_S}
-    session.set_default_client_config(
-        import_module("botocore.config").Config(**asked, retries={"total_max_attempts": 2})
-    )
-    client = session.create_client("s3", config=config, **arguments)
-    client.meta.events.register("request-created.s3.PutObject", _send_at_once)
-    client.meta.events.register("before-send.s3.PutObject", _wait_for_its_turn)
-    return client
-
-
-def _connect_s(timeout_s: float) -> float:
-    """Return the connect timeout of one address; the library tries those of a name in turn."""
-    return min(timeout_s, max(CONNECT_MIN_S, timeout_s / ADDRESSES))
-
-
-def _send_at_once(request: Any, **_: Any) -> None:
-    """Send the body right after the headers: `Expect: 100-continue` costs another round trip."""
-    del request.headers["Expect"]
-
-
-def _wait_for_its_turn(**_: Any) -> None:
-    if not _turns.of():
-        raise _Withheld
 
 
 def _file_system(told: Mapping[str, str]) -> Any:

@@ -1,27 +1,32 @@
 """The conditional PUT of S3 from the caller's own thread: what is sent, and what an answer is."""
 
+import hashlib
 import ssl
+import sys
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socket import socket
 from threading import Event, Thread
+from urllib.parse import unquote
 
 import pytest
-from botocore.auth import S3SigV4Auth
+from botocore.credentials import Credentials
 
 from tests.unit.runtime.kafka.test_security import written as certified
 from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.runtime.release import ENGINE
-from tidegate.runtime.stores import s3_bucket
+from tidegate.runtime.stores import s3_put
 from tidegate.runtime.stores.log_store import NO_CONDITION, Put
 from tidegate.runtime.stores.object_answers import Refusal, Verdict, judge
 from tidegate.runtime.stores.object_store import ObjectStore
 from tidegate.runtime.stores.s3_bucket import S3Bucket
 
 KEY = "t/_delta_log/00000000000000000001.json"
+ETAG = '"9e107d9d372bb6826bd81d3542a419d6"'
 Answer = tuple[int, bytes]
 
 
@@ -33,13 +38,14 @@ class Store(ThreadingHTTPServer):
         self.answers: list[Answer] = []
         self.came: list[tuple[str, str | None, bytes]] = []
         self.connections = 0
-        self.said = {"etag": '"x"'}
+        self.said = {"etag": ETAG}
         self.asked_first = 0
         self.head_status = 307
         self.callers: set[str | None] = set()
         self.checksums: list[str | None] = []
         self.signers: list[str] = []
         self.payers: list[str | None] = []
+        self.tokens: list[str | None] = []
 
     def options(self, told: dict[str, str]) -> dict[str, str]:
         where = {"endpoint_url": f"http://127.0.0.1:{self.server_port}", "region": "eu-west-1"}
@@ -68,7 +74,8 @@ class _Put(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         content = self.rfile.read(int(self.headers["content-length"]))
         self.server.callers.add(self.headers["user-agent"])
-        self.server.checksums.append(self.headers["content-md5"])
+        checksum = self.headers["content-md5"] or self.headers["x-amz-checksum-sha256"]
+        self.server.checksums.append(checksum)
         self.server.came.append((self.path, self.headers["if-none-match"], content))
         self._answer(*self.server.answers.pop(0))
 
@@ -86,6 +93,7 @@ class _Put(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, body: bytes) -> None:
         self.server.payers.append(self.headers["x-amz-request-payer"])
+        self.server.tokens.append(self.headers["x-amz-security-token"])
         signed = str(self.headers["authorization"])
         self.server.signers.append(signed.partition("Credential=")[2].partition("/")[0])
         self.send_response(status)
@@ -122,27 +130,28 @@ def test_each_put_carries_the_checksum_that_a_bucket_with_retention_asks_for(sto
     opened = store.opened()
     opened.put_if_absent("a", b"one", 5.0)
     opened.put("a", b"one")
-    assert store.checksums == ["+XxdKZQb+xsv2rCHSQargg=="] * 2
+    sha256 = b64encode(hashlib.sha256(b"one").digest()).decode()
+    assert store.checksums == [sha256, "+XxdKZQb+xsv2rCHSQargg=="]
 
 
-def test_a_request_is_signed_before_its_turn_and_sent_after_it(
+def test_a_request_is_sent_after_its_turn_and_credentials_are_asked_for_before(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.answers = [(200, b"")]
     happened: list[str] = []
-    signed = S3SigV4Auth.add_auth
+    asked = Credentials.get_frozen_credentials
 
-    def sign(auth: S3SigV4Auth, request: object) -> None:
-        happened.append("signed")
-        signed(auth, request)
+    def ask(credentials: Credentials) -> object:
+        happened.append("credentials")
+        return asked(credentials)
 
     def turn() -> bool:
         happened.append(f"turn, {len(store.came)} sent")
         return True
 
-    monkeypatch.setattr(S3SigV4Auth, "add_auth", sign)
+    monkeypatch.setattr(Credentials, "get_frozen_credentials", ask)
     assert store.bucket().create_now(KEY, b"one", 5.0, turn)
-    assert happened == ["signed", "turn, 0 sent"]
+    assert happened == ["credentials", "turn, 0 sent"]
     assert len(store.came) == 1
 
 
@@ -182,14 +191,27 @@ def test_a_refusal_keeps_its_status_and_is_sent_once(
 
 def test_a_store_that_is_not_there_is_in_doubt(store: Store) -> None:
     bucket = store.bucket(endpoint_url="http://127.0.0.1:1")
-    with pytest.raises(OSError, match=r"127\.0\.0\.1") as told:
+    with pytest.raises(OSError, match=r"127\.0\.0\.1.*ConnectionRefused") as told:
         bucket.create_now(KEY, b"one", 5.0)
     assert judge(told.value) is Verdict.UNKNOWN
 
 
-def test_what_is_never_sent_is_left_to_the_other_way(store: Store) -> None:
-    assert not store.bucket().create_now("", b"one", 5.0)
+@pytest.mark.parametrize("key", ["", "/t/a", "t//a", "t/./a", "t/a/"])
+def test_what_would_be_sent_under_another_key_is_left_to_the_other_way(
+    store: Store, key: str
+) -> None:
+    assert not store.bucket().create_now(key, b"one", 5.0)
     assert store.came == []
+
+
+def test_a_key_is_spelled_as_it_is_by_the_other_way(store: Store) -> None:
+    store.answers = [(200, b"")] * 2
+    opened = store.opened()
+    odd = "a b/\u00e9=%20+&?#~*'()[]{}|^`\u4e2d.json"
+    opened.put_if_absent(odd, b"one", 5.0)
+    opened.put(odd, b"one")
+    assert len({unquote(path) for path, *_ in store.came}) == 1
+    assert store.came[0][0].isascii()
 
 
 PAGE = b"<html><body>Welcome to the network of this hotel</body></html>"
@@ -228,21 +250,114 @@ def test_a_page_that_a_gateway_answers_with_is_neither_a_file_nor_an_empty_folde
 
 
 def test_a_store_that_leads_elsewhere_whatever_is_asked_is_unavailable(store: Store) -> None:
-    store.answers = [(307, b"")]
+    store.answers = [(307, b"")] * 2
     with pytest.raises(Unavailable, match="leads elsewhere"):
         store.opened().put_if_absent("a", b"one", 5.0)
-    assert len(store.came) == 1
+    assert len(store.came) == 2, "obstore's, and the one of s3fs, which would follow to a region"
     store.answers = [(307, b"")]
     with pytest.raises(Unavailable, match="leads elsewhere"):
         store.opened().read("a")
 
 
-def test_a_header_that_the_client_cannot_read_leaves_the_answer_in_doubt(store: Store) -> None:
-    store.said["x-amz-object-size"] = "large"
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (301, "PermanentRedirect"),
+        (400, "AuthorizationHeaderMalformed"),
+        (400, "InvalidArgument"),
+        (501, "NotImplemented"),
+    ],
+)
+def test_what_a_store_takes_only_otherwise_is_sent_by_s3fs_from_then_on(
+    store: Store, caplog: pytest.LogCaptureFixture, status: int, code: str
+) -> None:
+    refusal = f"<Error><Code>{code}</Code><Message>not so</Message></Error>".encode()
+    store.answers = [(status, refusal), *[(200, b"")] * 2]
+    opened = store.opened()
+    with caplog.at_level("INFO", "tidegate.runtime.stores"):
+        assert opened.put_if_absent("a", b"one", 5.0) is Put.WON
+        assert opened.put_if_absent("b", b"two", 5.0) is Put.WON
+    conditions = [(path, condition) for path, condition, _ in store.came]
+    assert conditions == [("/lake/t/a", "*")] * 2 + [("/lake/t/b", "*")]
+    [record] = caplog.records
+    assert record.getMessage().startswith("puts_by_s3fs bucket=lake ")
+
+
+def test_a_bucket_with_rules_of_its_own_is_left_to_the_other_way(store: Store) -> None:
+    for name in ("arn:aws:s3:eu-west-1:123456789012:accesspoint/lake", "lake--use1-az4--x-s3"):
+        assert not S3Bucket(name, store.options({})).create_now(KEY, b"one", 5.0)
+    assert store.came == []
+
+
+def test_without_the_faster_client_the_other_way_is_taken(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
     store.answers = [(200, b"")]
-    with pytest.raises(Refusal) as told:
+    assert store.opened().put_if_absent("a", b"one", 5.0) is Put.WON
+    assert store.came == [("/lake/t/a", "*", b"one")]
+
+
+def test_another_signature_is_left_to_the_other_way(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("[default]\ns3 =\n  signature_version = s3\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    assert not store.bucket().create_now(KEY, b"one", 5.0)
+    assert store.came == []
+
+
+def test_what_other_clients_are_told_by_the_environment_is_not_for_this_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, told in {
+        "AWS_ENDPOINT": "http://127.0.0.1:1",
+        "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1",
+        "AWS_SESSION_TOKEN": "of others",
+        "AWS_SKIP_SIGNATURE": "true",
+        "AWS_CONDITIONAL_PUT": "disabled",
+        "AWS_REQUEST_PAYER": "true",
+        "AWS_S3_EXPRESS": "true",
+        "AWS_UNSIGNED_PAYLOAD": "true",
+        "AWS_CHECKSUM_ALGORITHM": "crc64nvme",
+    }.items():
+        monkeypatch.setenv(name, told)
+    store.answers = [(200, b"")]
+    assert store.bucket().create_now(KEY, b"one", 5.0)
+    assert store.came == [(f"/lake/{KEY}", "*", b"one")]
+    assert (store.signers, store.payers, store.tokens) == (["a"], [None], [None])
+
+
+def test_nobody_signs_where_that_is_asked_for(store: Store) -> None:
+    store.answers = [(200, b"")]
+    where = {name: store.options({})[name] for name in ("endpoint_url", "region", "path_style")}
+    assert S3Bucket("lake", {**where, "anonymous": "true"}).create_now(KEY, b"one", 5.0)
+    assert store.signers == [""]
+
+
+def test_a_file_of_certificates_that_is_not_there_is_named(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "none.pem"))
+    with pytest.raises(Misconfigured, match=r"AWS_CA_BUNDLE.*none\.pem: No such file"):
         store.bucket().create_now(KEY, b"one", 5.0)
-    assert judge(told.value) is Verdict.UNKNOWN
+
+
+def test_a_success_with_an_unusual_etag_is_compared_and_s3fs_looks_at_the_next(
+    store: Store,
+) -> None:
+    store.said = {"etag": '"0x8DC-unusual"'}
+    store.answers = [(200, b""), (200, b""), (200, PAGE)]
+    opened = store.opened()
+    assert opened.put_if_absent("a", b"one", 5.0) is Put.UNKNOWN
+    assert opened.put_if_absent("b", b"one", 5.0) is Put.WON
+    assert opened.put_if_absent("c", b"one", 5.0) is Put.UNKNOWN, "that one brought a page"
+
+
+def test_a_token_goes_with_its_key(store: Store) -> None:
+    store.answers = [(200, b"")]
+    assert store.bucket(session_token="t").create_now(KEY, b"one", 5.0)
+    assert store.tokens == ["t"]
 
 
 @pytest.mark.parametrize("ask", ["put", "read"])
@@ -316,14 +431,14 @@ def test_a_giver_of_credentials_that_hangs_keeps_no_other_store_waiting(
     with pytest.raises(Unavailable, match="ExpiredToken"):
         opened.read("a")
     asks, answers = Event(), Event()
-    make = s3_bucket._client
+    make = s3_put._credentials
 
-    def patiently(system: object, timeout_s: float) -> object:
+    def patiently(session: object, system: object) -> object:
         asks.set()
         answers.wait(20)
-        return make(system, timeout_s)
+        return make(session, system)
 
-    monkeypatch.setattr(s3_bucket, "_client", patiently)
+    monkeypatch.setattr(s3_put, "_credentials", patiently)
     with ThreadPoolExecutor() as pool:
         put = pool.submit(opened.put_if_absent, "b", b"one", 5.0)
         assert asks.wait(10)
@@ -400,33 +515,20 @@ def test_a_file_of_no_size_ends_no_process(store: Store) -> None:
         store.opened().open("a")
 
 
-@pytest.mark.parametrize("left_s", [60.0, 30.0, 10.0])
-def test_addresses_that_do_not_answer_are_tried_in_turn_within_the_deadline(
-    store: Store, left_s: float
-) -> None:
-    config = store.bucket()._putter(left_s).meta.config
-    assert 8 * config.connect_timeout <= left_s
-    assert config.connect_timeout >= 1.0
-
-
-def test_what_is_cut_off_at_once_is_cut_off_on_the_way_in_too(store: Store) -> None:
-    assert store.bucket()._putter(0.002).meta.config.connect_timeout <= 0.002
-
-
 def test_a_giver_of_tokens_that_does_not_answer_is_not_waited_for_beyond_measure(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "token").write_text("who I am")
     monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
     monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/gate")
-    monkeypatch.setattr(s3_bucket, "SIGNER_S", 0.2)
+    monkeypatch.setattr(s3_put, "SIGNER_S", 0.2)
     with socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{silent.getsockname()[1]}")
         where = {name: store.options({})[name] for name in ("endpoint_url", "region")}
         bucket = S3Bucket("lake", where)
-        bucket._putter(5.0)
+        bucket._conditional_puts()
         began_s = time.monotonic()
         with pytest.raises(OSError, match="timeout"):
             bucket.create_now(KEY, b"one", 5.0)
@@ -436,7 +538,7 @@ def test_a_giver_of_tokens_that_does_not_answer_is_not_waited_for_beyond_measure
 
 def test_a_store_that_takes_no_condition_is_told_by_its_class(store: Store) -> None:
     for status, said in ((501, NO_CONDITION), (403, "Unavailable")):
-        store.answers = [(status, b"<Error><Code>No</Code></Error>")]
+        store.answers = [(status, b"<Error><Code>No</Code></Error>")] * 2
         with pytest.raises(Unavailable) as told:
             store.opened().put_if_absent("a", b"one", 5.0)
         assert told.value.error_class == said
