@@ -1,8 +1,9 @@
-"""A table of each feature that we write, as delta-rs reads it, or refuses to by name."""
+"""A table of each feature that we write, as delta-rs and the Rust kernel read it, or refuse to."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import delta_kernel_rust_sharing_wrapper as rust_kernel
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
@@ -20,6 +21,9 @@ REFUSED: Final[Mapping[str, str]] = {
     "vacuum_checked": r"Unsupported table features required: \[VacuumProtocolCheck\]",
 }
 """Table -> the words by which delta-rs 1.6.6 refuses it."""
+
+KERNEL_REFUSED: Final[Mapping[str, str]] = {"widened": "Cannot cast list to non-list"}
+"""Table -> the words by which delta_kernel refuses it; this one has widened elements of lists."""
 
 
 @pytest.fixture(scope="module", params=FEATURE_TABLES, ids=lambda build: build.__name__)
@@ -48,6 +52,24 @@ def test_the_rows_are_the_same_or_the_table_is_refused_by_name(built: tuple[str,
         assert theirs.column_names == ours.column_names
         assert theirs.cast(ours.schema).to_pylist() == ours.to_pylist(), f"version {version}"
         assert ours.num_rows > 0
+
+
+def test_the_kernel_reads_the_same_rows(built: tuple[str, Grown]) -> None:
+    name, table = built
+    where = table.path.absolute().as_uri()
+    engine = rust_kernel.PythonInterface(where)
+    head = rust_kernel.Table(where).snapshot(engine)
+    assert head.version() == table.snapshot.version
+    scan = rust_kernel.ScanBuilder(head).build()
+    if name in KERNEL_REFUSED:
+        with pytest.raises(ValueError, match=KERNEL_REFUSED[name]):
+            list(scan.execute(engine))
+        return
+    ours = read_table(table.store, table.snapshot).sort_by("k")
+    theirs = pa.Table.from_batches(scan.execute(engine)).sort_by("k")
+    assert theirs.column_names == ours.column_names
+    assert theirs.cast(ours.schema).to_pylist() == ours.to_pylist()
+    assert ours.num_rows > 0
 
 
 def test_what_the_log_says_is_the_same(built: tuple[str, Grown]) -> None:
