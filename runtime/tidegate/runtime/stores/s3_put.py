@@ -31,6 +31,15 @@ _NOT_HERE: Final = (301, 302, 303, 307, 308, 400, 501)
 region, without a header that this store doesn't know, or with one that it asks for."""
 
 _STATUS: Final = re.compile(r"non-2xx status code: (\d{3})[^:\n]*(?:: )?(.*)", re.DOTALL)
+_STATUSES: Final = {
+    "AlreadyExistsError": 412,
+    "PreconditionError": 412,
+    "PermissionDeniedError": 403,
+    "UnauthenticatedError": 401,
+    "FileNotFoundError": 404,
+}
+"""What the library's errors stand for, should a release of it say them in other words."""
+
 _WHY_MAX: Final = 400
 _REDIRECT: Final = "redirect without LOCATION"
 _NO_ETAG: Final = "ETag Header missing"
@@ -165,7 +174,7 @@ def send(client: Any, key: str, content: bytes) -> None:
     except ValueError as error:
         raise UseOtherWay(f"the key cannot be sent: {error}", for_good=False) from error
     except (wrong.BaseError, OSError) as error:
-        raise _as_told(str(error)) from error
+        raise _as_told(error) from error
     etag = answer["e_tag"] or ""
     if etag.startswith("W/"):
         raise Refusal(0, "", "the answer's ETag is a weak one, so it is no store's")
@@ -173,9 +182,9 @@ def send(client: Any, key: str, content: bytes) -> None:
         raise Refusal(0, "", f"the answer's ETag {etag} is not as S3's are: it is compared")
 
 
-def _as_told(text: str) -> Exception:
-    """Return what the library's words stand for; it has no field for a status."""
-    said, _, inside = text.partition("\n\nDebug source")
+def _as_told(error: Exception) -> Exception:
+    """Return what the library's error stands for; it has no field for a status."""
+    said, _, inside = str(error).partition("\n\nDebug source")
     found = _STATUS.search(said)
     if found is not None:
         status, page = int(found[1]), found[2]
@@ -186,6 +195,8 @@ def _as_told(text: str) -> Exception:
         return UseOtherWay(said)
     if _NO_ETAG in said:
         return Refusal(0, "", "the answer has no ETag, so it is no store's: look at the endpoint")
+    if (known := _STATUSES.get(type(error).__name__)) is not None:
+        return Refusal(known, "", said)
     # Why nothing came is only said within: refused, reset, not trusted.
     why = " ".join(inside.partition("inner:")[2].split())
     return OSError(f"{said}: {why[:_WHY_MAX]}")

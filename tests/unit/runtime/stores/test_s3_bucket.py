@@ -13,8 +13,10 @@ from socket import socket
 from threading import Event, Thread
 from urllib.parse import unquote
 
+import obstore
 import pytest
 from botocore.credentials import Credentials
+from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDeniedError
 
 from tests.unit.runtime.kafka.test_security import written as certified
 from tidegate.delta.errors import Misconfigured, Unavailable
@@ -187,6 +189,27 @@ def test_a_refusal_keeps_its_status_and_is_sent_once(
     assert told.value.status == status
     assert judge(told.value) is verdict
     assert len(store.came) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [
+        (AlreadyExistsError, Verdict.REFUSED),
+        (PermissionDeniedError, Verdict.FATAL),
+        (FileNotFoundError, Verdict.FATAL),
+        (GenericError, Verdict.UNKNOWN),
+    ],
+)
+def test_a_refusal_in_other_words_is_known_by_its_class(
+    store: Store, monkeypatch: pytest.MonkeyPatch, kind: type[Exception], verdict: Verdict
+) -> None:
+    def put(*_: object, **__: object) -> None:
+        raise kind("as a later release may say it")
+
+    monkeypatch.setattr(obstore, "put", put)
+    with pytest.raises((Refusal, OSError), match="later release") as told:
+        store.bucket().create_now(KEY, b"one", 5.0)
+    assert judge(told.value) is verdict
 
 
 def test_a_store_that_is_not_there_is_in_doubt(store: Store) -> None:
