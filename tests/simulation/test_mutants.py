@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -20,16 +21,69 @@ LIKELY = (
 )
 """Seeds that noticed much: asked first, before all others in their order."""
 
+NOTICED_BY: Final = {
+    "with_a_lost_bus_taken_for_a_resting_table": 7,
+    "with_a_stop_that_passes_what_waits": 7,
+    "with_change_files_for_some": 106,
+    "with_listings_taken_for_the_log": 36,
+    "with_other_bytes_taken_for_other_work": 137,
+    "with_puts_of_any_age": 20,
+    "with_the_registry_before_the_versions": 30,
+    "with_versions_told_in_any_order": 1,
+    "with_views_of_any_age": 20,
+    "with_what_was_paused_staying_paused": 7,
+    "without_applications": 7,
+    "without_asking_for_the_vector": 6,
+    "without_asking_what_is_live": 6,
+    "without_asking_whether_rows_came_back": 79,
+    "without_asking_who_minds_lost_rows": 16,
+    "without_blaming_who_kills": 9,
+    "without_change_files": 62,
+    "without_checking_against_the_group": 682,
+    "without_comparing_letters": 16,
+    "without_comparing_on_doubt": 62,
+    "without_comparing_rows": 19,
+    "without_conflicts": 16,
+    "without_counting_out_rows_that_were_gone": 682,
+    "without_cutting_outcomes": 4,
+    "without_like_with_like": 4,
+    "without_looking_again_before_denying": 5,
+    "without_one_version_per_application": 18,
+    "without_pressing_back": 19,
+    "without_put_if_absent": 16,
+    "without_reading_on_again": 4,
+    "without_reading_on_doubt": 19,
+    "without_rebase": 62,
+    "without_remembering_a_drop": 5,
+    "without_remembering_a_halt": 3,
+    "without_the_age_of_files": 54,
+    "without_the_deletes_that_a_compaction_met": 16,
+    "without_the_leases_of_before": 4,
+    "without_the_rows_of_other_members": 16,
+    "without_the_rows_of_the_vector_before": 4,
+    "without_the_table_alone": 66,
+    "without_waiting_for_its_turn": 31,
+    "without_writing_the_vectors": 4,
+}
+"""The seed that noticed last time, where it is not the first of those: asked before all others.
+
+It saves time, and decides nothing: a seed that notices no longer is followed by the others.
+"""
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "proof.md"
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_missing_rule_is_noticed(name: str) -> None:
     mutant = MUTANTS[name]
-    seeds = dict.fromkeys((*LIKELY, *range(SEEDS_MAX)))
+    seeds = dict.fromkeys((NOTICED_BY.get(name, LIKELY[0]), *LIKELY, *range(SEEDS_MAX)))
     found = next(filter(None, (notice(mutant.patch, seed) for seed in seeds)), None)
     assert found is not None, f"{SEEDS_MAX} seeds did not notice what is missing: {mutant.rule}"
     assert any(f" broke {broken} " in found for broken in mutant.broken), found
+
+
+def test_no_seed_is_kept_for_a_rule_that_is_gone() -> None:
+    assert NOTICED_BY.keys() <= MUTANTS.keys()
 
 
 def test_every_flaw_that_the_research_names_has_a_mutant() -> None:
