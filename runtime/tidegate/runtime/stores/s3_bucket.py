@@ -117,7 +117,8 @@ class S3Bucket:
     def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
         """Do the same synchronously, through obstore; False if nothing was written.
 
-        Credentials are at hand before its turn comes. The answer is there within the timeout.
+        Credentials are at hand before its turn comes. The answer is there within the timeout, or
+        twice that for a large object.
         Raises: Refusal; OSError, for an answer that did not come; Misconfigured.
         """
         if self._takes_other_way:
