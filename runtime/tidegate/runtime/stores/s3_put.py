@@ -176,8 +176,6 @@ def send(client: Any, key: str, content: bytes) -> None:
     except (wrong.BaseError, OSError) as error:
         raise _as_told(error) from error
     etag = answer["e_tag"] or ""
-    if etag.startswith("W/"):
-        raise Refusal(0, "", "the answer's ETag is a weak one, so it is no store's")
     if not _ETAG.fullmatch(etag):
         raise Refusal(0, "", f"the answer's ETag {etag} is not as S3's are: it is compared")
 

@@ -282,6 +282,13 @@ def test_a_store_that_leads_elsewhere_whatever_is_asked_is_unavailable(store: St
         store.opened().read("a")
 
 
+def test_a_header_that_the_client_cannot_read_leaves_the_answer_in_doubt(store: Store) -> None:
+    store.said["x-amz-object-size"] = "large"
+    store.answers = [(200, b"")] * 4
+    with pytest.raises(Unavailable, match="cannot be read"):
+        store.opened().put("a", b"one")
+
+
 @pytest.mark.parametrize(
     ("status", "code"),
     [
