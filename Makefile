@@ -49,6 +49,8 @@ check: env ## format, lint, types, layers
 	@$(BIN)/mypy
 	$(call heading,check: layers)
 	@$(BIN)/lint-imports --no-logo
+	$(call heading,check: long files (a report))
+	@$(BIN)/python -m tests.house.sizes
 
 unit: env ## unit, property and house tests: no network, no JVM
 	$(call heading,unit: unit + property + house tests)

@@ -1,4 +1,4 @@
-"""Is the house in order: sizes, names, banned calls, paths, folders."""
+"""Is the house in order: names, banned calls, paths, folders."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -12,7 +12,6 @@ Rule = Callable[[str, str], Iterator[str]]
 PURE = ("protocol/tidegate/delta/", "protocol/tidegate/pipeline/")
 
 EVERYWHERE: tuple[Rule, ...] = (
-    rules.too_long,
     rules.bad_name,
     rules.misplaced_imports,
     rules.bare_ignores,

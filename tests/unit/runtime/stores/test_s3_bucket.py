@@ -11,9 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socket import socket
 from threading import Event, Thread
+from typing import Any
 from urllib.parse import unquote
 
 import obstore
+import obstore.store
 import pytest
 from botocore.credentials import Credentials
 from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDeniedError
@@ -39,7 +41,6 @@ class Store(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Put)
         self.answers: list[Answer] = []
         self.came: list[tuple[str, str | None, bytes]] = []
-        self.connections = 0
         self.said = {"etag": ETAG}
         self.asked_first = 0
         self.head_status = 307
@@ -64,10 +65,6 @@ class Store(ThreadingHTTPServer):
 class _Put(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Store
-
-    def setup(self) -> None:
-        super().setup()
-        self.server.connections += 1
 
     def handle_expect_100(self) -> bool:
         self.server.asked_first += 1
@@ -162,12 +159,24 @@ def test_a_request_whose_turn_never_comes_is_not_sent(store: Store) -> None:
     assert store.came == []
 
 
-def test_connections_are_kept_whatever_is_left_of_the_deadline(store: Store) -> None:
+def test_one_client_sends_whatever_is_left_of_the_deadline(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Connections belong to their client, so a second one would open connections of its own.
+    made: list[object] = []
+    constructor: Any = obstore.store.S3Store
+
+    def make(*arguments: object, **options: object) -> object:
+        made.append(constructor(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(obstore.store, "S3Store", make)
     store.answers = [(200, b"")] * 4
     bucket = store.bucket()
     for left_s in (59.9, 59.5, 40.25, 33.0):
         assert bucket.create_now(KEY, b"one", left_s)
-    assert store.connections == 1
+    assert len(store.came) == 4
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize(
