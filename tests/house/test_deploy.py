@@ -196,6 +196,15 @@ def test_every_service_has_probes_that_ask_for_progress_and_a_budget() -> None:
     assert budgets == {d["metadata"]["name"] for d in of_kind("Deployment")}
 
 
+def test_only_the_scraper_is_let_in_from_outside_of_the_node() -> None:
+    (policy,) = of_kind("NetworkPolicy")
+    assert set(policy["spec"]["policyTypes"]) == {"Ingress", "Egress"}
+    (rule,) = policy["spec"]["ingress"]
+    assert [port["port"] for port in rule["ports"]] == [8080]
+    (scraper,) = rule["from"]
+    assert scraper["namespaceSelector"]["matchLabels"] and scraper["podSelector"]["matchLabels"]
+
+
 def test_every_pod_passes_the_restricted_level() -> None:
     assert len(pod_specs()) == len(SERVICES) + 1
     for pod in pod_specs():

@@ -1,5 +1,6 @@
 """Health: progress, not existence. One thread answers `/healthz`, `/readyz` and `/metrics`."""
 
+import asyncio
 import json
 import logging
 import os
@@ -8,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,16 @@ from tidegate.runtime.logs import log_event
 from tidegate.runtime.settings import HttpSettings
 
 PORT_FILE: Final = "TIDEGATE_PORT_FILE"
+
+CONNECTIONS_MAX: Final = 64
+"""Connections to the probes at a time: an orchestrator and some scrapers need a few."""
+
+CONNECTION_S: Final = 10.0
+"""How long a connection may last, from its first byte to the last one of the answer."""
+
+REQUEST_BYTES_MAX: Final = 16 * 1024
+"""Bytes of a request's head."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -108,16 +119,16 @@ def serving(health: Health, settings: HttpSettings) -> Iterator[int | None]:
         yield None
         return
     try:
-        server = _server(settings.host, settings.port)
+        listening = _listen(settings.host, settings.port)
     except OSError as error:
         raise Misconfigured(
             f"http.port {settings.port} on {settings.host} cannot be had ({error.strerror}); "
             "choose another port, or 0 for any free one"
         ) from error
-    server.health = health
-    thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="http", daemon=True)
+    port = listening.getsockname()[1]
+    server = _Server(health)
+    thread = threading.Thread(target=server.run, args=(listening,), name="http", daemon=True)
     thread.start()
-    port = server.server_port
     try:
         for file in (settings.port_file, os.environ.get(PORT_FILE)):
             if file is not None:
@@ -125,57 +136,114 @@ def serving(health: Health, settings: HttpSettings) -> Iterator[int | None]:
         log_event(_log, "listening", host=settings.host, port=port)
         yield port
     finally:
-        server.shutdown()
-        server.server_close()
+        server.stop()
+        thread.join()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    health: Health
+def _listen(host: str, port: int) -> socket.socket:
+    # Some clusters give pods IPv6 addresses only; `::` hears IPv4, too, where there is any.
+    is_6 = ":" in host
+    family = socket.AF_INET6 if is_6 else socket.AF_INET
+    return socket.create_server(
+        (host, port), family=family, backlog=CONNECTIONS_MAX, dualstack_ipv6=is_6
+    )
 
 
-class _Server6(_Server):
-    """Some clusters give pods no other addresses; `::` hears IPv4, too, where there is any."""
+class _Server:
+    """The probes' HTTP server: GET alone, one request a connection, in one thread.
 
-    address_family = socket.AF_INET6
+    Anyone who reaches the port may open connections, leave requests unfinished or read answers
+    slowly. So connections are bounded by number and time. Past the number the oldest one is closed:
+    a probe sends its request at once, and is answered before it is the oldest.
+    """
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._metrics: asyncio.Future[bytes] | None = None
+        self._loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+
+    def run(self, listening: socket.socket) -> None:
+        """Serve until `stop`."""
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve(listening))
+
+    def stop(self) -> None:
+        """End `run`, from another thread."""
+        self._loop.call_soon_threadsafe(self._stopping.set)
+
+    async def _serve(self, listening: socket.socket) -> None:
+        server = await asyncio.start_server(
+            self._connected, sock=listening, limit=REQUEST_BYTES_MAX, backlog=CONNECTIONS_MAX
+        )
+        async with server:
+            await self._stopping.wait()
+            for writer in self._connections.values():
+                writer.transport.abort()
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._connections))
+            self._connections.pop(oldest).transport.abort()
+            oldest.cancel()
+        task = self._loop.create_task(self._answer(reader, writer))
+        self._connections[task] = writer
+        task.add_done_callback(lambda done: self._connections.pop(done, None))
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(CONNECTION_S):
+                request = await reader.readuntil(b"\r\n\r\n")
+                writer.write(await self._response(request))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            # It broke off, or is too slow or too long: nobody waits for an answer.
+            return
+        finally:
+            writer.transport.abort()
+
+    async def _response(self, request: bytes) -> bytes:
+        method, _, rest = request.partition(b"\r\n")[0].partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        if method != b"GET":
+            return _json(HTTPStatus.METHOD_NOT_ALLOWED, {"methods": ["GET"]})
+        if path == b"/healthz":
+            stalled = self._health.stalled()
+            return _json(_status(not stalled), {"healthy": not stalled, "stalled": stalled})
+        if path == b"/readyz":
+            ready, why = self._health.is_ready()
+            return _json(_status(ready), {"ready": ready, "why": why})
+        if path == b"/metrics":
+            return _message(HTTPStatus.OK, CONTENT_TYPE_LATEST, await self._all_metrics())
+        return _json(HTTPStatus.NOT_FOUND, {"paths": ["/healthz", "/readyz", "/metrics"]})
+
+    async def _all_metrics(self) -> bytes:
+        """Return all metrics. Requests that come together share them: of many tables it takes long,
+        in another thread, so that the other probes are answered meanwhile.
+        """
+        if self._metrics is None or self._metrics.done():
+            self._metrics = asyncio.ensure_future(asyncio.to_thread(generate_latest))
+        return await asyncio.shield(self._metrics)
 
 
-def _server(host: str, port: int) -> _Server:
-    kind = _Server6 if ":" in host else _Server
-    return kind((host, port), _Probes)
+def _status(is_well: bool) -> HTTPStatus:
+    return HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
 
 
-class _Probes(BaseHTTPRequestHandler):
-    """GET only."""
+def _json(status: HTTPStatus, body: dict[str, object]) -> bytes:
+    return _message(status, "application/json", json.dumps(body).encode())
 
-    server: _Server
 
-    def do_GET(self) -> None:
-        """Answer a probe."""
-        path = self.path.partition("?")[0]
-        if path == "/healthz":
-            stalled = self.server.health.stalled()
-            self._json(503 if stalled else 200, {"healthy": not stalled, "stalled": stalled})
-        elif path == "/readyz":
-            ready, why = self.server.health.is_ready()
-            self._json(200 if ready else 503, {"ready": ready, "why": why})
-        elif path == "/metrics":
-            self._answer(200, CONTENT_TYPE_LATEST, generate_latest())
-        else:
-            self._json(404, {"paths": ["/healthz", "/readyz", "/metrics"]})
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Keep probes out of the log."""
-
-    def _json(self, status: int, body: dict[str, object]) -> None:
-        self._answer(status, "application/json", json.dumps(body).encode())
-
-    def _answer(self, status: int, content_type: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+def _message(status: HTTPStatus, content_type: str, body: bytes) -> bytes:
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+        f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode() + body
 
 
 def _write_port(file: Path, port: int) -> None:

@@ -1,13 +1,17 @@
 """Health is progress, not existence."""
 
 import json
+import os
 import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tidegate.delta.errors import Misconfigured
-from tidegate.runtime.health import PORT_FILE, Health, serving
+from tidegate.runtime import health as probes
+from tidegate.runtime.health import CONNECTIONS_MAX, PORT_FILE, REQUEST_BYTES_MAX, Health, serving
 from tidegate.runtime.processes import probe
 from tidegate.runtime.settings import HttpSettings
 
@@ -156,3 +160,97 @@ def test_a_file_for_the_port_that_cannot_be_written_is_misconfigured(
     settings = HttpSettings(port_file=tmp_path / "file" / "port")
     with pytest.raises(Misconfigured, match=r"http\.port_file"), serving(health, settings):
         pass
+
+
+# Whoever reaches the port may misuse it
+
+
+@contextmanager
+def half_sent(
+    port: int, count: int, sent: bytes = b"GET /healthz HTT"
+) -> Iterator[list[socket.socket]]:
+    """Hold connections open whose requests never end."""
+    with ExitStack() as stack:
+        held = []
+        for _ in range(count):
+            one = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            one.sendall(sent)
+            held.append(one)
+        yield held
+
+
+def descriptors() -> int:
+    """Return how many descriptors this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_probes_are_answered_beside_more_half_sent_requests_than_there_is_room_for(
+    health: Health,
+) -> None:
+    health.ready(True)
+    before = descriptors()
+    count = CONNECTIONS_MAX + 200
+    with serving(health, HttpSettings()) as port:
+        assert port is not None
+        with half_sent(port, count):
+            for path in ("healthz", "readyz", "metrics"):
+                assert probe(f"http://127.0.0.1:{port}/{path}")[0] == 200
+            # Ours are open still; of the server's only so many are.
+            assert descriptors() - before - count < CONNECTIONS_MAX + 20
+
+
+def test_the_oldest_connection_makes_room_for_a_new_one(health: Health) -> None:
+    with serving(health, HttpSettings()) as port:
+        assert port is not None
+        with half_sent(port, CONNECTIONS_MAX) as held:
+            assert probe(f"http://127.0.0.1:{port}/healthz")[0] == 200
+            held[-1].sendall(b"P/1.1\r\n\r\n")
+            assert held[-1].recv(12) == b"HTTP/1.1 200"
+            assert is_closed(held[0])
+
+
+def test_a_request_that_does_not_end_in_time_is_closed(
+    health: Health, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "CONNECTION_S", 0.0)
+    with serving(health, HttpSettings()) as port:
+        assert port is not None
+        with half_sent(port, 1) as [held]:
+            assert is_closed(held)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"GET /healthz HTTP/1.1\r\nX: " + b"y" * 2 * REQUEST_BYTES_MAX, b"\0" * 2 * REQUEST_BYTES_MAX],
+)
+def test_a_request_without_end_is_closed_at_its_limit(health: Health, sent: bytes) -> None:
+    with serving(health, HttpSettings()) as port:
+        assert port is not None
+        with half_sent(port, 1, sent) as [held]:
+            assert is_closed(held)
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"POST /healthz HTTP/1.1\r\n\r\n", b"HTTP/1.1 405"),
+        (b"GET /healthz?verbose HTTP/1.1\r\nHost: a\r\n\r\n", b"HTTP/1.1 200"),
+        (b"\xff\xfe\r\n\r\n", b"HTTP/1.1 405"),
+        (b"GET\r\n\r\n", b"HTTP/1.1 404"),
+        (b"\r\n\r\n", b"HTTP/1.1 405"),
+    ],
+)
+def test_any_request_has_an_answer(health: Health, sent: bytes, answer: bytes) -> None:
+    with serving(health, HttpSettings()) as port:
+        assert port is not None
+        with half_sent(port, 1, sent) as [held]:
+            assert held.recv(len(answer)) == answer
+
+
+def is_closed(held: socket.socket) -> bool:
+    """Wait until the server has closed a connection; whether it did without an answer."""
+    held.settimeout(60)
+    try:
+        return held.recv(1) == b""
+    except ConnectionError:
+        return True
