@@ -202,7 +202,8 @@ def test_only_the_scraper_is_let_in_from_outside_of_the_node() -> None:
     (rule,) = policy["spec"]["ingress"]
     assert [port["port"] for port in rule["ports"]] == [8080]
     (scraper,) = rule["from"]
-    assert scraper["namespaceSelector"]["matchLabels"] and scraper["podSelector"]["matchLabels"]
+    assert scraper["namespaceSelector"]["matchLabels"]
+    assert scraper["podSelector"]["matchLabels"]
 
 
 def test_every_pod_passes_the_restricted_level() -> None:

@@ -46,7 +46,7 @@ def main(settings: CommitterSettings, running: Running) -> None:
         bus=bus,
         topics=topics,
         open_store=ratifying(
-            lambda root: open_store(root, settings.storage),
+            lambda root: open_store(root, settings.storage, settings.committer.roots),
             lambda: RatifyLog(bus, topics, clock),
             settings.committer.ratified_roots,
             lambda: new_id(clock),

@@ -145,7 +145,8 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "propose in several steps or with a claim check, or have the limit raised",
     ),
     "claim_check": Refusal(
-        "the file with its actions is missing, lies elsewhere, or holds other bytes",
+        "the file with its actions is missing, lies elsewhere, is no regular file of the table's "
+        "own folder (a pipe, a device, a link that leads out), or holds other bytes",
         "write the file first, whole, under the name that the answer gives, then propose",
     ),
     "bad_path": Refusal(
@@ -251,7 +252,8 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "have the log repaired, or the table reopened; then send the same bytes again",
     ),
     "root_not_allowed": Refusal(
-        "the root lies under none of `committer.roots`",
+        "the root lies under none of `committer.roots`, or leads by a symbolic link to a place "
+        "under none of them",
         "choose another place, or have the prefix added",
     ),
     "bad_root": Refusal(
@@ -291,7 +293,8 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "make them for the version after the head",
     ),
     "staged_file": Refusal(
-        "the staged file is missing, or holds other bytes than the proposal says",
+        "the staged file is missing, is no regular file of the table's own folder, or holds other "
+        "bytes than the proposal says",
         "write it first, whole; then propose again",
     ),
     "already_committed": Refusal(

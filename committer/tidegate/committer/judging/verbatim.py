@@ -66,10 +66,12 @@ def needs_bytes(state: TableState, candidate: Candidate) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """Ready bytes to be decided on: `content` is the staged file, where `needs_bytes`."""
+    """Ready bytes to be decided on: `content` is the staged file, where `needs_bytes`; None: it is
+    not there; a text: why what is there is not read.
+    """
 
     candidate: Candidate
-    content: bytes | None
+    content: bytes | str | None
     now_ms: int
     policy: Policy
 
@@ -150,14 +152,16 @@ def _done_under(state: TableState, candidate: Candidate, name: str | None) -> in
     return next((entry.version for entry in since if entry.txn_id == name), None)
 
 
-def _read(candidate: Candidate, content: bytes | None, policy: Policy) -> Ready | Rejection:
+def _read(candidate: Candidate, content: bytes | str | None, policy: Policy) -> Ready | Rejection:
     claim = candidate.claim
     wrong = None
     if content is None:
         wrong = "is not there"
+    elif isinstance(content, str):
+        wrong = f"cannot be read: {content}"
     elif len(content) != claim.size or sha256(content) != claim.sha256:
         wrong = "holds other bytes than were proposed"
-    if wrong is not None or content is None:
+    if wrong is not None or not isinstance(content, bytes):
         reason = (
             f"claim_check: {claim.path[:256]!r} {wrong}; stage the bytes anew, and propose them"
         )

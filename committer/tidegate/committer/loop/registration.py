@@ -16,7 +16,7 @@ from tidegate.delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
-from tidegate.runtime.stores.paths import canonical_root
+from tidegate.runtime.stores.paths import canonical_root, lies_under
 
 NAME_CHARS_MAX: Final = 255
 ROOT_BYTES_MAX: Final = 768
@@ -71,7 +71,7 @@ def objection(candidate: Candidate, registry: Registry) -> Verdict | None:
             f"longer than {STEP_BYTES_MAX}; choose a shorter one"
         )
         return denied(candidate, "bad_root", reason)
-    if not any(_lies_under(root, prefix) for prefix in registry.roots):
+    if not any(lies_under(root, prefix) for prefix in registry.roots):
         reason = (
             f"table_root: {root[:256]} lies under none of the roots that the operator allows; "
             "choose another place, or add it to committer.roots"
@@ -240,11 +240,6 @@ def _is_canonical(root: str) -> bool:
 
 def _longest_step(root: str) -> int:
     return max(len(step.encode()) for step in root.split("/"))
-
-
-def _lies_under(root: str, prefix: str) -> bool:
-    bare = prefix.rstrip("/")
-    return root.startswith(f"{bare}/") or root == bare
 
 
 def _proposal(candidate: Candidate) -> Proposal:

@@ -144,18 +144,23 @@ def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
     return None
 
 
-def with_claim(candidate: Candidate, content: bytes | None, policy: Policy) -> Candidate:
-    """Return a candidate with the actions of its claim check's file; `content` None: no file."""
+def with_claim(candidate: Candidate, content: bytes | str | None, policy: Policy) -> Candidate:
+    """Return a candidate with the actions of its claim check's file, or the flaw that it has.
+
+    `content` None: no file is there; a text: why what is there is not read.
+    """
     check = candidate.claim
     wrong = None
     if content is None:
         wrong = "names a file that is not there"
+    elif isinstance(content, str):
+        wrong = f"names what cannot be read: {content}"
     elif len(content) != check.size:
         has = "more" if len(content) > check.size else str(len(content))
         wrong = f"says {check.size} bytes, the file has {has}"
     elif sha256(content) != check.sha256:
         wrong = "has another sha256 than the file"
-    if wrong or content is None:
+    if wrong or not isinstance(content, bytes):
         remedy = "write the file first, whole, and propose again"
         return replace(candidate, flaw=flaw("claim_check", "claim_check", str(wrong), remedy))
     size = candidate.size + len(content)

@@ -1,12 +1,12 @@
 """The file that a claim check names, read from the table's store."""
 
-from tidegate.delta.errors import Unavailable
+from tidegate.delta.errors import InvalidRequest, Unavailable
 from tidegate.pipeline.proposal import ClaimCheck
 from tidegate.runtime.stores.log_store import LogStore
 
 
-def read_claim(store: LogStore, claim: ClaimCheck) -> bytes | None:
-    """Return the bytes of a claimed file, or None where there is none.
+def read_claim(store: LogStore, claim: ClaimCheck) -> bytes | str | None:
+    """Return the bytes of a claimed file, None where there is none, or why it is none to be read.
 
     Of a file that is larger than the claim says, one byte more: it is refused for its size, which
     may be any. Raises: Unavailable.
@@ -16,5 +16,7 @@ def read_claim(store: LogStore, claim: ClaimCheck) -> bytes | None:
             return file.read(claim.size + 1)
     except FileNotFoundError:
         return None
+    except InvalidRequest as error:
+        return error.fault
     except OSError as error:
         raise Unavailable(f"reading {claim.path!r} of {store.root} failed: {error}") from error

@@ -40,7 +40,7 @@ class Fetch:
     batch: list[Candidate]
     asks_when: bool = False
     news: list[Entry] = field(default_factory=list)
-    content: bytes | None = None
+    content: bytes | str | None = None
     written_ms: int | None = None
 
     @property

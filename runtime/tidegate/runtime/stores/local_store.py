@@ -3,6 +3,10 @@
 A file appears under its name whole and durable, or not at all; `link` decides who was first. A name
 is reported only after its folder was synced: both to its writer and to whoever lists the folder
 after that writer died.
+
+Writers of data files may leave anything in a table's folder. What is read is a regular file, and
+what is read, listed, written or deleted lies below the real path of the table root: a pipe would
+block its reader for ever, and a link would lead to files of others.
 """
 
 import contextlib
@@ -10,14 +14,21 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Final
 
-from tidegate.delta.errors import Misconfigured, Unavailable
+from tidegate.delta.errors import InvalidRequest, Misconfigured, Unavailable
 from tidegate.delta.names import LOG_FOLDER, Kind, commit_name, parse
 from tidegate.runtime.clock import Clock, SystemClock
 from tidegate.runtime.stores.log_store import FileStat, Put, Turn, at_once
-from tidegate.runtime.stores.paths import canonical_root, checked, checked_folder, joined
+from tidegate.runtime.stores.paths import (
+    canonical_root,
+    checked,
+    checked_folder,
+    joined,
+    lies_under,
+)
 
 _HIDDEN: Final = re.compile(r"^\..+\.[0-9a-f]{16}\.tmp\Z", re.DOTALL)
 _REMEDIES: Final = {
@@ -41,6 +52,15 @@ _REMEDIES: Final = {
 _MAY_HAVE_HAPPENED: Final = frozenset({errno.EIO})
 """Errors of linking or syncing after which the file may have its name nevertheless."""
 
+_NO_NAME: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
+"""Errors of opening after which no file has the name."""
+
+_NO_REGULAR_FILE: Final = frozenset({errno.ENXIO, errno.ELOOP, errno.EISDIR})
+"""Errors of opening what is a socket, a device without a driver, a loop of links or a folder."""
+
+_DESCRIPTORS: Final = "/proc/self/fd"
+"""Where Linux tells the real path of what was opened."""
+
 _STALE_MS: Final = 24 * 60 * 60 * 1000
 """The age past which a hidden file's writer is taken for dead."""
 
@@ -48,14 +68,20 @@ _CLOCK: Final = SystemClock()
 
 
 class LocalStore:
-    """A table's folder on a file system that has hard links."""
+    """A table's folder on a file system that has hard links.
 
-    def __init__(self, root: str, clock: Clock = _CLOCK) -> None:
+    `within` are the URI prefixes one of whose real paths the real path of the root must lie below;
+    without any it may lie anywhere.
+    """
+
+    def __init__(self, root: str, clock: Clock = _CLOCK, within: Sequence[str] = ()) -> None:
         self._root = canonical_root(root)
         if not self._root.startswith("file://"):
             raise Misconfigured(f"{self._root} is not on a file system; give a path or file:///…")
         self._folder = self._root.removeprefix("file://")
         self._clock = clock
+        self._within = [prefix for prefix in within if lies_under(self._root, prefix)]
+        self._real_root: str | None = None
         self._durable_folders: set[str] = set()
         self._unsure_folders: set[str] = set()
         self._listed_folders: set[str] = set()
@@ -72,6 +98,7 @@ class LocalStore:
         """
         bare = checked_folder(folder, self._root)
         try:
+            self._check_folder(self._place(bare), folder)
             self._settle_listed(self._place(bare))
             with os.scandir(self._place(bare)) as entries:
                 found = sorted(
@@ -88,21 +115,28 @@ class LocalStore:
                 yield stat
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes of a file, or None where there is none. Raises: Unavailable."""
+        """Return the bytes of a file, or None where there is none.
+
+        Raises: Unavailable; InvalidRequest (`NoRegularFile`, `PathOutsideTable`).
+        """
         place = self._file(path)
         try:
             self._settle(os.path.dirname(place))
-            with open(place, "rb") as file:
+            with self._opened(place, path) as file:
                 return file.read()
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return None
         except OSError as error:
             raise self._unavailable("read", path, error) from error
 
     def open(self, path: str) -> BinaryIO:
-        """Return a seekable reader. Raises: FileNotFoundError, Unavailable."""
+        """Return a seekable reader.
+
+        Raises: FileNotFoundError, Unavailable; InvalidRequest (`NoRegularFile`,
+        `PathOutsideTable`).
+        """
         try:
-            return open(self._file(path), "rb")
+            return self._opened(self._file(path), path)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -125,14 +159,14 @@ class LocalStore:
         try:
             if before is not None and not os.path.isdir(os.path.dirname(target)):
                 raise self._not_there(path, before)
-            self._write_hidden(hidden, content)
+            self._write_hidden(hidden, content, path)
             if not turn():
                 return Put.WITHHELD
             if self._clock.boot_s() >= ends:
                 return Put.UNKNOWN
             if before is not None and not _is_known(before):
                 raise self._not_there(path, before)
-            return self._name(hidden, target, content)
+            return self._name(hidden, target, content, path)
         except OSError as error:
             raise self._unavailable("write", path, error) from error
         finally:
@@ -143,7 +177,7 @@ class LocalStore:
         target = self._file(path)
         hidden = _hidden_name(target)
         try:
-            self._write_hidden(hidden, content)
+            self._write_hidden(hidden, content, path)
             os.replace(hidden, target)
             self._sync(os.path.dirname(target))
         except OSError as error:
@@ -153,8 +187,14 @@ class LocalStore:
 
     def delete(self, path: str) -> None:
         """Remove a file; a missing one is no error. Raises: Unavailable."""
+        folder, name = os.path.split(self._file(path))
         try:
-            os.unlink(self._file(path))
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                self._check_inside(_real_path(descriptor, folder), path)
+                os.unlink(name, dir_fd=descriptor)
+            finally:
+                os.close(descriptor)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
@@ -165,6 +205,69 @@ class LocalStore:
 
     def _place(self, path: str) -> str:
         return joined(self._folder, path) if path else self._folder
+
+    def _opened(self, place: str, path: str) -> BinaryIO:
+        """Return a reader of a regular file below the root, never waiting for a pipe's writer.
+
+        It is checked once it is open: before that a name may come to stand for another file.
+        Raises: FileNotFoundError; OSError; InvalidRequest.
+        """
+        try:
+            descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        except OSError as error:
+            if error.errno in _NO_NAME:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place) from error
+            if error.errno in _NO_REGULAR_FILE:
+                raise self._no_regular_file(path) from error
+            raise
+        try:
+            self._check_inside(_real_path(descriptor, place), path)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise self._no_regular_file(path)
+            return os.fdopen(descriptor, "rb")
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def _check_folder(self, folder: str, path: str) -> None:
+        """Check that a folder, which need not be there, lies below the root. Raises: as below."""
+        self._check_inside(os.path.realpath(folder), path)
+
+    def _check_inside(self, real: str, path: str) -> None:
+        """Check that a real path lies below the root's real path.
+
+        Raises: InvalidRequest (`PathOutsideTable`; `root_not_allowed`, where the root itself leads
+        out of the allowed ones).
+        """
+        if self._real_root is not None and _is_below(real, self._real_root):
+            return
+        # The first time, and after the folder was moved with a link left in its place.
+        self._real_root = None
+        real_root = os.path.realpath(self._folder)
+        if self._within and not any(
+            _is_below(real_root, os.path.realpath(prefix.removeprefix("file://")))
+            for prefix in self._within
+        ):
+            raise InvalidRequest(
+                f"the table root {self._root} leads by a symbolic link out of the roots that the "
+                "operator allows; choose another root, or add the place that it leads to to "
+                "committer.roots",
+                error_class="root_not_allowed",
+            )
+        if not _is_below(real, real_root):
+            raise InvalidRequest(
+                f"{path!r} of the table at {self._root} leads out of the table's folder by a "
+                "symbolic link; put the file itself there",
+                error_class="PathOutsideTable",
+            )
+        self._real_root = real_root
+
+    def _no_regular_file(self, path: str) -> InvalidRequest:
+        return InvalidRequest(
+            f"{path!r} of the table at {self._root} is no regular file but a pipe, a socket, a "
+            "device, a folder or a loop of links; take it away, and put the file there",
+            error_class="NoRegularFile",
+        )
 
     def _stat(self, path: str, entry: os.DirEntry[str]) -> FileStat | None:
         """Return a file's size and time; None for a folder, and for a file deleted meanwhile."""
@@ -178,10 +281,10 @@ class LocalStore:
             raise self._unavailable("look at", path, error) from error
         return FileStat(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
 
-    def _name(self, hidden: str, target: str, content: bytes) -> Put:
+    def _name(self, hidden: str, target: str, content: bytes, path: str) -> Put:
         """Link the hidden file to its name, durably; UNKNOWN if an error leaves that open."""
         try:
-            put = self._link(hidden, target, content)
+            put = self._link(hidden, target, content, path)
             if put is not Put.UNKNOWN:
                 # Also after LOST: we report the winner's name, and it may have died before syncing.
                 self._sync(os.path.dirname(target))
@@ -213,7 +316,7 @@ class LocalStore:
                 return
             self._listed_folders.add(folder)
 
-    def _link(self, hidden: str, target: str, content: bytes) -> Put:
+    def _link(self, hidden: str, target: str, content: bytes, path: str) -> Put:
         try:
             os.link(hidden, target)
         except OSError as error:
@@ -223,21 +326,43 @@ class LocalStore:
                 return Put.WON
             if error.errno != errno.EEXIST:
                 raise
-            return _compare(target, content)
+            return self._compare(target, content, path)
         return Put.WON
 
-    def _write_hidden(self, hidden: str, content: bytes) -> None:
+    def _compare(self, target: str, content: bytes, path: str) -> Put:
+        try:
+            with self._opened(target, path) as file:
+                there = file.read()
+        except FileNotFoundError:
+            return Put.UNKNOWN
+        return Put.WON if there == content else Put.LOST
+
+    def _write_hidden(self, hidden: str, content: bytes, path: str) -> None:
         folder = os.path.dirname(hidden)
         if folder not in self._durable_folders:
-            self._make_folder(folder)
+            self._make_folder(folder, path)
         try:
-            _write_durably(hidden, content)
+            self._write_durably(hidden, content, path)
         except FileNotFoundError:
-            self._make_folder(folder)
-            _write_durably(hidden, content)
+            self._make_folder(folder, path)
+            self._write_durably(hidden, content, path)
 
-    def _make_folder(self, folder: str) -> None:
+    def _write_durably(self, hidden: str, content: bytes, path: str) -> None:
+        # Python's file objects make three more system calls. At each, the PUT's thread releases the
+        # GIL, and waits until a busy thread gives it back.
+        descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            self._check_inside(_real_path(descriptor, hidden), path)
+            left = memoryview(content)
+            while left:
+                left = left[os.write(descriptor, left) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _make_folder(self, folder: str, path: str) -> None:
         """Create the folder, and sync those above it, any of which may be new and not durable."""
+        self._check_folder(folder, path)
         missing = folder
         while not os.path.isdir(missing) and missing != os.path.dirname(missing):
             missing = os.path.dirname(missing)
@@ -271,13 +396,17 @@ class LocalStore:
         return Unavailable(f"cannot {verb} {path!r} of the table at {self._root}; {remedy}")
 
 
-def _compare(target: str, content: bytes) -> Put:
+def _is_below(real: str, folder: str) -> bool:
+    return real == folder or real.startswith(folder.rstrip("/") + "/")
+
+
+def _real_path(descriptor: int, place: str) -> str:
+    """Return the path of what is open, without links; `place` is the one by which it was opened."""
     try:
-        with open(target, "rb") as file:
-            there = file.read()
+        return os.readlink(f"{_DESCRIPTORS}/{descriptor}")
     except FileNotFoundError:
-        return Put.UNKNOWN
-    return Put.WON if there == content else Put.LOST
+        # Without `/proc` the place is looked at again.
+        return os.path.realpath(place)
 
 
 def _version_before(target: str) -> str | None:
@@ -307,19 +436,6 @@ def _hidden_name(target: str) -> str:
 
 def _is_ours(name: str) -> bool:
     return _HIDDEN.match(name) is None
-
-
-def _write_durably(place: str, content: bytes) -> None:
-    # Python's file objects make three more system calls. At each, the PUT's thread releases the
-    # GIL, and waits until a busy thread gives it back.
-    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(descriptor, left) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _fsync_folder(folder: str) -> None:

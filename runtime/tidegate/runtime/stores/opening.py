@@ -1,6 +1,6 @@
 """Opens the store of a table root."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tidegate.delta.errors import Misconfigured
@@ -15,17 +15,20 @@ _BUCKETS: Final = SharedBuckets()
 _NO_OPTIONS: Final[Mapping[str, str]] = {}
 
 
-def open_store(root: str, options: Mapping[str, str] = _NO_OPTIONS) -> LogStore:
+def open_store(
+    root: str, options: Mapping[str, str] = _NO_OPTIONS, within: Sequence[str] = ()
+) -> LogStore:
     """Return the store of a table root; it connects when it is first used.
 
-    `options` are the object store's (`object_store.OPTIONS`); a local table needs none.
+    `options` are the object store's (`object_store.OPTIONS`); a local table needs none. A
+    local root under one of the URI prefixes `within` must have its real path under one as well.
     Raises: Misconfigured, for a root without a store or an unknown option.
     """
     canonical = canonical_root(root)
     scheme = canonical.partition("://")[0]
     match scheme:
         case "file":
-            return LocalStore(canonical)
+            return LocalStore(canonical, within=within)
         case "s3" | "gs" | "abfss":
             return ObjectStore(canonical, options, _BUCKETS)
         case _:

@@ -101,6 +101,12 @@ def root_prefix(uri_or_path: str) -> str:
     return f"{known}://{_account_as_we_spell_it(known, place)}{slash}{below}"
 
 
+def lies_under(root: str, prefix: str) -> bool:
+    """Return whether a canonical root lies under a `root_prefix`, by its spelling."""
+    bare = prefix.rstrip("/")
+    return root == bare or root.startswith(f"{bare}/")
+
+
 def _local_root(path: str) -> str:
     if not path.strip():
         raise Misconfigured("the table root is empty; give a path or a URI")
