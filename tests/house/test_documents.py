@@ -74,8 +74,9 @@ def sections() -> Iterator[tuple[str, type[BaseModel]]]:
 
 LABELS_ALLOWED = frozenset(
     ("table", "outcome", "status", "rule", "kind", "state", "why", "op", "resolved", "reason")
-)
-"""Each has few values, all of our own choice; a table's is one that is registered."""
+) | {"partition"}
+"""Each has few values, all of our own choice; a table's is one that is registered, a topic
+partition's one that the process owns."""
 
 
 def metric_labels() -> dict[str, tuple[str, ...]]:

@@ -4,16 +4,28 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from itertools import count
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from tests.integration import misnaming_client
 from tests.integration.conftest import Line
-from tests.integration.proposers import Proposer, create_table, read_topic
+from tests.integration.proposers import (
+    CLOCK,
+    Proposer,
+    create_table,
+    read_topic,
+    values,
+    write_file,
+)
 from tests.integration.test_committer_processes import WAIT_S, until
+from tidegate.pipeline.codec import encode
+from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
-from tidegate.runtime.processes import ServiceProcess
+from tidegate.producers import draft
+from tidegate.runtime.clock import new_id
+from tidegate.runtime.processes import ServiceProcess, probe
 
 pytestmark = pytest.mark.broker
 
@@ -65,6 +77,19 @@ class Target:
         [answer] = answers
         return answer
 
+    def ready(self) -> str:
+        """Return what `/readyz` says; it stays ready."""
+        status, said = probe(f"{self.committer.address()}/readyz")
+        assert status == 200, said
+        return said
+
+    def gauge(self, name: str) -> float:
+        """Return what a gauge shows of the one topic partition."""
+        status, metrics = probe(f"{self.committer.address()}/metrics")
+        assert status == 200
+        [line] = [one for one in metrics.splitlines() if one.startswith(f"{name}{{")]
+        return float(line.rpartition(" ")[2])
+
     def sets_aside(self, before: int) -> None:
         """Fail unless the committer sets one more record aside and goes on."""
         until(lambda: self.letters == before + 1, "the dead letter")
@@ -79,6 +104,14 @@ class Target:
         assert self.committer.child.is_alive()
         assert '"event":"retrying"' not in self.committer.child.tail(200)
         assert self.committer.child.pid == self._pid
+
+
+def an_append(table: TableRecord) -> Proposal:
+    """Return a proposal that appends a row."""
+    folder = Path(table.table_root.removeprefix("file://"))
+    target = draft.Target(table.table, table.table_root, 0, table.table_id)
+    stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    return draft.append(target, stamp, [write_file(folder, "t", 0)])
 
 
 @pytest.fixture
@@ -105,6 +138,44 @@ def test_a_header_whose_name_is_no_text_does_not_stop_the_committer(target: Targ
     argv = [sys.executable, str(misnaming_client.__file__), kafka.bootstrap_servers]
     subprocess.run([*argv, kafka.topics.proposals], check=True, timeout=WAIT_S)
     target.sets_aside(before)
+
+
+def test_an_aborted_proposal_is_never_committed_and_an_open_transaction_is_told(
+    target: Target,
+) -> None:
+    """Whoever aborts relies on it; whoever waits behind an open transaction hears why."""
+    kafka, table = target.line.kafka, target.table
+    writer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"{kafka.topic_prefix}w"}
+    )
+    writer.init_transactions(WAIT_S)
+    sent: dict[bool, str] = {}
+    for is_committed in (False, True):
+        proposal = an_append(table)
+        sent[is_committed] = str(proposal.proposal_id)
+        writer.begin_transaction()
+        partition = table.topic_partition
+        writer.produce(kafka.topics.proposals, encode(proposal), partition=partition)
+        writer.flush(WAIT_S)
+        behind = Proposer(kafka, table, f"behind{is_committed}", 1)
+        behind.start()
+        until(lambda: target.gauge("tidegate_open_transaction_offsets") >= 2, "the gauge")
+        until(lambda: "an open Kafka transaction has held back" in target.ready(), "the probe")
+        assert not behind.outcomes
+        if is_committed:
+            writer.commit_transaction(WAIT_S)
+        else:
+            writer.abort_transaction(WAIT_S)
+        behind.join(WAIT_S)
+        until(lambda: target.gauge("tidegate_open_transaction_offsets") == 0, "its end")
+    told = {one["proposal_id"]: one["status"] for one in values(kafka, kafka.topics.outcomes)}
+    assert told[sent[True]] == "committed"
+    assert sent[False] not in told
+    log = target.line.tables / "t" / "_delta_log"
+    written = "".join(file.read_text(encoding="utf-8") for file in log.glob("*.json"))
+    assert sent[True] in written
+    assert sent[False] not in written
+    target.goes_on()
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from tidegate.delta.errors import (
@@ -269,6 +270,34 @@ def test_members_share_and_inherit(topic: str, member: Callable[[], Consumer]) -
     two.consumer.close()
     poll_until_held({one: 2})
     assert len(one.revoked) == before + 1, "what it held is taken before all is given"
+
+
+def test_an_open_transaction_hides_what_is_behind_it_and_is_seen(
+    settings: KafkaSettings, bus: KafkaBus, topic: str, member: Callable[[], Consumer]
+) -> None:
+    at = TopicPartition(topic, 0)
+    consumer = joined(member)
+    publish(bus, at, 2)
+    read_all(consumer, 2)
+    assert consumer.held_back == {}
+    servers = {"bootstrap.servers": settings.bootstrap_servers}
+    writer = Producer({**servers, "transactional.id": f"{topic}.w"})
+    writer.init_transactions(PATIENCE_S)
+    for is_committed in (False, True):
+        writer.begin_transaction()
+        writer.produce(topic, b"of a transaction", partition=0)
+        writer.flush(PATIENCE_S)
+        publish(bus, at, 3)
+        hidden = poll_until(consumer, lambda _: bool(consumer.held_back))
+        assert not hidden.records
+        poll_until(consumer, lambda _: consumer.held_back[at].offsets == 4)
+        if is_committed:
+            writer.commit_transaction(PATIENCE_S)
+        else:
+            writer.abort_transaction(PATIENCE_S)
+        read = read_all(consumer, 4 if is_committed else 3)
+        assert (b"of a transaction" in [one.value for one in read]) == is_committed
+        poll_until(consumer, lambda _: consumer.held_back == {})
 
 
 def test_a_zombie_is_refused_and_its_heir_has_the_partition(

@@ -18,6 +18,7 @@ from tidegate.runtime.bus import (
     NO_NOTES,
     ClusterIdentity,
     Headers,
+    HeldBack,
     Notes,
     Offset,
     Polled,
@@ -445,6 +446,11 @@ class StormyConsumer:
     def is_member(self) -> bool:
         """Return whether the group has let it in."""
         return self.inner.is_member
+
+    @property
+    def held_back(self) -> Mapping[TopicPartition, HeldBack]:
+        """Return what open transactions hold back."""
+        return self.inner.held_back
 
     def close(self) -> None:
         """Leave the group."""

@@ -6,7 +6,7 @@ Records and rebalances are values, not callbacks. Implementations: `kafka.bus` (
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NewType, Protocol
+from typing import Final, NamedTuple, NewType, Protocol
 
 Offset = NewType("Offset", int)
 """A record's offset. Never a table's version."""
@@ -62,6 +62,17 @@ class Polled:
     records: tuple[Record, ...] = ()
 
 
+class HeldBack(NamedTuple):
+    """What an open Kafka transaction keeps from consumers that read committed records alone.
+
+    `stable` is the last stable offset, at which they stop; `offsets` is how many follow it, up to
+    the high watermark.
+    """
+
+    stable: Offset
+    offsets: int
+
+
 class Consumer(Protocol):
     """A member of a consumer group. Positions are committed by hand."""
 
@@ -105,6 +116,10 @@ class Consumer(Protocol):
     @property
     def is_member(self) -> bool:
         """Whether it has joined the group: it got an assignment, be it an empty one."""
+
+    @property
+    def held_back(self) -> Mapping[TopicPartition, HeldBack]:
+        """The assigned partitions that were read up to an open Kafka transaction, as last seen."""
 
     def close(self) -> None:
         """Leave the group, so that the next owner need not wait for the session to end."""

@@ -17,6 +17,7 @@ from tidegate.runtime.bus import (
     NO_NOTES,
     ClusterIdentity,
     Headers,
+    HeldBack,
     Notes,
     Offset,
     Polled,
@@ -34,7 +35,8 @@ def _epoch() -> int:
 
 
 class MemoryBus:
-    """A cluster of one. `logs` is open to tests: the records of every topic partition."""
+    """A cluster of one. `logs` and `held_back` are open to tests: the records of every topic
+    partition, and what is said of open transactions."""
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class MemoryBus:
         self._groups: dict[str, _Group] = {}
         self._bytes_max: dict[str, int] = {}
         self.logs: dict[TopicPartition, list[Record]] = {}
+        self.held_back: dict[TopicPartition, HeldBack] = {}
         declared = () if isinstance(topics, Mapping) else tuple(topics)
         for topic in declared:
             self._bytes_max[topic.name] = int(topic.config.get("max.message.bytes", BYTES_MAX))
@@ -288,6 +291,11 @@ class MemoryConsumer:
     def is_member(self) -> bool:
         """Whether the group has let it in, as far as it has been told."""
         return self._standing is _Standing.MEMBER and self._generation >= 0
+
+    @property
+    def held_back(self) -> Mapping[TopicPartition, HeldBack]:
+        """What tests say of open transactions; the cluster in memory knows none."""
+        return {at: held for at, held in self._bus.held_back.items() if at in self._positions}
 
     def close(self) -> None:
         """Leave the group."""

@@ -94,6 +94,17 @@ TOPIC_PARTITIONS_PAUSED: Final = Gauge(
     "tidegate_topic_partitions_paused",
     "Owned topic partitions that are paused because too many proposals wait.",
 )
+OPEN_TRANSACTION_OFFSETS: Final = Gauge(
+    "tidegate_open_transaction_offsets",
+    "Offsets of `proposals` behind an open Kafka transaction: high watermark less last stable "
+    "offset.",
+    ["partition"],
+)
+OPEN_TRANSACTION_AGE: Final = Gauge(
+    "tidegate_open_transaction_seconds",
+    "How long the same open Kafka transaction has held them back.",
+    ["partition"],
+)
 IN_FLIGHT: Final = Gauge("tidegate_proposals_in_flight", "Proposals read and not yet settled.")
 QUEUE_AGE: Final = Gauge(
     "tidegate_proposal_queue_age_seconds", "Age of the oldest proposal not yet settled."

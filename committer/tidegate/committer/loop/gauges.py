@@ -89,13 +89,15 @@ class Gauges:
 
     due_s: float = -math.inf
 
-    def set_if_due(self, lanes: Iterable[Lane], paused: int, clock: Clock) -> None:
-        """Set all gauges, where they are due."""
+    def set_if_due(self, lanes: Iterable[Lane], paused: int, clock: Clock) -> bool:
+        """Set all gauges, where they are due; return whether they were."""
         began_s = clock.boot_s()
-        if began_s >= self.due_s:
-            observe(lanes, paused, began_s)
-            took_s = clock.boot_s() - began_s
-            self.due_s = began_s + max(OBSERVED_S, took_s / OBSERVED_SHARE)
+        if began_s < self.due_s:
+            return False
+        observe(lanes, paused, began_s)
+        took_s = clock.boot_s() - began_s
+        self.due_s = began_s + max(OBSERVED_S, took_s / OBSERVED_SHARE)
+        return True
 
 
 def observe(lanes: Iterable[Lane], paused: int, now_s: float) -> None:

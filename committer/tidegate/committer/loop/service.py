@@ -15,6 +15,7 @@ from tidegate.committer.doors import Doors, reach
 from tidegate.committer.group_commit.rebase import Origin
 from tidegate.committer.loop.gauges import Gauges, observe, stranded
 from tidegate.committer.loop.lane import Lane
+from tidegate.committer.loop.open_transactions import OpenTransactions
 from tidegate.committer.loop.routing import Routing
 from tidegate.committer.loop.telling import Telling
 from tidegate.committer.loop.trials import SUSPECTS_MAX, Note, note_text, take_over
@@ -84,6 +85,7 @@ class CommitterLoop:
     paused: set[TopicPartition] = field(default_factory=set)
     lags_since_s: float | None = None
     gauges: Gauges = field(default_factory=Gauges)
+    transactions: OpenTransactions = field(default_factory=OpenTransactions)
     is_busy: bool = False
     outside_since_s: float = field(init=False)
     process: str = field(init=False)
@@ -121,7 +123,8 @@ class CommitterLoop:
         self._make_durable_if_due()
         if polled.records or self.paused:
             self._pause_or_resume()
-        self.gauges.set_if_due(self.lanes.values(), len(self.paused), self.doors.clock)
+        if self.gauges.set_if_due(self.lanes.values(), len(self.paused), self.doors.clock):
+            self._observe_transactions()
         is_idle = is_quiet and not self.unsettled
         self.doors.tidy(is_idle or (is_quiet and flies), is_idle)
         return self.is_busy
@@ -130,7 +133,8 @@ class CommitterLoop:
     def readiness(self) -> tuple[bool, str]:
         """What `/readyz` answers: whether it is well, and what it is doing, in a sentence."""
         if self.lanes:
-            return True, f"active: {len(self.lanes)} topic partitions"
+            held = self.transactions.told(self.doors.clock.boot_s())
+            return True, f"active: {len(self.lanes)} topic partitions{held}"
         if self.consumer.is_member:
             return True, "standby: every topic partition has another owner"
         return False, "joining: the group has not let it in"
@@ -161,6 +165,7 @@ class CommitterLoop:
     def leave(self) -> None:
         """Leave the group, so that the next owner need not wait for the session to end."""
         observe((), 0, self.doors.clock.boot_s())
+        self.transactions.observe((), {}, self.doors.clock.boot_s())
         self.doors.close()
         self.consumer.close()
 
@@ -176,6 +181,13 @@ class CommitterLoop:
             )
         lane.read_to = record.offset + 1
         lane.take(record)
+
+    def _observe_transactions(self) -> None:
+        """Note what open transactions hold back. Of a paused topic partition nothing is known: it
+        is not fetched.
+        """
+        held = {at: one for at, one in self.consumer.held_back.items() if at not in self.paused}
+        self.transactions.observe(self.lanes, held, self.doors.clock.boot_s())
 
     def _poll_wait_s(self, timeout_s: float) -> float:
         """Return how long the next poll may wait for records: until something else is due."""

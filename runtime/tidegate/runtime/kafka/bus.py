@@ -19,6 +19,10 @@ from tidegate.runtime.kafka.settings import KafkaSettings, for_librdkafka
 
 _PAUSE_S: Final = 0.1
 _RECORD_BYTES_MAX: Final = 4 * 1024 * 1024
+_STATISTICS_MS: Final = 2_000
+"""How often a consumer is told how far the transactions of its partitions are: of its own fetches,
+without a request."""
+
 _READING: Final[Mapping[str, Any]] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -54,6 +58,7 @@ class KafkaBus:
             fixed={
                 **_READING,
                 "group.id": group,
+                "statistics.interval.ms": _STATISTICS_MS,
                 "session.timeout.ms": session_ms,
                 "partition.assignment.strategy": "range",
             },

@@ -1,5 +1,6 @@
 """A member of a consumer group on confluent-kafka: rebalances as values, positions by hand."""
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -8,7 +9,15 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdPartition
 
 from tidegate.delta.errors import TidegateError
-from tidegate.runtime.bus import ANSWER_S, NO_NOTES, Notes, Offset, Polled, TopicPartition
+from tidegate.runtime.bus import (
+    ANSWER_S,
+    NO_NOTES,
+    HeldBack,
+    Notes,
+    Offset,
+    Polled,
+    TopicPartition,
+)
 from tidegate.runtime.kafka.errors import made, translated
 from tidegate.runtime.kafka.records import ours, records, theirs
 
@@ -21,7 +30,8 @@ class KafkaConsumer:
     """A member of a group. Rebalances are collected in callbacks, and returned by `poll`."""
 
     def __init__(self, config: Mapping[str, Any], group: str, topics: Sequence[str]) -> None:
-        self._consumer = made(Consumer, {**config, "on_commit": self._on_commit})
+        callbacks = {"on_commit": self._on_commit, "stats_cb": self._on_statistics}
+        self._consumer = made(Consumer, {**config, **callbacks})
         self._group = group
         self._topics = list(topics)
         self._subscribed = False
@@ -33,6 +43,7 @@ class KafkaConsumer:
         self._recorded: dict[TopicPartition, Offset] = {}
         self._parting: dict[TopicPartition, str] = {}
         self._not_recorded: TidegateError | None = None
+        self._held_back: dict[TopicPartition, HeldBack] = {}
 
     def poll(self, records_max: int, timeout_s: float) -> Polled:
         """Return what came within the timeout; a rebalance is returned without records.
@@ -147,6 +158,11 @@ class KafkaConsumer:
         """Whether it has joined the group, by the last rebalance that a poll saw."""
         return self._is_member
 
+    @property
+    def held_back(self) -> Mapping[TopicPartition, HeldBack]:
+        """The assigned partitions that were read up to an open Kafka transaction, as last seen."""
+        return self._held_back
+
     def close(self) -> None:
         """Leave the group."""
         self._is_member = False
@@ -187,6 +203,16 @@ class KafkaConsumer:
             if wrong is not None and wrong.code() != KafkaError._NO_OFFSET:
                 self._not_recorded = translated(wrong, self._committing)
 
+    def _on_statistics(self, text: str) -> None:
+        """Take from the library's statistics what each response to a fetch says of transactions."""
+        topics = json.loads(text)["topics"]
+        self._held_back = {
+            TopicPartition(topic, int(partition)): held
+            for topic in self._topics
+            for partition, told in topics.get(topic, {}).get("partitions", {}).items()
+            if (held := _held_back(told)) is not None
+        }
+
     def _on_assign(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
         consumer.assign(partitions)
         # The library keeps a paused partition paused across assignments.
@@ -219,5 +245,16 @@ class KafkaConsumer:
         self._recorded.clear()
         self._parting.clear()
         self._not_recorded = None
+        self._held_back = {}
         untold, self._assigned = self._assigned, []
         return [at for at in ours(partitions) if at not in untold]
+
+
+def _held_back(told: Mapping[str, Any]) -> HeldBack | None:
+    """Return what a partition's statistics say of an open transaction; None where there is none, or
+    where records before it are still to be fetched. Unknown offsets are negative there.
+    """
+    stable, offsets = told["ls_offset"], told["hi_offset"] - told["ls_offset"]
+    if stable < 0 or offsets <= 0 or told["next_offset"] < stable:
+        return None
+    return HeldBack(Offset(stable), offsets)
