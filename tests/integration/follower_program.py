@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from uuid import UUID
 
 from tidegate.pipeline.published import CommitRecord
 from tidegate.runtime.following import follower
@@ -23,6 +24,10 @@ class EntryEncoder:
 
     name = "scribe"
     look_s = 0.5
+    unfinished = ()
+
+    def go_on(self, table: UUID) -> None:
+        """Write nothing: a turn leaves nothing."""
 
     def notice(self, record: CommitRecord) -> None:
         """Write the version; `slow` takes its time before, `fail:n` cannot bear version n."""

@@ -6,7 +6,7 @@ that can't be told stops alone, with its reason in the log, and the others go on
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
 from typing import Final, Literal
@@ -41,11 +41,10 @@ from tidegate.runtime.stores.overwriting import check_promised
 from tidegate.runtime.tables.integrity import stated_checksum
 from tidegate.runtime.tables.open_table import head_version, open_keys
 
-SLICE_S: Final = 2.0
-"""How long one table is told at a time: a look waits for whoever tells, and all wait for a look."""
-
-_AGAIN_S: Final = 0.1
-"""Seconds to the next look while a table has more to tell."""
+SLICE_S: Final = 1.0
+"""How long a turn at a table lasts, and all those of a look: a look waits for turns to end, and all
+tables wait for a look. What a turn leaves has its next one at once, beside other tables.
+"""
 
 TROUBLES: Final = (
     *(UnsupportedFeature, BrokenLog, InvalidRequest, Misconfigured),
@@ -78,16 +77,23 @@ class CdcPublisher:
         self._keyless: dict[UUID, int] = {}
         self._seen: Positions | None = None
         self._behind: dict[UUID, tuple[TableRecord, int]] = {}
-        self._looked_s = -inf
 
     @property
     def look_s(self) -> float:
         """Seconds between two looks."""
-        return _AGAIN_S if self._behind else self._settings.cdc.look_s
+        return self._settings.cdc.look_s
+
+    @property
+    def unfinished(self) -> Collection[UUID]:
+        """The tables with changes left that their last turn did not publish."""
+        return self._behind.keys()
 
     def notice(self, record: CommitRecord) -> None:
-        """Tell what there is up to a version; a table that was set aside waits for a look."""
-        if record.table in self._aside:
+        """Publish for one turn what there is up to a version.
+
+        A table that was set aside waits for a look, an unfinished one for its next turn.
+        """
+        if record.table in self._aside or record.table in self._behind:
             return
         if record.table not in self._tables:
             self._tables = self._registered()
@@ -102,24 +108,27 @@ class CdcPublisher:
             return
         if record.table not in self._streams and self._has_keys(table, head):
             self._open([table])
-        self._catch_up(table, head)
+        self._catch_up(table, head, self._turn_ends_s())
+
+    def go_on(self, table: UUID) -> None:
+        """Publish for one more turn what there is of an unfinished table by now."""
+        unfinished = self._behind.pop(table, None)
+        if unfinished is not None:
+            record, known = unfinished
+            head = self._head(record, known)
+            if head is not None:
+                self._catch_up(record, head, self._turn_ends_s())
 
     def look(self) -> None:
         """Tell what is untold of the tables that are ours, and of those that nobody tells.
 
         At the first look all of them are; later a table is nobody's whose position stood still
         since the look before, although there was something to tell, or that was ours until then,
-        when its store or the brokers were away. Between two such looks those go on that have more
-        to tell than one turn takes.
+        when its store or the brokers were away. A look publishes for one turn in all: what that
+        leaves, and tables that were unfinished before, have their turns after it.
         """
-        now_s = self._running.clock.boot_s()
-        if self._behind and now_s - self._looked_s < self._settings.cdc.look_s:
-            for behind in list(self._behind.values()):
-                self._catch_up(*behind)
-            return
-        self._looked_s = now_s
         lost, self._lost = self._lost, set()
-        self._behind.clear()
+        behind, self._behind = self._behind, {}
         aside, self._aside = self._aside, {}
         self._tables = self._registered()
         heads: dict[UUID, int] = {}
@@ -144,8 +153,12 @@ class CdcPublisher:
             ]
         )
         self._seen = positions
+        until_s = self._turn_ends_s()
         for table in followed:
-            self._catch_up(table, heads[table.table])
+            if table.table in behind or self._running.clock.boot_s() >= until_s:
+                self._leave(table, heads[table.table])
+            else:
+                self._catch_up(table, heads[table.table], until_s)
         ours = self._streams.keys() | self._aside.keys()
         names = {one.name for one in self._tables.values() if one.table in ours}
         for one in aside.values():
@@ -313,16 +326,22 @@ class CdcPublisher:
             return at_least if head is None else head
         return None
 
-    def _catch_up(self, table: TableRecord, head: int) -> None:
-        """Tell a table for its turn; what is left has the next."""
-        self._behind.pop(table.table, None)
+    def _turn_ends_s(self) -> float:
+        return self._running.clock.boot_s() + SLICE_S
+
+    def _catch_up(self, table: TableRecord, head: int, until_s: float) -> None:
+        """Publish a table until its turn ends; what is left of it has the next."""
         stream = self._streams.get(table.table)
         if stream is None or self._running.stopping.is_set():
             return
-        until_s = self._running.clock.boot_s() + SLICE_S
         with self._alone_in_trouble(table):
             if not stream.catch_up(head, until_s):
-                self._behind[table.table] = table, head
+                self._leave(table, head)
+
+    def _leave(self, table: TableRecord, head: int) -> None:
+        """Leave a table of ours for its next turn."""
+        if table.table in self._streams:
+            self._behind[table.table] = table, head
 
     def _positions(self, until: Literal["end", "settled"]) -> Positions:
         """Read the positions, as patiently as an abandoned transaction asks for."""

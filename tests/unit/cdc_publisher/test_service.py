@@ -1,6 +1,5 @@
 """The publisher over tables on disk, a registry in memory, and topics that remember."""
 
-import time
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from tidegate.delta.errors import MalformedRecord, Misconfigured, TidegateError,
 from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.clock import Clock, SystemClock
 from tidegate.runtime.health import Health
 from tidegate.runtime.memory import MemoryBus
 from tidegate.runtime.registry import read_registry
@@ -76,8 +75,8 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[UUID, Writer]:
     return told
 
 
-def publisher(bus: MemoryBus, **section: Any) -> CdcPublisher:
-    clock = SystemClock()
+def publisher(bus: MemoryBus, clock: Clock | None = None, **section: Any) -> CdcPublisher:
+    clock = clock or SystemClock()
     settings = CdcSettings.model_validate({"cdc": {"snapshot_mode": "no_data", **section}})
     return CdcPublisher(settings, bus, Running(clock, Health(clock)))
 
@@ -337,32 +336,80 @@ def test_a_name_too_long_for_a_topic_stops_its_table_alone(
     assert long.id not in topics
 
 
-def test_a_table_with_much_to_tell_lets_the_others_go_first(
+class Hours(SystemClock):
+    """A clock that goes on by a tenth of a turn each time it is asked."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+
+    def boot_s(self) -> float:
+        """Return seconds."""
+        self._asked += 1
+        return self._asked * service.SLICE_S / 10
+
+
+def test_a_table_with_much_to_publish_is_published_turn_by_turn_and_the_others_beside_it(
+    bus: MemoryBus, tables: tuple[WrittenTable, WrittenTable], topics: dict[UUID, Writer]
+) -> None:
+    large, small = tables
+    one = publisher(bus, Hours(), chunk_rows=1)
+    one.look()
+    large.append(rows(*range(4, 104)))
+    one.notice(large.doorbell())
+    after_one = len(told(topics[large.id]))
+    assert 0 < after_one < 20, "a notice is soon over, for a look waits for it"
+    small.append(rows(4))
+    one.notice(large.doorbell())
+    one.look()
+    assert len(told(topics[large.id])) == after_one, "its next turn is beside the other tables"
+    assert told(topics[small.id]) == [4]
+    assert set(one.unfinished) == {large.id}
+    large.append(rows(104))
+    turns = 0
+    while large.id in one.unfinished:
+        one.go_on(large.id)
+        turns += 1
+        assert len(told(topics[large.id])) <= (turns + 1) * 20
+    assert told(topics[large.id]) == list(range(4, 105))
+    assert told(topics[small.id]) == [4]
+
+
+def test_a_look_publishes_for_one_turn_in_all_however_many_tables_there_are(
+    bus: MemoryBus, tables: tuple[WrittenTable, WrittenTable], topics: dict[UUID, Writer]
+) -> None:
+    one = publisher(bus, Hours(), chunk_rows=1)
+    one.look()
+    for table in tables:
+        table.append(rows(*range(4, 54)))
+    one.look()
+    assert sum(len(told(topics[table.id])) for table in tables) < 20
+    assert set(one.unfinished) == {table.id for table in tables}
+    for table in tables:
+        while table.id in one.unfinished:
+            one.go_on(table.id)
+        assert told(topics[table.id]) == list(range(4, 54))
+
+
+@pytest.mark.parametrize("how", ["a store that is away", "a stop"])
+def test_an_unfinished_table_that_can_not_go_on_has_no_more_turns(
     bus: MemoryBus,
     tables: tuple[WrittenTable, WrittenTable],
     topics: dict[UUID, Writer],
     monkeypatch: pytest.MonkeyPatch,
+    how: str,
 ) -> None:
-    large, small = tables
-    one = publisher(bus, chunk_rows=1)
+    table, _ = tables
+    one = publisher(bus, Hours(), chunk_rows=1)
     one.look()
-    large.append(rows(*range(4, 104)))
-    publish = Writer.publish
-
-    def slowly(self: Writer, *told: Any) -> None:
-        time.sleep(0.01 if self is topics[large.id] else 0)
-        publish(self, *told)
-
-    monkeypatch.setattr(service, "SLICE_S", 0.05)
-    monkeypatch.setattr(Writer, "publish", slowly)
-    one.notice(large.doorbell())
-    assert len(told(topics[large.id])) < 50, "a notice is soon over, for a look waits for it"
-    one.look()
-    assert len(told(topics[large.id])) < 100
-    small.append(rows(4))
-    one.notice(small.doorbell())
-    assert told(topics[small.id]) == [4]
-    while one.look_s < 1:
-        one.look()
-    assert told(topics[large.id]) == list(range(4, 104))
-    assert told(topics[small.id]) == [4]
+    table.append(rows(*range(4, 104)))
+    one.notice(table.doorbell())
+    assert table.id in one.unfinished
+    with monkeypatch.context() as patched:
+        if how == "a stop":
+            one._running.stopping.set()
+        else:
+            away = mock.Mock(side_effect=Unavailable("403"))
+            patched.setattr(LocalStore, "list_from", away)
+        one.go_on(table.id)
+    assert table.id not in one.unfinished
+    one.go_on(table.id)

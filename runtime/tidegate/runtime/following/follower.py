@@ -1,17 +1,19 @@
 """The layer over Faust on which both followers, checkpointer and change publisher, are built.
 
-A record of `commits` is handed to a thread, and acknowledged when the service's effect is durable.
-Notices of one table run one after the other, those of several tables side by side, and a look runs
-alone. Any error ends the run: records that were not acknowledged are delivered again.
+A record of `commits` is handed to a thread, and acknowledged when the service has taken its turn at
+the table. A table that has more to do than one turn allows has its next turn at once. Turns of one
+table run one after the other, those of several tables side by side, and a look runs alone. Any
+error ends the run: records that were not acknowledged are delivered again.
 """
 
 import asyncio
 import logging
 import tempfile
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -43,6 +45,8 @@ LEAVE_TIMEOUT_S: Final = 4.0
 HELD_MAX: Final = 1_000
 """Records that may be taken from Faust and not yet acknowledged."""
 THREADS_MAX: Final = 4
+GOING_ON_MAX: Final = THREADS_MAX - 1
+"""Tables whose next turns run at once: a thread is left for a record of any other table."""
 LEFT_BEHIND_S: Final = 10.0
 """Seconds between two checks whether records wait that Faust does not deliver."""
 AWAY_S: Final = 600.0
@@ -63,13 +67,23 @@ class FollowerService(Protocol):
     def look_s(self) -> float:
         """Seconds between two looks."""
 
+    @property
+    def unfinished(self) -> Collection[UUID]:
+        """The tables that have more to do than their last turn allowed. Read in the event loop."""
+
     def notice(self, record: CommitRecord) -> None:
-        """Act on a commit's doorbell; the effect is durable on return. May be called again."""
+        """Act on a commit's doorbell: what is done on return is durable, the rest is `unfinished`.
+
+        May be called again.
+        """
+
+    def go_on(self, table: UUID) -> None:
+        """Take the next turn at an unfinished table."""
 
     def look(self) -> None:
         """Look at the registry and at the log of every table: once at the start, then periodically.
 
-        No notice runs meanwhile.
+        Nothing else runs meanwhile.
         """
 
 
@@ -101,12 +115,8 @@ class _Taken:
     is_done: bool = False
 
 
-@dataclass
-class _Lane:
-    """The waiting records of one table, in order; at most one task serves them."""
-
-    waiting: deque[tuple[_Taken, CommitRecord]] = field(default_factory=deque)
-    served: bool = False
+_Lane = deque[tuple[_Taken, CommitRecord]]
+"""The waiting records of one table, in order. Where there is one, one task serves its table."""
 
 
 class _Follower:
@@ -127,6 +137,7 @@ class _Follower:
         self._failed: asyncio.Future[None] = self._loop.create_future()
         self._joined = asyncio.Event()
         self._room = asyncio.Semaphore(HELD_MAX)
+        self._going_on = asyncio.Semaphore(GOING_ON_MAX)
         self._turns = Turns()
         self._lanes: dict[UUID, _Lane] = {}
         self._taken: defaultdict[object, deque[_Taken]] = defaultdict(deque)
@@ -210,22 +221,40 @@ class _Follower:
             metrics.DEAD_LETTERS.labels("commit").inc()
             self._done(taken)
             return
-        lane = self._lanes.setdefault(record.table, _Lane())
-        lane.waiting.append((taken, record))
-        if not lane.served:
-            lane.served = True
-            self._begin(lambda: self._drain(record.table, lane))
+        self._lane(record.table).append((taken, record))
 
-    async def _drain(self, table: UUID, lane: _Lane) -> None:
-        while lane.waiting:
-            taken, record = lane.waiting.popleft()
-            async with self._turns.shared():
-                if self._over():
-                    return
-                await self._loop.run_in_executor(self._pool, self._service.notice, record)
-                self._done(taken)
-            metrics.DOORBELLS.labels(record.name or str(table)).inc()
+    def _lane(self, table: UUID) -> _Lane:
+        """Return the records of a table that wait, and see that the table is served."""
+        if table not in self._lanes:
+            self._lanes[table] = deque()
+            self._begin(lambda: self._serve(table))
+        return self._lanes[table]
+
+    async def _serve(self, table: UUID) -> None:
+        """Give a table its turns, one after the other, until nothing of it waits."""
+        waiting = self._lanes[table]
+        while waiting or table in self._service.unfinished:
+            if waiting:
+                await self._notice(*waiting.popleft())
+            else:
+                async with self._going_on:
+                    await self._turn(partial(self._service.go_on, table))
+            if self._over():
+                return
         del self._lanes[table]
+
+    async def _notice(self, taken: _Taken, record: CommitRecord) -> None:
+        if await self._turn(partial(self._service.notice, record)):
+            self._done(taken)
+            metrics.DOORBELLS.labels(record.name or str(record.table)).inc()
+
+    async def _turn(self, act: Callable[[], None]) -> bool:
+        """Let the service act in a thread beside others; False if the run was over before."""
+        async with self._turns.shared():
+            if self._over():
+                return False
+            await self._loop.run_in_executor(self._pool, act)
+            return True
 
     def _done(self, taken: _Taken) -> None:
         """Acknowledge records in the order of their topic partition: if a later one is acknowledged
@@ -244,6 +273,8 @@ class _Follower:
             if not self._over():
                 await self._loop.run_in_executor(self._pool, self._service.look)
                 metrics.LOOKS.inc()
+                for table in self._service.unfinished:
+                    self._lane(table)
 
     async def _has_looked(self) -> bool:
         """Run the first look, and return whether it ended; a stop waits for it only briefly."""

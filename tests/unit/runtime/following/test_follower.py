@@ -1,15 +1,21 @@
-"""A follower without brokers: what its stop waits for."""
+"""A follower without brokers: whose turn it is, and what its stop waits for."""
 
 import asyncio
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
 
 import pytest
 from faust import App
 from mode.threads import ServiceThread
 
 from tidegate.delta.errors import Unavailable
+from tidegate.pipeline.codec import encode
 from tidegate.pipeline.published import CommitRecord
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.clock import SystemClock
@@ -29,6 +35,7 @@ class Hanging:
 
     name = "hanging"
     look_s = 30.0
+    unfinished = ()
 
     def __init__(self) -> None:
         self.looks = threading.Event()
@@ -37,10 +44,144 @@ class Hanging:
     def notice(self, record: CommitRecord) -> None:
         """Hear nothing: there are no brokers."""
 
+    def go_on(self, table: UUID) -> None:
+        """Leave nothing."""
+
     def look(self) -> None:
         """Wait for the answer."""
         self.looks.set()
         self.answer.wait(WAIT_S)
+
+
+LARGE, OTHER, SMALL = UUID(int=1), UUID(int=2), UUID(int=3)
+
+
+@dataclass
+class InTurns:
+    """Needs so many more turns at some tables, and writes down what it is called for.
+
+    `during` is called in each turn, in its thread.
+    """
+
+    left: dict[UUID, int]
+    during: Callable[[], None] = lambda: None
+    heard: Callable[[], None] = lambda: None
+    calls: list[UUID | str] = field(default_factory=list)
+    name = "in-turns"
+    look_s = 30.0
+
+    @property
+    def unfinished(self) -> list[UUID]:
+        """Return the tables with turns left."""
+        return [table for table, turns in self.left.items() if turns]
+
+    def notice(self, record: CommitRecord) -> None:
+        """Say that a record was heard, if it is of the small table."""
+        if record.table == SMALL:
+            self.heard()
+
+    def go_on(self, table: UUID) -> None:
+        """Take a turn."""
+        self.calls.append(table)
+        self.during()
+        self.left[table] -= 1
+
+    def look(self) -> None:
+        """Write it down."""
+        self.calls.append("look")
+
+
+class Followed:
+    """A follower of one service, whose records come from a test. It looks when it is told to."""
+
+    def __init__(self, service: InTurns) -> None:
+        self._service = service
+        self._one: follower._Follower
+
+    def hear(self, *tables: UUID) -> None:
+        """Hand it records of some tables, and wait until it has nothing more to do."""
+        asyncio.run(self._hear(tables))
+
+    def look(self) -> None:
+        """Ask for a look, from the thread of a turn."""
+        self._one._loop.call_soon_threadsafe(self._one._begin, self._one._look)
+
+    def take(self, table: UUID) -> None:
+        """Hand it one more record, from the thread of a turn."""
+        record = event(table)
+        self._one._loop.call_soon_threadsafe(self._one._begin, lambda: self._one._take(record))
+
+    async def _hear(self, tables: Sequence[UUID]) -> None:
+        running = Running(SystemClock(), Health(SystemClock()))
+        with ThreadPoolExecutor(follower.THREADS_MAX) as pool:
+            self._one = follower._Follower(self._service, ServiceSettings(), running, pool)
+            async with asyncio.timeout(WAIT_S):
+                for table in tables:
+                    await self._one._take(event(table))
+                while self._one._parts:
+                    await asyncio.wait(self._one._parts)
+        assert not self._one._failed.done()
+
+
+def event(table: UUID) -> Any:
+    """Return a record of `commits` as Faust hands it over."""
+    record = CommitRecord(
+        table=table, table_root="file:///t", version=1, sha256="0" * 64, size=1, author="external"
+    )
+    at = TopicPartition("commits", 0)
+    message = SimpleNamespace(tp=at, offset=0, topic="commits", partition=0)
+    return SimpleNamespace(message=message, value=encode(record), ack=lambda: None)
+
+
+def test_a_table_with_more_to_do_has_its_next_turn_at_once_and_not_at_the_next_look() -> None:
+    service = InTurns({LARGE: 3})
+    Followed(service).hear(LARGE)
+    assert service.calls == [LARGE] * 3
+
+
+def test_a_look_that_leaves_something_of_a_table_is_followed_by_its_turns() -> None:
+    service = InTurns({LARGE: 1, OTHER: 0})
+    followed = Followed(service)
+
+    def look() -> None:
+        if service.calls == [LARGE]:
+            service.left[OTHER] = 2
+            followed.look()
+
+    service.during = look
+    followed.hear(LARGE)
+    assert service.calls == [LARGE, "look", OTHER, OTHER]
+
+
+def test_turns_of_several_tables_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "GOING_ON_MAX", 1)
+    service = InTurns({LARGE: 4, OTHER: 4})
+    Followed(service).hear(LARGE, OTHER)
+    assert service.calls in ([LARGE, OTHER] * 4, [OTHER, LARGE] * 4)
+
+
+def test_a_look_has_its_turn_before_the_next_one_of_a_table() -> None:
+    service = InTurns({LARGE: 3})
+    followed = Followed(service)
+    service.during = lambda: followed.look() if service.calls == [LARGE] else None
+    followed.hear(LARGE)
+    assert service.calls == [LARGE, "look", LARGE, LARGE]
+
+
+def test_a_record_is_heard_while_more_tables_go_on_than_there_are_threads() -> None:
+    heard = threading.Event()
+    many = [UUID(int=number) for number in range(10, 10 + 2 * follower.THREADS_MAX)]
+    service = InTurns(dict.fromkeys(many, 2), heard=heard.set)
+    followed = Followed(service)
+
+    def until_heard() -> None:
+        if len(service.calls) == follower.GOING_ON_MAX:
+            followed.take(SMALL)
+        assert heard.wait(WAIT_S), "every thread is at a table with more to do"
+
+    service.during = until_heard
+    followed.hear(*many)
+    assert len(service.calls) == 2 * len(many)
 
 
 def test_a_stop_waits_for_a_store_that_hangs_no_longer_than_for_what_may_still_end(
