@@ -13,7 +13,7 @@ from uuid import UUID
 
 import orjson
 
-from bench.figures import Figure, median
+from bench.figures import Figure, at_most, median
 from tidegate.committer.group_commit.rebase import Attempt, Encoded, Origin, encode
 from tidegate.committer.judging.machine import Landed, Planning, Terms, evolve
 from tidegate.committer.proposals.candidate import Candidate
@@ -68,13 +68,14 @@ def figures(rounds: int) -> list[Figure]:
     SWEEPER.begin()
     state = table()
     kinds = (
-        ("a blind append", append, 0, APPEND_US, "one file, statistics of three columns"),
-        ("a blind append, ten versions behind", append, 10, APPEND_US, "the same"),
+        ("a blind append", append, 0, APPEND_US, 2.0, "one file, statistics of three columns"),
+        ("a blind append, ten versions behind", append, 10, APPEND_US, 1.84, "the same"),
         (
             "ten removes, two predicates",
             change,
             0,
             CHANGE_US,
+            2.81,
             "ten files out, one in; every one compared with 63 others of its group",
         ),
         (
@@ -82,12 +83,13 @@ def figures(rounds: int) -> list[Figure]:
             change,
             1,
             CHANGE_US,
+            3.05,
             f"behind an entry of {GROUP} such changes, too",
         ),
     )
     runs: dict[str, list[Cost]] = {name: [] for name, *_ in kinds}
     for _ in range(rounds):
-        for name, make, behind, _, _ in kinds:
+        for name, make, behind, *_ in kinds:
             runs[name].append(cost(state, make, behind))
     return [
         Figure(
@@ -97,8 +99,10 @@ def figures(rounds: int) -> list[Figure]:
             us / goal,
             f"C11: <= {goal:.0f} us",
             note,
+            is_met=us <= goal,
+            recorded=at_most(recorded),
         )
-        for name, _, _, goal, note in kinds
+        for name, _, _, goal, recorded, note in kinds
     ]
 
 

@@ -2,17 +2,45 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
+
+LOST: Final = 2.0
+"""A figure is lost that is so many times worse than recorded: work beside it explains no more."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The ratio in docs/performance.md, and which way is better."""
+
+    ratio: float
+    is_higher_better: bool
+
+    def times_worse(self, ratio: float) -> float:
+        """Return how many times worse a ratio is; 1 or less where it is as good or better."""
+        better, worse = (ratio, self.ratio) if self.is_higher_better else (self.ratio, ratio)
+        return worse / better if better else inf if worse else 1.0
+
+
+def at_least(ratio: float) -> Recorded:
+    """Return what is recorded where more is better."""
+    return Recorded(ratio, True)
+
+
+def at_most(ratio: float) -> Recorded:
+    """Return what is recorded where less is better."""
+    return Recorded(ratio, False)
 
 
 @dataclass(frozen=True)
 class Figure:
     """One line of the table. `ratio` is ours by the peer's, or by the limit's, as the goal says.
 
-    `is_met` is None where the goal is none, or nobody can say.
+    `is_met` is None where there is no goal; `recorded` is None where no ratio compares.
     """
 
     measure: str
@@ -23,6 +51,12 @@ class Figure:
     note: str = ""
     limit: str = ""
     is_met: bool | None = None
+    recorded: Recorded | None = field(kw_only=True)
+
+    @property
+    def times_worse(self) -> float:
+        """Return how many times worse it is than recorded."""
+        return 1.0 if self.recorded is None else self.recorded.times_worse(self.ratio)
 
 
 def median(values: Sequence[float]) -> float:
@@ -39,12 +73,37 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def show(figures: Sequence[Figure]) -> None:
-    """Print the figures as one table."""
+    """Print the figures as one table, and by name those that miss their goals or are lost."""
+    console = Console(width=170)
     table = Table(title="Figures, each beside its peer or limit in the same run")
-    for name in ("measure", "peer", "ours", "limit", "ratio", "goal", "met?", "note"):
+    for name in ("measure", "peer", "ours", "limit", "ratio", "recorded", "goal", "met?", "note"):
         table.add_column(name, overflow="fold")
     for one in figures:
         met = {None: "", True: "yes", False: "NO"}[one.is_met]
-        ratio = f"{one.ratio:.2f}"
-        table.add_row(one.measure, one.peer, one.ours, one.limit, ratio, one.goal, met, one.note)
-    Console(width=170).print(table)
+        before = f"{one.recorded.ratio:.2g}" if one.recorded else ""
+        columns = (one.peer, one.ours, one.limit, f"{one.ratio:.2g}", before, one.goal, met)
+        table.add_row(one.measure, *columns, one.note)
+    console.print(table)
+    for line in verdicts(figures):
+        console.print(line, markup=False, highlight=False)
+
+
+def verdicts(figures: Sequence[Figure]) -> list[str]:
+    """Return a line for each figure that misses its goal or is lost, and one that counts them."""
+    missed = [one for one in figures if one.is_met is False]
+    gone = lost(figures)
+    lines = [f"misses its goal: {one.measure}: {one.goal}; {one.ours}" for one in missed]
+    for one in gone:
+        before = one.recorded.ratio if one.recorded else 0.0
+        lines.append(
+            f"LOST: {one.measure}: the ratio is {one.ratio:.2g} and was {before:.2g} in "
+            f"docs/performance.md: {one.times_worse:.1f} times worse; find the commit that lost it"
+        )
+    compared = sum(one.recorded is not None for one in figures)
+    counted = f"of {len(figures)} figures {len(missed)} miss their goals"
+    return [*lines, f"{counted}; of {compared} that are recorded {len(gone)} are lost"]
+
+
+def lost(figures: Sequence[Figure]) -> list[Figure]:
+    """Return the figures that are far worse than recorded."""
+    return [one for one in figures if one.times_worse > LOST]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bench import generated_changes, generated_logs
-from bench.figures import Figure
+from bench.figures import Figure, at_least, at_most
 from bench.fresh import OURS, THEIRS, Runs, alternate, middle
 from bench.generated_logs import Shape
 
@@ -43,6 +43,8 @@ def _warm(files: int, runs: Runs) -> list[Figure]:
             us / plain,
             f"S6: <= {WARM_BYTES} B",
             f"{lookups:,.0f} lookups/s, each hit confirmed",
+            is_met=us <= WARM_BYTES,
+            recorded=at_most(0.55),
         )
     ]
 
@@ -51,9 +53,9 @@ def _plans(files: int, runs: Runs) -> list[Figure]:
     peer = runs["delta-rs"]
     seen = f"limit {PLAN_S} s; delta-rs, by partition alone, {middle(peer, 's'):.2f} s"
     found = []
-    for way, by, goal in (
-        ("ours", "partition and statistics", f"R2: <= {PLAN_S} s"),
-        ("statistics", "statistics alone", f"R2: <= {PLAN_S} s"),
+    for way, by, recorded in (
+        ("ours", "partition and statistics", at_most(0.7)),
+        ("statistics", "statistics alone", at_most(2.33)),
     ):
         us = runs[way]
         found.append(
@@ -62,8 +64,10 @@ def _plans(files: int, runs: Runs) -> list[Figure]:
                 f"{middle(us, 's'):.3f} s",
                 seen,
                 middle(us, "s") / PLAN_S,
-                goal,
+                f"R2: <= {PLAN_S} s",
                 f"CPU time {middle(us, 'cpu_s'):.3f} s; the snapshot is open, nothing is cached",
+                is_met=middle(us, "s") <= PLAN_S,
+                recorded=recorded,
             )
         )
     return found
@@ -81,6 +85,8 @@ def _changes(runs: Runs) -> list[Figure]:
             us / peer,
             "F1: >= 0.5",
             f"CPU time {cpu:.2f} of delta-rs's; {middle(runs['ours'], 'mib'):.0f} MiB",
+            is_met=us / peer >= 0.5,
+            recorded=at_least(0.55),
         ),
         Figure(
             "changes, first batch",
@@ -88,5 +94,7 @@ def _changes(runs: Runs) -> list[Figure]:
             f"limit {1e3 * FIRST_S:.0f} ms; delta-rs {1e3 * theirs:.0f} ms",
             first / FIRST_S,
             f"F1: <= {1e3 * FIRST_S:.0f} ms",
+            is_met=first <= FIRST_S,
+            recorded=at_most(0.36),
         ),
     ]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bench.figures import Figure
+from bench.figures import Figure, at_most
 from bench.fresh import THEIRS, alternate, compiled, middle
 from bench.generated_logs import Shape, generate
 
@@ -29,6 +29,8 @@ def figures(folder: Path, rounds: int, files: int) -> list[Figure]:
             whole / LIMIT_S,
             f"S5: <= {LIMIT_S:.0f} s",
             "interpreter, imports, load, decide, PUT with fsync; the broker's group apart",
+            is_met=whole <= LIMIT_S,
+            recorded=at_most(0.53),
         ),
         Figure(
             f"the same without interpreter and imports, {files:,} files",
@@ -37,5 +39,7 @@ def figures(folder: Path, rounds: int, files: int) -> list[Figure]:
             alone / peer,
             f"S5: <= {SHARE}",
             f"CPU time {cpu:.2f} s",
+            is_met=alone / peer <= SHARE,
+            recorded=at_most(0.27),
         ),
     ]

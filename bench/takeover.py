@@ -15,7 +15,7 @@ from typing import Final, Self
 from rich.console import Console
 
 from bench import gate_writers
-from bench.figures import Figure, median
+from bench.figures import Figure, at_most, median
 from tidegate.pipeline.published import TableRecord
 from tidegate.producers.client import Client
 from tidegate.runtime.kafka.bus import KafkaBus
@@ -97,6 +97,8 @@ def figures(stack: LocalStack, folder: Path, rounds: int) -> list[Figure]:
             f"limit {CLEAN_MAX_S:.0f} s",
             median(clean) / CLEAN_MAX_S,
             "<= 1",
+            is_met=median(clean) <= CLEAN_MAX_S,
+            recorded=at_most(0.29),
         ),
         Figure(
             "takeover after kill -9, to the first outcome",
@@ -104,6 +106,8 @@ def figures(stack: LocalStack, folder: Path, rounds: int) -> list[Figure]:
             f"session timeout {session_s:.0f} s + {KILLED_SPARE_S:.0f} s",
             median(killed) / limit_s,
             "<= 1",
+            is_met=median(killed) <= limit_s,
+            recorded=at_most(0.81),
         ),
     ]
 

@@ -191,7 +191,8 @@ def test_two_publishers_at_once_tell_each_change_once(line: Line) -> None:
     for table in tables:
         wait_told(line, table)
         check_stream(line, table)
-    assert all(service.child.is_alive() for service in services)
+    for service in services:
+        assert service.child.is_alive(), service.child.tail()
 
 
 @pytest.mark.timeout(180)
