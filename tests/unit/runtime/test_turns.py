@@ -42,6 +42,40 @@ def test_many_share_and_one_who_wants_to_be_alone_waits_and_then_goes_first() ->
     assert done.index("alone") < done.index("late begins")
 
 
+def test_behind_one_who_waits_long_to_be_alone_others_wait_no_longer_and_it_goes_first() -> None:
+    async def scene() -> list[str]:
+        turns, done = Turns(patience_s=0), list[str]()
+        release = {name: asyncio.Event() for name in ("long", "early", "late")}
+
+        async def share(name: str) -> None:
+            async with turns.shared():
+                done.append(f"{name} begins")
+                await release[name].wait()
+
+        async def alone() -> None:
+            async with turns.alone():
+                done.append("alone")
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(share("long"))
+            await nothing_else_happens()
+            tasks.create_task(alone())
+            await nothing_else_happens()
+            tasks.create_task(share("early"))
+            await nothing_else_happens()
+            assert done == ["long begins", "early begins"]
+            release["long"].set()
+            await nothing_else_happens()
+            tasks.create_task(share("late"))
+            await nothing_else_happens()
+            assert done == ["long begins", "early begins"], "the long turn has ended"
+            for one in release.values():
+                one.set()
+        return done
+
+    assert asyncio.run(scene())[2:] == ["alone", "late begins"]
+
+
 def test_idle_waits_for_all_who_act() -> None:
     async def scene() -> None:
         turns, release = Turns(), asyncio.Event()

@@ -47,6 +47,8 @@ HELD_MAX: Final = 1_000
 THREADS_MAX: Final = 4
 GOING_ON_MAX: Final = THREADS_MAX - 1
 """Tables whose next turns run at once: a thread is left for a record of any other table."""
+PATIENCE_S: Final = 2.0
+"""How long other tables wait for a look that waits for a turn which lasts."""
 LEFT_BEHIND_S: Final = 10.0
 """Seconds between two checks whether records wait that Faust does not deliver."""
 AWAY_S: Final = 600.0
@@ -138,7 +140,7 @@ class _Follower:
         self._joined = asyncio.Event()
         self._room = asyncio.Semaphore(HELD_MAX)
         self._going_on = asyncio.Semaphore(GOING_ON_MAX)
-        self._turns = Turns()
+        self._turns = Turns(PATIENCE_S)
         self._lanes: dict[UUID, _Lane] = {}
         self._taken: defaultdict[object, deque[_Taken]] = defaultdict(deque)
         self._parts: set[asyncio.Task[None]] = set()
