@@ -60,5 +60,8 @@ class StormyBackground:
             asked.go_on()
         return cast(Future[T], asked)
 
+    def give_up(self, root: str, answer: Future[Any], /) -> None:
+        """Do nothing: there are as many threads as are asked for."""
+
     def close(self) -> None:
         """Ask no more: nobody hears the answers."""

@@ -1,6 +1,7 @@
 """Reading stores in threads beside the loop, which looks for the answers later.
 
 Each store has threads of its own, so one that is slow or hangs delays its own tables and no others.
+A thread whose answer nobody waits for any more is replaced: in one store a single file may hang.
 The loop itself never waits for a store.
 """
 
@@ -26,6 +27,10 @@ STORES_KEPT: Final = 32
 """Stores of which idle threads are kept."""
 
 
+LOST_MAX: Final = 64
+"""Threads of a store that were given up, and may never come back, that are replaced."""
+
+
 class Background(Protocol):
     """Runs questions to stores; those of one store do not wait for another's."""
 
@@ -34,6 +39,9 @@ class Background(Protocol):
 
     def begin(self, root: str, question: Callable[[], T], /) -> Future[T]:
         """Start a question to the store of the table at `root`; return the future answer."""
+
+    def give_up(self, root: str, answer: Future[Any], /) -> None:
+        """Expect no answer any more: another thread takes the place of the one that is at it."""
 
     def close(self) -> None:
         """Start no more; answers under way are dropped."""
@@ -50,6 +58,9 @@ class AtOnce:
         """Ask, and wait for it."""
         return at_once(question)
 
+    def give_up(self, root: str, answer: Future[Any], /) -> None:
+        """Do nothing: it was answered."""
+
     def close(self) -> None:
         """Do nothing."""
 
@@ -65,6 +76,8 @@ class InThreads:
         self._most, self._name = most, name
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._newest: dict[str, Future[Any]] = {}
+        self._begun: dict[str, dict[Future[Any], _Question]] = {}
+        self._lost: dict[str, list[Future[Any]]] = {}
         self._turn = Lock()
 
     def begin(self, root: str, work: Callable[[], T], /) -> Future[T]:
@@ -74,10 +87,33 @@ class InThreads:
             threads = self._threads.pop(store, None)
             if threads is None:
                 self._let_go()
-                threads = ThreadPoolExecutor(self._most, thread_name_prefix=self._name)
+                threads = self._new_threads()
             self._threads[store] = threads
-            answer = self._newest[store] = threads.submit(work)
+            answer = self._newest[store] = Future[T]()
+            question = _Question(work, answer)
+            asked = self._ask(store, question)
+        asked.add_done_callback(question.pass_on)
         return answer
+
+    def give_up(self, root: str, answer: Future[Any], /) -> None:
+        """Expect no answer any more. The store's threads are replaced, up to LOST_MAX of them: the
+        one that is at it may never come back, and what waits behind it goes to the new ones.
+        """
+        store = store_of(root)
+        with self._turn:
+            lost = [one for one in self._lost.pop(store, ()) if not one.done()]
+            if not answer.running() or store not in self._threads:
+                self._lost[store] = lost
+                return
+            self._lost[store] = [*lost, answer]
+            if len(lost) >= LOST_MAX:
+                return
+            self._threads[store].shutdown(wait=False, cancel_futures=True)
+            self._threads[store] = self._new_threads()
+            waiting = [one for asked, one in self._begun.pop(store).items() if asked.cancelled()]
+            again = [(self._ask(store, question), question) for question in waiting]
+        for asked, question in again:
+            asked.add_done_callback(question.pass_on)
 
     def is_free(self, root: str) -> bool:
         """Return whether what was begun last for a store has ended."""
@@ -89,6 +125,20 @@ class InThreads:
         with self._turn:
             for threads in self._threads.values():
                 threads.shutdown(wait=False, cancel_futures=True)
+            begun = [one for questions in self._begun.values() for one in questions.values()]
+        for question in begun:
+            question.answer.cancel()
+
+    def _new_threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._most, thread_name_prefix=self._name)
+
+    def _ask(self, store: str, question: "_Question") -> Future[Any]:
+        begun = self._begun.setdefault(store, {})
+        for done in [one for one in begun if one.done()]:
+            del begun[done]
+        asked = self._threads[store].submit(question.ask)
+        begun[asked] = question
+        return asked
 
     def _let_go(self) -> None:
         excess = max(0, len(self._threads) - STORES_KEPT)
@@ -96,6 +146,29 @@ class InThreads:
         for store in list(islice(idle, excess)):
             self._threads.pop(store).shutdown(wait=False)
             del self._newest[store]
+            self._begun.pop(store, None)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A question, and the answer that somebody waits for."""
+
+    work: Callable[[], Any]
+    answer: Future[Any]
+
+    def ask(self) -> Any:
+        """Ask, in a thread; not where nobody waits for the answer any more."""
+        return self.work() if self.answer.set_running_or_notify_cancel() else None
+
+    def pass_on(self, asked: Future[Any]) -> None:
+        """Give the answer, or what was raised, to whoever waits for it."""
+        if asked.cancelled() or self.answer.cancelled():
+            return
+        error = asked.exception()
+        if error is None:
+            self.answer.set_result(asked.result())
+        else:
+            self.answer.set_exception(error)
 
 
 @dataclass
@@ -126,6 +199,13 @@ class Asked(Generic[T]):
         if self.answer is not None:
             self.answer.cancel()
         self.answer = None
+
+    def give_up(self) -> None:
+        """Drop the question, which may never be answered."""
+        answer = self.answer
+        self.forget()
+        if answer is not None:
+            self.background.give_up(self.root, answer)
 
     @property
     def looked_after_s(self) -> float:

@@ -146,7 +146,8 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
     ),
     "claim_check": Refusal(
         "the file with its actions is missing, lies elsewhere, is no regular file of the table's "
-        "own folder (a pipe, a device, a link that leads out), or holds other bytes",
+        "own folder (a pipe, a device, a link that leads out), or holds other bytes; `denied`: it "
+        "could not be read for ten minutes",
         "write the file first, whole, under the name that the answer gives, then propose",
     ),
     "bad_path": Refusal(
@@ -293,8 +294,8 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "make them for the version after the head",
     ),
     "staged_file": Refusal(
-        "the staged file is missing, is no regular file of the table's own folder, or holds other "
-        "bytes than the proposal says",
+        "the staged file is missing, is no regular file of the table's own folder, holds other "
+        "bytes than the proposal says, or could not be read for ten minutes",
         "write it first, whole; then propose again",
     ),
     "already_committed": Refusal(

@@ -14,6 +14,7 @@ class Held:
 
     held: set[str] = field(default_factory=set)
     asked: list[tuple[str, Callable[[], Any], Future[Any]]] = field(default_factory=list)
+    given_up: list[tuple[str, Future[Any]]] = field(default_factory=list)
 
     def is_free(self, root: str) -> bool:
         """Return whether nothing is held there."""
@@ -25,6 +26,10 @@ class Held:
             return at_once(question)
         self.asked.append((root, question, Future()))
         return self.asked[-1][2]
+
+    def give_up(self, root: str, answer: Future[Any], /) -> None:
+        """Note that nobody waits for an answer any more."""
+        self.given_up.append((root, answer))
 
     def close(self) -> None:
         """Do nothing."""

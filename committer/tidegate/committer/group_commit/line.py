@@ -5,7 +5,7 @@ nobody verifies, so it only orders the line and grants nothing.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -78,6 +78,10 @@ class Line:
             self.last = _producers(self.waiting, count)
         for _ in range(count):
             self.waiting.popleft()
+
+    def leave(self, offsets: Collection[int]) -> None:
+        """Remove the candidates that came at some offsets."""
+        self.waiting = deque(one for one in self.waiting if one.candidate.offset not in offsets)
 
     def everybody(self) -> list[Waiting]:
         """Remove all from the line, and return them."""

@@ -77,6 +77,17 @@ def denied(candidate: Candidate, rule: str, reason: str, advice: Advice = "fix")
     return Verdict(candidate, "denied", rejection=rejection)
 
 
+def claim_unread(candidate: Candidate, waited_s: float) -> Verdict:
+    """Return the denial of a proposal whose claim check's file could not be read for so long."""
+    reason = (
+        f"claim_check: {candidate.claim.path[:256]!r} could not be read for {waited_s:g} s: "
+        "its store hangs or fails; send the same bytes again once it answers"
+    )
+    return denied(
+        candidate, "staged_file" if candidate.is_verbatim else "claim_check", reason, "retry"
+    )
+
+
 def unwritten(candidate: Candidate, rejection: Rejection) -> Verdict:
     """Return the denial that stands for a refusal which can't be written to the log just now."""
     told = Rejection(

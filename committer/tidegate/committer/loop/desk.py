@@ -13,15 +13,16 @@ The loop never waits for a store: `TableCache.load` and fetches read from it in 
 the methods here return empty-handed until the answer is there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from tidegate.committer.doors import reach
 from tidegate.committer.group_commit.late import follows_untimed
 from tidegate.committer.judging import machine, verbatim
 from tidegate.committer.judging.machine import Landed, Plan, Planning, Terms
 from tidegate.committer.judging.right_of_way import RightOfWay
-from tidegate.committer.judging.verdicts import Verdict
+from tidegate.committer.judging.verdicts import Verdict, claim_unread
 from tidegate.committer.loop.entry_encoder import EntryEncoder
 from tidegate.committer.loop.entry_put import PAUSE_S, EntryPut
 from tidegate.committer.loop.in_flight import (
@@ -36,11 +37,15 @@ from tidegate.committer.loop.in_flight import (
 from tidegate.committer.loop.table_cache import TableCache
 from tidegate.committer.loop.token_bucket import TokenBucket
 from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.intake import needs_claim
 from tidegate.committer.puts import Landing, Pace
 from tidegate.committer.reading.fetches import Fetch
 from tidegate.runtime import metrics
 from tidegate.runtime.bus import Headers
 from tidegate.runtime.stores.log_store import Put
+
+CLAIM_S: Final = 600.0
+"""How long the file of a claim check may take to be read: as long as a table to be created."""
 
 
 @dataclass
@@ -51,14 +56,16 @@ class Desk(TableCache):
     other. `flying` is the entry in flight. `races_lost` counts the versions that others won in a
     row. `traces` are the trace contexts of versions that hold one proposal. `wants_calm` keeps PUTs
     from following one another at once, so that an audit finds its moment; `has_sent` says whether
-    any PUT was ever sent. After a store has failed the desk rests until `rests_until_s`.
+    any PUT was ever sent. `claims` is since when the claim checks of proposals, by their offsets,
+    are being read. After a store has failed the desk rests until `rests_until_s`.
     In the order of their `seat` desks are looked at.
-    Units: `_until_s` by `Clock.boot_s`; `rest_s` in seconds.
+    Units: `_until_s` and `claims` by `Clock.boot_s`; `rest_s` in seconds.
     """
 
     seat: int = 0
     wants_calm: bool = False
     has_sent: bool = False
+    claims: dict[int, float] = field(default_factory=dict)
     traces: dict[int, Headers] = field(default_factory=dict)
     flying: InFlight | None = None
     draft: Draft | None = None
@@ -83,6 +90,7 @@ class Desk(TableCache):
     def settle(self) -> tuple[Verdict, ...]:
         """Decide on the waiting proposals and start their PUT; return verdicts that are now final.
 
+        A proposal whose claim check's file was not read for CLAIM_S is denied first.
         Returns none while a PUT is in flight, while a group waits for more members, or while the
         store is being read.
         Raises: as `load`; OutcomeUnknown when a PUT stayed in doubt; Contended.
@@ -90,7 +98,7 @@ class Desk(TableCache):
         if self.flying is not None and not self.flying.flight.done():
             self._decide_ahead(self.flying)
             return ()
-        verdicts = self.land()
+        verdicts = self.land() or self._give_up_claims()
         while not verdicts and self.line:
             if not self.ensure_current():
                 return ()
@@ -129,6 +137,32 @@ class Desk(TableCache):
             return ()
         self.races_lost = 0
         raise contended(self.store.root, flying.encoded.entry.version)
+
+    def _note_claims(self, batch: Iterable[Candidate]) -> None:
+        """Note since when the files of claim checks are being read, tries that failed included."""
+        now_s = self.doors.clock.boot_s()
+        for one in filter(needs_claim, batch):
+            self.claims.setdefault(one.offset, now_s)
+
+    def _give_up_claims(self) -> tuple[Verdict, ...]:
+        """Return the denials of proposals whose files were not read for CLAIM_S, and let them go.
+
+        A reading that hangs is given up; so is the state, which its thread may still be changing.
+        """
+        too_old_s = self.doors.clock.boot_s() - CLAIM_S
+        if not self.claims or min(self.claims.values()) > too_old_s:
+            return ()
+        late = {offset for offset, since_s in self.claims.items() if since_s <= too_old_s}
+        over = [one for one in self.line.head(0, len(self.line)) if one.offset in late]
+        over = [one for one in over if needs_claim(one)]
+        self.claims.clear()
+        if not over:
+            return ()
+        if self.fetch is not None:
+            self.fetching.give_up()
+        self.forget()
+        self.line.leave({one.offset for one in over})
+        return tuple(claim_unread(one, CLAIM_S) for one in over)
 
     def forget(self) -> None:
         """Drop the cached state: the log is read anew before anything is decided."""
@@ -175,8 +209,12 @@ class Desk(TableCache):
         fetch = self.fetch or self._next_fetch()
         if fetch is None:
             return None
-        if (is_under_way or fetch.is_needed) and not self.has_fetched(fetch):
-            return None
+        if is_under_way or fetch.is_needed:
+            if not is_under_way:
+                self._note_claims(fetch.batch)
+            if not self.has_fetched(fetch):
+                return None
+            self.claims.clear()
         if fetch.is_verbatim:
             return self._decide_verbatim(fetch)
         now_s, draft = self.doors.clock.boot_s(), self.draft

@@ -18,5 +18,10 @@ def read_claim(store: LogStore, claim: ClaimCheck) -> bytes | str | None:
         return None
     except InvalidRequest as error:
         return error.fault
+    except Unavailable as error:
+        if isinstance(error.__cause__, PermissionError):
+            # Of one file no retry cures that, and all that waits for the table would wait for it.
+            return error.fault
+        raise
     except OSError as error:
         raise Unavailable(f"reading {claim.path!r} of {store.root} failed: {error}") from error

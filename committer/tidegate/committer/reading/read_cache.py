@@ -19,7 +19,7 @@ from tidegate.committer.reading.whole_tables import whole_table
 from tidegate.committer.tables.entries import Entry
 from tidegate.committer.tables.state import TableState
 from tidegate.delta.actions import Add, DeletionVector
-from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
+from tidegate.delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
 from tidegate.delta.files.bitmap import Bitmap
 from tidegate.delta.files.columns import rows_to_adds
 from tidegate.delta.paths import canonical_paths
@@ -192,6 +192,11 @@ class ReadCache:
         try:
             return read_vector(self._store, vector)
         except (BrokenLog, UnsupportedFeature, InvalidRequest) as error:
+            return str(error)
+        except Unavailable as error:
+            if not isinstance(error.__cause__, PermissionError):
+                raise
+            # Of one file no retry cures that, and all that waits for the table would wait for it.
             return str(error)
 
     def _grew(self, pair: Growth) -> bool:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, BinaryIO
 from unittest import mock
 from uuid import UUID
@@ -31,7 +32,8 @@ from tests.builders import (
 from tests.unit.committer.held_puts import HeldPuts
 from tests.unit.committer.held_questions import Held
 from tidegate.committer import puts
-from tidegate.committer.background import STORES_KEPT, InThreads
+from tidegate.committer.background import LOST_MAX, STORES_KEPT, InThreads
+from tidegate.committer.loop.desk import CLAIM_S
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
@@ -43,7 +45,9 @@ from tidegate.runtime.stores.log_store import LogStore
 
 OTHER = UUID(int=0x7000_8000_0000_0000_4712)
 OTHER_ROOT = "memory://others/t2"
-SECTION = CommitterSection(roots=("memory://tables", "memory://others"), audit_s=1e9)
+SECTION = CommitterSection(
+    roots=("memory://tables", "memory://others"), audit_s=1e9, view_age_max_s=CLAIM_S / 2
+)
 NAMES = ["deletionVectors", "inCommitTimestamp"]
 WIDE = '{"numRecords":10,"tightBounds":false}'
 FEATURES = protocol(3, 7, readerFeatures=NAMES[:1], writerFeatures=NAMES)
@@ -530,3 +534,132 @@ def test_threads_of_stores_that_are_asked_for_nothing_end() -> None:
     assert there() <= STORES_KEPT + 2
     going_on.set()
     assert hanging.result(10.0)
+
+
+# A file that a proposal names, and that cannot be read
+
+
+def at_its_store(gate: Gate, held: Held) -> list[Outcome]:
+    """Let the time pass for which a claim check is waited for; return what is said meanwhile."""
+    before = len(gate.outcomes())
+    gate.clock.boot += CLAIM_S - 10.0
+    gate.settle()
+    assert len(gate.outcomes()) == before, "it has its time"
+    gate.clock.boot += 40.0
+    held.held.clear()
+    gate.settle()
+    return gate.outcomes()[before:]
+
+
+def test_a_claim_check_whose_reading_hangs_is_denied_and_those_behind_it_go_on(
+    gate: Gate, held: Held
+) -> None:
+    gate.send(with_a_claim(gate), proposal(add("b"), read_version=1))
+    gate.settle()
+    first, second = at_its_store(gate, held)
+    assert first.rejection is not None
+    assert (first.status, first.rejection.rule) == ("denied", "claim_check")
+    assert (first.rejection.advice, first.rejection.field) == ("retry", "claim_check")
+    assert first.rejection.reason.count("600 s") == 1
+    assert told([second]) == [(TABLE, "committed", 2)]
+    assert [root for root, _ in held.given_up] == [ROOT], "another thread takes its place"
+    held.answer()
+    gate.settle()
+    assert len(gate.entries()) == 3, "what comes after it is dropped"
+
+
+def test_a_claim_check_that_fails_each_time_is_denied_and_those_behind_it_go_on(
+    gate: Gate, held: Held
+) -> None:
+    held.held.clear()
+    store = gate.stores[ROOT]
+    with mock.patch.object(store, "open", side_effect=Unavailable("away")):
+        gate.send(with_a_claim(gate), proposal(add("b"), read_version=1))
+        gate.settle()
+        first, second = at_its_store(gate, held)
+    assert first.rejection is not None
+    assert (first.status, first.rejection.rule) == ("denied", "claim_check")
+    assert told([second]) == [(TABLE, "committed", 2)]
+    assert held.given_up == [], "no thread is at it"
+
+
+def test_ready_bytes_whose_reading_hangs_are_denied(gate: Gate, held: Held) -> None:
+    path = f"_delta_log/_staged_commits/{2:020d}.{an_id()}.json"
+    claim = {"path": path, "size": 1, "sha256": digest_of(b"x")}
+    gate.send(proposal(kind="verbatim", claim_check=claim, read_version=1, exact_version=2))
+    gate.settle()
+    [first] = at_its_store(gate, held)
+    assert first.rejection is not None
+    assert (first.status, first.rejection.rule) == ("denied", "staged_file")
+
+
+def test_a_table_that_is_to_be_created_by_a_claim_check_that_hangs_is_not() -> None:
+    held = Held()
+    gate = Gate(SECTION, reads=held, stores={ROOT: MemoryStore(ROOT)})
+    held.held.add(ROOT)
+    gate.send(claimed(gate, *creation(), read_version=-1))
+    gate.settle()
+    [first] = at_its_store(gate, held)
+    assert first.rejection is not None
+    assert (first.status, first.rejection.rule) == ("denied", "claim_check")
+    assert told(gate.ask(create())) == [(TABLE, "committed", 0)]
+
+
+@pytest.mark.parametrize(
+    ("made", "rule"), [(with_a_claim, "claim_check"), (who_brings_a_vector, "vector_unreadable")]
+)
+def test_a_file_that_may_not_be_read_is_refused_at_once(
+    gate: Gate, held: Held, made: Callable[[Gate], Proposal], rule: str
+) -> None:
+    held.held.clear()
+    why = Unavailable("this user may not: grant the rights")
+    why.__cause__ = PermissionError(13, "Permission denied")
+    with mock.patch.object(gate.stores[ROOT], "open", side_effect=why):
+        first, second = gate.ask(made(gate), proposal(add("b"), read_version=1))
+    assert first.rejection is not None
+    assert (first.status, first.rejection.rule) == ("rejected", rule)
+    assert "grant the rights" in first.rejection.reason
+    assert second.status == "committed"
+
+
+def test_readings_that_hang_take_no_thread_from_the_other_tables_of_their_store() -> None:
+    threads, going_on = InThreads(4, "hangs"), threading.Event()
+    try:
+        for _ in range(20):
+            begun = threading.Event()
+            hangs = threads.begin("file:///data/t", partial(hang, begun, going_on))
+            behind = threads.begin("file:///data/u", lambda: "read")
+            assert begun.wait(60)
+            threads.give_up("file:///data/t", hangs)
+            assert behind.result(60) == "read"
+        assert not hangs.done()
+        at_work = [one for one in threading.enumerate() if one.name.startswith("hangs")]
+        assert len(at_work) <= 20 + 2 * 4
+    finally:
+        going_on.set()
+        threads.close()
+
+
+def test_no_more_threads_are_replaced_than_so_many() -> None:
+    threads, going_on = InThreads(1, "lost"), threading.Event()
+    try:
+        for _ in range(LOST_MAX + 1):
+            begun = threading.Event()
+            hangs = threads.begin("file:///data/t", partial(hang, begun, going_on))
+            assert begun.wait(60)
+            threads.give_up("file:///data/t", hangs)
+        waits = threads.begin("file:///data/t", lambda: "read")
+        assert len([one for one in threading.enumerate() if one.name.startswith("lost")]) <= (
+            LOST_MAX + 1
+        )
+        assert not waits.done()
+        going_on.set()
+        assert waits.result(60) == "read"
+    finally:
+        going_on.set()
+        threads.close()
+
+
+def hang(begun: threading.Event, going_on: threading.Event) -> None:
+    begun.set()
+    going_on.wait(60)

@@ -29,6 +29,9 @@ class Slow:
         """Return that anything may be asked."""
         return True
 
+    def give_up(self, root: str, answer: Future[Any], /) -> None:
+        """Do nothing: no thread is at it."""
+
     def close(self) -> None:
         """Do nothing."""
 
