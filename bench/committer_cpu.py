@@ -68,14 +68,14 @@ def figures(rounds: int) -> list[Figure]:
     SWEEPER.begin()
     state = table()
     kinds = (
-        ("a blind append", append, 0, APPEND_US, 2.0, "one file, statistics of three columns"),
-        ("a blind append, ten versions behind", append, 10, APPEND_US, 1.84, "the same"),
+        ("a blind append", append, 0, APPEND_US, 29, "one file, statistics of three columns"),
+        ("a blind append, ten versions behind", append, 10, APPEND_US, 28, "the same"),
         (
             "ten removes, two predicates",
             change,
             0,
             CHANGE_US,
-            2.81,
+            39,
             "ten files out, one in; every one compared with 63 others of its group",
         ),
         (
@@ -83,7 +83,7 @@ def figures(rounds: int) -> list[Figure]:
             change,
             1,
             CHANGE_US,
-            3.05,
+            42,
             f"behind an entry of {GROUP} such changes, too",
         ),
     )
@@ -91,19 +91,24 @@ def figures(rounds: int) -> list[Figure]:
     for _ in range(rounds):
         for name, make, behind, *_ in kinds:
             runs[name].append(cost(state, make, behind))
-    return [
-        Figure(
-            f"CPU of {name}",
-            f"{(us := median([one.proposal_us for one in runs[name]])):.1f} us",
-            f"parse of its JSON {median([one.parse_us for one in runs[name]]):.1f} us",
-            us / goal,
-            f"C11: <= {goal:.0f} us",
-            note,
-            is_met=us <= goal,
-            recorded=at_most(recorded),
+    found = []
+    for name, _, _, goal, recorded, note in kinds:
+        us = median([one.proposal_us for one in runs[name]])
+        parse_us = median([one.parse_us for one in runs[name]])
+        found.append(
+            Figure(
+                f"CPU of {name}",
+                f"{us:.1f} us",
+                f"parse of its JSON {parse_us:.1f} us",
+                # Both change with the machine and the work beside it, so they compare.
+                us / parse_us,
+                f"C11: <= {goal:.0f} us",
+                note,
+                is_met=us <= goal,
+                recorded=at_most(recorded),
+            )
         )
-        for name, _, _, goal, recorded, note in kinds
-    ]
+    return found
 
 
 def table() -> TableState:
