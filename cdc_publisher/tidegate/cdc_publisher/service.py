@@ -2,7 +2,7 @@
 
 It knows nothing but the log and the positions on Kafka. Each table has a stream with a writer of
 its own; who opens one fences whoever had it, so two publishers cannot both tell a version. A table
-that can't be told stops alone, with its reason in the log, and the others go on.
+with which anything goes wrong stops alone (`runtime.following.quarantine`), and the others go on.
 """
 
 import logging
@@ -18,20 +18,13 @@ from tidegate.cdc_publisher.position import Position, Positions, told_of
 from tidegate.cdc_publisher.settings import CdcSettings, TableChanges
 from tidegate.cdc_publisher.stream import Source, TableStream
 from tidegate.cdc_publisher.transactions import RECORD_BYTES_MAX, ChangeWriter, read_positions
-from tidegate.delta.errors import (
-    BrokenLog,
-    Fenced,
-    InvalidRequest,
-    MalformedRecord,
-    Misconfigured,
-    TidegateError,
-    Unavailable,
-    UnsupportedFeature,
-)
+from tidegate.delta.errors import Fenced, InvalidRequest, Misconfigured, TidegateError, Unavailable
 from tidegate.pipeline.published import CommitRecord, TableRecord
 from tidegate.pipeline.topics import Topic
 from tidegate.runtime import metrics
 from tidegate.runtime.bus import Bus
+from tidegate.runtime.containment import contained, is_fault
+from tidegate.runtime.following.quarantine import Quarantine
 from tidegate.runtime.kafka.topic_admin import create_topics
 from tidegate.runtime.logs import log_event
 from tidegate.runtime.registry import read_registry
@@ -45,12 +38,6 @@ SLICE_S: Final = 1.0
 """How long a turn at a table lasts, and all those of a look: a look waits for turns to end, and all
 tables wait for a look. What a turn leaves has its next one at once, beside other tables.
 """
-
-TROUBLES: Final = (
-    *(UnsupportedFeature, BrokenLog, InvalidRequest, Misconfigured),
-    *(MalformedRecord, Unavailable),
-)
-"""What is a table's own: it ends its stream, and no other."""
 
 _FOLLOWED: Final = frozenset({"open", "managed", "halted"})
 _ABORTED_WITHIN_S: Final = 20.0
@@ -77,6 +64,8 @@ class CdcPublisher:
         self._keyless: dict[UUID, int] = {}
         self._seen: Positions | None = None
         self._behind: dict[UUID, tuple[TableRecord, int]] = {}
+        topics = settings.kafka.topics
+        self._quarantine = Quarantine(self.name, bus, topics, running.clock, self._let_go)
 
     @property
     def look_s(self) -> float:
@@ -95,6 +84,10 @@ class CdcPublisher:
         """
         if record.table in self._aside or record.table in self._behind:
             return
+        self._tell_of(record)
+        self._quarantine.tell()
+
+    def _tell_of(self, record: CommitRecord) -> None:
         if record.table not in self._tables:
             self._tables = self._registered()
         table = self._tables.get(record.table)
@@ -118,6 +111,7 @@ class CdcPublisher:
             head = self._head(record, known)
             if head is not None:
                 self._catch_up(record, head, self._turn_ends_s())
+            self._quarantine.tell()
 
     def look(self) -> None:
         """Tell what is untold of the tables that are ours, and of those that nobody tells.
@@ -127,13 +121,24 @@ class CdcPublisher:
         when its store or the brokers were away. A look publishes for one turn in all: what that
         leaves, and tables that were unfinished before, have their turns after it.
         """
-        lost, self._lost = self._lost, set()
+        self._look_at_all()
+        self._quarantine.tell()
+
+    def _look_at_all(self) -> None:
         behind, self._behind = self._behind, {}
         aside, self._aside = self._aside, {}
         self._tables = self._registered()
+        followed_ids = {one.table for one in self._tables.values() if one.status in _FOLLOWED}
+        asked = self._quarantine.look(followed_ids)
+        for table in asked:
+            self._keyless.pop(table, None)
+        waits = self._quarantine.waits
+        self._aside |= {at: one for at, one in aside.items() if waits(at)}
+        lost = {at for at in self._lost if not waits(at)} | asked
+        self._lost -= lost
         heads: dict[UUID, int] = {}
         for one in self._tables.values():
-            if one.status in _FOLLOWED:
+            if one.status in _FOLLOWED and not waits(one.table):
                 head = self._head(one, max(0, one.published_through))
                 heads |= {} if head is None else {one.table: head}
         followed = [self._tables[table] for table in heads]
@@ -163,7 +168,7 @@ class CdcPublisher:
         names = {one.name for one in self._tables.values() if one.table in ours}
         for one in aside.values():
             if one.name not in names:
-                _measure_no_more(one)  # it is told by another one, or by nobody any more
+                _measure_no_more(one.name)  # it is told by another one, or by nobody any more
 
     def close(self) -> None:
         """Let go of every table: a stop does not wait for whoever is still at one of them."""
@@ -176,6 +181,7 @@ class CdcPublisher:
     ) -> bool:
         told = told_of(positions, table.table)
         if told is not None and told.complete and told.version >= heads[table.table]:
+            self._quarantine.heal(table.table)
             return False
         return self._seen is None or self._seen.get(table.table) == told
 
@@ -200,18 +206,19 @@ class CdcPublisher:
             store = open_store(table.table_root, self._settings.storage)
             stated = stated_checksum(store, head)
             metadata = stated.metadata if stated else open_keys(store, head).metadata
-            is_news = table.table not in self._keyless
-            self._keyless[table.table] = head
             try:
                 key_columns(metadata, table.name, changes.key, changes.key_columns)
             except InvalidRequest as error:
+                is_news = table.table not in self._keyless
+                self._keyless[table.table] = head
                 if is_asked_for(metadata, changes.key_columns):
                     raise
                 self._aside[table.table] = table
+                self._quarantine.heal(table.table)
                 if is_news:
                     _say_set_aside(table, error, logging.WARNING)
                 return False
-            del self._keyless[table.table]
+            self._keyless.pop(table.table, None)
             return True
         return False
 
@@ -282,27 +289,30 @@ class CdcPublisher:
     @contextmanager
     def _alone_in_trouble(self, table: TableRecord) -> Iterator[None]:
         """Let a table's trouble be its own: its stream ends, what nothing can repair waits."""
-        try:
-            yield
-        except TROUBLES as error:
-            if self._drop(table) and isinstance(error, Unavailable):
+
+        def treat(error: Exception) -> None:
+            if isinstance(error, Fenced):
+                self._let_go(table.table, table.name)
+                log_event(_log, "fenced", level=logging.WARNING, table=table.name, why=error)
+                return
+            may_pass = isinstance(error, Unavailable) or is_fault(error)
+            if table.table in self._streams and may_pass:
                 self._lost.add(table.table)
             self._aside[table.table] = table
+            self._quarantine.hold(table.table, table.name, error, logging.ERROR)
             for lag in _LAGS:
                 lag.labels(table.name).set(inf)
-            _say_set_aside(table, error, logging.ERROR)
-        except Fenced as error:
-            self._drop(table)
-            log_event(_log, "fenced", level=logging.WARNING, table=table.name, why=error)
 
-    def _drop(self, table: TableRecord) -> bool:
-        """Let go of a table; return whether it was ours."""
-        stream = self._streams.pop(table.table, None)
+        with contained(treat):
+            yield
+
+    def _let_go(self, table: UUID, name: str) -> None:
+        """Let go of a table, if it is ours; who takes it over begins at its position."""
+        stream = self._streams.pop(table, None)
         if stream is not None:
             stream.close()
-            _measure_no_more(table)
-            metrics.CDC_ABORTS.labels(table.name).inc()
-        return stream is not None
+            _measure_no_more(name)
+            metrics.CDC_ABORTS.labels(name).inc()
 
     def _registered(self) -> dict[UUID, TableRecord]:
         """Return the registry; of two names that make one topic, the older table's has it."""
@@ -337,6 +347,7 @@ class CdcPublisher:
         with self._alone_in_trouble(table):
             if not stream.catch_up(head, until_s):
                 self._leave(table, head)
+            self._quarantine.heal(table.table)
 
     def _leave(self, table: TableRecord, head: int) -> None:
         """Leave a table of ours for its next turn."""
@@ -357,7 +368,7 @@ def _say_set_aside(table: TableRecord, error: TidegateError, level: int) -> None
     log_event(_log, "set_aside", level=level, **told)
 
 
-def _measure_no_more(table: TableRecord) -> None:
+def _measure_no_more(name: str) -> None:
     """Take back what was measured of a table: who tells it now measures it anew."""
     for gauge in (*_LAGS, metrics.CDC_POSITION):
-        gauge.remove(table.name)
+        gauge.remove(name)

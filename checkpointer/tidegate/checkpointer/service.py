@@ -1,12 +1,12 @@
 """A follower that keeps the log short to read: doorbell, decide, write, evolve.
 
 The log is all it knows. A file that already stands is as good as one of its own, so it may be
-killed anywhere and run beside another. A table that it may not summarise is left alone.
+killed anywhere and run beside another. A table that it may not summarise, or with which anything
+goes wrong, is left alone (`runtime.following.quarantine`).
 """
 
 import logging
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -32,14 +32,7 @@ from tidegate.checkpointer.sweep import DAY_MS, sweep
 from tidegate.checkpointer.view import View, first_sight, read_version
 from tidegate.delta.checkpoints import checksum, compaction
 from tidegate.delta.checkpoints.hint import LastCheckpoint
-from tidegate.delta.errors import (
-    BrokenLog,
-    InvalidRequest,
-    Misconfigured,
-    OutcomeUnknown,
-    Unavailable,
-    UnsupportedFeature,
-)
+from tidegate.delta.errors import OutcomeUnknown, Unavailable
 from tidegate.delta.features.properties import checkpoint_interval
 from tidegate.delta.names import checksum_name, compacted_name, in_log
 from tidegate.delta.snapshot import Snapshot
@@ -48,6 +41,7 @@ from tidegate.runtime import metrics
 from tidegate.runtime.bus import Bus
 from tidegate.runtime.clock import Clock, new_id
 from tidegate.runtime.failpoints import reach
+from tidegate.runtime.following.quarantine import Quarantine
 from tidegate.runtime.logs import log_event
 from tidegate.runtime.registry import read_registry
 from tidegate.runtime.service import Running
@@ -96,8 +90,9 @@ class Checkpointer:
         self._bus = bus
         self._running = running
         self._views: dict[UUID, View] = {}
-        self._aside: set[UUID] = set()
         self._swept_s: dict[UUID, float] = {}
+        topics = settings.kafka.topics
+        self._quarantine = Quarantine(self.name, bus, topics, running.clock, self._let_go)
 
     @property
     def look_s(self) -> float:
@@ -116,26 +111,30 @@ class Checkpointer:
         """Do what the version makes due; a table that was set aside waits for the next look."""
         view = self._views.get(record.table)
         told = view is not None and record.version <= view.head
-        if told or record.table in self._aside:
+        if told or self._quarantine.holds(record.table):
             return
         table = _Table(record.table, record.table_root, record.name or str(record.table))
-        with self._set_aside_on_refusal(table):
+        with self._quarantine.around(table.id, table.name):
             self._attend(table, record.version)
+        self._quarantine.tell()
 
     def look(self) -> None:
         """Do what is due on every registered table, whether or not its doorbell rang."""
-        self._aside.clear()
         registry = read_registry(self._bus, self._settings.kafka.topics).values()
-        followed = {one.name for one in registry if _is_followed(one)}
-        for name in {one.name for one in registry} - followed:
+        followed = [one for one in registry if _is_followed(one)]
+        for name in {one.name for one in registry} - {one.name for one in followed}:
             _measure_no_more(name)
-        for record in registry:
-            if not _is_followed(record) or self._running.stopping.is_set():
+        self._quarantine.look({one.table for one in followed})
+        for record in followed:
+            if self._quarantine.waits(record.table) or self._running.stopping.is_set():
                 continue
             table = _table(record)
-            with self._set_aside_on_refusal(table):
+            with self._quarantine.around(table.id, table.name):
                 self._attend(table, max(0, record.published_through))
                 self._sweep(table)
+                if not self._running.stopping.is_set():
+                    self._quarantine.heal(table.id)
+        self._quarantine.tell()
 
     def _sweep(self, table: _Table) -> None:
         """Delete what expired proposals left of a table, once a day."""
@@ -180,7 +179,7 @@ class Checkpointer:
             case CheckpointDue(version):
                 return self._checkpoint(table, view, version)
             case ChecksumDue(version):
-                return _sum(view, version)
+                return _sum(table, view, version)
             case CompactionDue():
                 return _compact(table, view, due)
             case _:
@@ -214,26 +213,10 @@ class Checkpointer:
         view.remember(version, checksum.of(snapshot, commit.info.txn_id if commit.info else None))
         return Checkpointed(version)
 
-    @contextmanager
-    def _set_aside_on_refusal(self, table: _Table) -> Iterator[None]:
-        """Leave a table alone until the next look when its log may not or can't be summarised.
-
-        So, too, after a PUT in doubt: the log is read anew then, and what is missing written.
-        """
-        try:
-            yield
-        except (UnsupportedFeature, BrokenLog, InvalidRequest, Misconfigured, Unavailable) as error:
-            self._views.pop(table.id, None)
-            self._aside.add(table.id)
-            metrics.CHECKPOINT_AGE.labels(table.name).set(inf)
-            log_event(
-                _log,
-                "set_aside",
-                level=logging.WARNING,
-                table=table.name,
-                why=error,
-                error_class=error.error_class,
-            )
+    def _let_go(self, table: UUID, name: str) -> None:
+        """Forget what is known of a table: its log is read anew."""
+        self._views.pop(table, None)
+        metrics.CHECKPOINT_AGE.labels(name).set(inf)
 
 
 def _write(store: LogStore, snapshot: Snapshot, clock: Clock) -> LastCheckpoint:
@@ -244,9 +227,9 @@ def _write(store: LogStore, snapshot: Snapshot, clock: Clock) -> LastCheckpoint:
     return write_classic(store, snapshot, now_ms)
 
 
-def _sum(view: View, version: int) -> Summed:
+def _sum(table: _Table, view: View, version: int) -> Summed:
     totals = view.learn(version)
-    reach("checkpointer.before_checksum")
+    reach("checkpointer.before_checksum", table.name)
     _put(view.store, checksum_name(version), checksum.encode(totals))
     return Summed(version)
 

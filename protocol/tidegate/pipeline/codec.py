@@ -13,7 +13,7 @@ from tidegate.delta.errors import MalformedRecord
 from tidegate.pipeline.message import Message
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.published import CommitRecord, TableRecord
+from tidegate.pipeline.published import CommitRecord, FollowerRecord, TableRecord
 from tidegate.pipeline.ratification import Ratification
 
 M = TypeVar("M", bound=Message)
@@ -34,6 +34,7 @@ FORMATS: Final[Mapping[type[Message], str]] = {
     Outcome: "outcome/1",
     CommitRecord: "commit/1",
     TableRecord: "table/1",
+    FollowerRecord: "follower/1",
     Ratification: "ratification/1",
 }
 DEPTH_MAX: Final = 64

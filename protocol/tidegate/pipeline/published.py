@@ -1,6 +1,7 @@
-"""What the committer publishes of tables: a record for each version, and one for each table.
+"""What the services publish of tables: a record for each version, and one for each table.
 
-`CommitRecord` wakes the followers and is an audit trail; `TableRecord` is the registry.
+`CommitRecord` wakes the followers and is an audit trail; `TableRecord` is the registry; by a
+`FollowerRecord` a follower says that it leaves a table alone.
 """
 
 from typing import Literal
@@ -51,6 +52,26 @@ class Ruling(Message):
     number: NonNegativeInt
     stream: str
     offset: NonNegativeInt
+
+
+class FollowerRecord(Message):
+    """A table is in quarantine at a follower, which leaves it alone for the `reason`.
+
+    `service` is the follower's name. `attempts` is how often it has failed in a row, `next_try_ms`
+    when it tries again: None at its next look. Once the table is served again, or is to be tried at
+    once, there is no record.
+    Units: `since_ms` and `next_try_ms` in ms since the Unix epoch.
+    """
+
+    service: str
+    table: UUID
+    name: str
+    status: Literal["quarantined"] = "quarantined"
+    reason: str
+    error_class: str
+    since_ms: int
+    attempts: NonNegativeInt
+    next_try_ms: int | None = None
 
 
 class TableRecord(Message):

@@ -121,6 +121,11 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "the committer died three times in a row over the record, which is not judged any more",
         "propose the work in another form: smaller, or less deeply nested; and report it",
     ),
+    "fault": Refusal(
+        "the committer failed over the record, or over a table to be created, in a way that nobody "
+        "foresaw",
+        "propose the work in another form, and report it: the traceback is in the committer's log",
+    ),
     "malformed": Refusal(
         "the record or an action is not what the schema of proposals or PROTOCOL.md says",
         "correct the program that wrote it: the answer names the field",

@@ -81,6 +81,11 @@ class Topics:
         """Key: table id. Value: how far the changes of the table are published."""
         return self._name("cdc-positions")
 
+    @property
+    def follower_state(self) -> str:
+        """Key: service and table id. Value: why a follower leaves the table alone."""
+        return self._name("follower-state")
+
     def changes(self, table_name: str) -> str:
         """Return the topic of a table's changes.
 
@@ -114,6 +119,7 @@ class Topics:
             Topic(self.table_state, "table", n, "compact", -1, short),
             Topic(self.dead_letters, "", 1, "delete", 30 * _DAY_MS, large),
             Topic(self.cdc_positions, "table", 1, "compact", -1, short),
+            Topic(self.follower_state, "service/table", 1, "compact", -1, short),
             # One partition for ever: a table that moved to another would be decided twice.
             Topic(self.ratify, "table_root", 1, "delete", -1, dated),
         )

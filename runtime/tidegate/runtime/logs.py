@@ -25,14 +25,24 @@ _log = logging.getLogger(__name__)
 
 
 def log_event(
-    logger: logging.Logger, event: str, /, *, level: int = logging.INFO, **fields: object
+    logger: logging.Logger,
+    event: str,
+    /,
+    *,
+    level: int = logging.INFO,
+    fault: BaseException | None = None,
+    **fields: object,
 ) -> None:
-    """Log an event under its name, with fields named in the words of the house."""
+    """Log an event under its name, with fields named in the words of the house.
+
+    With the traceback of a `fault`, where there is one.
+    """
     if not logger.isEnabledFor(level):
         return
     # Made here and not by `logger.log`, which walks the stack for a place that no line shows.
     told = _Event(event, fields)
-    logger.handle(logger.makeRecord(logger.name, level, "", 0, told, (), None))
+    trace = None if fault is None else (type(fault), fault, fault.__traceback__)
+    logger.handle(logger.makeRecord(logger.name, level, "", 0, told, (), trace))
 
 
 class Repeats:

@@ -86,6 +86,14 @@ LOADS: Final = Histogram(
 RESTS: Final = Counter(
     "tidegate_rests_total", "Times that a table was left alone for a while.", ["table", "why"]
 )
+FAULTS: Final = Counter(
+    "tidegate_table_faults_total",
+    "Errors of classes that nobody foresaw, contained in the table where they came up.",
+    ["table", "why"],
+)
+QUARANTINED: Final = Gauge(
+    "tidegate_tables_quarantined", "Tables that this follower leaves alone after an error."
+)
 TABLES: Final = Gauge("tidegate_tables", "Tables that are served, by state.", ["state"])
 TOPIC_PARTITIONS: Final = Gauge(
     "tidegate_topic_partitions", "Topic partitions that this committer owns; 0 on a standby."
@@ -130,7 +138,7 @@ UNSAFE_VERSIONS: Final = Counter(
 DEAD_LETTERS: Final = Counter(
     "tidegate_dead_letters_total", "Records that could not be read.", ["reason"]
 )
-for _reason in ("malformed", "unknown_kind", "too_large", "poison"):
+for _reason in ("malformed", "unknown_kind", "too_large", "poison", "fault"):
     DEAD_LETTERS.labels(_reason)  # shown at 0: what begins at 1 has no increase
 CHECKPOINT_AGE: Final = Gauge(
     "tidegate_checkpoint_age_versions", "Versions since the last checkpoint.", ["table"]
@@ -211,6 +219,7 @@ _OF_SEVERAL: Final = {
     CONFLICTS: ("table", "kind"),
     REFUSALS: ("table", "status", "rule"),
     RESTS: ("table", "why"),
+    FAULTS: ("table", "why"),
 }
 """What a committer shows of a table, by its name alone and by more."""
 

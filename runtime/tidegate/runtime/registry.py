@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 from tidegate.delta.errors import (
@@ -15,11 +15,15 @@ from tidegate.delta.errors import (
     Unavailable,
 )
 from tidegate.pipeline.codec import decode, other_format
+from tidegate.pipeline.message import Message
 from tidegate.pipeline.published import TableRecord
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime.bus import Bus, Offset, Reader, Record, TopicPartition
+from tidegate.runtime.containment import attempted, is_fault, reason_of
 from tidegate.runtime.logs import log_event
 from tidegate.runtime.stores.paths import canonical_root
+
+M = TypeVar("M", bound=Message)
 
 PATIENCE_S: Final = 15.0
 FOLLOWED_S: Final = 3_600.0
@@ -146,7 +150,7 @@ def _read_on(
             return None
         starts = {at: max(first, ends.get(at, first)) for at, (first, _) in bounds.items()}
         until = {at: end for at, (_, end) in bounds.items() if starts[at] < end}
-        read = _to_the_ends(reader, until, {at: starts[at] for at in until}, until_s)
+        read = to_the_ends(reader, until, {at: starts[at] for at in until}, until_s)
         changed = {table for record in read for table in _fold(tables, record)}
         ends |= {at: end for at, (_, end) in bounds.items()}
     finally:
@@ -154,13 +158,17 @@ def _read_on(
     return changed
 
 
-def _to_the_ends(
+def to_the_ends(
     reader: Reader,
     ends: Mapping[TopicPartition, Offset],
     starts: dict[TopicPartition, Offset],
     until_s: float,
 ) -> Iterator[Record]:
-    """Yield the records of some partitions, read together: one after the other takes seconds."""
+    """Yield the records of some partitions, read together: one after the other takes seconds.
+
+    Units: `until_s` by `time.monotonic`.
+    Raises: Unavailable, where they give nothing in time.
+    """
     while behind := [at for at, end in ends.items() if starts[at] < end]:
         records = reader.read_several(starts, min(_READ_S, _left_s(until_s)))
         yield from records
@@ -176,6 +184,25 @@ def _left_s(until_s: float) -> float:
     return max(_LEAST_S, until_s - time.monotonic())
 
 
+def read_message(kind: type[M], record: Record) -> M | None:
+    """Return the message in a record; None, with a line in the log, where it can't be read."""
+
+    def read() -> M:
+        other = other_format(record.headers, kind)
+        if other is not None:
+            raise MalformedRecord(
+                f"it is of format {other!r}, by a newer release: upgrade this one"
+            )
+        return decode(kind, record.value)
+
+    def skip(error: Exception) -> None:
+        where, fault = f"{record.at}@{record.offset}", error if is_fault(error) else None
+        told = {"record": where, "why": reason_of(error)}
+        log_event(_log, "malformed", level=logging.ERROR, fault=fault, **told)
+
+    return attempted(read, skip)
+
+
 def _fold(tables: dict[UUID, TableRecord], record: Record) -> tuple[UUID, ...]:
     """Take in one record; return the table that it is about, if any."""
     if record.value is None:
@@ -184,16 +211,8 @@ def _fold(tables: dict[UUID, TableRecord], record: Record) -> tuple[UUID, ...]:
         if gone is not None:
             tables.pop(gone, None)
         return ()
-    other = other_format(record.headers, TableRecord)
-    try:
-        if other is not None:
-            raise MalformedRecord(
-                f"it is of format {other!r}, by a newer release: upgrade this one"
-            )
-        table = decode(TableRecord, record.value)
-    except MalformedRecord as error:
-        where = f"{record.at}@{record.offset}"
-        log_event(_log, "malformed", level=logging.ERROR, record=where, why=error)
+    table = read_message(TableRecord, record)
+    if table is None:
         return ()
     known = tables.get(table.table)
     # Who was suspended while the table went to another may still tell what it took for its state.

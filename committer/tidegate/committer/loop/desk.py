@@ -42,6 +42,7 @@ from tidegate.committer.puts import Landing, Pace
 from tidegate.committer.reading.fetches import Fetch
 from tidegate.runtime import metrics
 from tidegate.runtime.bus import Headers
+from tidegate.runtime.containment import Faults
 from tidegate.runtime.stores.log_store import Put
 
 CLAIM_S: Final = 600.0
@@ -72,6 +73,7 @@ class Desk(TableCache):
     pace: Pace = field(default_factory=Pace)
     races_lost: int = 0
     halted: str | None = None
+    faults: Faults = field(default_factory=Faults)
     rests_until_s: float = 0.0
     rest_s: float = PAUSE_S
     idle_until_s: float = 0.0
@@ -226,7 +228,7 @@ class Desk(TableCache):
         draft = self.draft = draft or Draft(Planning(self.state, self.doors.policy), now_s)
         planning = draft.planning
         planning.extend(fetch.batch, self._terms(), self.read_cache.known)
-        reach("after_decide")
+        reach("after_decide", self.record.name)
         assert planning.verdicts, "the first record fits into an empty group"
         if self._lingers(planning):
             draft.lingers_since_s = draft.lingers_since_s or now_s
@@ -240,7 +242,7 @@ class Desk(TableCache):
         """DECIDE on ready bytes: alone in their entry; a draft of other proposals is dropped."""
         assert self.state is not None, "what is fetched is fetched for a state"
         self.draft, [candidate] = None, fetch.batch
-        reach("after_decide")
+        reach("after_decide", self.record.name)
         case = verbatim.Case(candidate, fetch.content, self._terms().now_ms, self.doors.policy)
         return verbatim.plan_of(self.state, verbatim.decide(self.state, case))
 

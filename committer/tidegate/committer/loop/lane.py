@@ -7,7 +7,9 @@ the next owner starts from the tables' logs.
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -16,9 +18,9 @@ from tidegate.committer.doors import Doors, reach
 from tidegate.committer.judging.verdicts import Verdict
 from tidegate.committer.loop.agenda import is_unread
 from tidegate.committer.loop.desk import Desk, seat_of
-from tidegate.committer.loop.poison import read_poison
+from tidegate.committer.loop.poison import at_fault, read_poison
 from tidegate.committer.loop.registration import table_halted
-from tidegate.committer.loop.routing import BROKEN, Routing
+from tidegate.committer.loop.routing import Routing
 from tidegate.committer.loop.trials import Trials
 from tidegate.committer.loop.watch import Watch
 from tidegate.committer.proposals.candidate import Candidate
@@ -26,11 +28,13 @@ from tidegate.committer.proposals.intake import Letter, read_record
 from tidegate.committer.tables.entries import Entry
 from tidegate.delta.errors import Contended, TidegateError, Unavailable
 from tidegate.runtime.bus import Offset, Record
+from tidegate.runtime.containment import attempted, class_of, contained, is_fault, reason_of
 from tidegate.runtime.logs import log_event
-from tidegate.runtime.metrics import RESTS, UNSAFE_VERSIONS
+from tidegate.runtime.metrics import FAULTS, RESTS, UNSAFE_VERSIONS
 
 RETRY_HALTED_S: Final = 30.0
-"""How long a halted table is left alone before its log is read again."""
+"""How long a halted table is left alone before its log is read again; after an error that nobody
+foresaw see `containment.Faults`."""
 
 Work = Callable[[Desk], tuple[Verdict, ...]]
 _log = logging.getLogger(__name__)
@@ -83,13 +87,37 @@ class Lane:
         """Route a record to its table, or set it aside as a dead letter where it can't be read."""
         self.routing.unsettled[record.offset] = len(record.value or b"")
         self.position = Offset(record.offset + 1)
-        read = self._read(record)
+        read = attempted(partial(self._read, record), partial(self._failed_over, record))
         if isinstance(read, Letter):
-            self.routing.telling.letter(read, record)
-            del self.routing.unsettled[record.offset]
+            self._set_aside(record, read)
         else:
-            self.routing.route(read)
+            # An error of ours comes from the bus, and concerns all tables.
+            with contained(partial(self._misrouted, record, read), passing=TidegateError):
+                self.routing.route(read)
         reach("after_take")
+
+    def _failed_over(self, record: Record, error: Exception) -> Letter:
+        """Return the dead letter of a record over which we failed."""
+        where = f"{record.at}@{record.offset}"
+        told = {"record": where, "why": reason_of(error), "error_class": class_of(error)}
+        log_event(_log, "fault", level=logging.ERROR, fault=error, **told)
+        return at_fault(record, error)
+
+    def _set_aside(self, record: Record, letter: Letter) -> None:
+        def shorter(error: Exception) -> None:
+            self.routing.telling.letter(self._failed_over(record, error), record)
+
+        with contained(shorter, passing=TidegateError):
+            self.routing.telling.letter(letter, record)
+        self.routing.unsettled.pop(record.offset, None)
+
+    def _misrouted(self, record: Record, candidate: Candidate, error: Exception) -> None:
+        """Set a record aside over which we failed while it was given to its table, which halts."""
+        self.routing.unsettled.pop(record.offset, None)
+        self._set_aside(record, self._failed_over(record, error))
+        desk = self.routing.desks.get(candidate.table)
+        if desk is not None:
+            self._halt(desk, error)
 
     def _read(self, record: Record) -> Candidate | Letter:
         guilt = self.trials.guilt(record)
@@ -132,7 +160,7 @@ class Lane:
         """Do what there is to do at a desk; return whether more could be done at once."""
         agenda, table = self.routing.agenda, desk.record.table
         if table in self.routing.reading:
-            self.routing.carry_out_request(desk)
+            self._carry_out_request(desk)
             return False
         if desk.record.halted_by_hand is not None:
             # The operator may be moving its files: the store is not asked for anything.
@@ -173,11 +201,22 @@ class Lane:
         if self.registry_due:
             for table in self.registry_due:
                 if table in desks:
-                    telling.table(desks[table].record)
+                    self._publish(desks[table])
             self.registry_due.clear()
             telling.flush()
             reach("after_state")
         return self._safe if self._safe != self.committed else None
+
+    def _publish(self, desk: Desk) -> None:
+        """Publish a table's registration; without what its log said, if that can't be written."""
+
+        def cut(error: Exception) -> None:
+            self._halt(desk, error)
+            desk.record = desk.record.model_copy(update={"table_id": None})
+            self.routing.telling.table(desk.record)
+
+        with contained(cut, passing=TidegateError):
+            self.routing.telling.table(desk.record)
 
     @property
     def lags(self) -> bool:
@@ -227,47 +266,69 @@ class Lane:
                 self._tell(desk, self._attempt(desk, Desk.land))
 
     def _attend(self, desk: Desk) -> bool:
-        verdicts = self._attempt(desk, self._settle)
-        # An error from here on is the bus's and concerns all tables: it must end the loop, and is
-        # not caught as one table's.
+        verdicts = self._attempt(desk, self._settle) if self._is_there(desk) else ()
         self._tell(desk, verdicts)
-        self.routing.carry_out_request(desk)
+        self._carry_out_request(desk)
         desk.idle_until_s = self.watch.idle_until_s(desk)
         return bool(verdicts and desk.line)
 
     def _attempt(self, desk: Desk, work: Work) -> tuple[Verdict, ...]:
-        """Run one piece of a table's work; on an error that table halts or rests, others go on."""
-        try:
-            return work(desk)
-        except BROKEN as error:
+        """Run one piece of a table's work; on an error that table halts or rests, others go on.
+
+        It publishes nothing: an error of the bus would be taken for the table's.
+        """
+
+        def treat(error: Exception) -> tuple[Verdict, ...]:
+            self._halt_or_rest(desk, error)
+            return ()
+
+        return attempted(lambda: work(desk), treat)
+
+    def _halt_or_rest(self, desk: Desk, error: Exception) -> None:
+        if not isinstance(error, Unavailable | Contended):
             self._halt(desk, error)
-        except (Unavailable, Contended) as error:
-            if self.routing.gives_up(desk, error):
-                return ()
+        elif not self.routing.gives_up(desk, error):
             desk.rest(self.doors.clock.boot_s())
             RESTS.labels(desk.label, type(error).__name__).inc()
             log_event(_log, "resting", level=logging.WARNING, table=desk.record.name, why=error)
-        return ()
+
+    def _publishing(self, desk: Desk) -> AbstractContextManager[None]:
+        """Halt a table over which we fail while we publish what is new of it. An error of ours is
+        the bus's there, and concerns all tables: it ends the loop.
+        """
+        return contained(partial(self._halt, desk), passing=TidegateError)
+
+    def _carry_out_request(self, desk: Desk) -> None:
+        with self._publishing(desk):
+            self.routing.carry_out_request(desk)
 
     def _tell(self, desk: Desk, verdicts: tuple[Verdict, ...]) -> None:
+        with self._publishing(desk):
+            for verdict in verdicts:
+                self.routing.settled(desk, verdict)
+            if verdicts:
+                desk.pace.told_s = self.doors.clock.boot_s()
+                reach("after_outcomes")
+            self._tell_news(desk)
         for verdict in verdicts:
-            self.routing.settled(desk, verdict)
-        if verdicts:
-            desk.pace.told_s = self.doors.clock.boot_s()
-            reach("after_outcomes")
-        self._tell_news(desk)
+            self._deny(desk, verdict.candidate)
+
+    def _is_there(self, desk: Desk) -> bool:
+        """Return whether a table is loaded, and what it held is told; if not, go on with that."""
+        if desk.state is not None or self.routing.awaits_halt(desk):
+            return True
+        self._attempt(desk, _load)
+        if desk.state is not None:
+            with self._publishing(desk):
+                self._tell_news(desk)
+        if desk.state is not None:
+            self._heal(desk)
+        return desk.state is not None
 
     def _settle(self, desk: Desk) -> tuple[Verdict, ...]:
         if self.routing.awaits_halt(desk):
             is_down = desk.flying is not None and desk.flying.flight.done()
             return desk.land() if is_down else ()
-        if desk.state is None:
-            if not desk.load():
-                return ()
-            self._tell_news(desk)
-            if desk.state is None:
-                return ()
-            self._heal(desk)
         self.watch.audit(desk)
         if desk.line:
             return desk.settle()
@@ -302,23 +363,37 @@ class Lane:
         log_event(_log, "unsafe_writer", level=level, table=desk.record.name, version=entry.version)
         return False
 
-    def _halt(self, desk: Desk, error: TidegateError) -> None:
-        """Serve this table no more until its log can be read; the other tables go on."""
+    def _halt(self, desk: Desk, error: Exception) -> None:
+        """Serve this table no more until its log can be read; the other tables go on.
+
+        After an error that nobody foresaw it is left alone longer each time.
+        """
         desk.forget()
         self.watch.forget(desk.record.table)
         # Should the PUT in flight land, it is found in the log: no writer was told that it failed.
         desk.flying = None
-        desk.rests_until_s = self.doors.clock.boot_s() + RETRY_HALTED_S
-        if desk.halted is None:
-            log_event(_log, "halted", level=logging.ERROR, table=desk.record.name, why=error)
-        desk.halted = str(error)
+        now_s, fault = self.doors.clock.boot_s(), error if is_fault(error) else None
+        desk.rests_until_s = now_s + (desk.faults.add(now_s) if fault else RETRY_HALTED_S)
+        told = {"table": desk.record.name, "why": reason_of(error)}
+        if fault is not None:
+            FAULTS.labels(desk.label, class_of(error)).inc()
+        if desk.halted is None or fault is not None:
+            log_event(_log, "halted", level=logging.ERROR, fault=fault, **told)
+        desk.halted = reason_of(error)
+        waiting = [one.candidate for one in desk.line.everybody()]
+        waiting += self.routing.give_up(desk.record.table) if fault else []
         if not desk.is_registered:
-            self.routing.send_away(desk, error)
+            self.routing.send_away(desk, waiting, error)
             return
-        for one in desk.line.everybody():
-            self.routing.answer(table_halted(one.candidate, desk.halted), desk.record)
+        for candidate in waiting:
+            self._deny(desk, candidate)
         desk.record = desk.record.model_copy(update={"status": "halted", "reason": desk.halted})
         self.registry_due[desk.record.table] = None
+
+    def _deny(self, desk: Desk, candidate: Candidate) -> None:
+        """Answer a candidate of a halted table, if it has no answer yet."""
+        if desk.halted is not None and candidate.offset in self.routing.unsettled:
+            self.routing.answer(table_halted(candidate, desk.halted), desk.record)
 
     def _heal(self, desk: Desk) -> None:
         if desk.halted is None and desk.record.status != "halted":
@@ -328,3 +403,9 @@ class Lane:
         desk.record = desk.record.model_copy(update=healed)
         self.registry_due[desk.record.table] = None
         log_event(_log, "healed", table=desk.record.name)
+
+
+def _load(desk: Desk) -> tuple[Verdict, ...]:
+    """Go on with the load of a table; nothing is decided by it."""
+    desk.load()
+    return ()

@@ -9,10 +9,12 @@ from typing import Final
 from uuid import UUID
 
 from tidegate.committer.proposals.candidate import Candidate
-from tidegate.committer.proposals.flaws import flaw
+from tidegate.committer.proposals.flaws import FAULT, flaw
 from tidegate.committer.proposals.intake import Letter, read_identity
 from tidegate.delta.commit import sha256
+from tidegate.pipeline.outcome import Rejection
 from tidegate.runtime.bus import Record
+from tidegate.runtime.containment import reason_of
 
 POISON: Final = "poison"
 
@@ -34,11 +36,23 @@ def read_poison(record: Record, *, even_refusing_kills: bool) -> Candidate | Let
     """
     if not even_refusing_kills:
         return read_identity(record.value, record.offset, _WRONG, record.headers)
+    return unparsed(record, _WRONG)
+
+
+def at_fault(record: Record, error: Exception) -> Letter:
+    """Return the dead letter of a record over which the committer failed, and did not die."""
+    what = f"the committer failed over this record: {reason_of(error)}"
+    remedy = "propose the work in another form, and report it with the traceback in our log"
+    return unparsed(record, flaw(FAULT, "(record)", what, remedy))
+
+
+def unparsed(record: Record, wrong: Rejection) -> Letter:
+    """Return the dead letter of a record of which nothing is parsed."""
     value = record.value or b""
     seen = {one[1].decode(): one[2] for one in _LOOKS_LIKE.finditer(value)}
     claims = {**seen, **dict(record.headers)}
     proposal, table = (_uuid(claims.get(name, b"")) for name in ("proposal_id", "table"))
-    return Letter(POISON, _WRONG.reason, sha256(value), proposal, table)
+    return Letter(wrong.rule, wrong.reason, sha256(value), proposal, table)
 
 
 def _uuid(value: bytes) -> UUID | None:

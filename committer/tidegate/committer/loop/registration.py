@@ -12,10 +12,12 @@ from uuid import UUID
 
 from tidegate.committer.judging.verdicts import Verdict, denied
 from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.flaws import FAULT
 from tidegate.delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
+from tidegate.runtime.containment import reason_of
 from tidegate.runtime.stores.paths import canonical_root, lies_under
 
 NAME_CHARS_MAX: Final = 255
@@ -125,12 +127,14 @@ def named_once(record: TableRecord, registry: Registry) -> TableRecord:
     return record.model_copy(update={"name": name})
 
 
-def unfit(candidate: Candidate, error: TidegateError) -> Verdict:
+def unfit(candidate: Candidate, error: Exception) -> Verdict:
     """Return the denial of a table whose store can't be opened, or is not safe for commits."""
+    if not isinstance(error, TidegateError):
+        return denied(candidate, FAULT, f"table_root: {reason_of(error)}", "retry")
     if isinstance(error, Unavailable):
-        return denied(candidate, error.error_class, f"table_root: {error}", "retry")
+        return denied(candidate, error.error_class, f"table_root: {reason_of(error)}", "retry")
     rule = "bad_root" if error.error_class == "Misconfigured" else error.error_class
-    return denied(candidate, rule, f"table_root: {error}")
+    return denied(candidate, rule, f"table_root: {reason_of(error)}")
 
 
 def unregistered(candidate: Candidate) -> TableRecord:

@@ -4,9 +4,10 @@ A proposal that creates a table has a desk of its own; the table is registered, 
 writer hears of it. Operators' requests and registrations take their turn among the proposals.
 """
 
+import logging
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
 from uuid import UUID
 
 from tidegate.committer.admission.external_writers import what_halts
@@ -18,18 +19,13 @@ from tidegate.committer.loop.served_tables import ServedTables
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.reading.root_owner import is_overtaken
 from tidegate.committer.tables.state import is_ours
-from tidegate.delta.errors import (
-    BrokenLog,
-    InvalidRequest,
-    Misconfigured,
-    TidegateError,
-    Unavailable,
-    UnsupportedFeature,
-)
+from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.pipeline.published import Ruling, TableRecord
+from tidegate.runtime.containment import attempted, class_of, is_fault, reason_of
+from tidegate.runtime.logs import log_event
+from tidegate.runtime.metrics import FAULTS
 
-BROKEN: Final = (BrokenLog, UnsupportedFeature, InvalidRequest, Misconfigured)
-"""Errors by which a table is halted: waiting does not cure them."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -91,8 +87,7 @@ class Routing(ServedTables):
         entry = None
         if desk.state is not None and verdict.version is not None:
             entry = desk.state.entries.get(verdict.version)
-        self.telling.verdict(verdict, desk.record, entry)
-        del self.unsettled[verdict.candidate.offset]
+        self.tell(verdict, desk.record, entry)
         if creates and not is_made:
             for one in self._close(desk):
                 self.route(one)
@@ -114,6 +109,11 @@ class Routing(ServedTables):
         waiting.popleft()
         for candidate in waiting:
             self.route(candidate)
+
+    def give_up(self, table: UUID) -> list[Candidate]:
+        """Forget the requests of a table; return them, and what waits behind them."""
+        self.reading.discard(table)
+        return list(self.asked.pop(table, ()))
 
     def _wait(self, candidate: Candidate) -> None:
         """Let a candidate wait behind a request; a halt may end that request's own waiting."""
@@ -179,10 +179,10 @@ class Routing(ServedTables):
         if isinstance(found, Unavailable):
             away = denied(candidate, found.error_class, f"table: {found}", "retry")
             self.answer(away, desk.record)
-        elif isinstance(found, TidegateError):
+        elif isinstance(found, Exception):
             desk.forget()
             desk.news.clear()
-            self.answer(requests.still_closed(candidate, str(found)), desk.record)
+            self.answer(requests.still_closed(candidate, reason_of(found)), desk.record)
         elif found:
             desk.halted, desk.rests_until_s = None, 0.0
             desk.record = requests.reopened(desk.record, ruling)
@@ -190,20 +190,24 @@ class Routing(ServedTables):
             self.answer(requests.granted(candidate, desk.record), desk.record)
         return found is not False
 
-    def _has_read(self, desk: Desk) -> bool | TidegateError:
+    def _has_read(self, desk: Desk) -> bool | Exception:
         """Return whether the log was read since a request first asked for it, or what failed."""
-        table, found = desk.record.table, False
+        table = desk.record.table
         if table not in self.reading:
             desk.forget()
             self.reading.add(table)
-        try:
-            found = desk.load()
-        except (Unavailable, *BROKEN) as error:
-            self.reading.discard(table)
-            return error
-        if found:
+        found = attempted(desk.load, partial(self._unread, desk))
+        if found is not False:
             self.reading.discard(table)
         return found
+
+    def _unread(self, desk: Desk, error: Exception) -> Exception:
+        """Return what came up while a log was read for a request, after a line in ours."""
+        if is_fault(error):
+            FAULTS.labels(desk.label, class_of(error)).inc()
+            told = {"table": desk.record.name, "why": reason_of(error)}
+            log_event(_log, "unread", level=logging.ERROR, fault=error, **told)
+        return error
 
     def _register(self, candidate: Candidate) -> None:
         if self._waits_behind(candidate) or self._is_answered_at_once(candidate):
@@ -280,7 +284,7 @@ class Routing(ServedTables):
         if found is False:
             return False
         record, state = desk.record, desk.state
-        if isinstance(found, TidegateError):
+        if isinstance(found, Exception):
             del self.desks[record.table]
             self.answer(registration.unfit(candidate, found), record)
             return True

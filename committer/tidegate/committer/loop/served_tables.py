@@ -4,27 +4,35 @@ A table has a desk once it is registered, or while the proposal that creates it 
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 from uuid import UUID
 
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.group_commit.rebase import Origin
-from tidegate.committer.judging.verdicts import Verdict
+from tidegate.committer.judging.verdicts import Verdict, denied
 from tidegate.committer.loop import registration
 from tidegate.committer.loop.agenda import Agenda
 from tidegate.committer.loop.desk import Desk
 from tidegate.committer.loop.registration import Registry
 from tidegate.committer.loop.telling import Telling
 from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.flaws import FAULT
+from tidegate.committer.tables.entries import Entry
 from tidegate.delta.errors import Misconfigured, TidegateError
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.containment import attempted, contained, reason_of
+from tidegate.runtime.logs import log_event
 from tidegate.runtime.registry import RegistryReader
 from tidegate.runtime.stores.log_store import LogStore
 from tidegate.runtime.stores.paths import canonical_root
 from tidegate.runtime.stores.unopened_store import UnopenedStore
+
+_log = logging.getLogger(__name__)
 
 STALE_S: Final = 1.0
 """How old our copy of the registry may be when a table is denied by it."""
@@ -76,14 +84,33 @@ class ServedTables:
 
     def answer(self, verdict: Verdict, record: TableRecord) -> None:
         """Publish a verdict that no desk has settled."""
-        self.telling.verdict(verdict, record, None)
-        del self.unsettled[verdict.candidate.offset]
+        self.tell(verdict, record, None)
 
-    def send_away(self, desk: Desk, error: TidegateError) -> None:
+    def tell(self, verdict: Verdict, record: TableRecord, entry: Entry | None) -> None:
+        """Publish a verdict; where that fails, which is its proposal's fault and not its table's,
+        a denial: it promises nothing, and what stands in the log stands.
+
+        Raises: the errors of the bus.
+        """
+
+        def deny(error: Exception) -> None:
+            told = {"table": record.name, "proposal": candidate.id, "why": reason_of(error)}
+            log_event(_log, "untellable", level=logging.ERROR, fault=error, **told)
+            reason = f"(record): its answer could not be published: {reason_of(error)}"
+            plain = replace(candidate, trace=())
+            with contained(lambda _: None, passing=TidegateError):
+                self.telling.verdict(denied(plain, FAULT, reason), record, None)
+
+        candidate = verdict.candidate
+        with contained(deny, passing=TidegateError):
+            self.telling.verdict(verdict, record, entry)
+        self.unsettled.pop(candidate.offset, None)
+
+    def send_away(self, desk: Desk, waiting: Iterable[Candidate], error: Exception) -> None:
         """Deny everything that waits for a table that cannot be created, and remove its desk."""
-        del self.desks[desk.record.table]
-        for one in desk.line.everybody():
-            self.answer(registration.unfit(one.candidate, error), desk.record)
+        self.desks.pop(desk.record.table, None)
+        for one in waiting:
+            self.answer(registration.unfit(one, error), desk.record)
 
     def gives_up(self, desk: Desk, error: TidegateError) -> bool:
         """Deny a proposal that creates a table whose store does not answer, past its deadline or
@@ -100,7 +127,7 @@ class ServedTables:
         if not is_over and clock.boot_s() - first.since_s <= CREATION_S:
             return False
         desk.forget()
-        self.send_away(desk, error)
+        self.send_away(desk, [one.candidate for one in desk.line.everybody()], error)
         return True
 
     def _other_life(self, desk: Desk) -> TableRecord | None:
@@ -137,14 +164,15 @@ class ServedTables:
     def _store_of(self, root: str) -> LogStore:
         """Return the store of a registered table.
 
-        A root that this release can't parse halts its own table alone. A mistake in our settings
-        (`Misconfigured` from `open_store`) ends the process instead.
+        A root that this release can't parse, or over which it fails, halts its own table alone. A
+        mistake in our settings (`Misconfigured` from `open_store`) ends the process instead.
         """
         try:
             canonical_root(root)
         except Misconfigured as error:
             return UnopenedStore(root, error)
-        return self.doors.open_store(root)
+        unopened = partial(UnopenedStore, root)
+        return attempted(lambda: self.doors.open_store(root), unopened, passing=TidegateError)
 
     def _is_under_way(self, root: str) -> bool:
         """Whether a table is being created or registered at a root, and not settled yet."""

@@ -69,7 +69,7 @@ class TableCache:
         self.read_cache.forget_files()
         self.state, self.news, self.viewed_s = loaded
         self.is_behind = False
-        reach("after_load")
+        reach("after_load", self.record.name)
         return True
 
     def catch_up(self) -> bool:

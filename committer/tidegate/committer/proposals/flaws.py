@@ -11,6 +11,7 @@ BAD_PATH: Final = "bad_path"
 DUPLICATE: Final = "duplicate_action"
 NOT_SUPPORTED: Final = "not_supported"
 UNKNOWN_KIND: Final = "unknown_kind"
+FAULT: Final = "fault"
 PARTITION_VALUES: Final = "partition_values"
 BAD_METADATA: Final = "bad_metadata"
 

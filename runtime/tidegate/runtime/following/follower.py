@@ -2,8 +2,9 @@
 
 A record of `commits` is handed to a thread, and acknowledged when the service has taken its turn at
 the table. A table that has more to do than one turn allows has its next turn at once. Turns of one
-table run one after the other, those of several tables side by side, and a look runs alone. Any
-error ends the run: records that were not acknowledged are delivered again.
+table run one after the other, those of several tables side by side, and a look runs alone. An error
+of the bus, or of all tables, ends the run: records that were not acknowledged are delivered again.
+What is wrong with one table, the service keeps to it (`quarantine`).
 """
 
 import asyncio
@@ -21,10 +22,11 @@ from uuid import UUID
 import faust
 from mode.threads import ServiceThread
 
-from tidegate.delta.errors import MalformedRecord, Unavailable
+from tidegate.delta.errors import Unavailable
 from tidegate.pipeline.codec import decode
 from tidegate.pipeline.published import CommitRecord
 from tidegate.runtime import metrics
+from tidegate.runtime.containment import attempted, is_fault, reason_of
 from tidegate.runtime.following.faust_app import (
     LooseThread,
     app_settings,
@@ -215,12 +217,10 @@ class _Follower:
         taken = _Taken(event)
         self._taken[event.message.tp].append(taken)
         self._skipped.heard(partition(event.message.tp), event.message.offset)
-        try:
-            record = decode(CommitRecord, event.value)
-        except MalformedRecord as error:
-            where = f"{event.message.topic}/{event.message.partition}@{event.message.offset}"
-            log_event(_log, "malformed", level=logging.ERROR, record=where, why=error)
-            metrics.DEAD_LETTERS.labels("commit").inc()
+        record = attempted(
+            lambda: decode(CommitRecord, event.value), lambda error: _skipped(event.message, error)
+        )
+        if record is None:
             self._done(taken)
             return
         self._lane(record.table).append((taken, record))
@@ -357,6 +357,15 @@ class _Follower:
 
     def _over(self) -> bool:
         return self._running.stopping.is_set() or self._failed.done()
+
+
+def _skipped(message: Any, error: Exception) -> None:
+    """Say of a record that it can't be read."""
+    where = f"{message.topic}/{message.partition}@{message.offset}"
+    fault = error if is_fault(error) else None
+    told = {"record": where, "why": reason_of(error)}
+    log_event(_log, "malformed", level=logging.ERROR, fault=fault, **told)
+    metrics.DEAD_LETTERS.labels("commit").inc()
 
 
 async def _bounded(ending: Awaitable[None], timeout_s: float) -> None:

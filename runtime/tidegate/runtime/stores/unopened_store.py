@@ -4,16 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from tidegate.delta.errors import Misconfigured
 from tidegate.runtime.stores.log_store import FileStat, Put, Turn, at_once
 
 
 @dataclass(frozen=True)
 class UnopenedStore:
-    """A table's folder under a root that this release can't parse. Every method raises `why`."""
+    """A table's folder at a root over which this release fails. Every method raises `why`."""
 
     root: str
-    why: Misconfigured
+    why: Exception
 
     def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
         """Raise `why`."""

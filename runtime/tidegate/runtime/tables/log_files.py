@@ -17,6 +17,7 @@ from tidegate.delta.names import LAST_CHECKPOINT, LOG_FOLDER, Kind, LogFile, in_
 from tidegate.delta.replay import LogPart, is_reconciled, read_parts
 from tidegate.delta.segment import LogSegment, choose
 from tidegate.runtime import garbage
+from tidegate.runtime.containment import about
 from tidegate.runtime.stores.log_store import FileStat, LogStore
 
 REACH: Final = 100
@@ -91,7 +92,7 @@ def read_deltas(
     """
 
     def turned(group: _Contents) -> list[LogPart]:
-        with of_table(store.root):
+        with of_table(store.root), about(span_of(group)):
             return read_parts(group, files)
 
     with garbage.paused():
@@ -128,6 +129,12 @@ def _side_by_side(
     return parts
 
 
+def span_of(contents: Sequence[tuple[str, bytes]]) -> str:
+    """Return the names of the first and the last of some files."""
+    names = [name for name, _ in contents]
+    return " to ".join(dict.fromkeys((*names[:1], *names[-1:])))
+
+
 def _contents(store: LogStore, listed: Sequence[LogFile]) -> Iterator[_Contents]:
     """Yield names and bytes of files, as many at once as their objects may take memory."""
     contents: _Contents = []
@@ -152,7 +159,8 @@ def _contents(store: LogStore, listed: Sequence[LogFile]) -> Iterator[_Contents]
 def of_table(root: str) -> Iterator[None]:
     """Name the table in errors of pure code, which was not told which table it looks at."""
     try:
-        yield
+        with about(f"table {root}"):
+            yield
     except (InvalidRequest, BrokenLog, UnsupportedFeature) as error:
         raise error.told_as(f"table {root}: {error.fault}") from error
 

@@ -17,6 +17,7 @@ from tidegate.delta.replay import LogPart, Replayed, defining, read_part, read_p
 from tidegate.delta.segment import LogSegment
 from tidegate.delta.snapshot import LiveKeys, Snapshot, evolve_parts, from_replay
 from tidegate.runtime import garbage
+from tidegate.runtime.containment import about
 from tidegate.runtime.stores.log_store import LogStore
 from tidegate.runtime.tables.checkpoint_files import KEYS, WHOLE, Columns, read_checkpoint
 from tidegate.runtime.tables.integrity import verdict_on
@@ -27,6 +28,7 @@ from tidegate.runtime.tables.log_files import (
     of_table,
     read_content,
     read_deltas,
+    span_of,
 )
 from tidegate.runtime.tables.time_travel import find_version
 
@@ -87,7 +89,7 @@ def read_commit(store: LogStore, version: int) -> tuple[Commit, bytes] | None:
     Raises: BrokenLog (`CorruptCommit`); Unavailable.
     """
     content = read_content(store, commit_name(version))
-    with of_table(store.root):
+    with of_table(store.root), about(f"version {version}"):
         return None if content is None else (Commit.decode(version, content), content)
 
 
@@ -104,7 +106,7 @@ def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
             return open_snapshot(store)
     if not contents:
         return snapshot
-    with garbage.paused(), of_table(store.root):
+    with garbage.paused(), of_table(store.root), about(span_of(contents)):
         parts = read_parts(contents)
     after = evolve_parts(snapshot, parts)
     if changed := defining(parts):

@@ -38,7 +38,7 @@ def gate() -> Gate:
 
 @pytest.fixture
 def deadly() -> Iterator[dict[str, str]]:
-    """Yield what kills: the point at which a process dies, by the id of the proposal."""
+    """Yield what kills: the point at which a process dies, by the proposal's id or the table's name."""
     points: dict[str, str] = {}
 
     def reach(point: str, about: object = "") -> None:
@@ -182,7 +182,7 @@ def test_deaths_of_another_cause_cost_no_record_that_was_not_on_trial(
     everybody = [proposal(add(f"f{number}")) for number in range(5)]
     gate.send(*everybody)
     gate.restart()
-    deadly[""] = "after_load"
+    deadly["t"] = "after_load"
     for _ in range(7):
         assert not lives(gate)
     deadly.clear()
