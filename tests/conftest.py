@@ -1,12 +1,13 @@
 """What every test folder shares: the options of the simulation, and the conformance corpus."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from tests import corpora
+from tests import corpora, unswallowed
 
 # Whoever runs the tests may have a terminal of any width; the tests have none.
 os.environ.pop("COLUMNS", None)
@@ -43,6 +44,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full", action="store_true", help="the night's length: large models, long walks"
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_error_is_swallowed() -> Iterator[None]:
+    """Have what a service contains raised again, so that a fault of ours fails its test."""
+    with unswallowed.unswallowed():
+        yield
+
+
+@pytest.fixture
+def contained() -> Iterator[None]:
+    """Let services contain errors in this test: it is about that."""
+    with unswallowed.expected():
+        yield
 
 
 @pytest.fixture(scope="session")

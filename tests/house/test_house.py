@@ -1,5 +1,6 @@
 """Is the house in order: names, banned calls, paths, folders."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
@@ -23,8 +24,12 @@ EVERYWHERE: tuple[Rule, ...] = (
 IN_CODE: tuple[Rule, ...] = (rules.long_functions,)
 """Rules for Python files outside tests."""
 
+CONTAINS = "runtime/tidegate/runtime/containment.py"
+"""Where what went wrong with one table, or one record, ends: all three services use it."""
+
 CATCHES_EVERYTHING = frozenset(
     {
+        CONTAINS,
         "runtime/tidegate/runtime/service.py",
         "tests/conformance/scoring.py",
         "tests/fuzz/__main__.py",
@@ -65,6 +70,19 @@ def test_no_file_swallows_an_error() -> None:
 def test_where_everything_is_caught_it_is_caught_once() -> None:
     for name in sorted(CATCHES_EVERYTHING):
         assert len(list(rules.swallowed(name, tree.text(name)))) == 1, name
+
+
+@pytest.mark.parametrize("service", ["committer", "checkpointer", "cdc_publisher"])
+def test_every_service_contains_what_goes_wrong_with_one_table(service: str) -> None:
+    edges = {
+        "committer": "loop/lane.py",
+        "checkpointer": "service.py",
+        "cdc_publisher": "service.py",
+    }
+    edge = tree.text(f"{service}/tidegate/{service}/{edges[service]}")
+    assert re.search(r"from tidegate\.runtime\.(containment|following\.quarantine) import ", edge)
+    quarantine = tree.text("runtime/tidegate/runtime/following/quarantine.py")
+    assert "from tidegate.runtime.containment import" in quarantine
 
 
 def test_pure_code_opens_no_file_and_prints_nothing() -> None:

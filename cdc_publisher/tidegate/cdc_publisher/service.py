@@ -130,8 +130,8 @@ class CdcPublisher:
         self._tables = self._registered()
         followed_ids = {one.table for one in self._tables.values() if one.status in _FOLLOWED}
         asked = self._quarantine.look(followed_ids)
-        for table in asked:
-            self._keyless.pop(table, None)
+        for at in asked:
+            self._keyless.pop(at, None)
         waits = self._quarantine.waits
         self._aside |= {at: one for at, one in aside.items() if waits(at)}
         lost = {at for at in self._lost if not waits(at)} | asked
@@ -364,8 +364,8 @@ class CdcPublisher:
 
 
 def _say_set_aside(table: TableRecord, error: TidegateError, level: int) -> None:
-    told = {"table": table.name, "why": error, "error_class": error.error_class}
-    log_event(_log, "set_aside", level=level, **told)
+    why, error_class = str(error), error.error_class
+    log_event(_log, "set_aside", level=level, table=table.name, why=why, error_class=error_class)
 
 
 def _measure_no_more(name: str) -> None:

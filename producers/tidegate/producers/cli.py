@@ -1,13 +1,16 @@
 """`tidegate table`: list, history, describe, snapshot, conflicts; the rest is in `cli_*.py`."""
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
+from uuid import UUID
 
 import typer
 
 from tidegate.delta.errors import Misconfigured, Unavailable
 from tidegate.delta.schema.types import parse_schema
 from tidegate.delta.snapshot import Snapshot
-from tidegate.pipeline.published import TableRecord
+from tidegate.pipeline.published import FollowerRecord, TableRecord
 from tidegate.producers import cli_alter, cli_rows, cli_standing
 from tidegate.producers.cli_shown import OUT, plain, show
 from tidegate.producers.cli_standing import Table
@@ -19,6 +22,7 @@ from tidegate.producers.ledger import last_refusals
 from tidegate.producers.options import Place
 from tidegate.producers.shown import instant, moment, total_size
 from tidegate.runtime.cli.service import Config, Json, Set, errors_told, loaded
+from tidegate.runtime.following.quarantine import read_follower_state
 from tidegate.runtime.kafka.bus import KafkaBus
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.tables.open_table import open_snapshot
@@ -45,6 +49,7 @@ app.command("changes")(cli_rows.show_changes)
 app.command("register")(cli_standing.register)
 app.command("halt")(cli_standing.halt)
 app.command("reopen")(cli_standing.reopen)
+app.command("retry")(cli_standing.retry)
 app.command("drop")(cli_standing.drop)
 app.command("alter")(cli_alter.alter_table)
 
@@ -56,15 +61,26 @@ def _table() -> None:
 
 @app.command("list")
 def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
-    """Show every registered table."""
+    """Show every registered table; why it is halted, and which followers have set it aside."""
     settings = loaded(ServiceSettings, config, set_)
     with errors_told(), _client(settings) as client:
         records = sorted(client.tables().values(), key=lambda one: one.name)
+        aside = _set_aside(settings)
     if as_json:
-        OUT.print_json(data=[one.model_dump(mode="json") for one in records])
+        data = [
+            {
+                **one.model_dump(mode="json"),
+                "followers": [told.model_dump(mode="json") for told in aside[one.table]],
+            }
+            for one in records
+        ]
+        OUT.print_json(data=data)
         return
-    rows = [[getattr(one, name) for name in _LISTED.values()] for one in records]
-    show(tuple(_LISTED), rows)
+    rows = [
+        (*(getattr(one, name) for name in _LISTED.values()), _followers(aside[one.table]))
+        for one in records
+    ]
+    show((*_LISTED, "set aside by"), rows)
 
 
 @app.command("history")
@@ -204,6 +220,30 @@ def _facts(snapshot: Snapshot) -> dict[str, Any]:
         "bytes": total_size(snapshot),
         "checksum": str(snapshot.checksum),
     }
+
+
+def _set_aside(settings: ServiceSettings) -> Mapping[UUID, list[FollowerRecord]]:
+    """Return what followers say of tables that they have set aside; nothing, with a line about it,
+    where their topic is not there or may not be read.
+    """
+    found: defaultdict[UUID, list[FollowerRecord]] = defaultdict(list)
+    bus = KafkaBus(settings.kafka, CLIENT_ID)
+    try:
+        told = read_follower_state(bus, settings.kafka.topics)
+    except Misconfigured as error:
+        typer.echo(f"what followers have set aside is not known: {error}", err=True)
+        return found
+    for one in sorted(told.values(), key=lambda one: one.service):
+        found[one.table].append(one)
+    return found
+
+
+def _followers(aside: Sequence[FollowerRecord]) -> str:
+    return "; ".join(
+        f"{one.service} since {instant(one.since_ms)}, {one.attempts} attempts, next "
+        f"{instant(one.next_try_ms) or 'at its next look'}: {one.reason}"
+        for one in aside
+    )
 
 
 def _registration(uri: str, config: Any, set_: Any) -> dict[str, Any]:

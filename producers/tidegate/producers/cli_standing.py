@@ -1,6 +1,7 @@
-"""`tidegate table register|halt|reopen|drop`: whether the gate takes commits for a table."""
+"""`tidegate table register|halt|reopen|retry|drop`: whether the gate takes commits for a table."""
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -70,6 +71,50 @@ def reopen(
     settings = loaded(ServiceSettings, config, set_)
     outcome = _answer(settings, lambda client: registering.reopen(client, table, timeout))
     _tell(outcome, f"{table} is open at version {outcome.version}", as_json=as_json)
+
+
+class Service(StrEnum):
+    """Who may have set a table aside."""
+
+    COMMITTER = "committer"
+    CHECKPOINTER = "checkpointer"
+    CDC_PUBLISHER = "cdc-publisher"
+
+
+def retry(
+    table: Table,
+    service: Annotated[
+        list[Service] | None, typer.Option(help="Only this service. Repeatable.")
+    ] = None,
+    timeout: Timeout = TIMEOUT_S,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Have a table tried again at once by the services that set it aside after an error.
+
+    A committer that halted it reads its log now; the others come to it at their next look.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
+    asked = [one.value for one in service or Service]
+    with errors_told(), Client(bus, topics) as client:
+        record = client.require(table, timeout)
+        tried = registering.retry_followers(bus, topics, record, asked)
+        is_halted = record.status == "halted" and Service.COMMITTER in asked
+        if is_halted and record.halted_by_hand is None:
+            registering.reopen(client, table, timeout)
+            tried.append(Service.COMMITTER.value)
+    if as_json:
+        OUT.print_json(data={"table": str(record.table), "tried": tried})
+        return
+    for name in tried:
+        when = "has read its log again" if name == Service.COMMITTER else "at its next look"
+        OUT.print(f"{record.name}: {name} {when}", soft_wrap=True)
+    if is_halted and record.halted_by_hand is not None:
+        OUT.print(f"{record.name} is halted by hand; `tidegate table reopen` ends that")
+    elif not tried:
+        OUT.print(f"{record.name}: nobody has set it aside", soft_wrap=True)
 
 
 def drop(

@@ -1,16 +1,21 @@
-"""Register, halt, reopen or drop a table: requests to the gate that write nothing to its log."""
+"""Register, halt, reopen, retry or drop a table: requests that write nothing to its log."""
 
+from collections.abc import Collection
 from typing import Final, Literal
 
 from tidegate.delta.errors import InvalidRequest
 from tidegate.delta.features.table import check_writable
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate.pipeline.published import TableRecord
+from tidegate.pipeline.topics import Topics
 from tidegate.producers import draft
 from tidegate.producers.client import Client, result
 from tidegate.producers.connection import store_for
 from tidegate.producers.options import Place
 from tidegate.producers.writing import Saying, stamp_for
+from tidegate.runtime.bus import Bus
+from tidegate.runtime.following.quarantine import read_follower_state, tell_follower_state
 from tidegate.runtime.tables.open_table import open_snapshot
 
 REASON_CHARS_MAX: Final = 1_000
@@ -74,6 +79,24 @@ def reopen(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
     read its log or must not write to it; OutcomeUnknown; Unavailable.
     """
     return _asked(client, root_or_name, "reopen", timeout_s)
+
+
+def retry_followers(
+    bus: Bus, topics: Topics, record: TableRecord, services: Collection[str]
+) -> list[str]:
+    """Ask followers that have set a table aside to try it at their next look; return their names.
+
+    Raises: Unavailable; Misconfigured, when the topic of their state is missing.
+    """
+    told = read_follower_state(bus, topics)
+    asked = {
+        key: one.service
+        for key, one in told.items()
+        if one.table == record.table and one.service in services
+    }
+    if asked:
+        tell_follower_state(bus, topics, dict.fromkeys(asked))
+    return sorted(asked.values())
 
 
 def request(

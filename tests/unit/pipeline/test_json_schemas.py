@@ -11,7 +11,7 @@ from tidegate.pipeline.json_schemas import FOLDER, schema_files, schema_of
 from tidegate.pipeline.message import Message
 from tidegate.pipeline.outcome import Outcome, Rejection
 from tidegate.pipeline.proposal import AppTxn, Proposal
-from tidegate.pipeline.published import CommitRecord, TableRecord
+from tidegate.pipeline.published import CommitRecord, FollowerRecord, TableRecord
 from tidegate.pipeline.ratification import Ratification
 from tidegate.pipeline.read_set import ReadSet
 
@@ -45,6 +45,16 @@ MESSAGES: list[Message] = [
     ),
     TableRecord(
         table=TABLE, table_root="file:///t", name="t", proposals_topic="p", topic_partition=0
+    ),
+    FollowerRecord(
+        service="checkpointer",
+        table=TABLE,
+        name="t",
+        reason="OverflowError: too large",
+        error_class="OverflowError",
+        since_ms=1,
+        attempts=1,
+        next_try_ms=30_001,
     ),
     Ratification(
         table_root="file:///t", version=8, staged=f"{8:020d}.{UUID(int=3)}.json", sha256=SHA256

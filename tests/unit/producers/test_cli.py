@@ -1,7 +1,8 @@
 """The commands over a committer in memory: what was refused, why, and what to do."""
 
 import json
-from typing import Any
+from typing import Any, NoReturn
+from unittest import mock
 from uuid import UUID
 
 import pytest
@@ -9,11 +10,14 @@ import pytest
 from tests.builders import ROOT, add, an_id, create, delete, info, proposal, remove, to_bytes
 from tests.unit.producers.commands import Line, conflict, line_of
 from tidegate.committer.loop.lane import RETRY_HALTED_S
+from tidegate.delta.commit import Commit
 from tidegate.delta.errors import Unavailable
 from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.proposal import Operation
 from tidegate.pipeline.read_set import Predicate, ReadSet
 from tidegate.producers import cli, cli_proposals, cli_rows
+from tidegate.runtime.cli import main
+from tidegate.runtime.following.quarantine import Quarantine
 from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.memory_bus import MemoryBus
 
@@ -295,6 +299,90 @@ def test_a_table_is_halted_and_reopened(line: Line) -> None:
     assert "a restore" in told["reason"]
     assert "shop is open at version 0" in line.run(cli.app, "reopen", "shop").stdout
     assert line.json(cli.app, "list")[0]["status"] == "open"
+
+
+class Odd(Exception):
+    """Of no class that any list could name."""
+
+
+def set_aside(line: Line, service: str) -> None:
+    """Let a follower set the table `shop` aside."""
+    [record] = line.gate.tables().values()
+    bus, topics, clock = line.gate.bus, line.gate.topics, line.gate.clock
+    follower = Quarantine(service, bus, topics, clock, lambda *_: None)
+    with follower.around(record.table, record.name):
+        raise Odd("of an odd kind")
+    follower.tell()
+
+
+@pytest.mark.usefixtures("contained")
+def test_the_list_shows_who_has_set_a_table_aside_and_why(line: Line) -> None:
+    assert line.json(cli.app, "list")[0]["followers"] == []
+    set_aside(line, "checkpointer")
+    [told] = line.json(cli.app, "list")[0]["followers"]
+    assert (told["service"], told["error_class"], told["attempts"]) == ("checkpointer", "Odd", 1)
+    printed = line.run(cli.app, "list").stdout
+    assert "checkpointer since " in printed
+    assert "Odd: of an odd kind" in printed
+
+
+@pytest.mark.usefixtures("contained")
+def test_a_table_that_was_set_aside_is_tried_again_when_somebody_says_so(line: Line) -> None:
+    assert "nobody has set it aside" in line.run(cli.app, "retry", "shop").stdout
+    for service in ("checkpointer", "cdc-publisher"):
+        set_aside(line, service)
+    tried = line.json(cli.app, "retry", "shop", "--service", "cdc-publisher")["tried"]
+    assert tried == ["cdc-publisher"]
+    told = line.json(cli.app, "list")[0]["followers"]
+    assert [one["service"] for one in told] == ["checkpointer"]
+    assert "checkpointer at its next look" in line.run(cli.app, "retry", "shop").stdout
+    assert line.json(cli.app, "list")[0]["followers"] == []
+
+
+@pytest.mark.usefixtures("contained")
+def test_a_table_that_the_committer_halted_is_read_again_when_somebody_says_so(line: Line) -> None:
+    store = line.gate.stores[ROOT]
+    line.gate.desk().forget()
+    with mock.patch.object(store, "list_from", side_effect=Odd("of an odd kind")):
+        line.gate.settle()
+        assert line.json(cli.app, "list")[0]["reason"] == "Odd: of an odd kind"
+        failed = line.run(cli.app, "retry", "shop")
+        assert failed.exit_code == 2
+        assert "Odd: of an odd kind" in failed.stderr
+    assert line.json(cli.app, "retry", "shop")["tried"] == ["committer"]
+    assert line.json(cli.app, "list")[0]["status"] == "open"
+
+
+def test_what_is_halted_by_hand_is_not_tried(line: Line) -> None:
+    line.json(cli.app, "halt", "shop", "--reason", "a restore")
+    assert "halted by hand" in line.run(cli.app, "retry", "shop").stdout
+    assert line.json(cli.app, "list")[0]["status"] == "halted"
+
+
+def test_the_list_is_shown_where_followers_have_no_topic(line: Line) -> None:
+    line.gate.bus._partitions.pop(line.gate.topics.follower_state)
+    result = line.run(cli.app, "list")
+    assert "shop" in result.stdout
+    assert "follower-state" in result.stderr
+
+
+def test_a_version_that_nobody_foresaw_ends_a_command_in_one_message(
+    line: Line, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(Commit, "decode", fail)
+    monkeypatch.setattr(main, "command_for", lambda words: lambda prog_name: cli.app(words[1:]))
+    for more, traces in ((), 0), (("--set", "log.level=DEBUG"), 1):
+        monkeypatch.setattr("sys.argv", ["tidegate", "table", "history", ROOT, *more])
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+        assert ended.value.code == 1
+        told = capsys.readouterr().err
+        assert f"RecursionError: `tidegate table history {ROOT}` failed" in told
+        assert f"too deep (version 0) (table {ROOT})" in told
+        assert told.count("Traceback") == traces
 
 
 @pytest.mark.parametrize("reason", ["", "x" * 1001])

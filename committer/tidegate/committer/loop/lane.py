@@ -100,7 +100,7 @@ class Lane:
         """Return the dead letter of a record over which we failed."""
         where = f"{record.at}@{record.offset}"
         told = {"record": where, "why": reason_of(error), "error_class": class_of(error)}
-        log_event(_log, "fault", level=logging.ERROR, fault=error, **told)
+        log_event(_log, "record_fault", level=logging.ERROR, fault=error, **told)
         return at_fault(record, error)
 
     def _set_aside(self, record: Record, letter: Letter) -> None:

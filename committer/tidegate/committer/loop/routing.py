@@ -196,7 +196,7 @@ class Routing(ServedTables):
         if table not in self.reading:
             desk.forget()
             self.reading.add(table)
-        found = attempted(desk.load, partial(self._unread, desk))
+        found: bool | Exception = attempted(desk.load, partial(self._unread, desk))
         if found is not False:
             self.reading.discard(table)
         return found
@@ -206,7 +206,7 @@ class Routing(ServedTables):
         if is_fault(error):
             FAULTS.labels(desk.label, class_of(error)).inc()
             told = {"table": desk.record.name, "why": reason_of(error)}
-            log_event(_log, "unread", level=logging.ERROR, fault=error, **told)
+            log_event(_log, "request_fault", level=logging.ERROR, fault=error, **told)
         return error
 
     def _register(self, candidate: Candidate) -> None:

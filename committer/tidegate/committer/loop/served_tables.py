@@ -95,7 +95,7 @@ class ServedTables:
 
         def deny(error: Exception) -> None:
             told = {"table": record.name, "proposal": candidate.id, "why": reason_of(error)}
-            log_event(_log, "untellable", level=logging.ERROR, fault=error, **told)
+            log_event(_log, "answer_fault", level=logging.ERROR, fault=error, **told)
             reason = f"(record): its answer could not be published: {reason_of(error)}"
             plain = replace(candidate, trace=())
             with contained(lambda _: None, passing=TidegateError):

@@ -16,7 +16,8 @@ from typer.core import TyperGroup
 from tidegate.runtime.cli import features, kafka, local, settings, store
 from tidegate.runtime.cli.console import console
 from tidegate.runtime.cli.found import brought, loaded_app
-from tidegate.runtime.cli.service import Json
+from tidegate.runtime.cli.service import Json, fail_unforeseen
+from tidegate.runtime.containment import contained
 from tidegate.runtime.kafka.jars import KAFKA_VERSION
 from tidegate.runtime.release import RELEASE
 
@@ -67,8 +68,10 @@ def show_version(
 
 
 def main() -> None:
-    """Run the command line."""
-    command_for(sys.argv[1:])(prog_name="tidegate")
+    """Run the command line; what nobody foresaw ends it with one message, too."""
+    words = sys.argv[1:]
+    with contained(lambda error: fail_unforeseen(error, words)):
+        command_for(words)(prog_name="tidegate")
 
 
 def command_for(arguments: Sequence[str]) -> TyperGroup:

@@ -3,17 +3,21 @@
 import logging
 import os
 import re
+import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
+from traceback import format_exception
 from typing import Annotated, Final, NoReturn, TypeVar
 
 import typer
 
 from tidegate.delta.errors import Misconfigured, TidegateError
 from tidegate.runtime.cli.console import console
-from tidegate.runtime.service import Running, exit_status, run
+from tidegate.runtime.containment import class_of, reason_of
+from tidegate.runtime.service import EXIT_FAULT, Running, exit_status, run
 from tidegate.runtime.settings import ServiceSettings, load
 
 S = TypeVar("S", bound=ServiceSettings)
@@ -32,6 +36,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 KINDS: Final[dict[str, type[ServiceSettings]]] = {}
 """The settings of each service whose command was loaded, by its name."""
 _errors = console(stderr=True)
+_log = logging.getLogger(__name__)
 _NOT_A_NAME: Final = re.compile(r"[^\w.-]")
 
 
@@ -65,7 +70,9 @@ def leave_behind(before: frozenset[threading.Thread], status: int) -> None:
 def loaded(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S:
     """Return the settings, or end the command with a message that lists all that is wrong."""
     with errors_told():
-        return asked_for(kind, config, pairs)
+        settings = asked_for(kind, config, pairs)
+    _log.setLevel(settings.log.level)
+    return settings
 
 
 def asked_for(kind: type[S], config: Path | None, pairs: Iterable[str] | None) -> S:
@@ -97,6 +104,17 @@ def errors_told() -> Iterator[None]:
         yield
     except TidegateError as error:
         fail(error)
+
+
+def fail_unforeseen(error: Exception, words: Sequence[str]) -> NoReturn:
+    """End the command of these words with one message; at DEBUG with the traceback, too."""
+    command = " ".join(("tidegate", *takewhile(lambda word: not word.startswith("-"), words)))
+    _errors.print(class_of(error), style="red", end=": ")
+    told = f"`{command}` failed, which is a fault of ours: {reason_of(error)}; report it with the "
+    _errors.print(f"{told}traceback, which `--set log.level=DEBUG` shows", soft_wrap=True)
+    if _log.isEnabledFor(logging.DEBUG):
+        _errors.print("".join(format_exception(error)), soft_wrap=True)
+    sys.exit(EXIT_FAULT)
 
 
 def fail(error: TidegateError) -> NoReturn:

@@ -79,7 +79,7 @@ class _Held:
 class Quarantine:
     """The tables in quarantine at one follower, called `service`.
 
-    `release` lets go of what the follower knows of a table (id, name) that is put there. `standing` is
+    `release` lets go of what the follower knows of a table (id, name) put there. `standing` is
     what the topic held at the last look, of this follower and of others of its name.
     """
 

@@ -1,5 +1,6 @@
 """An error of a class that nobody knows halts the one table over which it came up, and no other."""
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 from unittest import mock
@@ -32,6 +33,8 @@ from tidegate.pipeline.outcome import Outcome
 from tidegate.runtime import failpoints
 from tidegate.runtime.containment import PAUSE_MAX_S, PAUSE_MIN_S
 from tidegate.runtime.metrics import FAULTS
+
+pytestmark = pytest.mark.usefixtures("contained")
 
 OTHER, OTHER_ROOT = UUID(int=0x4711), "memory://tables/other"
 
@@ -176,7 +179,7 @@ def test_a_table_that_cannot_be_registered_for_such_a_reason_is_denied(gate: Gat
     own = metadata()
     own["metaData"]["id"] = str(third)
     gate.stores[root] = table_in_memory([info(), protocol(), own], root=root)
-    ask = {"table": third, "table_root": root, "kind": "register"}
+    ask: dict[str, Any] = {"table": third, "table_root": root, "kind": "register"}
     with mock.patch.object(gate.stores[root], "list_from", fail):
         [told] = gate.ask(proposal(**ask))
     assert (told.status, rule_of(told)) == ("denied", "fault")
@@ -299,11 +302,15 @@ def test_what_ends_the_process_is_not_contained(gate: Gate, killed_at: dict[str,
         gate.ask(proposal(add("a")))
 
 
-def test_a_reason_that_no_record_could_hold_is_spelled_so_that_it_can(gate: Gate) -> None:
+def test_a_reason_that_no_record_could_hold_is_spelled_so_that_it_can(
+    gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
     def odd(*_: object) -> NoReturn:
         raise UnicodeError("half a pair: \ud800")
 
     gate.desk().forget()
+    # What is caught of the log could not be passed on by pytest's processes either.
+    caplog.set_level(logging.CRITICAL, "tidegate")
     with mock.patch.object(gate.stores[ROOT], "list_from", odd):
         gate.settle()
     assert gate.tables()[TABLE].reason == "UnicodeError: half a pair: \\ud800"

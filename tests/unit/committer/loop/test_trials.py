@@ -38,7 +38,7 @@ def gate() -> Gate:
 
 @pytest.fixture
 def deadly() -> Iterator[dict[str, str]]:
-    """Yield what kills: the point at which a process dies, by the proposal's id or the table's name."""
+    """Yield what kills: the point at which a process dies, by a proposal's id or a table's name."""
     points: dict[str, str] = {}
 
     def reach(point: str, about: object = "") -> None:

@@ -1,0 +1,198 @@
+"""An error of a class that nobody knows puts one table into quarantine; the others are told on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from uuid import UUID
+
+import pytest
+
+from tests.unit.cdc_publisher.remembered_topic import Topic
+from tests.unit.cdc_publisher.written_table import WrittenTable, rows
+from tidegate.cdc_publisher import service, stream
+from tidegate.cdc_publisher.service import CdcPublisher
+from tidegate.cdc_publisher.settings import CdcSettings
+from tidegate.pipeline.published import FollowerRecord
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.containment import PAUSE_MIN_S
+from tidegate.runtime.following.quarantine import read_follower_state, tell_follower_state
+from tidegate.runtime.health import Health
+from tidegate.runtime.memory import MemoryBus
+from tidegate.runtime.service import Running
+
+pytestmark = pytest.mark.usefixtures("contained")
+
+TOPICS = CdcSettings().kafka.topics
+
+
+class Odd(Exception):
+    """Of no class that any list could name."""
+
+
+class Writer(Topic):
+    """The writer of a topic that remembers; it fails while it is said to."""
+
+    fails = False
+
+    def take_over(self) -> None:
+        """Fence nobody."""
+
+    def publish(self, topic: str, records: Any, position: Any) -> None:
+        """Take a chunk."""
+        if self.fails:
+            raise Odd("of an odd kind")
+        super().publish("cdc.t", records, position)
+
+
+@dataclass
+class Clock(SystemClock):
+    """A clock that goes on when it is told."""
+
+    boot: float = 1_000.0
+
+    def boot_s(self) -> float:
+        """Return boot time."""
+        return self.boot
+
+
+@dataclass
+class Scene:
+    """A publisher with two tables, of which `bad` fails while it is said to."""
+
+    bus: MemoryBus
+    clock: Clock
+    bad: WrittenTable
+    good: WrittenTable
+    topics: dict[UUID, Writer]
+    follower: CdcPublisher
+
+    def state(self) -> list[FollowerRecord]:
+        return list(read_follower_state(self.bus, TOPICS).values())
+
+    def told(self, table: WrittenTable) -> list[int]:
+        return [one["after"]["id"] for one in self.topics[table.id].told]
+
+    def look(self) -> None:
+        """Look, as often as it takes to come to a table that nobody tells."""
+        for _ in range(2):
+            self.follower.look()
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    bus, clock, told = MemoryBus(TOPICS.declared()), Clock(), dict[UUID, Writer]()
+    tables = [
+        WrittenTable(tmp_path / name, id=UUID(int=at)).create()
+        for at, name in enumerate(("bad", "good"), 1)
+    ]
+    for table in tables:
+        table.register(bus.producer(), TOPICS)
+        table.append(rows(1))
+
+    def positions(*_: object) -> dict[UUID, Any]:
+        return {table: one.position for table, one in told.items() if one.position}
+
+    def writer_of(_kafka: object, table: UUID, _timeout_ms: int) -> Writer:
+        return told.setdefault(table, Writer())
+
+    monkeypatch.setattr(service, "ChangeWriter", writer_of)
+    monkeypatch.setattr(service, "read_positions", positions)
+    monkeypatch.setattr(service, "create_topics", lambda *_: None)
+    settings = CdcSettings.model_validate({"cdc": {"snapshot_mode": "initial"}})
+    follower = CdcPublisher(settings, bus, Running(clock, Health(clock)))
+    return Scene(bus, clock, *tables, told, follower)
+
+
+def failing(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that fails over what lies in the folder `bad`."""
+
+    def function(*arguments: Any, **named: Any) -> Any:
+        if any("/bad" in str(getattr(one, "root", one)) for one in arguments):
+            raise Odd("of an odd kind")
+        return real(*arguments, **named)
+
+    return function
+
+
+STAGES: list[tuple[Any, str]] = [
+    (service, "open_store"),
+    (service, "head_version"),
+    (service, "stated_checksum"),
+    (stream, "open_snapshot"),
+    (stream, "snapshot_batches"),
+]
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage[1])
+def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
+    scene: Scene, stage: tuple[Any, str]
+) -> None:
+    module, name = stage
+    with mock.patch.object(module, name, failing(getattr(module, name))):
+        scene.look()
+        assert scene.told(scene.good) == [1]
+        [told] = scene.state()
+        assert (told.service, told.name, told.error_class) == ("cdc-publisher", "bad", "Odd")
+        assert told.reason.startswith("Odd: of an odd kind")
+        assert told.attempts == 1
+    # Before its time, and by a doorbell, it is left alone.
+    scene.look()
+    scene.follower.notice(scene.bad.doorbell())
+    assert scene.state() == [told]
+    scene.clock.boot += PAUSE_MIN_S + 1
+    scene.look()
+    assert scene.state() == []
+    assert scene.told(scene.bad) == [1]
+
+
+def test_one_that_fails_while_it_is_published_goes_on_where_it_was(scene: Scene) -> None:
+    scene.look()
+    scene.topics[scene.bad.id].fails = True
+    for table in (scene.bad, scene.good):
+        table.append(rows(2))
+        scene.follower.notice(table.doorbell())
+    assert scene.told(scene.good) == [1, 2]
+    assert [one.name for one in scene.state()] == ["bad"]
+    scene.topics[scene.bad.id].fails = False
+    scene.clock.boot += PAUSE_MIN_S + 1
+    scene.follower.look()
+    assert scene.told(scene.bad) == [1, 2]
+    assert scene.state() == []
+
+
+def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
+    scene.look()
+    scene.topics[scene.bad.id].fails = True
+    scene.bad.append(rows(2))
+    scene.follower.notice(scene.bad.doorbell())
+    [key] = read_follower_state(scene.bus, TOPICS)
+    for attempts in (2, 3):
+        tell_follower_state(scene.bus, TOPICS, {key: None})
+        scene.clock.boot += 31.0
+        scene.follower.look()
+        assert [one.attempts for one in scene.state()] == [attempts]
+    scene.topics[scene.bad.id].fails = False
+    tell_follower_state(scene.bus, TOPICS, {key: None})
+    scene.clock.boot += 31.0
+    scene.follower.look()
+    assert (scene.told(scene.bad), scene.state()) == ([1, 2], [])
+
+
+def test_the_next_life_takes_back_what_the_one_before_said(scene: Scene) -> None:
+    with mock.patch.object(service, "head_version", failing(service.head_version)):
+        scene.look()
+    assert scene.state()
+    settings = CdcSettings.model_validate({"cdc": {"snapshot_mode": "initial"}})
+    after = CdcPublisher(settings, scene.bus, Running(scene.clock, Health(scene.clock)))
+    after.look()
+    after.look()
+    assert scene.state() == []
+
+
+def test_a_table_that_nobody_wants_told_is_not_in_quarantine(scene: Scene) -> None:
+    scene.bad.configuration = {}
+    scene.bad.set_metadata()
+    scene.look()
+    assert scene.state() == []

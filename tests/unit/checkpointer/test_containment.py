@@ -1,0 +1,237 @@
+"""An error of a class that nobody knows puts one table into quarantine, and no other."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest import mock
+from uuid import UUID
+
+import pytest
+
+from tests.unit.cdc_publisher.written_table import WrittenTable, rows
+from tidegate.checkpointer import service
+from tidegate.checkpointer.service import Checkpointer
+from tidegate.checkpointer.settings import CheckpointerSettings
+from tidegate.delta.errors import BrokenLog
+from tidegate.delta.names import checkpoint_name, checksum_name
+from tidegate.pipeline.codec import encode
+from tidegate.pipeline.published import FollowerRecord
+from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.containment import PAUSE_MIN_S
+from tidegate.runtime.following.quarantine import (
+    Quarantine,
+    read_follower_state,
+    tell_follower_state,
+)
+from tidegate.runtime.health import Health
+from tidegate.runtime.memory import MemoryBus
+from tidegate.runtime.service import Running
+
+pytestmark = pytest.mark.usefixtures("contained")
+
+TOPICS = CheckpointerSettings().kafka.topics
+
+
+class Odd(Exception):
+    """Of no class that any list could name."""
+
+
+@dataclass
+class Clock(SystemClock):
+    """A clock that goes on when it is told."""
+
+    boot: float = 1_000.0
+
+    def boot_s(self) -> float:
+        """Return boot time."""
+        return self.boot
+
+
+@dataclass
+class Scene:
+    """A checkpointer with two tables, of which `bad` fails while it is said to."""
+
+    bus: MemoryBus
+    clock: Clock
+    bad: WrittenTable
+    good: WrittenTable
+    follower: Checkpointer
+
+    def state(self) -> list[FollowerRecord]:
+        return list(read_follower_state(self.bus, TOPICS).values())
+
+    def grow(self) -> None:
+        """Write versions that make checkpoint, compaction and checksums due."""
+        for table in (self.bad, self.good):
+            while table.version < 17:
+                table.append(rows(table.version + 1))
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    bus, clock = MemoryBus(TOPICS.declared()), Clock()
+    tables = [
+        WrittenTable(tmp_path / name, id=UUID(int=at)).create()
+        for at, name in enumerate(("bad", "good"), 1)
+    ]
+    for table in tables:
+        table.register(bus.producer(), TOPICS)
+    settings = CheckpointerSettings()
+    follower = Checkpointer(settings, bus, Running(clock, Health(clock)))
+    return Scene(bus, clock, *tables, follower)
+
+
+def failing(real: Callable[..., Any], error: Exception | None = None) -> Callable[..., Any]:
+    """Return a function that fails over what lies in the folder `bad`."""
+
+    def function(*arguments: Any, **named: Any) -> Any:
+        if any("/bad" in str(getattr(one, "root", one)) for one in arguments):
+            raise error or Odd("of an odd kind")
+        return real(*arguments, **named)
+
+    return function
+
+
+def no_sum(table: Any, *rest: Any) -> Any:
+    if table.name == "bad":
+        raise Odd("of an odd kind")
+    return SUM(table, *rest)
+
+
+def no_compaction(table: Any, *rest: Any) -> Any:
+    if table.name == "bad":
+        raise Odd("of an odd kind")
+    return COMPACT(table, *rest)
+
+
+SUM, COMPACT = service._sum, service._compact
+
+STAGES: dict[str, Callable[..., Any]] = {
+    "open_store": failing(service.open_store),
+    "first_sight": failing(service.first_sight),
+    "head_version": failing(service.head_version),
+    "open_snapshot": failing(service.open_snapshot),
+    "_write": failing(service._write),
+    "move_hint_forward": failing(service.move_hint_forward),
+    "sweep": failing(service.sweep),
+    "_sum": no_sum,
+    "_compact": no_compaction,
+}
+"""What fails -> what stands in its place."""
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
+    scene: Scene, stage: str
+) -> None:
+    scene.grow()
+    with mock.patch.object(service, stage, STAGES[stage]):
+        scene.follower.look()
+        good = {path.name for path in (scene.good.folder / "_delta_log").iterdir()}
+        assert {checkpoint_name(10), checksum_name(12)} <= good
+        [told] = scene.state()
+        assert (told.service, told.table, told.name) == ("checkpointer", scene.bad.id, "bad")
+        assert (told.error_class, told.attempts) == ("Odd", 1)
+        assert told.reason == "Odd: of an odd kind"
+        assert told.next_try_ms is not None
+    # Before its time, and by a doorbell, it is left alone.
+    scene.follower.look()
+    scene.follower.notice(scene.bad.doorbell())
+    assert scene.state() == [told]
+    scene.clock.boot += PAUSE_MIN_S + 1
+    scene.follower.look()
+    assert scene.state() == []
+    assert checkpoint_name(10) in {
+        path.name for path in (scene.bad.folder / "_delta_log").iterdir()
+    }
+
+
+def test_the_pause_grows_and_each_attempt_is_told(scene: Scene) -> None:
+    pauses = []
+    with mock.patch.object(service, "head_version", STAGES["head_version"]):
+        for attempt in range(1, 4):
+            scene.follower.look()
+            [told] = scene.state()
+            assert told.attempts == attempt
+            assert told.next_try_ms is not None
+            pauses.append(round((told.next_try_ms - scene.clock.now_ms()) / 1000))
+            scene.clock.boot += pauses[-1] + 1
+    assert pauses == [PAUSE_MIN_S, 2 * PAUSE_MIN_S, 4 * PAUSE_MIN_S]
+
+
+def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
+    with mock.patch.object(service, "head_version", STAGES["head_version"]):
+        scene.follower.look()
+        [key] = read_follower_state(scene.bus, TOPICS)
+        tell_follower_state(scene.bus, TOPICS, {key: None})
+        scene.follower.look()
+        [told] = scene.state()
+        assert told.attempts == 2, "it was tried, and failed again"
+        tell_follower_state(scene.bus, TOPICS, {key: None})
+    scene.follower.look()
+    assert scene.state() == []
+    assert not scene.follower._quarantine.holds(scene.bad.id)
+
+
+def test_by_a_doorbell_one_table_is_set_aside_and_the_other_served(scene: Scene) -> None:
+    scene.follower.look()
+    scene.grow()
+    with mock.patch.object(service, "head_version", STAGES["head_version"]):
+        for table in (scene.bad, scene.good):
+            scene.follower.notice(table.doorbell())
+    assert [one.name for one in scene.state()] == ["bad"]
+    assert (scene.good.folder / "_delta_log" / checkpoint_name(10)).exists()
+
+
+def test_what_is_foreseen_is_met_again_at_each_look_and_told_once(scene: Scene) -> None:
+    broken = failing(service.head_version, BrokenLog("it is torn", error_class="CorruptCommit"))
+    with mock.patch.object(service, "head_version", broken):
+        for _ in range(3):
+            scene.follower.look()
+    [told] = scene.state()
+    assert (told.error_class, told.reason, told.next_try_ms) == (
+        "CorruptCommit",
+        "it is torn",
+        None,
+    )
+    assert len(scene.bus.logs[next(at for at in scene.bus.logs if "follower" in at.topic)]) == 1
+    scene.follower.look()
+    assert scene.state() == []
+
+
+def test_the_next_life_takes_back_what_the_one_before_said(scene: Scene) -> None:
+    with mock.patch.object(service, "head_version", STAGES["head_version"]):
+        scene.follower.look()
+    clock = scene.clock
+    Checkpointer(CheckpointerSettings(), scene.bus, Running(clock, Health(clock))).look()
+    assert scene.state() == []
+
+
+def test_a_table_that_is_followed_no_more_is_not_set_aside_any_more(scene: Scene) -> None:
+    with mock.patch.object(service, "head_version", STAGES["head_version"]):
+        scene.follower.look()
+    record = scene.bad.record(status="dropped")
+    at = TopicPartition(TOPICS.table_state, 0)
+    scene.bus.append(at, str(scene.bad.id).encode(), encode(record))
+    scene.follower.look()
+    assert scene.state() == []
+
+
+def test_another_followers_records_are_its_own(scene: Scene) -> None:
+    other = Quarantine("cdc-publisher", scene.bus, TOPICS, scene.clock, lambda *_: None)
+    with other.around(scene.bad.id, "bad"):
+        raise Odd("elsewhere")
+    other.tell()
+    scene.follower.look()
+    [told] = scene.state()
+    assert told.service == "cdc-publisher"
+
+
+def test_what_ends_a_process_is_not_contained(scene: Scene) -> None:
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with mock.patch.object(service, "head_version", interrupt), pytest.raises(KeyboardInterrupt):
+        scene.follower.look()
