@@ -25,6 +25,7 @@ from tests.simulation.invariants import ALWAYS, AT_REST
 from tests.simulation.patch_invariants import patches_say_all
 from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
 from tests.simulation.stage import Event, Stage
+from tests.unswallowed import unswallowed
 from tidegate.committer.judging import record_limits
 from tidegate.committer.loop import service
 from tidegate.runtime import failpoints
@@ -182,6 +183,7 @@ class World:
             mock.patch.object(failpoints, "reach", self.stage.reach),
             mock.patch.object(service, "UNSETTLED_MAX", in_hand),
             self._narrow() if self.seed % 5 == 4 else nullcontext(),
+            unswallowed(),
         ):
             for _ in range(self.steps):
                 self._happen()

@@ -100,7 +100,7 @@ class ChangeWriter:
         """
         producer = self._producer
         assert producer is not None, "taken over"
-        reach("publisher.before_begin")
+        reach("publisher.before_begin", topic)
         with _translated(f"publish to {topic}"):
             producer.begin_transaction()
             for record in records:

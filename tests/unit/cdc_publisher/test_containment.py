@@ -83,11 +83,11 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     bus, clock, told = MemoryBus(TOPICS.declared()), Clock(), dict[UUID, Writer]()
-    tables = [
+    bad, good = [
         WrittenTable(tmp_path / name, id=UUID(int=at)).create()
         for at, name in enumerate(("bad", "good"), 1)
     ]
-    for table in tables:
+    for table in (bad, good):
         table.register(bus.producer(), TOPICS)
         table.append(rows(1))
 
@@ -102,11 +102,12 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(service, "create_topics", lambda *_: None)
     settings = CdcSettings.model_validate({"cdc": {"snapshot_mode": "initial"}})
     follower = CdcPublisher(settings, bus, Running(clock, Health(clock)))
-    return Scene(bus, clock, *tables, told, follower)
+    return Scene(bus, clock, bad, good, told, follower)
 
 
-def failing(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that fails over what lies in the folder `bad`."""
+def failing(module: Any, name: str) -> Callable[..., Any]:
+    """Return a function of a module, which fails over what lies in the folder `bad`."""
+    real = getattr(module, name)
 
     def function(*arguments: Any, **named: Any) -> Any:
         if any("/bad" in str(getattr(one, "root", one)) for one in arguments):
@@ -130,7 +131,7 @@ def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
     scene: Scene, stage: tuple[Any, str]
 ) -> None:
     module, name = stage
-    with mock.patch.object(module, name, failing(getattr(module, name))):
+    with mock.patch.object(module, name, failing(module, name)):
         scene.look()
         assert scene.told(scene.good) == [1]
         [told] = scene.state()
@@ -181,7 +182,7 @@ def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
 
 
 def test_the_next_life_takes_back_what_the_one_before_said(scene: Scene) -> None:
-    with mock.patch.object(service, "head_version", failing(service.head_version)):
+    with mock.patch.object(service, "head_version", failing(service, "head_version")):
         scene.look()
     assert scene.state()
     settings = CdcSettings.model_validate({"cdc": {"snapshot_mode": "initial"}})

@@ -72,19 +72,20 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
     bus, clock = MemoryBus(TOPICS.declared()), Clock()
-    tables = [
+    bad, good = [
         WrittenTable(tmp_path / name, id=UUID(int=at)).create()
         for at, name in enumerate(("bad", "good"), 1)
     ]
-    for table in tables:
+    for table in (bad, good):
         table.register(bus.producer(), TOPICS)
     settings = CheckpointerSettings()
     follower = Checkpointer(settings, bus, Running(clock, Health(clock)))
-    return Scene(bus, clock, *tables, follower)
+    return Scene(bus, clock, bad, good, follower)
 
 
-def failing(real: Callable[..., Any], error: Exception | None = None) -> Callable[..., Any]:
-    """Return a function that fails over what lies in the folder `bad`."""
+def failing(name: str, error: Exception | None = None) -> Callable[..., Any]:
+    """Return a function of the service, which fails over what lies in the folder `bad`."""
+    real = getattr(service, name)
 
     def function(*arguments: Any, **named: Any) -> Any:
         if any("/bad" in str(getattr(one, "root", one)) for one in arguments):
@@ -109,13 +110,13 @@ def no_compaction(table: Any, *rest: Any) -> Any:
 SUM, COMPACT = service._sum, service._compact
 
 STAGES: dict[str, Callable[..., Any]] = {
-    "open_store": failing(service.open_store),
-    "first_sight": failing(service.first_sight),
-    "head_version": failing(service.head_version),
-    "open_snapshot": failing(service.open_snapshot),
-    "_write": failing(service._write),
-    "move_hint_forward": failing(service.move_hint_forward),
-    "sweep": failing(service.sweep),
+    "open_store": failing("open_store"),
+    "first_sight": failing("first_sight"),
+    "head_version": failing("head_version"),
+    "open_snapshot": failing("open_snapshot"),
+    "_write": failing("_write"),
+    "move_hint_forward": failing("move_hint_forward"),
+    "sweep": failing("sweep"),
     "_sum": no_sum,
     "_compact": no_compaction,
 }
@@ -186,7 +187,7 @@ def test_by_a_doorbell_one_table_is_set_aside_and_the_other_served(scene: Scene)
 
 
 def test_what_is_foreseen_is_met_again_at_each_look_and_told_once(scene: Scene) -> None:
-    broken = failing(service.head_version, BrokenLog("it is torn", error_class="CorruptCommit"))
+    broken = failing("head_version", BrokenLog("it is torn", error_class="CorruptCommit"))
     with mock.patch.object(service, "head_version", broken):
         for _ in range(3):
             scene.follower.look()

@@ -8,7 +8,7 @@ from tidegate.delta.errors import MalformedRecord
 from tidegate.pipeline.codec import DEPTH_MAX, FORMATS, decode, encode, headers, parse_json
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.published import CommitRecord, TableRecord
+from tidegate.pipeline.published import CommitRecord, FollowerRecord, TableRecord
 from tidegate.pipeline.ratification import Ratification
 
 ID = UUID("01890000-0000-7000-8000-000000000001")
@@ -49,7 +49,9 @@ def test_a_record_of_a_table_has_no_proposal_in_its_headers() -> None:
 
 
 def test_every_message_has_a_format_of_its_own() -> None:
-    assert set(FORMATS) == {Proposal, Outcome, CommitRecord, TableRecord, Ratification}
+    assert set(FORMATS) == {
+        *(Proposal, Outcome, CommitRecord, TableRecord, FollowerRecord, Ratification)
+    }
     assert len(set(FORMATS.values())) == len(FORMATS)
 
 

@@ -344,7 +344,7 @@ def test_a_table_that_the_committer_halted_is_read_again_when_somebody_says_so(l
     store = line.gate.stores[ROOT]
     line.gate.desk().forget()
     with mock.patch.object(store, "list_from", side_effect=Odd("of an odd kind")):
-        line.gate.settle()
+        line.gate.ask(proposal(add("a")))
         assert line.json(cli.app, "list")[0]["reason"] == "Odd: of an odd kind"
         failed = line.run(cli.app, "retry", "shop")
         assert failed.exit_code == 2

@@ -6,6 +6,7 @@ writer hears of it. Operators' requests and registrations take their turn among 
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
@@ -196,7 +197,8 @@ class Routing(ServedTables):
         if table not in self.reading:
             desk.forget()
             self.reading.add(table)
-        found: bool | Exception = attempted(desk.load, partial(self._unread, desk))
+        load: Callable[[], bool | Exception] = desk.load
+        found = attempted(load, partial(self._unread, desk))
         if found is not False:
             self.reading.discard(table)
         return found

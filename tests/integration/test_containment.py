@@ -1,0 +1,133 @@
+"""Each service fails over one table in a way that nobody foresaw, and serves the other one on."""
+
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from tests.integration.conftest import Line
+from tests.integration.test_checkpointer import wait_until
+from tests.integration.test_producer_cli import Terminal
+from tidegate.delta.names import checksum_name
+from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate.pipeline.read_set import ReadSet
+from tidegate.producers import cli
+from tidegate.producers.client import Client
+from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.failpoints import RAISE
+from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate.runtime.processes import ServiceProcess
+
+pytestmark = pytest.mark.broker
+
+FOLLOWERS = ["cdc-publisher", "checkpointer"]
+
+
+def services(line: Line) -> list[ServiceProcess]:
+    """Start all three; each fails once over the table `bad`."""
+    keys = {f"tables.{name}.key_columns": "k" for name in ("bad", "good")}
+    topic = line.kafka.topics.changes("bad")
+    started = [
+        line.service("committer", "committer", f"{RAISE}after_decide@bad"),
+        line.service(
+            "checkpointer",
+            "checkpointer",
+            f"{RAISE}checkpointer.before_checksum@bad",
+            checkpointer={"look_s": "0.5"},
+        ),
+        line.service(
+            "cdc_publisher",
+            "cdc_publisher",
+            f"{RAISE}publisher.before_begin@{topic}",
+            cdc={"look_s": "0.5", "partitions": "1", **keys},
+        ),
+    ]
+    for one in started:
+        one.start()
+    for one in started:
+        one.wait_ready()
+    return started
+
+
+def delete(client: Client, name: str, folder: Path) -> Outcome:
+    """Propose to take the table's first file away."""
+    record = client.require(name)
+    path = deltalake.DeltaTable(folder).file_uris()[0].removeprefix(f"{folder}/")
+    return client.propose(
+        Proposal(
+            proposal_id=client.new_id(),
+            table=record.table,
+            table_root=record.table_root,
+            table_id=record.table_id,
+            read_version=deltalake.DeltaTable(folder).version(),
+            operation=Operation(name="DELETE"),
+            actions=({"remove": {"path": path, "dataChange": True}},),
+            reads=ReadSet(files=(path,)),
+        )
+    )
+
+
+def changes(line: Line, name: str) -> int:
+    """Return the end of a table's change topic."""
+    reader = KafkaBus(line.kafka, "test").reader()
+    try:
+        return reader.bounds(TopicPartition(line.kafka.topics.changes(name), 0))[1]
+    finally:
+        reader.close()
+
+
+def listed(terminal: Terminal, name: str) -> Any:
+    [found] = [one for one in terminal.json(cli.app, "list") if one["name"] == name]
+    return found
+
+
+@pytest.mark.timeout(180)
+def test_a_service_that_fails_over_one_table_serves_the_others_and_tries_again(line: Line) -> None:
+    terminal, folders = Terminal(line), {name: line.tables / name for name in ("bad", "good")}
+    for folder in folders.values():
+        deltalake.write_deltalake(folder, pa.table({"k": [1, 2]}))
+        deltalake.write_deltalake(folder, pa.table({"k": [3]}), mode="append")
+    started = services(line)
+    for name, folder in folders.items():
+        terminal.json(cli.app, "register", str(folder), "--name", name)
+    with Client(KafkaBus(line.kafka, "test"), line.kafka.topics) as client:
+        denied = delete(client, "bad", folders["bad"])
+        assert (denied.status, denied.rejection and denied.rejection.rule) == (
+            "denied",
+            "table_halted",
+        )
+        assert delete(client, "good", folders["good"]).status == "committed"
+
+        def are_aside() -> bool:
+            found = listed(terminal, "bad")
+            services = sorted(one["service"] for one in found["followers"])
+            return found["status"] == "halted" and services == FOLLOWERS
+
+        wait_until(are_aside, "all three have set it aside")
+        found = listed(terminal, "bad")
+        reasons = [found["reason"], *(one["reason"] for one in found["followers"])]
+        assert all("Unforeseen: passage 1 of " in reason for reason in reasons), reasons
+        good = listed(terminal, "good")
+        assert (good["status"], good["followers"]) == ("open", [])
+        wait_until(lambda: changes(line, "good") > 0, "changes of the other")
+        checksum = folders["good"] / "_delta_log" / checksum_name(2)
+        wait_until(checksum.exists, "a checksum of the other")
+
+        tried = terminal.json(cli.app, "retry", "bad")["tried"]
+        assert sorted(tried) == sorted([*FOLLOWERS, "committer"])
+        wait_until(
+            lambda: (
+                (listed(terminal, "bad")["status"], listed(terminal, "bad")["followers"])
+                == ("open", [])
+            ),
+            "it is served again",
+        )
+        assert delete(client, "bad", folders["bad"]).status == "committed"
+    wait_until(lambda: changes(line, "bad") > 0, "its changes")
+    wait_until((folders["bad"] / "_delta_log" / checksum_name(2)).exists, "its checksum")
+    assert all(one.child.is_alive() for one in started)
+    traces = [one.child.log.read_text(encoding="utf-8").count("Traceback") for one in started]
+    assert traces == [1, 1, 1]
