@@ -13,12 +13,14 @@ from tidegate.runtime.logs import _Event
 class Unswallowed(logging.Handler):
     """Raises what a line in the log has a traceback of."""
 
-    is_expected = False
+    expected: tuple[type[Exception], ...] = ()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Raise what was contained."""
         error = record.exc_info[1] if record.exc_info else None
-        if error is not None and isinstance(record.msg, _Event) and not self.is_expected:
+        if error is None or not isinstance(record.msg, _Event):
+            return
+        if not isinstance(error, self.expected):
             raise error
 
 
@@ -29,18 +31,20 @@ HANDLER = Unswallowed()
 def unswallowed() -> Iterator[None]:
     """Raise again what is contained meanwhile."""
     logger = logging.getLogger("tidegate")
+    is_outermost = HANDLER not in logger.handlers
     logger.addHandler(HANDLER)
     try:
         yield
     finally:
-        logger.removeHandler(HANDLER)
+        if is_outermost:
+            logger.removeHandler(HANDLER)
 
 
 @contextmanager
-def expected() -> Iterator[None]:
+def expected(kind: type[Exception] = Exception) -> Iterator[None]:
     """Let services contain what they are there to contain."""
-    former, HANDLER.is_expected = HANDLER.is_expected, True
+    former, HANDLER.expected = HANDLER.expected, (kind,)
     try:
         yield
     finally:
-        HANDLER.is_expected = former
+        HANDLER.expected = former

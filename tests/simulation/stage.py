@@ -37,6 +37,11 @@ from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer
 from tidegate.runtime.service import Running
 from tidegate.runtime.stores.log_store import LogStore, Put
 
+
+class Odd(Exception):
+    """What nobody foresaw: of no class that the committer knows."""
+
+
 COMMITTERS = 2
 VIEW_AGE_S = 60.0
 PUT_DEADLINE_S = 0.5
@@ -98,7 +103,8 @@ class Stage:
     `is_ungrouped` says that an entry of theirs holds one proposal, `reads_slowly` that stores which
     are read take their time. `verbatim` are the rows of ready
     bytes, by the SHA-256 of these; `deadly` are the ids of the proposals that kill whoever reads
-    them; `flaws` is what was found wrong at the moment it happened.
+    them; `flaws` is what was found wrong at the moment it happened. `odd` is the name of a table on
+    which nothing can be decided.
     """
 
     dice: random.Random
@@ -115,6 +121,7 @@ class Stage:
     is_ungrouped: bool = False
     reads_slowly: bool = False
     flaws: list[str] = field(default_factory=list)
+    odd: str = ""
 
     def __post_init__(self) -> None:
         self.bus = MemoryBus(self.topics.declared(), self.clock.now_ms)
@@ -150,7 +157,8 @@ class Stage:
                 process.loop = CommitterLoop(self._doors(process))
             with self.weather.aside(is_aside=False):
                 process.loop.step()
-        except Crash:
+        except (Crash, Odd):
+            # A fault of ours that reaches the process's end kills it as well.
             process.end()
         except TidegateError as error:
             self._fail(process, error)
@@ -171,7 +179,7 @@ class Stage:
         try:
             with self.weather.aside(is_aside=False):
                 serve(loop, running)
-        except (Crash, TidegateError):
+        except (Crash, Odd, TidegateError):
             # Whatever came over it, it goes.
             self.weather.struck["stopped badly"] += 1
         else:
@@ -221,6 +229,9 @@ class Stage:
         if point == "after_read" and str(about) in self.deadly:
             self.weather.struck["deadly"] += 1
             raise Crash(str(about))
+        if self.odd and point == "after_decide" and about == self.odd:
+            self.weather.struck["odd"] += 1
+            raise Odd(self.odd)
         if self.weather.happens("crash", 1 / 8):
             raise Crash(point)
 

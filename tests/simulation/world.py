@@ -21,14 +21,14 @@ from tests.simulation import (
 )
 from tests.simulation.faults import POLLED_MAX
 from tests.simulation.history import History
-from tests.simulation.invariants import ALWAYS, AT_REST
+from tests.simulation.invariants import ALWAYS, AT_REST, all_answered
 from tests.simulation.patch_invariants import patches_say_all
 from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
-from tests.simulation.stage import Event, Stage
-from tests.unswallowed import unswallowed
+from tests.simulation.stage import Event, Odd, Stage
+from tests.unswallowed import expected, unswallowed
 from tidegate.committer.judging import record_limits
 from tidegate.committer.loop import service
-from tidegate.runtime import failpoints
+from tidegate.runtime import containment, failpoints
 
 HEALING_STEPS: Final = 240
 """Steps in which everything must be done: records under suspicion take one or two each."""
@@ -105,6 +105,9 @@ lays around it, a record of its topic: so some outcomes are too large as they ar
 IN_HAND_MAX: Final = 5
 """How many, past which a topic partition is not read on there."""
 
+ODD: Final = "found"
+"""The table on which nothing can be decided, in a world that is odd."""
+
 REGISTRY_LOST: Final = frozenset({troubles.rewind_registry, troubles.lose_registry})
 """What makes a committer forget a halt: the registry is all that holds it."""
 
@@ -144,10 +147,14 @@ class Broken(AssertionError):
 
 @dataclass
 class World:
-    """A stage, and what happens on it. `events` counts what did."""
+    """A stage, and what happens on it. `events` counts what did.
+
+    `is_odd` says that on one of the tables nothing can be decided, for no reason that is foreseen.
+    """
 
     seed: int
     steps: int = 160
+    is_odd: bool = False
     step: int = 0
     row_steps: Steps = field(default_factory=Steps)
     stage: Stage = field(init=False)
@@ -184,7 +191,11 @@ class World:
             mock.patch.object(service, "UNSETTLED_MAX", in_hand),
             self._narrow() if self.seed % 5 == 4 else nullcontext(),
             unswallowed(),
+            expected(Odd) if self.is_odd else nullcontext(),
+            # What rests may rest so long here.
+            mock.patch.object(containment, "PAUSE_MAX_S", containment.PAUSE_MIN_S),
         ):
+            self.stage.odd = ODD if self.is_odd else ""
             for _ in range(self.steps):
                 self._happen()
                 self._check()
@@ -249,6 +260,11 @@ class World:
         for member in list(self.stage.members):
             self.stage.expel(member)
         self._rest()
+        if self.is_odd:
+            # The others are served while nothing can be decided on it.
+            self._hold(all_answered, self.history)
+            self.stage.odd = ""
+            self._rest()
         troubles.register_missing(self.stage)
         self._rest()
         if operators.halt in self.events:
