@@ -292,7 +292,7 @@ class CdcPublisher:
 
         def treat(error: Exception) -> None:
             if isinstance(error, Fenced):
-                self._let_go(table.table, table.name)
+                self._quarantine.let_go(table.table, table.name)
                 log_event(_log, "fenced", level=logging.WARNING, table=table.name, why=error)
                 return
             may_pass = isinstance(error, Unavailable) or is_fault(error)

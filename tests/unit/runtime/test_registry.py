@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from typing import NoReturn
 from unittest import mock
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from tidegate.delta.errors import InvalidRequest, Unavailable
 from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.published import TableRecord
 from tidegate.pipeline.topics import Topics
+from tidegate.runtime import registry
 from tidegate.runtime.bus import ANSWER_S, Offset, Record, TopicPartition
 from tidegate.runtime.memory_bus import MemoryBus
 from tidegate.runtime.memory_clients import MemoryReader
@@ -274,3 +276,15 @@ def test_after_a_failure_and_after_a_long_time_all_is_read_anew() -> None:
     with mock.patch("tidegate.runtime.registry.time.monotonic", return_value=later_s):
         assert len(registry.read()) == 3
     assert bus.read == 3
+
+
+@pytest.mark.usefixtures("contained")
+def test_a_record_over_which_its_reader_fails_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise RecursionError("too deep")
+
+    record = Record(TopicPartition("t", 0), Offset(0), None, b"{}")
+    monkeypatch.setattr(registry, "decode", fail)
+    assert registry.read_message(TableRecord, record) is None

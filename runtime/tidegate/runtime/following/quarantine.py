@@ -126,8 +126,7 @@ class Quarantine:
 
     def hold(self, table: UUID, name: str, error: Exception, level: int = logging.WARNING) -> None:
         """Put a table into quarantine."""
-        with contained(lambda other: log_event(_log, "not_released", level=level, fault=other)):
-            self.release(table, name)
+        self.let_go(table, name)
         fault, until_s, next_try_ms = None, -inf, None
         if is_fault(error):
             pause_s = self._faults.setdefault(table, Faults()).add(self.clock.boot_s())
@@ -155,6 +154,15 @@ class Quarantine:
         metrics.QUARANTINED.set(len(self._held))
         told = {"table": name, "why": record.reason, "error_class": record.error_class}
         log_event(_log, "set_aside", level=level, fault=fault, **told)
+
+    def let_go(self, table: UUID, name: str) -> None:
+        """Let go of what the follower knows of a table; nothing that comes up then matters."""
+
+        def ignore(error: Exception) -> None:
+            log_event(_log, "not_released", level=logging.WARNING, fault=error, table=name)
+
+        with contained(ignore):
+            self.release(table, name)
 
     def heal(self, table: UUID) -> None:
         """Take a table out of quarantine, if it is there: it is served, or no longer followed."""
