@@ -30,18 +30,19 @@ def log_event(
     /,
     *,
     level: int = logging.INFO,
-    fault: BaseException | None = None,
+    fault: object = None,
     **fields: object,
 ) -> None:
     """Log an event under its name, with fields named in the words of the house.
 
-    With the traceback of a `fault`, where there is one.
+    With the traceback of a `fault`, where that is an exception.
     """
     if not logger.isEnabledFor(level):
         return
     # Made here and not by `logger.log`, which walks the stack for a place that no line shows.
     told = _Event(event, fields)
-    trace = None if fault is None else (type(fault), fault, fault.__traceback__)
+    error = fault if isinstance(fault, BaseException) else None
+    trace = None if error is None else (type(error), error, error.__traceback__)
     logger.handle(logger.makeRecord(logger.name, level, "", 0, told, (), trace))
 
 

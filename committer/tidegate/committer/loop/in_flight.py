@@ -17,11 +17,12 @@ from tidegate.committer.proposals import intake
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.known import NOTHING, Known
 from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.puts import Flight
+from tidegate.committer.puts import Flight, Landing
 from tidegate.committer.reading import recovery
 from tidegate.committer.tables.state import TableState
-from tidegate.delta.errors import Contended, TidegateError
+from tidegate.delta.errors import Contended
 from tidegate.runtime.clock import Clock
+from tidegate.runtime.containment import attempted
 from tidegate.runtime.stores.log_store import Put, Turn, at_once
 
 THOUGHT_S: Final = 1.0
@@ -133,15 +134,18 @@ def turn_behind(flight: Flight, since_s: float, clock: Clock) -> Turn:
 
     def comes() -> bool:
         left_s = since_s + THOUGHT_S - clock.boot_s()
-        try:
-            # Wait no longer than the decision holds: a waiting PUT keeps a thread from others.
-            landing = flight.result(max(0.0, left_s))
-        except (TidegateError, TimeoutError):
-            # The desk meets the same error when it takes that PUT's result.
+        # Wait no longer than the decision holds: a waiting PUT keeps a thread from others. The desk
+        # meets the same error when it takes that PUT's result.
+        landing = attempted(lambda: _result(flight, max(0.0, left_s)), lambda _: None)
+        if landing is None or landing.put is not Put.WON:
             return False
-        return landing.put is Put.WON and clock.boot_s() <= since_s + THOUGHT_S
+        return clock.boot_s() <= since_s + THOUGHT_S
 
     return comes
+
+
+def _result(flight: Flight, timeout_s: float) -> Landing | None:
+    return flight.result(timeout_s)
 
 
 def decidable_from_memory(

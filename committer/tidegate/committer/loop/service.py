@@ -8,7 +8,7 @@ thread, one step at a time, so that a simulation can drive the very same code.
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from tidegate.committer.doors import Doors, reach
@@ -231,7 +231,7 @@ class CommitterLoop:
     def _begin(self, at: TopicPartition, note: Note) -> bool:
         """Write our name into the note beside the offset; return whether the group took it."""
         if note.deaths or note.alone:
-            told: dict[str, Any] = {"deaths": note.deaths, "until": note.until, "alone": note.alone}
+            told = {"deaths": note.deaths, "until": note.until, "alone": note.alone}
             log_event(_log, "heir", level=logging.WARNING, partition=at.partition, **told)
         self.consumer.part_with(at, note_text(note.clean()))
         return self._record({at: self.lanes[at].trials.recorded})

@@ -7,7 +7,7 @@ error anyway; for a person one line is enough.
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from tidegate.runtime.logs import Repeats, log_event
 
@@ -25,7 +25,7 @@ class LibraryLog:
         held_back = self._repeats.held_back(str(parts[0]) if parts else form)
         if held_back is None:
             return
-        told: dict[str, Any] = {"held_back": held_back} if held_back else {}
+        told = {"held_back": held_back} if held_back else {}
         why = form % parts if parts else form
         log_event(_log, "librdkafka", level=min(level, logging.WARNING), why=why, **told)
 
