@@ -1,6 +1,6 @@
 """The file that a claim check names, read from the table's store."""
 
-from tidegate.delta.errors import InvalidRequest, Unavailable
+from tidegate.delta.errors import BrokenLog, Unavailable
 from tidegate.pipeline.proposal import ClaimCheck
 from tidegate.runtime.stores.log_store import LogStore
 
@@ -9,14 +9,14 @@ def read_claim(store: LogStore, claim: ClaimCheck) -> bytes | str | None:
     """Return the bytes of a claimed file, None where there is none, or why it is none to be read.
 
     Of a file that is larger than the claim says, one byte more: it is refused for its size, which
-    may be any. Raises: Unavailable.
+    may be any. Raises: Unavailable; InvalidRequest, for a root that leads elsewhere.
     """
     try:
         with store.open(claim.path) as file:
             return file.read(claim.size + 1)
     except FileNotFoundError:
         return None
-    except InvalidRequest as error:
+    except BrokenLog as error:
         return error.fault
     except Unavailable as error:
         if isinstance(error.__cause__, PermissionError):

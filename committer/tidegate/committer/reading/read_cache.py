@@ -19,7 +19,7 @@ from tidegate.committer.reading.whole_tables import whole_table
 from tidegate.committer.tables.entries import Entry
 from tidegate.committer.tables.state import TableState
 from tidegate.delta.actions import Add, DeletionVector
-from tidegate.delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
+from tidegate.delta.errors import BrokenLog, Unavailable, UnsupportedFeature
 from tidegate.delta.files.bitmap import Bitmap
 from tidegate.delta.files.columns import rows_to_adds
 from tidegate.delta.paths import canonical_paths
@@ -191,7 +191,7 @@ class ReadCache:
     def _rows_of(self, vector: DeletionVector) -> Bitmap | str:
         try:
             return read_vector(self._store, vector)
-        except (BrokenLog, UnsupportedFeature, InvalidRequest) as error:
+        except (BrokenLog, UnsupportedFeature) as error:
             return str(error)
         except Unavailable as error:
             if not isinstance(error.__cause__, PermissionError):

@@ -18,7 +18,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Final
 
-from tidegate.delta.errors import InvalidRequest, Misconfigured, Unavailable
+from tidegate.delta.errors import BrokenLog, InvalidRequest, Misconfigured, Unavailable
 from tidegate.delta.names import LOG_FOLDER, Kind, commit_name, parse
 from tidegate.runtime.clock import Clock, SystemClock
 from tidegate.runtime.stores.log_store import FileStat, Put, Turn, at_once
@@ -117,7 +117,7 @@ class LocalStore:
     def read(self, path: str) -> bytes | None:
         """Return the bytes of a file, or None where there is none.
 
-        Raises: Unavailable; InvalidRequest (`NoRegularFile`, `PathOutsideTable`).
+        Raises: Unavailable; BrokenLog (`NoRegularFile`, `PathOutsideTable`).
         """
         place = self._file(path)
         try:
@@ -132,8 +132,7 @@ class LocalStore:
     def open(self, path: str) -> BinaryIO:
         """Return a seekable reader.
 
-        Raises: FileNotFoundError, Unavailable; InvalidRequest (`NoRegularFile`,
-        `PathOutsideTable`).
+        Raises: FileNotFoundError; Unavailable; BrokenLog (`NoRegularFile`, `PathOutsideTable`).
         """
         try:
             return self._opened(self._file(path), path)
@@ -210,7 +209,7 @@ class LocalStore:
         """Return a reader of a regular file below the root, never waiting for a pipe's writer.
 
         It is checked once it is open: before that a name may come to stand for another file.
-        Raises: FileNotFoundError; OSError; InvalidRequest.
+        Raises: FileNotFoundError; OSError; BrokenLog; InvalidRequest.
         """
         try:
             descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
@@ -236,8 +235,8 @@ class LocalStore:
     def _check_inside(self, real: str, path: str) -> None:
         """Check that a real path lies below the root's real path.
 
-        Raises: InvalidRequest (`PathOutsideTable`; `root_not_allowed`, where the root itself leads
-        out of the allowed ones).
+        Raises: BrokenLog (`PathOutsideTable`); InvalidRequest (`root_not_allowed`), where the root
+        itself leads out of the allowed ones.
         """
         if self._real_root is not None and _is_below(real, self._real_root):
             return
@@ -255,22 +254,22 @@ class LocalStore:
                 error_class="root_not_allowed",
             )
         if not _is_below(real, real_root):
-            raise InvalidRequest(
+            raise BrokenLog(
                 f"{path!r} of the table at {self._root} leads out of the table's folder by a "
                 "symbolic link; put the file itself there",
                 error_class="PathOutsideTable",
             )
         self._real_root = real_root
 
-    def _no_regular_file(self, path: str) -> InvalidRequest:
-        return InvalidRequest(
+    def _no_regular_file(self, path: str) -> BrokenLog:
+        return BrokenLog(
             f"{path!r} of the table at {self._root} is no regular file but a pipe, a socket, a "
             "device, a folder or a loop of links; take it away, and put the file there",
             error_class="NoRegularFile",
         )
 
     def _stat(self, path: str, entry: os.DirEntry[str]) -> FileStat | None:
-        """Return a file's size and time; None for a folder, and for a file deleted meanwhile."""
+        """Return a file's size and time; None for what is none, and for a file deleted meanwhile."""
         try:
             if not entry.is_file():
                 return None
@@ -278,6 +277,8 @@ class LocalStore:
         except FileNotFoundError:
             return None
         except OSError as error:
+            if error.errno in _NO_REGULAR_FILE:
+                return None
             raise self._unavailable("look at", path, error) from error
         return FileStat(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
 

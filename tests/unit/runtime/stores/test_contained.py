@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.delta.errors import InvalidRequest
+from tests.builders import creation, to_bytes
+from tidegate.delta.errors import BrokenLog, InvalidRequest
 from tidegate.runtime.stores.local_store import LocalStore
 from tidegate.runtime.stores.log_store import LogStore, Put
+from tidegate.runtime.tables.open_table import open_snapshot
 from tidegate.runtime.tables.table_files import open_table_file
 
 NAME = "_tidegate/proposals/one.ndjson"
@@ -77,7 +79,7 @@ def test_what_is_no_regular_file_is_refused_at_once(
     what: str, any_reading: Reading, table: Path
 ) -> None:
     ODDITIES[what](table / NAME)
-    with pytest.raises(InvalidRequest, match="no regular file") as caught:
+    with pytest.raises(BrokenLog, match="no regular file") as caught:
         any_reading(LocalStore(str(table)), NAME)
     assert caught.value.error_class == "NoRegularFile"
     assert "one.ndjson" in str(caught.value)
@@ -86,7 +88,7 @@ def test_what_is_no_regular_file_is_refused_at_once(
 @pytest.mark.parametrize("target", ["/dev/zero", "/dev/null"])
 def test_a_link_to_a_device_is_refused(target: str, any_reading: Reading, table: Path) -> None:
     (table / NAME).symlink_to(target)
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(BrokenLog):
         any_reading(LocalStore(str(table)), NAME)
 
 
@@ -95,7 +97,7 @@ def test_a_link_that_leads_out_of_the_table_is_refused(
 ) -> None:
     (tmp_path / "secret").write_text("root:x:0")
     (table / NAME).symlink_to(tmp_path / "secret")
-    with pytest.raises(InvalidRequest, match="leads out of") as caught:
+    with pytest.raises(BrokenLog, match="leads out of") as caught:
         any_reading(LocalStore(str(table)), NAME)
     assert caught.value.error_class == "PathOutsideTable"
     assert "secret" not in str(caught.value)
@@ -108,7 +110,7 @@ def test_a_linked_folder_that_leads_out_of_the_table_is_refused(
     outside.mkdir()
     (outside / "f").write_text("x")
     (table / "part").symlink_to(outside)
-    with pytest.raises(InvalidRequest, match="leads out of"):
+    with pytest.raises(BrokenLog, match="leads out of"):
         reading(LocalStore(str(table)), "part/f")
 
 
@@ -215,7 +217,7 @@ def test_a_folder_of_the_table_that_leads_elsewhere_is_neither_listed_nor_writte
     (table / "_tidegate").mkdir()
     (table / "_tidegate" / "proposals").symlink_to(outside)
     (table / "_delta_log").symlink_to(outside)
-    with pytest.raises(InvalidRequest, match="leads out of"):
+    with pytest.raises(BrokenLog, match="leads out of"):
         DOINGS[doing](store)
     assert [one.name for one in outside.iterdir()] == ["one.ndjson"]
 
@@ -224,5 +226,18 @@ def test_a_folder_of_the_table_that_leads_elsewhere_is_neither_listed_nor_writte
 def test_a_version_whose_name_something_else_has_is_said(what: str, table: Path) -> None:
     (table / "_delta_log").mkdir()
     ODDITIES[what](table / VERSION)
-    with pytest.raises(InvalidRequest, match="no regular file"):
+    with pytest.raises(BrokenLog, match="no regular file"):
         LocalStore(str(table)).put_if_absent(VERSION, b"x", 5.0)
+
+
+@pytest.mark.parametrize("what", ODDITIES)
+def test_what_stands_for_a_checkpoint_is_passed_over_and_for_a_commit_breaks_the_log(
+    what: str, table: Path
+) -> None:
+    store = LocalStore(str(table))
+    store.put(VERSION, to_bytes(creation()))
+    ODDITIES[what](table / "_delta_log" / f"{0:020d}.checkpoint.parquet")
+    assert open_snapshot(store).version == 0
+    ODDITIES[what](table / "_delta_log" / "_last_checkpoint")
+    with pytest.raises(BrokenLog, match="no regular file"):
+        open_snapshot(store)
