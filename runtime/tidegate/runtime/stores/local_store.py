@@ -269,7 +269,7 @@ class LocalStore:
         )
 
     def _stat(self, path: str, entry: os.DirEntry[str]) -> FileStat | None:
-        """Return a file's size and time; None for what is none, and for a file deleted meanwhile."""
+        """Return a file's size and time; None for what is none, or is deleted meanwhile."""
         try:
             if not entry.is_file():
                 return None
