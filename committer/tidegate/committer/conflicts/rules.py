@@ -49,7 +49,7 @@ __all__ = [
     "follow",
 ]
 
-RULES_VERSION: Final = 12
+RULES_VERSION: Final = 13
 """Raised with every change that can change a verdict. Every entry names it, so that a committer
 knows whether the rejections an entry implies were judged by its own rules."""
 
@@ -334,7 +334,7 @@ def follow(standing: Standing, winners: Iterable[Entry]) -> Standing | Conflict:
     """Return a proposal's standing after all winners, oldest first, or its first conflict."""
     indifferent = standing.candidate.is_indifferent
     for winner in winners:
-        if indifferent and not winner.changes_table:
+        if indifferent and not winner.concerns_all:
             continue
         adds = standing.known.adds.get(winner.version, winner.adds)
         if passes_by(standing, winner.footprint, adds):

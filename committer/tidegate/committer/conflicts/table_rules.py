@@ -122,7 +122,7 @@ def domain_metadata_changed(standing: Standing, winner: Entry) -> Found | None:
     """
     if not winner.domains:
         return None
-    if winner.repeats_a_domain and "domainMetadata" in standing.now.features:
+    if winner.repeats_a_domain and "domainMetadata" in standing.after(winner).features:
         detail = "wrote one metadata domain twice, and which holds is not said"
         return Found(detail, None, *DOMAIN_TWICE)
     own = {domain.domain for domain in standing.candidate.content.domains}

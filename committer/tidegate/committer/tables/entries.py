@@ -107,7 +107,7 @@ class Entry:
             app_ids=self.app_ids,
             domains=frozenset([domain.domain for domain in self.domains]),
             is_blind_append=self.is_blind_append,
-            is_plain=not (self.changes_table or self.only_moves_row_ids or self.repeats_a_domain),
+            is_plain=not (self.concerns_all or self.only_moves_row_ids),
         )
         found.add(self.added)
         return found
@@ -167,7 +167,14 @@ class Entry:
     @property
     def repeats_a_domain(self) -> bool:
         """Whether it says two things of one metadata domain."""
-        return len({domain.domain for domain in self.domains}) < len(self.domains)
+        return bool(self.domains) and len({domain.domain for domain in self.domains}) < len(
+            self.domains
+        )
+
+    @property
+    def concerns_all(self) -> bool:
+        """Whether it may conflict with every proposal, blind appends too."""
+        return self.changes_table or self.repeats_a_domain
 
     @property
     def is_backfill(self) -> bool:
