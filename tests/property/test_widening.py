@@ -23,7 +23,7 @@ from tidegate.delta.schema.types import (
     format_schema,
     parse_type,
 )
-from tidegate.delta.schema.widening import widens
+from tidegate.delta.schema.widening import holds, widens
 from tidegate.runtime.tables.logical_columns import conform
 
 ATOMS = [
@@ -48,6 +48,8 @@ CHANGES = [
     ("byte", "short"), ("short", "integer"), ("integer", "long"), ("float", "double"),
     ("byte", "double"), ("integer", "double"), ("integer", "decimal(12,2)"),
     ("long", "decimal(22,2)"), ("date", "timestamp_ntz"), ("decimal(4,1)", "decimal(9,3)"),
+    ("byte", "decimal(4,1)"), ("short", "decimal(5,0)"), ("long", "decimal(19,0)"),
+    ("byte", "float"), ("short", "float"),
 ]  # fmt: skip
 
 
@@ -57,6 +59,17 @@ def test_to_widen_twice_is_to_widen_once(one: DataType, two: DataType, three: Da
     if widens(one, two) and widens(two, three):
         assert widens(one, three)
     if widens(one, two) and widens(two, one):
+        assert one == two
+
+
+@given(kinds, kinds, kinds)
+def test_what_a_type_holds_is_held_by_what_holds_that_type(
+    one: DataType, two: DataType, three: DataType
+) -> None:
+    assert holds(one, two) or not widens(one, two)
+    if holds(one, two) and holds(two, three):
+        assert holds(one, three)
+    if holds(one, two) and holds(two, one):
         assert one == two
 
 

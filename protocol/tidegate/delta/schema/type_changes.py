@@ -33,6 +33,7 @@ from tidegate.delta.schema.widening import (
     TYPE_CHANGES,
     TypeChange,
     changes,
+    holds,
     widens,
     widens_for_iceberg,
 )
@@ -165,7 +166,7 @@ def is_written_as(written: StructType, schema: StructType) -> bool:
     Spec: "Writer Requirements for Type Widening"
     """
     return not any(
-        widens(one.before, one.after)
+        holds(one.before, one.after)
         for _, was, now in _pairs(written, schema, ())
         for one in changed(was.kind, now.kind)
     )
@@ -195,7 +196,7 @@ def check_iceberg(metadata: Metadata) -> None:
     """
     for path, one in field_paths(parse_schema(metadata.schema_string)):
         for step in changes(one):
-            known = widens(step.before, step.after)
+            known = holds(step.before, step.after)
             if known and not widens_for_iceberg(step.before, step.after):
                 raise InvalidRequest(
                     f"column {dotted((*path, *step.path))!r} was changed from {step.before} to "

@@ -31,6 +31,8 @@ TYPE_CHANGES: Final = "delta.typeChanges"
 
 _INTEGERS: Final = (BYTE, SHORT, INTEGER, LONG)
 _SMALL: Final = (BYTE, SHORT, INTEGER)
+_DIGITS: Final = {BYTE: 3, SHORT: 5, INTEGER: 10, LONG: 19}
+"""Digits of the greatest number of a type."""
 _SMALL_DIGITS: Final = 10
 _LONG_DIGITS: Final = 20
 
@@ -62,6 +64,20 @@ def widens(before: DataType, after: DataType) -> bool:
     if after == DOUBLE:
         return before == FLOAT or before in _SMALL
     return (before, after) == (DATE, TIMESTAMP_NTZ)
+
+
+def holds(before: DataType, after: DataType) -> bool:
+    """Return whether every value of one type is a value of another, so that its files can be read.
+
+    Writers make fewer changes than these, so that all readers know them.
+    Law: what widens holds
+    Spec: "Reader Requirements for Type Widening"
+    """
+    if widens(before, after):
+        return True
+    if isinstance(after, DecimalType) and before in _DIGITS:
+        return after.precision - after.scale >= _DIGITS[before]
+    return after == FLOAT and before in (BYTE, SHORT)
 
 
 def widens_for_iceberg(before: DataType, after: DataType) -> bool:
@@ -129,7 +145,7 @@ def check_widened(schema: StructType, table: str) -> None:
 def _unknown(field: StructField) -> Iterator[str]:
     try:
         for one in changes(field):
-            if not widens(one.before, one.after):
+            if not holds(one.before, one.after):
                 yield f"from {one.before} to {one.after}"
     except (ValueError, UnsupportedFeature) as error:
         yield error.fault if isinstance(error, UnsupportedFeature) else str(error)

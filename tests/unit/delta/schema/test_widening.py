@@ -11,6 +11,7 @@ from tidegate.delta.schema.widening import (
     Automatic,
     changes,
     check_widened,
+    holds,
     widens,
     widens_for_iceberg,
 )
@@ -34,7 +35,22 @@ WIDENINGS = [
     ("long", "decimal(20,0)"),
     ("long", "decimal(25,5)"),
 ]
+HELD = [
+    ("byte", "decimal(3,0)"),
+    ("byte", "decimal(4,1)"),
+    ("byte", "decimal(9,0)"),
+    ("short", "decimal(5,0)"),
+    ("long", "decimal(19,0)"),
+    ("long", "decimal(21,2)"),
+    ("byte", "float"),
+    ("short", "float"),
+]
+"""Changes that no writer may make, and any reader can follow."""
 OTHERS = [
+    ("byte", "decimal(3,1)"),
+    ("short", "decimal(4,0)"),
+    ("integer", "decimal(9,0)"),
+    ("long", "decimal(18,0)"),
     ("short", "byte"),
     ("long", "double"),
     ("long", "float"),
@@ -48,10 +64,7 @@ OTHERS = [
     ("decimal(6,2)", "decimal(7,4)"),
     ("decimal(6,2)", "decimal(6,1)"),
     ("decimal(6,0)", "long"),
-    ("byte", "decimal(9,0)"),
     ("integer", "decimal(11,2)"),
-    ("long", "decimal(19,0)"),
-    ("long", "decimal(21,2)"),
     ("integer", "string"),
     ("string", "binary"),
 ]
@@ -69,9 +82,22 @@ def test_every_widening_of_the_spec_is_known(before: str, after: str) -> None:
     check_widened(StructType((field(after, [{"fromType": before, "toType": after}]),)), "here")
 
 
+@pytest.mark.parametrize(("before", "after"), HELD)
+def test_what_others_recorded_is_read_where_the_type_holds_every_value(
+    before: str, after: str
+) -> None:
+    assert holds(parse_type(before), parse_type(after))
+    check_widened(StructType((field(after, [{"fromType": before, "toType": after}]),)), "here")
+
+
+def test_writers_make_no_change_that_is_only_read() -> None:
+    assert not [pair for pair in HELD if widens(*map(parse_type, pair))]
+
+
 @pytest.mark.parametrize(("before", "after"), OTHERS)
 def test_every_other_change_is_refused(before: str, after: str) -> None:
     assert not widens(parse_type(before), parse_type(after))
+    assert not holds(parse_type(before), parse_type(after))
     with pytest.raises(UnsupportedFeature, match="column 'a' of table here") as refused:
         check_widened(StructType((field(after, [{"fromType": before, "toType": after}]),)), "here")
     assert refused.value.feature == "typeWidening"
