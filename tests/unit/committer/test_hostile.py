@@ -12,7 +12,7 @@ from tidegate.committer.proposals.file_paths import wrong_with_old
 from tidegate.committer.settings import CommitterSection
 from tidegate.delta.commit import sha256
 from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.codec import encode
+from tidegate.pipeline.codec import encode, headers
 from tidegate.pipeline.proposal import Operation, Proposal
 from tidegate.pipeline.read_set import ReadSet
 
@@ -345,6 +345,18 @@ def test_what_cannot_be_read_is_set_aside_with_its_bytes(
     assert headers["rule"].decode() == rule
     assert headers["reason"]
     assert gate.ask(proposal(add("good")))[-1].status == "committed"
+
+
+def test_a_writer_whose_record_cannot_be_read_hears_so_by_the_headers(gate: Gate) -> None:
+    one = proposal(add("a"), user_metadata="half")
+    value = encode(one).replace(b"half", b"\\ud800")
+    gate.send(value, headers=headers(one))
+    gate.settle()
+    outcome = gate.outcomes()[-1]
+    assert (outcome.proposal_id, outcome.status) == (one.proposal_id, "denied")
+    assert outcome.rejection is not None
+    assert outcome.rejection.rule == "malformed"
+    assert dict(gate.letters()[-1].headers)["rule"] == b"malformed"
 
 
 def body_of(one: Proposal, **fields: Any) -> bytes:

@@ -25,10 +25,10 @@ from tidegate.committer.proposals.frozen import made
 from tidegate.committer.proposals.intents import Intent, check_apart, read_intents
 from tidegate.committer.proposals.moves import NO_MOVES, read_moves
 from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.proposals.rows import INTEGER_MAX
 from tidegate.delta import names
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import MalformedRecord
+from tidegate.delta.limits import LONG_MAX
 from tidegate.delta.names import in_log, staged_version
 from tidegate.pipeline.codec import FORMATS, Headers, other_format, parse_json, producer_of
 from tidegate.pipeline.outcome import Rejection
@@ -42,6 +42,8 @@ CLAIM_FOLDER: Final = "_tidegate/proposals/"
 STAGED_FOLDER: Final = in_log(names.STAGED_FOLDER)
 KINDS: Final = frozenset(get_args(Kind))
 
+_IDENTITY: Final = ("proposal_id", "table")
+
 UNREAD: Final = 4
 """How many times the allowed size a record may have and still be parsed."""
 
@@ -50,7 +52,8 @@ UNREAD: Final = 4
 class Letter:
     """A dead letter: the record's bytes go to the topic `dead-letters`, with the reason.
 
-    Where `proposal_id` and `table` could be read, its writer gets an outcome as well.
+    Where `proposal_id` and `table` could be read, in the record or in its headers, its writer gets
+    an outcome as well.
     """
 
     rule: str
@@ -73,15 +76,10 @@ def read_record(
     `with_claim` adds its actions. A record of many times the allowed size is not parsed.
     Units: `sent_ms`, the timestamp of the record, in ms since the Unix epoch.
     """
-    size = len(value or b"")
-    digest = sha256(value or b"")
-    if size > UNREAD * policy.record_bytes_max:
-        allowed = f"{size} bytes, {policy.record_bytes_max} are allowed"
-        return Letter(TOO_LARGE, f"(record): it is not read, for it has {allowed}", digest)
-    other = other_format(headers, Proposal)
-    if other is not None:
-        remedy = f"say {FORMATS[Proposal]}, or upgrade the gate"
-        return _unknown_format(f"(header) format: {other!r} is not known; {remedy}", value, digest)
+    size, digest = len(value or b""), sha256(value or b"")
+    unread = _unread(value, digest, policy, headers)
+    if unread is not None:
+        return unread
     try:
         proposal = read_proposal(value)
     except MalformedRecord as error:
@@ -103,7 +101,7 @@ def read_record(
         "sha256": digest,
         "offset": offset,
         "table": proposal.table,
-        "read_version": min(proposal.read_version, INTEGER_MAX),
+        "read_version": min(proposal.read_version, LONG_MAX),
         "size": size,
         "proposal": proposal,
         "content": content,
@@ -120,6 +118,21 @@ def read_record(
         "sent_ms": sent_ms,
     }
     return made(Candidate, fields)
+
+
+def _unread(value: bytes | None, digest: str, policy: Policy, headers: Headers) -> Letter | None:
+    """Return the dead letter for a record that is not parsed: too large, or of another format."""
+    size = len(value or b"")
+    if size > UNREAD * policy.record_bytes_max:
+        allowed = f"{size} bytes, {policy.record_bytes_max} are allowed"
+        reason = f"(record): it is not read, for it has {allowed}"
+        return Letter(TOO_LARGE, reason, digest, *_identity({}, headers))
+    other = other_format(headers, Proposal)
+    if other is not None:
+        remedy = f"say {FORMATS[Proposal]}, or upgrade the gate"
+        reason = f"(header) format: {other!r} is not known; {remedy}"
+        return Letter(UNKNOWN_KIND, reason, digest, *_identity(_body(value), headers))
+    return None
 
 
 def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
@@ -249,15 +262,15 @@ def read_identity(
     try:
         body = parse_json(value)
     except MalformedRecord:
-        return Letter(wrong.rule, wrong.reason, digest)
-    identity = (_uuid(body, "proposal_id"), _uuid(body, "table"))
+        return Letter(wrong.rule, wrong.reason, digest, *_identity({}, headers))
+    identity = _identity(body, headers)
     kind, read_version = body.get("kind", "commit"), body.get("read_version")
     if not isinstance(kind, str) or kind not in KINDS:
         remedy = f"say {', '.join(get_args(Kind))}, or upgrade the gate"
         reason = f"kind: {str(kind)[:64]!r} is not known; {remedy}"
         return Letter(UNKNOWN_KIND, reason, digest, *identity)
-    readable = type(read_version) is int and -1 <= read_version <= INTEGER_MAX
-    if kind != "commit" or None in identity or not readable:
+    readable = type(read_version) is int and -1 <= read_version <= LONG_MAX
+    if kind != "commit" or None in _identity(body) or not readable:
         return Letter(wrong.rule, wrong.reason, digest, *identity)
     return Candidate(
         id=UUID(str(body["proposal_id"])),
@@ -272,13 +285,18 @@ def read_identity(
     )
 
 
-def _unknown_format(reason: str, value: bytes | None, digest: str) -> Letter:
-    """Return the dead letter for a record whose header names a format that we do not know."""
+def _body(value: bytes | None) -> Mapping[str, Any]:
     try:
-        body = parse_json(value)
+        return parse_json(value)
     except MalformedRecord:
-        body = {}
-    return Letter(UNKNOWN_KIND, reason, digest, _uuid(body, "proposal_id"), _uuid(body, "table"))
+        return {}
+
+
+def _identity(body: Mapping[str, Any], headers: Headers = ()) -> tuple[UUID | None, UUID | None]:
+    """Return whose proposal a record is, and for which table: as it says, or else its headers."""
+    told = {name: value.decode("ascii", "replace") for name, value in headers if name in _IDENTITY}
+    proposal, table = (_uuid(body, name) or _uuid(told, name) for name in _IDENTITY)
+    return proposal, table
 
 
 def _uuid(body: Mapping[str, Any], name: str) -> UUID | None:

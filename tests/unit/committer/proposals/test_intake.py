@@ -2,13 +2,13 @@ import json
 
 import pytest
 
-from tests.builders import Row, add, proposal, rows_of, value_of
+from tests.builders import TABLE, Row, add, proposal, rows_of, value_of
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.intake import Letter, needs_claim, read_record, with_claim
 from tidegate.committer.proposals.policy import Policy
 from tidegate.delta.commit import sha256
 from tidegate.delta.files.bitmap import of_rows
-from tidegate.pipeline.codec import Headers
+from tidegate.pipeline.codec import Headers, headers
 from tidegate.pipeline.proposal import ClaimCheck
 
 
@@ -145,3 +145,29 @@ def test_a_record_of_many_times_the_size_is_set_aside_unread() -> None:
     letter = read_record(value, 0, policy)
     assert isinstance(letter, Letter)
     assert (letter.rule, letter.sha256, letter.proposal_id) == ("too_large", sha256(value), None)
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [
+        (b'{"proposal_id": "\\ud800"}', "malformed"),
+        (b'{"proposal_id": {}, "table": 7}', "malformed"),
+        (b"{" * 100, "malformed"),
+        (None, "malformed"),
+        (b"x" * 5_000_000, "too_large"),
+        (b'{"kind": "unheard of"}', "unknown_kind"),
+    ],
+)
+def test_whose_record_cannot_be_read_is_told_so_by_its_headers(
+    value: bytes | None, rule: str
+) -> None:
+    letter = read_record(value, 0, Policy(), headers(proposal(add("a"))))
+    assert isinstance(letter, Letter)
+    assert letter.rule == rule
+    assert letter.proposal_id is not None
+    assert letter.table == TABLE
+    for odd in (b"", b"\xff", b"no id"):
+        claims = (("proposal_id", odd), ("table", odd))
+        silent = read_record(value, 0, Policy(), claims)
+        assert isinstance(silent, Letter)
+        assert (silent.proposal_id, silent.table) == (None, None)
