@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 _DEEP: Final = 3_000
+_DEPTHS: Final = (65, 129, 200, 253, 254, 255, 256, 500, 1_000)
+"""About the depths past which a validator, an encoder or a parser of ours gives up."""
 
 ODD: Final[tuple[str, ...]] = (
     "null",
@@ -25,6 +27,12 @@ ODD: Final[tuple[str, ...]] = (
     '""',
     '"\\u0000"',
     '"\\ud800"',
+    "-" + "9" * 400,
+    "18446744073709551615",
+    "-9223372036854775809",
+    str(2**53),
+    str(2**53 + 1),
+    '"+292278994-08-17T07:12:55.807Z"',
     '"1"',
     '"x"',
     '"../x"',
@@ -38,6 +46,8 @@ ODD: Final[tuple[str, ...]] = (
     '{"a": 1, "a": 2}',
     "[" * _DEEP + "]" * _DEEP,
     '{"a":' * _DEEP + "1" + "}" * _DEEP,
+    *("[" * depth + "1" + "]" * depth for depth in _DEPTHS),
+    *('{"a":' * depth + "1" + "}" * depth for depth in _DEPTHS),
     json.dumps("[" * _DEEP),
 )
 """JSON texts that are seldom what a field is for."""

@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 from uuid import UUID
@@ -13,9 +14,17 @@ import pyarrow.parquet as pq
 from tests import builders
 from tests.builders import add, info, metadata, protocol, remove, to_bytes
 from tests.v2_checkpoints import Form, put_v2
+from tidegate.cdc_publisher import envelope
+from tidegate.cdc_publisher.diff import images
+from tidegate.cdc_publisher.provenance import commit_time_ms
+from tidegate.cdc_publisher.provenance import provenance as told_of
+from tidegate.checkpointer.view import read_version
+from tidegate.committer.reading import recovery
+from tidegate.delta.actions import Metadata
 from tidegate.delta.checkpoints import checksum, compaction
 from tidegate.delta.errors import TidegateError
 from tidegate.delta.files import bitmap, deletion_vectors
+from tidegate.delta.limits import MOMENT_MAX
 from tidegate.delta.names import (
     LAST_CHECKPOINT,
     checkpoint_name,
@@ -24,7 +33,10 @@ from tidegate.delta.names import (
     compacted_name,
     in_log,
 )
+from tidegate.delta.snapshot import Snapshot
+from tidegate.producers.history import history
 from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.stores.log_store import LogStore
 from tidegate.runtime.tables.change_rows import read_changes
 from tidegate.runtime.tables.checkpoint_writing import move_hint_forward, write_classic
 from tidegate.runtime.tables.data_files import read_table
@@ -37,6 +49,7 @@ from tidegate.runtime.tables.open_table import (
     refresh,
     version_at,
 )
+from tidegate.runtime.tables.v2_checkpoint_writing import Layout, write_v2
 
 Files = dict[str, bytes]
 
@@ -155,10 +168,14 @@ def silent(error: Exception) -> None:
 def use(store: MemoryStore) -> None:
     """Do with a table what users and services do: read it, follow it, build on it."""
     head = allowed(open_snapshot, store)
+    allowed(look_back, store)
+    allowed(recovery.load, store, VECTOR_ID, 2)
     allowed(open_keys, store)
     allowed(head_version, store)
     allowed(version_at, store, builders.NOW_MS)
-    allowed(read_changes, store, 0)
+    changes = allowed(read_changes, store, 0)
+    if changes is not None:
+        tell(changes)
     allowed(read_commit, store, HEAD - 1)
     first = allowed(open_snapshot, store, 0)
     if first is not None:
@@ -166,8 +183,48 @@ def use(store: MemoryStore) -> None:
     if head is not None:
         allowed(check_stated, store, head)
         allowed(read_table, store, head)
-        checksum.encode(checksum.of(head))
-        allowed(write_classic, MemoryStore(), head, builders.NOW_MS)
+        summarise(store, head)
+
+
+def look_back(store: MemoryStore) -> None:
+    """Do with a table's versions what its history, its change stream and its compactions do."""
+    commits = [read_version(store, version) for version in range(HEAD + 1)]
+    list(history(store))
+    for commit in commits:
+        told_of(commit, Metadata(id="t", schema_string="{}"))
+        assert abs(commit_time_ms(store, commit, 0)) <= MOMENT_MAX
+    compacted = MemoryStore(builders.ROOT)
+    compacted.files.update(store.files)
+    compacted.put(in_log(compacted_name(0, HEAD)), compaction.compact(commits))
+    open_snapshot(compacted)
+
+
+def summarise(store: LogStore, head: Snapshot) -> None:
+    """Write of a version all that sums it up, whatever its table asks for; each can be read."""
+    assert checksum.decode(checksum.encode(checksum.of(head)))
+    properties = {"delta.checkpoint.writeStatsAsStruct": "true"}
+    struct = head.metadata.with_(configuration={**head.metadata.configuration, **properties})
+    typed = replace(head, metadata=struct)
+    for written, hint in (
+        (MemoryStore(builders.ROOT), lambda to: write_classic(to, head, builders.NOW_MS)),
+        (MemoryStore(builders.ROOT), lambda to: write_classic(to, typed, builders.NOW_MS)),
+        (
+            MemoryStore(builders.ROOT),
+            lambda to: write_v2(to, typed, Layout(Form.JSON), builders.NOW_MS, lambda: VECTOR_ID),
+        ),
+    ):
+        if allowed(hint, written) is not None:
+            open_snapshot(written)
+
+
+def tell(rows: pa.Table) -> None:
+    """Tell rows as the change stream does."""
+    texts = allowed(images, rows, rows.schema.names[:1])
+    if texts is None:
+        return
+    origin = envelope.Origin(VECTOR_ID, "t", "prefix", HEAD, MOMENT_MAX)
+    for told in envelope.records(origin, envelope.Batch("c", 0, after=texts), 0, "with"):
+        json.loads(told.value or b"null")
 
 
 SUMMARIES: Final = {

@@ -48,7 +48,6 @@ from tidegate.delta.schema import partitions
 from tidegate.delta.schema.arrow import to_arrow
 from tidegate.delta.schema.types import format_schema, parse_schema, parse_type
 from tidegate.pipeline import codec, provenance, trace
-from tidegate.runtime.tables.checkpoint_writing import write_classic
 from tidegate.runtime.tables.data_files import read_table
 from tidegate.runtime.tables.open_table import open_snapshot
 from tidegate.runtime.tables.table_files import open_table_file
@@ -187,7 +186,7 @@ def values(data: bytes) -> None:
         allowed(read_table, store, head, [column])
         leaf = {"op": "<", "column": [column], "type": name, "value": LITERALS[column]}
         allowed(prune, leaf, head.files, head.metadata)
-    allowed(write_classic, store, head, 0)
+    tables.summarise(store, head)
 
 
 def statistics(data: bytes) -> None:
@@ -243,17 +242,9 @@ def vectors(data: bytes) -> None:
 
 def inline_vectors(data: bytes) -> None:
     """The descriptor of a file's deletion vector is what is fed."""
-    try:
-        body = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return
-    use(
-        holding(
-            tables.template(),
-            in_log(commit_name(2)),
-            to_bytes([add(DATA, deletionVector=body)]),
-        )
-    )
+    row = to_bytes([add(DATA, deletionVector="(vector)")])
+    body = data.translate(None, b"\r\n")
+    use(holding(tables.template(), in_log(commit_name(2)), row.replace(b'"(vector)"', body)))
 
 
 def table_paths(data: bytes) -> None:

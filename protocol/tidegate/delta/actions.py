@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
@@ -19,15 +20,34 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from tidegate.delta.errors import BrokenLog
+from tidegate.delta.limits import KEPT_DEPTH_MAX, LONG_MAX, MOMENT_MAX, is_deeper, is_moment
 from tidegate.delta.lines import settled
 
+
+def _kept(value: Any) -> Any:
+    """Return a value that nothing depends on, or None where it is nested too deeply to be kept."""
+    return None if is_deeper(value, KEPT_DEPTH_MAX) else value
+
+
+def _within(value: Any) -> Any:
+    """Return a time as near as it can be told where its writer dates it past all that we tell."""
+    if is_moment(value):
+        return value
+    return MOMENT_MAX if value > 0 else -MOMENT_MAX
+
+
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
-Long = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Long = Annotated[int, Field(ge=-LONG_MAX - 1, le=LONG_MAX)]
 Integer = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 StrictLong = Annotated[Long, Strict()]
 StrictInteger = Annotated[Integer, Strict()]
-Moment = Annotated[int, Field(ge=-(2**53), le=2**53)]
-"""Milliseconds since the Unix epoch that are a timestamp in microseconds, too."""
+Moment = Annotated[int, Field(ge=-MOMENT_MAX, le=MOMENT_MAX), BeforeValidator(_within)]
+"""Milliseconds since the Unix epoch; what lies past MOMENT_MAX is read as that.
+
+Spec: "In-Commit Timestamps"
+"""
+Kept = Annotated[JsonValue, BeforeValidator(_kept)]
+"""Any JSON on which nothing depends: null where it is nested deeper than KEPT_DEPTH_MAX."""
 
 
 class LogicalFile(NamedTuple):
@@ -55,6 +75,7 @@ class Action(BaseModel):
         hide_input_in_errors=True,
     )
     wire_name: ClassVar[str] = ""
+    __pydantic_extra__: dict[str, Annotated[Any, BeforeValidator(_kept)]]
 
     def to_row(self) -> dict[str, JsonValue]:
         """Return the row as the log spells it: camelCase, and absent rather than null."""
@@ -228,16 +249,16 @@ class CommitInfo(Action):
     timestamp: Moment | None = None
     in_commit_timestamp: Moment | None = None
     operation: str | None = None
-    operation_parameters: Mapping[str, JsonValue] | None = None
-    operation_metrics: Mapping[str, JsonValue] | None = None
+    operation_parameters: Mapping[str, Kept] | None = None
+    operation_metrics: Mapping[str, Kept] | None = None
     isolation_level: str | None = None
     is_blind_append: bool | None = None
     read_version: Long | None = None
     engine_info: str | None = None
     txn_id: str | None = None
     user_metadata: str | None = None
-    tags: Mapping[str, JsonValue] | None = None
-    tidegate: Mapping[str, JsonValue] | None = None
+    tags: Mapping[str, Kept] | None = None
+    tidegate: Mapping[str, Kept] | None = None
 
 
 class CheckpointMetadata(Action):
@@ -304,7 +325,8 @@ def from_row(row: Mapping[str, Any]) -> Action:
     name, body = (named or [("", None)])[0]
     kind = KINDS.get(name)
     if kind is None or (kind is CommitInfo and not isinstance(body, dict)):
-        return Unknown(name=name, body=body)
+        is_kept = _kept(body) is not None
+        return Unknown(name=name if is_kept else "", body=body if is_kept else None)
     try:
         return kind.model_validate(settled(name, body))
     except ValidationError as error:

@@ -10,6 +10,7 @@ import orjson
 from pydantic import ValidationError
 
 from tidegate.delta.errors import MalformedRecord
+from tidegate.delta.limits import DEPTH_MAX, is_deeper, may_be_deep
 from tidegate.pipeline.message import Message
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Proposal
@@ -37,10 +38,6 @@ FORMATS: Final[Mapping[type[Message], str]] = {
     FollowerRecord: "follower/1",
     Ratification: "ratification/1",
 }
-DEPTH_MAX: Final = 64
-"""Levels of nesting past which a record is not read."""
-
-_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"{[")
 
 
 def encode(message: Message) -> bytes:
@@ -114,21 +111,6 @@ def parse_json(value: bytes | None) -> dict[str, Any]:
         raise MalformedRecord(f"the value is no JSON: {error}", error_class="malformed") from error
     if not isinstance(body, dict):
         raise MalformedRecord("the value is no JSON object", error_class="malformed")
-    # Counting brackets is quick, and where there are so few nothing can be nested too deeply.
-    if len(value.translate(None, _NO_BRACKETS)) > DEPTH_MAX and _deeper_than(body, DEPTH_MAX):
+    if may_be_deep(value) and is_deeper(body, DEPTH_MAX):
         raise MalformedRecord(f"nested deeper than {DEPTH_MAX} levels", error_class="malformed")
     return body
-
-
-def _deeper_than(body: Any, depth_max: int) -> bool:
-    level = [body]
-    for _ in range(depth_max):
-        level = [
-            child
-            for node in level
-            for child in (node.values() if type(node) is dict else node)
-            if type(child) is dict or type(child) is list
-        ]
-        if not level:
-            return False
-    return True

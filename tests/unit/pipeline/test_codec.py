@@ -5,7 +5,8 @@ import orjson
 import pytest
 
 from tidegate.delta.errors import MalformedRecord
-from tidegate.pipeline.codec import DEPTH_MAX, FORMATS, decode, encode, headers, parse_json
+from tidegate.delta.limits import DEPTH_MAX
+from tidegate.pipeline.codec import FORMATS, decode, encode, headers, parse_json
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import CommitRecord, FollowerRecord, TableRecord
