@@ -318,6 +318,11 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "the in-commit timestamp of ready bytes is not later than the version before",
         "make them anew with a later one",
     ),
+    "timestamp_ahead": Refusal(
+        "ready bytes are dated more than a day ahead of the committer's clock, and of the version "
+        "before",
+        "set the writer's clock; make them anew",
+    ),
     "no_row_ids": Refusal(
         "ready bytes add a file without the row ids that the table asks for",
         "assign `baseRowId` and `defaultRowCommitVersion`",

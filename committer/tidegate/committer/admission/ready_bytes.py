@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+import orjson
+
 from tidegate.committer.admission.feature_drops import DROP_FEATURE, before_drop, in_use, left_in
 from tidegate.committer.admission.feature_switches import files_left_behind
 from tidegate.committer.admission.head_checks import dead_file, in_another_partition
@@ -32,7 +34,7 @@ from tidegate.committer.proposals.flaws import (
 from tidegate.committer.proposals.rows import OUR_APPS
 from tidegate.committer.tables.entries import Entry, entry_of
 from tidegate.committer.tables.spelling import misspelt
-from tidegate.committer.tables.state import TableState
+from tidegate.committer.tables.state import TableState, in_commit_timestamp
 from tidegate.delta.actions import CommitInfo
 from tidegate.delta.commit import Commit, sha256
 from tidegate.delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
@@ -41,6 +43,7 @@ from tidegate.delta.features.changes import check_change
 from tidegate.delta.features.properties import append_only, in_commit_timestamps_enabled
 from tidegate.delta.features.row_tracking import DOMAIN as ROW_TRACKING
 from tidegate.delta.features.table import FEATURES, check_writable
+from tidegate.delta.limits import AHEAD_MAX_MS, DEPTH_MAX, is_deeper, may_be_deep
 from tidegate.pipeline.outcome import Rejection
 
 FIELD: Final = "claim_check"
@@ -60,16 +63,24 @@ class Ready:
 
 @dataclass(frozen=True)
 class Arrival:
-    """Ready bytes before the table that they are to follow. `after` is the table they leave."""
+    """Ready bytes before the table that they are to follow. `after` is the table they leave.
+
+    Units: `now_ms` in ms since the Unix epoch.
+    """
 
     candidate: Candidate
     ready: Ready
     state: TableState
     after: Basis
+    now_ms: int
 
 
 def read_ready(version: int, content: bytes) -> Ready | Rejection:
     """Return what ready bytes say, or why they are no version of a table."""
+    deep = _deep_line(content)
+    if deep is not None:
+        what = f"line {deep} is nested deeper than {DEPTH_MAX} levels"
+        return flaw(MALFORMED, FIELD, what, "write what is nested as text")
     try:
         commit = Commit.decode(version, content)
         actions = content_of(commit)
@@ -83,10 +94,25 @@ def read_ready(version: int, content: bytes) -> Ready | Rejection:
     return Ready(content, commit, actions, entry)
 
 
-def wrong_bytes(candidate: Candidate, ready: Ready, state: TableState) -> Rejection | None:
+def _deep_line(content: bytes) -> int | None:
+    """Return the number of the first line that is nested too deeply, or None."""
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if may_be_deep(line):
+            try:
+                if is_deeper(orjson.loads(line), DEPTH_MAX):
+                    return number
+            except orjson.JSONDecodeError:
+                # Torn or nested past what a parser takes: that is said of it as it is read.
+                return None
+    return None
+
+
+def wrong_bytes(
+    candidate: Candidate, ready: Ready, state: TableState, now_ms: int
+) -> Rejection | None:
     """Return why ready bytes may not become the version after a table's head, or None."""
     after = state.basis.after(ready.actions.metadata, ready.actions.protocol)
-    arrival = Arrival(candidate, ready, state, after)
+    arrival = Arrival(candidate, ready, state, after, now_ms)
     return next((wrong for check in CHECKS if (wrong := check(arrival))), None)
 
 
@@ -174,6 +200,26 @@ def keeps_time(arrival: Arrival) -> Rejection | None:
     if not in_commit_timestamps_enabled(arrival.after.metadata):
         return None
     return _wrong_time(arrival) or _enablement_not_told(arrival)
+
+
+def is_dated_near(arrival: Arrival) -> Rejection | None:
+    """It is dated no further ahead than clocks differ: all versions after it would be, too.
+
+    Where the table is that far ahead already, the next version follows it.
+    """
+    info, last_ms = arrival.ready.commit.info, in_commit_timestamp(arrival.state)
+    latest = max(arrival.now_ms + AHEAD_MAX_MS, (last_ms or 0) + 1)
+    if info is None:
+        return None
+    for name, told in (
+        ("inCommitTimestamp", info.in_commit_timestamp),
+        ("timestamp", info.timestamp),
+    ):
+        if told is not None and told > latest:
+            what = f"is {told}, more than a day ahead of the committer's clock"
+            field, remedy = f"{FIELD}: commitInfo.{name}", "set the writer's clock"
+            return flaw("timestamp_ahead", field, what, remedy)
+    return None
 
 
 def _wrong_time(arrival: Arrival) -> Rejection | None:
@@ -294,6 +340,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     is_not_ours,
     is_a_table,
     columns_keep_their_names,
+    is_dated_near,
     keeps_time,
     files_stand,
     takes_appends_only,

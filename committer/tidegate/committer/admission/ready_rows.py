@@ -11,8 +11,15 @@ import orjson
 
 from tidegate.committer.proposals.content import canonical
 from tidegate.committer.proposals.flaws import MALFORMED, Flawed, refuse
-from tidegate.committer.proposals.rows import check_numbers, check_place, read_action
-from tidegate.delta.actions import KINDS, Add, Cdc
+from tidegate.committer.proposals.rows import (
+    check_moments,
+    check_numbers,
+    check_place,
+    read_action,
+)
+from tidegate.delta.actions import KINDS, Add, Cdc, CommitInfo
+from tidegate.delta.files.bounds import wrong_count
+from tidegate.delta.limits import is_moment
 from tidegate.pipeline.outcome import Rejection
 
 FIELD: Final = "claim_check"
@@ -51,10 +58,13 @@ def _bodies(content: bytes) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
 
 def _check(name: str, body: Mapping[str, Any], where: str, is_live: Callable[[str], bool]) -> None:
     action = read_action(KINDS[name], body, where)
+    if isinstance(action, CommitInfo):
+        _check_dates(body, where)
     said = _SAID.get(name)
     if said is not None and body.get(said) is None:
         remedy = "write it: not every reader takes its absence for false"
         refuse(MALFORMED, f"{where}.{said}", "is missing", remedy)
+    check_moments(action, where)
     if isinstance(action, Add):
         check_numbers(action, where)
         _check_stats(action, where)
@@ -62,13 +72,23 @@ def _check(name: str, body: Mapping[str, Any], where: str, is_live: Callable[[st
         check_place(action, where)
 
 
+def _check_dates(info: Mapping[str, Any], where: str) -> None:
+    """What commitInfo says is its writer's own affair, but for times: versions follow them."""
+    for name in ("timestamp", "inCommitTimestamp"):
+        value = info.get(name)
+        if not is_moment(value):
+            remedy = "give milliseconds since 1970, up to 2^53"
+            refuse(MALFORMED, f"{where}.{name}", f"is {value}", remedy)
+
+
 def _check_stats(add: Add, where: str) -> None:
     if not add.stats:
         return
     try:
-        is_object = isinstance(orjson.loads(add.stats), dict)
+        stated = orjson.loads(add.stats)
     except orjson.JSONDecodeError:
-        is_object = False
-    if not is_object:
+        stated = None
+    wrong = wrong_count(stated) if isinstance(stated, dict) else "are no JSON object"
+    if wrong is not None:
         remedy = "write statistics as PROTOCOL.md spells them, or none"
-        refuse(MALFORMED, f"{where}.stats", "are no JSON object", remedy)
+        refuse(MALFORMED, f"{where}.stats", wrong, remedy)

@@ -18,10 +18,11 @@ from tidegate.committer.proposals.basis import Basis, basis_after
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.rows import Line, add_line, dated, is_add, tracked
 from tidegate.committer.tables.entries import IDENTITY_ONLY
-from tidegate.committer.tables.state import TableState
+from tidegate.committer.tables.state import TableState, in_commit_timestamp
 from tidegate.delta.actions import Add, DomainMetadata, Metadata
 from tidegate.delta.features import identity, row_tracking, timestamps
 from tidegate.delta.features.properties import in_commit_timestamps_enabled
+from tidegate.delta.limits import AHEAD_MAX_MS
 from tidegate.delta.schema.widening import TYPE_CHANGES
 
 Lines = tuple[Line, ...]
@@ -204,6 +205,18 @@ def follows_untimed(state: TableState, members: Sequence[Candidate]) -> bool:
         return False
     own = next((one.content.metadata for one in members if one.content.metadata), None)
     return in_commit_timestamps_enabled(own or state.basis.metadata)
+
+
+def time_before(state: TableState, now_ms: int) -> int:
+    """Return the time that the next version must be later than.
+
+    The in-commit timestamp of the last version binds, however far ahead of our clock it lies: that
+    is the protocol's. What versions without one say of themselves does not, past AHEAD_MAX_MS: one
+    of them would date all that come after it, and what is removed would be kept for ever.
+    Units: ms since the Unix epoch.
+    """
+    claimed = state.timestamp if state.timestamp <= now_ms + AHEAD_MAX_MS else 0
+    return max(claimed, in_commit_timestamp(state) or 0)
 
 
 def assigned(draft: Draft) -> Draft:

@@ -22,6 +22,7 @@ from tidegate.committer.group_commit.late import (
     draft_of,
     row_ids_given,
     tags_of,
+    time_before,
 )
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.content import EMPTY, Content, canonical
@@ -101,7 +102,7 @@ class Encoded:
 def encode(state: TableState, group: Group, origin: Origin, attempt: Attempt) -> Encoded:
     """Return the entry that makes a group's verdicts true."""
     assert not group.is_empty, "an entry says something"
-    now_ms = next_timestamp(attempt.now_ms, state.timestamp)
+    now_ms = next_timestamp(attempt.now_ms, time_before(state, attempt.now_ms))
     merged = effects(group.merges, attempt.token, attempt.inline_bytes_max)
     bearers = (*group.members, *_bearer(group, merged.content))
     draft = assigned(draft_of(state, bearers, now_ms))

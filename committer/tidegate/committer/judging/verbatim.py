@@ -111,7 +111,8 @@ def decide(state: TableState, case: Case) -> Decision:
     assert ready is not None, "what may be written was read"
     place = Place(state.root, state.basis_at(max(candidate.read_version, 0)), case.now_ms)
     whole = replace(candidate, content=ready.actions)
-    wrong = out_of_time_or_place(whole, place, case.policy) or wrong_bytes(candidate, ready, state)
+    wrong = out_of_time_or_place(whole, place, case.policy)
+    wrong = wrong or wrong_bytes(candidate, ready, state, case.now_ms)
     if wrong is not None:
         return Decision(Verdict(candidate, "denied", rejection=wrong), writer)
     return Decision(Verdict(candidate, "committed", "membership", version), writer, ready)

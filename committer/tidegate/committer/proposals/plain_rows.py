@@ -4,6 +4,7 @@ Whatever is unusual, valid or not, is left to `rows`, so that only that module d
 Pydantic is not used here, for it would look at each field once more.
 """
 
+from collections.abc import Collection
 from operator import itemgetter
 from typing import Any, Final, NoReturn
 
@@ -11,8 +12,9 @@ import orjson
 
 from tidegate.committer.proposals.file_paths import is_plain
 from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.proposals.rows import ENTRIES_MAX, INTEGER_MAX, Line
+from tidegate.committer.proposals.rows import ENTRIES_MAX, Line
 from tidegate.delta.actions import Add, FileAction, Remove
+from tidegate.delta.limits import LONG_MAX, MOMENT_MAX
 from tidegate.delta.trusted import trusted
 
 Shapes = tuple[tuple[frozenset[str], set[str]], ...]
@@ -63,8 +65,8 @@ def _remove(body: Any, policy: Policy) -> Remove:
     if not (
         is_plain(path)
         and type(size) is type(gone_ms) is int
-        and 0 <= size <= INTEGER_MAX
-        and 0 <= gone_ms <= INTEGER_MAX
+        and 0 <= size <= LONG_MAX
+        and 0 <= gone_ms <= MOMENT_MAX
         and type(changes) is type(extended) is bool
     ):
         _leave()
@@ -91,8 +93,8 @@ def _add(body: Any, policy: Policy) -> Add:
     if not (
         is_plain(path)
         and type(size) is type(written_ms) is int
-        and 0 <= size <= INTEGER_MAX
-        and 0 <= written_ms <= INTEGER_MAX
+        and 0 <= size <= LONG_MAX
+        and 0 <= written_ms <= MOMENT_MAX
         and type(changes) is bool
     ):
         _leave()
@@ -148,10 +150,20 @@ def _check_stats(stats: Any, policy: Policy) -> None:
         _leave()
     count, nulls = parsed.get("numRecords"), parsed.get("nullCount", _NO_OBJECT)
     low, high = parsed.get("minValues", _NO_OBJECT), parsed.get("maxValues", _NO_OBJECT)
-    if not (type(count) is int and 0 <= count <= INTEGER_MAX):
+    if not (type(count) is int and 0 <= count <= LONG_MAX):
         _leave()
     if not type(low) is type(high) is type(nulls) is dict:
         _leave()
+    if nulls and not _are_counts(nulls.values()):
+        _leave()
+
+
+def _are_counts(values: Collection[Any]) -> bool:
+    try:
+        return bool(min(values) >= 0 and max(values) <= LONG_MAX)
+    except TypeError:
+        # A struct's counts are an object.
+        return False
 
 
 def _leave() -> NoReturn:

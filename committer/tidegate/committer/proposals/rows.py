@@ -29,6 +29,7 @@ from tidegate.delta.actions import (
     Remove,
     Txn,
 )
+from tidegate.delta.files.bounds import wrong_count
 from tidegate.delta.files.deletion_vectors import (
     INLINE,
     RELATIVE,
@@ -37,12 +38,12 @@ from tidegate.delta.files.deletion_vectors import (
     is_inline,
     path_of,
 )
+from tidegate.delta.limits import LONG_MAX, is_moment
 
 OUR_APPS: Final = "tidegate/"
 DELTA_DOMAINS: Final = "delta."
 OPEN_DOMAINS: Final = frozenset({"delta.clustering", "delta.rowTracking"})
 """Domains of table features that a proposal may write, each on terms of its own."""
-INTEGER_MAX: Final = 2**63 - 1
 NAME_CHARS_MAX: Final = 1_024
 ENTRIES_MAX: Final = 128
 """Partition values or tags that a file may have: each takes many times the room of its bytes."""
@@ -76,6 +77,8 @@ def read_row(row: Any, where: str, policy: Policy) -> tuple[Line, Action]:
         _check_change_file(action, place, policy)
     elif isinstance(action, Txn):
         _check_txn(action, place)
+    elif isinstance(action, Metadata):
+        check_moments(action, place)
     elif isinstance(action, DomainMetadata):
         _check_domain(action, place)
     return line, action
@@ -215,6 +218,25 @@ def check_numbers(action: Add, where: str) -> None:
     ):
         if value is not None:
             _check_number(value, where, name)
+    check_moments(action, where)
+
+
+_MOMENTS: Final[Mapping[type[Action], tuple[str, str]]] = {
+    Add: ("modification_time", "modificationTime"),
+    Remove: ("deletion_timestamp", "deletionTimestamp"),
+    Txn: ("last_updated", "lastUpdated"),
+    Metadata: ("created_time", "createdTime"),
+}
+"""The time that an action states, as we call it and as the log does."""
+
+
+def check_moments(action: Action, where: str) -> None:
+    """Refuse an action dated where no version of a table may be. Raises: Flawed."""
+    field, name = _MOMENTS.get(type(action), ("", ""))
+    value = getattr(action, field) if field else None
+    if not is_moment(value):
+        what = f"is {value}"
+        refuse(MALFORMED, f"{where}.{name}", what, "give milliseconds since 1970, up to 2^53")
 
 
 def _check_vector(vector: DeletionVector, where: str) -> None:
@@ -241,6 +263,7 @@ def _check_remove(action: Remove, where: str, policy: Policy) -> None:
     _check_path(action.path, file_paths.wrong_with_old(action.path), where)
     if action.size is not None:
         _check_number(action.size, where, "size")
+    check_moments(action, where)
     if action.partition_values is not None:
         _check_partition_values(action.partition_values, where, policy)
     if action.extended_file_metadata and (action.size is None or action.partition_values is None):
@@ -262,6 +285,7 @@ def _check_change_file(action: Cdc, where: str, policy: Policy) -> None:
 
 def _check_txn(action: Txn, where: str) -> None:
     _check_number(action.version, where, "version")
+    check_moments(action, where)
     if len(action.app_id) > NAME_CHARS_MAX:
         what = f"is longer than {NAME_CHARS_MAX} characters"
         refuse(TOO_LARGE, f"{where}.appId", what, "shorten it")
@@ -299,7 +323,7 @@ def _check_path(path: str, wrong: str | None, where: str) -> None:
 
 
 def _check_number(value: int, where: str, name: str) -> None:
-    if not 0 <= value <= INTEGER_MAX:
+    if not 0 <= value <= LONG_MAX:
         refuse(MALFORMED, f"{where}.{name}", f"is {value}", "give a number from 0 to 2^63 - 1")
 
 
@@ -342,9 +366,9 @@ def _wrong_with_stats(parsed: Any) -> str | None:
     if not isinstance(parsed, dict):
         return "are no object"
     count = parsed.get("numRecords")
-    if type(count) is not int or not 0 <= count <= INTEGER_MAX:
-        return "have no numRecords, a whole number from 0"
+    if type(count) is not int or not 0 <= count <= LONG_MAX:
+        return "have no numRecords, a whole number from 0 to 2^63 - 1"
     for name in ("minValues", "maxValues", "nullCount"):
         if not isinstance(parsed.get(name, {}), dict):
             return f"have a {name} that is no object"
-    return None
+    return wrong_count(parsed)

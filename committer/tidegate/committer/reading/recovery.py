@@ -27,6 +27,7 @@ from tidegate.committer.tables.state import (
     Settled,
     TableState,
     bounded,
+    in_commit_timestamp,
     in_full,
     is_ours,
     leased_by,
@@ -36,6 +37,7 @@ from tidegate.delta.commit import sha256
 from tidegate.delta.errors import BrokenLog, InvalidRequest
 from tidegate.delta.features.row_tracking import FEATURE, NO_MARK, high_water_mark, supports
 from tidegate.delta.features.table import check_writable
+from tidegate.delta.limits import MOMENT_MAX
 from tidegate.delta.names import LOG_FOLDER, commit_name, in_log
 from tidegate.delta.paths import unusual_in
 from tidegate.delta.snapshot import LiveKeys
@@ -71,7 +73,8 @@ def load(store: LogStore, table: UUID, window: int) -> TableState:
         _remembered(store, TableState(table, store.root, window), snapshot),
         oldest=oldest_commit(store) or 0,
     )
-    return reach_back(store, state, max(snapshot.version - 1, state.oldest - 1))
+    state = reach_back(store, state, max(snapshot.version - 1, state.oldest - 1))
+    return _with_time_left(store, state)
 
 
 def check_published(store: LogStore, state: TableState, record: TableRecord) -> None:
@@ -110,7 +113,7 @@ def refresh(store: LogStore, state: TableState) -> tuple[TableState, tuple[Entry
         if entry.changes_table:
             check_writable(state.basis.protocol, state.basis.metadata, store.root)
         news.append(entry)
-    return state, tuple(news)
+    return _with_time_left(store, state), tuple(news)
 
 
 def reach_back(store: LogStore, state: TableState, read_version: int) -> TableState:
@@ -237,11 +240,27 @@ def unpublished(store: LogStore, state: TableState, through: int) -> list[Entry]
     return [*below, *state.since(max(through, state.window_start - 1))]
 
 
+def _with_time_left(store: LogStore, state: TableState) -> TableState:
+    """Return the state, if a version can follow that is later than its last.
+
+    Raises: BrokenLog, where the in-commit timestamp of the last one is the latest that there is.
+    """
+    last_ms = in_commit_timestamp(state)
+    if last_ms is None or last_ms < MOMENT_MAX:
+        return state
+    raise BrokenLog(
+        f"{commit_name(state.version)} of {store.root} has an in-commit timestamp past {MOMENT_MAX}"
+        " ms, the latest that a version can have, and the next one must be later: turn "
+        "delta.enableInCommitTimestamps off by another writer, or restore the log",
+        error_class="CorruptCommit",
+    )
+
+
 def _bases(store: LogStore, state: TableState, found: list[Entry], start: int) -> Bases | None:
     """Return metadata and protocol from version `start` - 1 on; None if that can't be read now."""
-    if not any(entry.changes_table for entry in found):
+    if not any(entry.concerns_all for entry in found):
         return ((start - 1, state.bases[0][1]), *state.bases[1:])
-    changes = [entry for entry in found if entry.changes_table]
+    changes = [entry for entry in found if entry.concerns_all]
     if start == 0:
         bases: Bases = ()
     else:

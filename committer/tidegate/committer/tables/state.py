@@ -14,6 +14,7 @@ from tidegate.committer.tables.live_files import LiveFiles
 from tidegate.committer.tables.spelling import spelt_after
 from tidegate.delta.actions import DomainMetadata, Txn
 from tidegate.delta.commit import Commit
+from tidegate.delta.features.properties import in_commit_timestamps_enabled
 from tidegate.delta.features.row_tracking import DOMAIN, NO_MARK, mark_in
 from tidegate.pipeline.outcome import Rejection
 
@@ -49,7 +50,8 @@ class TableState:
     The window: `entries` are the versions from `window_start` on, the last `window` of them at
     least; `settled` the proposal ids in them, `leases` the identity values granted in them.
     `bases` are metadata and protocol, each with the version from which on it holds, ascending; they
-    begin at the version before the window. `oldest` is the first version that the log still holds.
+    begin at the version before the window. A version that concerns all proposals begins one, even
+    if it changes neither. `oldest` is the first version that the log still holds.
 
     The head: `files` maps the canonical path of each live file to its deletion vector
     (`content.vector_text`), `spelt` the paths that the log spells unusually to their spelling;
@@ -126,6 +128,16 @@ class TableState:
 def is_ours(state: TableState) -> bool:
     """Return whether a committer of ours has ever written to a table: its watermark stays."""
     return any(app.startswith(OUR_APPS) for app in state.apps)
+
+
+def in_commit_timestamp(state: TableState) -> int | None:
+    """Return the in-commit timestamp of a table's last version; None where it needs none, or where
+    that has none.
+    """
+    last = state.entries.get(state.version)
+    if last is None or not last.is_timed:
+        return None
+    return last.timestamp if in_commit_timestamps_enabled(state.basis.metadata) else None
 
 
 def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> TableState:
@@ -252,7 +264,7 @@ def _ids(entry: Entry) -> list[UUID]:
 
 
 def _bases(state: TableState, entry: Entry, start: int) -> Bases:
-    if not entry.changes_table:
+    if not entry.concerns_all:
         return state.bases
     before = state.basis if state.bases else None
     bases = (*state.bases, (entry.version, basis_after(before, entry.metadata, entry.protocol)))

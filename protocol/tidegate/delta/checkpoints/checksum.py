@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
-import pyarrow.compute as pc
 
 from tidegate.delta.actions import DomainMetadata, Metadata, Protocol, Txn
 from tidegate.delta.checkpoints import deletions
@@ -14,6 +13,8 @@ from tidegate.delta.commit import Commit
 from tidegate.delta.errors import BrokenLog
 from tidegate.delta.features import properties
 from tidegate.delta.features.arithmetic import reader_features
+from tidegate.delta.files.chunks import total
+from tidegate.delta.limits import LONG_MAX
 from tidegate.delta.paths import canonical_path
 from tidegate.delta.snapshot import Snapshot
 
@@ -33,7 +34,8 @@ be there."""
 class VersionChecksum:
     """What a version holds, in totals.
 
-    `app_transactions`, `domains` and `deletions` are None where the file does not say.
+    `app_transactions`, `domains` and `deletions` are None where the file does not say. Sizes that
+    add up to more than a long are told as the greatest long.
     Units: `table_size_bytes` in bytes; `in_commit_timestamp` in ms since the Unix epoch.
     Spec: "Version Checksum File Schema"
     """
@@ -56,7 +58,7 @@ def of(snapshot: Snapshot, txn_id: str | None = None) -> VersionChecksum:
     """
     live = {name: one for name, one in snapshot.domains.items() if not one.removed}
     return VersionChecksum(
-        int(pc.sum(snapshot.files.column("size")).as_py() or 0),
+        size_of(snapshot),
         snapshot.files.num_rows,
         snapshot.protocol,
         snapshot.metadata,
@@ -68,13 +70,23 @@ def of(snapshot: Snapshot, txn_id: str | None = None) -> VersionChecksum:
     )
 
 
+def size_of(snapshot: Snapshot) -> int:
+    """Return the size of a table's live files, in bytes, as its checksum file tells it.
+
+    Spec: "Version Checksum File Schema"
+    """
+    found = total(snapshot.files.column("size"))
+    return LONG_MAX if found is None else found
+
+
 def evolve(checksum: VersionChecksum, commit: Commit) -> VersionChecksum | None:
     """Return the checksum of the next version, or None where the commit alone can't tell.
 
     It can't where a remove states no size, where adds may repeat files that are already live (all
     of them without a data change, and nothing removed), where the version was made by hand or
-    removes more than there was, or where nothing is known of the deletion vectors of a table that
-    may have some: then `of` the snapshot is to be used.
+    removes more than there was, where a number is no count or a total is past a long, or where
+    nothing is known of the deletion vectors of a table that may have some: then `of` the snapshot
+    is to be used.
     Law: evolve(of(snapshot(v - 1)), commit(v)) == of(snapshot(v)), or None
     Spec: "Version Checksum File"
     """
@@ -82,6 +94,10 @@ def evolve(checksum: VersionChecksum, commit: Commit) -> VersionChecksum | None:
     if size is None or checksum.deletions is None:
         return None
     if min(checksum.table_size_bytes + size, checksum.num_files + files) < 0:
+        return None
+    vectors = checksum.deletions.moved(commit.adds, commit.removes)
+    totals = (checksum.table_size_bytes, checksum.table_size_bytes + size, vectors.records)
+    if max(totals) >= LONG_MAX or min(vectors.records, vectors.vectors, *vectors.counts) < 0:
         return None
     metadata = commit.metadata or checksum.metadata
     stamp = commit.info.in_commit_timestamp if commit.info else None
@@ -95,7 +111,7 @@ def evolve(checksum: VersionChecksum, commit: Commit) -> VersionChecksum | None:
         domains=_with_domains(checksum.domains, commit),
         in_commit_timestamp=_timestamp(metadata, stamp),
         txn_id=commit.info.txn_id if commit.info else None,
-        deletions=checksum.deletions.moved(commit.adds, commit.removes),
+        deletions=vectors,
     )
 
 
@@ -191,8 +207,8 @@ def _totals(commit: Commit) -> tuple[int | None, int]:
         return None, 0
     if adds.keys() & removes.keys() or len(adds) != len(commit.adds):
         return None, 0
-    gone = [size for size in removes.values() if size is not None]
-    if len(gone) != len(removes):
+    gone = [size for size in removes.values() if size is not None and size >= 0]
+    if len(gone) != len(removes) or min(adds.values(), default=0) < 0:
         return None, 0
     return sum(adds.values()) - sum(gone), len(adds) - len(removes)
 

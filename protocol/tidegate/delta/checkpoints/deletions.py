@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.delta.actions import FileAction
+from tidegate.delta.files.chunks import total
+from tidegate.delta.limits import LONG_MAX
 
 BINS: Final = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 2**31 - 1)
 """The least number of deleted rows of a file in each bin of the histogram."""
@@ -49,18 +51,22 @@ def none_in(files: int) -> Deletions:
     return Deletions(0, 0, (files, *[0] * (len(BINS) - 1)))
 
 
-def of_files(files: pa.Table) -> Deletions:
-    """Return the totals of live files, a table of ADD_SCHEMA.
+def of_files(files: pa.Table) -> Deletions | None:
+    """Return the totals of live files, a table of ADD_SCHEMA; None where they are past a long.
 
     Spec: "Version Checksum File Schema"
     """
     vectors = files["deletionVector"]
     if vectors.null_count == len(vectors):
         return none_in(len(vectors))
-    rows = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
+    told = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
+    rows = pc.max_element_wise(told, pa.scalar(0, pa.int64()))
+    records = total(rows)
+    if records is None:
+        return None
     at_least = [pc.sum(pc.greater_equal(rows, least)).as_py() or 0 for least in BINS]
     return Deletions(
-        pc.sum(rows).as_py() or 0,
+        records,
         len(vectors) - vectors.null_count,
         tuple(map(sub, at_least, [*at_least[1:], 0])),
     )
@@ -102,7 +108,7 @@ def count(value: Any) -> int:
     Raises: ValueError, for what is no whole number from 0 to 2^63 - 1.
     Spec: "Version Checksum File Schema"
     """
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LONG_MAX:
         raise ValueError(f"{value!r} is no count")
     return value
 
@@ -110,7 +116,7 @@ def count(value: Any) -> int:
 def _of_actions(files: Sequence[FileAction]) -> Deletions:
     counts = [0] * len(BINS)
     vectors = [one.deletion_vector for one in files]
-    rows = [0 if one is None else one.cardinality for one in vectors]
+    rows = [0 if one is None else max(one.cardinality, 0) for one in vectors]
     for number in rows:
         counts[bisect_right(BINS, number) - 1] += 1
     return Deletions(sum(rows), len(vectors) - vectors.count(None), tuple(counts))

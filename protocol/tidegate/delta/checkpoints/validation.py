@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
-import pyarrow.compute as pc
 
 from tidegate.delta.checkpoints import checksum, deletions
 from tidegate.delta.checkpoints.verdict import (
@@ -59,7 +58,7 @@ def validate(content: bytes, snapshot: Snapshot) -> ChecksumVerdict:
 
 def _differing_totals(body: Mapping[str, Any], snapshot: Snapshot) -> list[str]:
     found = {
-        "tableSizeBytes": pc.sum(snapshot.files.column("size")).as_py() or 0,
+        "tableSizeBytes": checksum.size_of(snapshot),
         "numFiles": snapshot.files.num_rows,
     }
     return [name for name, value in found.items() if body.get(name, value) != value]

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.delta.files.grammar import as_single
+from tidegate.delta.limits import LONG_MAX, is_long, is_text
 from tidegate.delta.schema import partitions
 from tidegate.delta.schema.types import FLOAT, STRING, DataType, DecimalType, PrimitiveType
 
@@ -171,11 +172,28 @@ def value_at(tree: Any, path: tuple[str, ...]) -> Any:
 
 
 def whole(value: Any) -> int | None:
-    """Return a count, or None for what is none.
+    """Return a count, or None for what is none: more than a long holds is none.
 
     Spec: "Per-file Statistics"
     """
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if type(value) is int and 0 <= value <= LONG_MAX else None
+
+
+def wrong_count(statistics: Mapping[str, Any]) -> str | None:
+    """Return which count of a file's statistics no reader can hold, or None.
+
+    Spec: "Per-file Statistics"
+    """
+    if not is_long(statistics.get("numRecords")):
+        return "have a numRecords past 2^63 - 1"
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), statistics.get("nullCount"))]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [((*path, name), below) for name, below in value.items()]
+        elif not is_long(value):
+            return f"have a nullCount of column {'.'.join(path)[:64]!r} past 2^63 - 1"
+    return None
 
 
 def _lower(value: Any, kind: DataType) -> Any:
@@ -215,7 +233,7 @@ def typed(value: Any, kind: DataType) -> Any:
     Spec: "Per-file Statistics"
     """
     if kind == STRING:
-        return value if isinstance(value, str) else None
+        return value if isinstance(value, str) and is_text(value) else None
     if isinstance(kind, DecimalType):
         return _decimal(value) if _is_number(value) else None
     if not isinstance(kind, PrimitiveType):

@@ -8,6 +8,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.delta.limits import LONG_MAX
+
 _STRING: Final = pa.string()
 
 SHARED_NULLS: Final = 65_536
@@ -32,6 +34,19 @@ def missing(count: int, kind: pa.DataType) -> pa.ChunkedArray:
 @lru_cache(maxsize=256)
 def _nulls(count: int, kind: pa.DataType) -> pa.Array:
     return pa.nulls(count, kind)
+
+
+def total(counts: pa.ChunkedArray) -> int | None:
+    """Return what counts add up to, or None for more than a long holds.
+
+    What is null or below zero counts nothing.
+    Spec: "Version Checksum File Schema"
+    """
+    known = pc.max_element_wise(counts, pa.scalar(0, pa.int64()))
+    # In 64 bits a sum wraps around, unseen; as a double it is told well enough to know.
+    if (pc.sum(known.cast(pa.float64(), safe=False)).as_py() or 0) >= LONG_MAX:
+        return None
+    return int(pc.sum(known).as_py() or 0)
 
 
 def stacked(tables: Sequence[pa.Table]) -> pa.Table:

@@ -96,9 +96,9 @@ def test_a_mark_is_never_taken_back() -> None:
 @pytest.mark.parametrize(
     ("told", "verdict"),
     [
-        ((1, 2_000_000_000_000), "committed"),
-        ((1, 2_000_000_000_001), "bad_metadata"),
-        ((2, 2_000_000_000_000), "bad_metadata"),
+        ((1, 1_700_050_000_000), "committed"),
+        ((1, 1_700_050_000_001), "bad_metadata"),
+        ((2, 1_700_050_000_000), "bad_metadata"),
         ((), "bad_metadata"),
     ],
 )
@@ -111,7 +111,7 @@ def test_who_turns_in_commit_timestamps_on_says_since_when(
     gate = Gate()
     gate.ask(builders.create())
     about = metadata(enableInCommitTimestamps="true", **since)
-    own = info(txnId="w", inCommitTimestamp=2_000_000_000_000)
+    own = info(txnId="w", inCommitTimestamp=1_700_050_000_000)
     outcome = gate.ask(verbatim(gate, 1, own, timed, about))[-1]
     assert (outcome.rejection.rule if outcome.rejection else outcome.status) == verdict
 

@@ -148,3 +148,42 @@ def test_files_of_other_writers_are_read(corpus: Path) -> None:
         assert stated.table_size_bytes == one["table_size_bytes"]
         read += 1
     assert read > 100
+
+
+@pytest.mark.parametrize("size", [2**63 - 1, 2**62, -1, -(2**63)])
+def test_sizes_past_a_long_or_below_zero_make_a_checksum_that_can_be_read(size: int) -> None:
+    adds = [Add.model_validate({"path": p, "size": size, "dataChange": True, **ADD}) for p in "abc"]
+    before = of(replace(snapshot(), files=adds_to_columns(adds)))
+    assert decode(encode(before)).table_size_bytes == (2**63 - 1 if size > 0 else 0)
+    for size_before in (before, of(snapshot())):
+        for rows in (
+            [{"add": file("d", size)}],
+            [{"add": file("d", size)}, {"remove": file("a", size)}],
+        ):
+            after = evolve(size_before, commit(*rows))
+            assert after is None or decode(encode(after)).table_size_bytes < 2**63 - 1
+
+
+@pytest.mark.parametrize("cardinality", [2**63 - 1, 2**62, -1, -(2**63)])
+def test_vectors_past_a_long_or_below_zero_make_a_checksum_that_can_be_read(
+    cardinality: int,
+) -> None:
+    vector = {
+        "storageType": "u",
+        "pathOrInlineDv": "0" * 20,
+        "sizeInBytes": 1,
+        "cardinality": cardinality,
+    }
+    rows = [{"add": file(path, 5, deletionVector=vector)} for path in "cdef"]
+    adds = [Add.model_validate(row["add"]) for row in rows]
+    features = ("deletionVectors",)
+    protocol = Protocol(
+        min_reader_version=3,
+        min_writer_version=7,
+        reader_features=features,
+        writer_features=features,
+    )
+    has_vectors = replace(snapshot(), protocol=protocol)
+    decode(encode(of(replace(has_vectors, files=adds_to_columns(adds)))))
+    after = evolve(of(has_vectors), commit(*rows))
+    assert after is None or decode(encode(after))

@@ -1,0 +1,161 @@
+"""Whatever admission takes can be read back, and written into all that sums up or tells a table."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import orjson
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests import builders
+from tests.builders import NOW_MS, add, metadata, protocol, remove, schema, to_bytes
+from tests.fuzz.mutations import ODD
+from tests.fuzz.tables import KINDS, allowed, summarise
+from tests.fuzz.targets import LITERALS
+from tidegate.cdc_publisher.provenance import provenance
+from tidegate.committer.admission.ready_bytes import read_ready
+from tidegate.committer.admission.ready_rows import misspelt_line
+from tidegate.committer.proposals.content import read_content
+from tidegate.committer.proposals.flaws import Flawed
+from tidegate.committer.proposals.policy import Policy
+from tidegate.committer.proposals.rows import dated
+from tidegate.delta.changes.plan import plan
+from tidegate.delta.checkpoints import checksum, compaction
+from tidegate.delta.commit import Commit
+from tidegate.delta.names import commit_name, in_log
+from tidegate.delta.snapshot import Snapshot
+from tidegate.pipeline.codec import parse_json
+from tidegate.pipeline.outcome import Rejection
+from tidegate.runtime.memory import MemoryStore
+from tidegate.runtime.tables.open_table import open_snapshot
+
+MARK = "(odd)"
+COLUMNS = {kind.partition("(")[0]: kind for kind in KINDS}
+BEGUN = to_bytes(
+    [
+        protocol(3, 7, readerFeatures=["deletionVectors", "v2Checkpoint"], writerFeatures=[
+            "deletionVectors", "v2Checkpoint", "domainMetadata", "timestampNtz",
+        ]),
+        {"metaData": {**metadata()["metaData"], "schemaString": schema(**COLUMNS)}},
+        add("old"),
+    ]
+)  # fmt: skip
+VECTOR = {"storageType": "u", "pathOrInlineDv": "0" * 20, "sizeInBytes": 34, "offset": 1}
+BODIES: dict[str, dict[str, Any]] = {
+    "add": add("a", tags={}, deletionVector={**VECTOR, "cardinality": 1}, baseRowId=1)["add"],
+    "remove": remove("old", deletionTimestamp=NOW_MS, tags={})["remove"],
+    "cdc": {"path": "_change_data/c", "partitionValues": {}, "size": 1, "dataChange": False},
+    "txn": {"appId": "app", "version": 1, "lastUpdated": NOW_MS},
+    "domainMetadata": {"domain": "d", "configuration": "", "removed": False},
+    "commitInfo": {
+        "timestamp": NOW_MS,
+        "inCommitTimestamp": NOW_MS,
+        "operation": "WRITE",
+        "operationParameters": {},
+        "tidegate": {},
+    },
+}
+STATED = {
+    "numRecords": 3,
+    "minValues": LITERALS,
+    "maxValues": LITERALS,
+    "nullCount": dict.fromkeys(LITERALS, 0),
+}
+
+numbers = st.integers(-(2**70), 2**70).map(str) | st.sampled_from(
+    [str(2**power + step) for power in (31, 53, 63, 64) for step in (-1, 0, 1)]
+)
+odd = st.sampled_from(ODD) | numbers | st.floats().map(json.dumps)
+
+
+@st.composite
+def statistics(draw: st.DrawFn) -> str:
+    """Draw statistics, a value of which is odd."""
+    group = draw(st.sampled_from([*STATED, "tightBounds"]))
+    told: Any = STATED.get(group)
+    if isinstance(told, dict) and draw(st.booleans()):
+        told = {**told, draw(st.sampled_from(sorted(LITERALS))): MARK}
+    else:
+        told = MARK
+    text = json.dumps({**STATED, group: told}).replace(json.dumps(MARK), draw(odd))
+    return json.dumps(text)
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> bytes:
+    """Draw a line of the log, a field of which is odd; most others are right."""
+    name = draw(st.sampled_from(sorted(BODIES)))
+    body = {field: value for field, value in BODIES[name].items() if draw(st.booleans())}
+    body = {**BODIES[name], **body} if draw(st.booleans()) else body
+    field = draw(st.sampled_from([*BODIES[name], "stats", "unheardOf"]))
+    value = draw(statistics() if field == "stats" else odd)
+    inner = BODIES[name].get(field)
+    if isinstance(inner, dict) and draw(st.booleans()):
+        told: Any = {**inner, draw(st.sampled_from([*inner, "unheardOf"])): MARK}
+    else:
+        told = MARK
+    text = json.dumps({name: {**body, field: told}}).replace(json.dumps(MARK), value)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def proposed(line: bytes) -> Iterator[bytes]:
+    """Yield what a native proposal of one line becomes in the log, if it is taken."""
+    record = allowed(parse_json, b'{"actions":[' + line + b"]}")
+    if record is None:
+        return
+    try:
+        content = read_content(record["actions"], Policy())
+    except Flawed:
+        return
+    yield from (dated(one, NOW_MS) for one in content.lines)
+    yield from (orjson.dumps(one.to_row()) + b"\n" for one in content.txns)
+
+
+def ready(line: bytes) -> Iterator[bytes]:
+    """Yield a line that stands in ready bytes, if it is taken."""
+    read = read_ready(1, line + b"\n")
+    if not isinstance(read, Rejection) and misspelt_line(line, {"old"}.__contains__) is None:
+        yield line + b"\n"
+
+
+def use(line: bytes) -> None:
+    """Read a table that has a line, and write of it whatever services write of a table."""
+    store = MemoryStore(builders.ROOT)
+    store.files[in_log(commit_name(0))] = BEGUN
+    before = open_snapshot(store)
+    store.files[in_log(commit_name(1))] = line
+    head = open_snapshot(store)
+    commit = Commit.decode(1, line)
+    assert Commit.decode(1, commit.encode()) == commit
+    summarise(store, head)
+    followed(before, head, commit)
+    allowed(plan, commit, 0)
+    json.dumps(provenance(commit, head.metadata)).encode()
+    compacted = compaction.compact([Commit.decode(0, BEGUN), commit])
+    store.files["_delta_log/00000000000000000000.00000000000000000001.compacted.json"] = compacted
+    assert open_snapshot(store).files.num_rows == head.files.num_rows
+
+
+def followed(before: Snapshot, head: Snapshot, commit: Commit) -> None:
+    """Follow the totals of a table by a commit: the same as looking anew, or not known."""
+    after = checksum.evolve(checksum.of(before), commit)
+    if after is not None:
+        told = checksum.decode(checksum.encode(after))
+        assert not checksum.differences(replace(told, in_commit_timestamp=None), checksum.of(head))
+
+
+@given(lines())
+@example(b'{"add":%s}' % json.dumps({**BODIES["add"], "size": 2**63 - 1}).encode())
+@settings(max_examples=300)
+def test_what_is_proposed_and_taken_can_be_read_and_summed_up(line: bytes) -> None:
+    for taken in proposed(line):
+        use(taken)
+
+
+@given(lines())
+@settings(max_examples=300)
+def test_ready_bytes_that_are_taken_can_be_read_and_summed_up(line: bytes) -> None:
+    for taken in ready(line):
+        use(taken)
