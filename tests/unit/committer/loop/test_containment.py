@@ -322,3 +322,17 @@ def test_the_reason_names_table_and_version(gate: Gate) -> None:
     with mock.patch("tidegate.delta.commit.Commit.decode", fail):
         gate.settle()
     assert gate.tables()[TABLE].reason == f"Odd: of an odd kind (version 1) (table {ROOT})"
+
+
+@pytest.mark.parametrize("depth", [256, 900])
+@pytest.mark.parametrize("action", ["someFutureAction", "commitInfo"])
+def test_a_foreign_version_of_any_depth_keeps_nobody_from_the_other_table(
+    gate: Gate, action: str, depth: int
+) -> None:
+    nested = f'{{"{action}":{"[" * depth}1{"]" * depth}}}\n'.encode()
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("z")]) + b"\n" + nested)
+    for _ in range(2):
+        assert elsewhere(gate) == "committed"
+        gate.restart()
+        gate.settle(12)
+    assert elsewhere(gate) == "committed"
