@@ -76,7 +76,9 @@ def stranded(lanes: Iterable[Lane], now_s: float) -> int:
     stalled.
     """
     return sum(
-        len(desk.line) + len(lane.routing.asked.get(desk.record.table, ()))
+        len(desk.line)
+        + len(lane.routing.asked.get(desk.record.table, ()))
+        + lane.routing.unsettled.held(desk.record.table)
         for lane in lanes
         for desk in lane.busy
         if desk.rests_until_s > now_s or desk.waits_for

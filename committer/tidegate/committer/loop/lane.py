@@ -6,6 +6,7 @@ the next owner starts from the tables' logs.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from tidegate.committer.loop.poison import at_fault, read_poison
 from tidegate.committer.loop.registration import table_halted
 from tidegate.committer.loop.routing import Routing
 from tidegate.committer.loop.trials import Trials
+from tidegate.committer.loop.unsettled import IN_ORDER, OTHERS, Flow, size_of
 from tidegate.committer.loop.watch import Watch
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.intake import Letter, read_record
@@ -63,12 +65,27 @@ class Lane:
     def __post_init__(self) -> None:
         self.watch = Watch(self.doors)
 
-    def take(self, record: Record) -> None:
-        """Judge a record, or hold it back where records are under suspicion (`trials`)."""
+    def take(self, record: Record, *, may_judge: bool = True) -> None:
+        """Judge a record, or hold it back: where records are under suspicion (`trials`), where its
+        table has enough to decide on (`Unsettled`), or where it may not be judged in this step.
+        """
         if self.trials.holds(record):
             self.trials.held.append(record)
-        else:
+            return
+        flow = self._flow(record)
+        if may_judge and self.routing.unsettled.is_next(flow):
             self.judge(record)
+        else:
+            self.routing.unsettled.hold(record, flow)
+            self.position = Offset(record.offset + 1)
+
+    def judge_held(self, most: int) -> None:
+        """Judge records that were held back, as far as there is room, `most` of them at most."""
+        unsettled = self.routing.unsettled
+        if unsettled.held(IN_ORDER) and not self._is_in_order:
+            unsettled.part(IN_ORDER, self._flow)
+        for record in unsettled.release(most):
+            self._judge(record)
 
     def next_suspect(self) -> Record | None:
         """Return the suspected record that is to be judged next, alone; None while other work is
@@ -78,15 +95,19 @@ class Lane:
             return None
         if self.trials.is_over():
             self.trials.note = self.trials.note.at_peace()
-            while self.trials.held:
-                self.judge(self.trials.held.popleft())
+            innocent, self.trials.held = self.trials.held, deque()
+            for record in innocent:
+                self.take(record)
         self.trials.name_next()
         return self.trials.held.popleft() if self.trials.held else None
 
     def judge(self, record: Record) -> None:
         """Route a record to its table, or set it aside as a dead letter where it can't be read."""
-        self.routing.unsettled[record.offset] = len(record.value or b"")
+        self.routing.unsettled.judge(record, self._flow(record))
         self.position = Offset(record.offset + 1)
+        self._judge(record)
+
+    def _judge(self, record: Record) -> None:
         read = attempted(partial(self._read, record), partial(self._failed_over, record))
         if isinstance(read, Letter):
             self._set_aside(record, read)
@@ -109,15 +130,34 @@ class Lane:
 
         with contained(shorter, passing=TidegateError):
             self.routing.telling.letter(letter, record)
-        self.routing.unsettled.pop(record.offset, None)
+        self.routing.unsettled.discard(record.offset)
 
     def _misrouted(self, record: Record, candidate: Candidate, error: Exception) -> None:
         """Set a record aside over which we failed while it was given to its table, which halts."""
-        self.routing.unsettled.pop(record.offset, None)
+        self.routing.unsettled.discard(record.offset)
         self._set_aside(record, self._failed_over(record, error))
         desk = self.routing.desks.get(candidate.table)
         if desk is not None:
             self._halt(desk, error)
+
+    @property
+    def _is_in_order(self) -> bool:
+        """Whether records are judged in the order of their offsets, over all tables: processes died
+        over some of them, and which it was must be among the first few (`trials`).
+        """
+        return self.trials.note.deaths > 0 or self.trials.note.alone
+
+    def _flow(self, record: Record) -> Flow:
+        """Return the records with which a record keeps its order: those of the table that its key
+        names. A key is believed for no more than that.
+        """
+        if self._is_in_order:
+            return IN_ORDER
+        try:
+            table = UUID((record.key or b"").decode("ascii"))
+        except ValueError:
+            return OTHERS
+        return table if table in self.routing.desks else OTHERS
 
     def _read(self, record: Record) -> Candidate | Letter:
         guilt = self.trials.guilt(record)
@@ -154,7 +194,7 @@ class Lane:
         desks = self.routing.desks
         looked = (desks[table] for table in agenda.due if table in desks)
         self.busy = [one for one in looked if one.line.waiting or one.flying or one.waits_for]
-        return busy
+        return busy or self.routing.unsettled.may_go_on
 
     def _look_at(self, desk: Desk, now_s: float) -> bool:
         """Do what there is to do at a desk; return whether more could be done at once."""
@@ -228,7 +268,7 @@ class Lane:
     @property
     def _safe(self) -> Offset | None:
         """The offset to commit: every record before it has its outcome."""
-        first = next(iter(self.routing.unsettled), None)
+        first = self.routing.unsettled.first
         return self.position if first is None else Offset(first)
 
     @property
@@ -239,8 +279,8 @@ class Lane:
     @property
     def unsettled_bytes(self) -> int:
         """Their size in bytes."""
-        held = sum(len(record.value or b"") for record in self.trials.held)
-        return sum(self.routing.unsettled.values()) + held
+        held = sum(map(size_of, self.trials.held))
+        return self.routing.unsettled.size_bytes + held
 
     @property
     def waits_until_s(self) -> float | None:

@@ -19,6 +19,7 @@ from tidegate.committer.loop.agenda import Agenda
 from tidegate.committer.loop.desk import Desk
 from tidegate.committer.loop.registration import Registry
 from tidegate.committer.loop.telling import Telling
+from tidegate.committer.loop.unsettled import Unsettled
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.flaws import FAULT
 from tidegate.committer.tables.entries import Entry
@@ -45,7 +46,7 @@ CREATION_S: Final = 600.0
 class ServedTables:
     """The desks of a topic partition.
 
-    `unsettled` are the records without an outcome, offset -> size in bytes, in order.
+    `unsettled` are the records without an outcome.
     `dropped` are the records of dropped tables: they have no desk, but keep their ids and roots.
     `registry` is the registry as it was last read, at `opened_s` by `Clock.boot_s`.
     """
@@ -56,7 +57,7 @@ class ServedTables:
     origin: Origin
     registry_reader: RegistryReader
     desks: dict[UUID, Desk] = field(default_factory=dict)
-    unsettled: dict[int, int] = field(default_factory=dict)
+    unsettled: Unsettled = field(default_factory=Unsettled)
     dropped: dict[UUID, TableRecord] = field(default_factory=dict)
     agenda: Agenda = field(default_factory=Agenda)
     seats: Iterator[int] = field(default_factory=itertools.count)
@@ -104,7 +105,7 @@ class ServedTables:
         candidate = verdict.candidate
         with contained(deny, passing=TidegateError):
             self.telling.verdict(verdict, record, entry)
-        self.unsettled.pop(candidate.offset, None)
+        self.unsettled.discard(candidate.offset)
 
     def send_away(self, desk: Desk, waiting: Iterable[Candidate], error: Exception) -> None:
         """Deny everything that waits for a table that cannot be created, and remove its desk."""

@@ -18,7 +18,8 @@ from tidegate.committer.loop.lane import Lane
 from tidegate.committer.loop.open_transactions import OpenTransactions
 from tidegate.committer.loop.routing import Routing
 from tidegate.committer.loop.telling import Telling
-from tidegate.committer.loop.trials import SUSPECTS_MAX, Note, note_text, take_over
+from tidegate.committer.loop.trials import Note, note_text, take_over
+from tidegate.committer.loop.unsettled import BYTES_MAX, RECORDS_MAX
 from tidegate.delta.errors import Fenced, Unavailable
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.bus import (
@@ -35,14 +36,11 @@ from tidegate.runtime.metrics import PROPOSAL_PICKUP
 from tidegate.runtime.registry import RegistryReader
 from tidegate.runtime.service import Running
 
-RECORDS_MAX: Final = 1_000
-"""Records that one poll brings at most."""
+POLLED_MAX: Final = 10_000
+"""Records that one poll brings at most: those behind a flood are to be seen soon."""
 
-UNSETTLED_MAX: Final = SUSPECTS_MAX
-"""Records without an outcome at which a topic partition is paused."""
-
-BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes of such records at which it is paused."""
+JUDGED_MAX: Final = 1_000
+"""Records that one step judges at most."""
 
 DURABLE_S: Final = 0.2
 """How long flush, registry and offsets may lag behind: one round trip for many outcomes."""
@@ -105,15 +103,17 @@ class CommitterLoop:
         durable, so the caller drops this loop and starts a new one from the logs.
         """
         flies = any(lane.flies for lane in self.lanes.values())
-        polled = self.consumer.poll(RECORDS_MAX, 0.0 if flies else self._poll_wait_s(timeout_s))
+        polled = self.consumer.poll(POLLED_MAX, 0.0 if flies else self._poll_wait_s(timeout_s))
         self._rebalance(polled)
         self._check_membership()
         if polled.records:
             age_ms = self.doors.clock.now_ms() - polled.records[0].timestamp_ms
             PROPOSAL_PICKUP.observe(max(0, age_ms) / 1000)
         self._note_judging(polled)
-        for record in polled.records:
-            self._take(record)
+        for place, record in enumerate(polled.records):
+            self._take(record, may_judge=place < JUDGED_MAX)
+        for lane in self.lanes.values():
+            lane.judge_held(JUDGED_MAX // len(self.lanes) + 1)
         called = [self._judge_suspect(at) for at in list(self.lanes)]
         busy = [lane.work() for lane in self.lanes.values()]
         self.is_busy = any((*busy, *called))
@@ -169,7 +169,7 @@ class CommitterLoop:
         self.doors.close()
         self.consumer.close()
 
-    def _take(self, record: Record) -> None:
+    def _take(self, record: Record, *, may_judge: bool) -> None:
         lane = self.lanes.get(record.at)
         if lane is None:
             return
@@ -180,7 +180,7 @@ class CommitterLoop:
                 " it was made anew, or cut by its brokers; the loop starts over"
             )
         lane.read_to = record.offset + 1
-        lane.take(record)
+        lane.take(record, may_judge=may_judge)
 
     def _observe_transactions(self) -> None:
         """Note what open transactions hold back. Of a paused topic partition nothing is known: it
@@ -326,7 +326,7 @@ class CommitterLoop:
     def _pause_or_resume(self) -> None:
         """Pause a topic partition with too many records without an outcome; resume it at half."""
         for at, lane in self.lanes.items():
-            fullness = max(lane.unsettled / UNSETTLED_MAX, lane.unsettled_bytes / BYTES_MAX)
+            fullness = max(lane.unsettled / RECORDS_MAX, lane.unsettled_bytes / BYTES_MAX)
             if fullness > 1 and at not in self.paused:
                 self.consumer.pause(at)
                 self.paused.add(at)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
 
+from tidegate.committer.loop.unsettled import JUDGED_MAX, RECORDS_MAX
 from tidegate.delta.commit import sha256
 from tidegate.delta.errors import MalformedRecord
 from tidegate.pipeline.codec import parse_json
@@ -32,8 +33,9 @@ ALONE_FROM: Final = 2
 GUILTY_MAX: Final = 32
 """Poisonous records that the note remembers: their writers may send the same bytes again."""
 
-SUSPECTS_MAX: Final = 5_000
-"""Records without an outcome that a committer can have when it dies."""
+SUSPECTS_MAX: Final = JUDGED_MAX
+"""Records over which a committer can die, from the first without an outcome on, where it judges
+them in order: it does so from the first death on. Before that it may be any that was read."""
 
 DIGEST_CHARS: Final = 32
 
@@ -215,7 +217,8 @@ def take_over(
     start = first if recorded is None else recorded
     if is_of_another:
         consumer.seek(at, start)
-    unanswered = range(start, min(end, start + SUSPECTS_MAX))
+    in_order = found.deaths or found.alone
+    unanswered = range(start, min(end, start + (SUSPECTS_MAX if in_order else RECORDS_MAX)))
     return Trials(inherited(found, process, unanswered), start)
 
 
