@@ -24,6 +24,7 @@ from bench import (
 from bench.committer_line import CommitterLine
 from bench.committing import Local, One, Slow, warm_up
 from bench.committing_apart import Beside, Ungrouped
+from bench.crowding import Flooded
 from bench.figures import Figure, lost, show
 from bench.host import CpuTime
 from tidegate.runtime.local_stack import LocalStack, StackSettings
@@ -41,6 +42,7 @@ COMMITTING: Final = {
     "local": Local,
     "ungrouped": Ungrouped,
     "beside": Beside,
+    "flooded": Flooded,
 }
 """The parts of the committer, which share a broker and its processes."""
 
@@ -65,8 +67,8 @@ def bench(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="slow, one, local, ungrouped, beside, deletes, spark, takeover, changes, open, "
-            "read, cpu, state, restart"
+            help="slow, one, local, ungrouped, beside, flooded, stale, deletes, spark, takeover, "
+            "changes, open, read, cpu, state, restart"
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,

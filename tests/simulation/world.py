@@ -27,7 +27,7 @@ from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
 from tests.simulation.stage import Event, Odd, Stage
 from tests.unswallowed import expected, unswallowed
 from tidegate.committer.judging import record_limits
-from tidegate.committer.loop import service
+from tidegate.committer.loop import unsettled
 from tidegate.runtime import containment, failpoints
 
 HEALING_STEPS: Final = 240
@@ -131,7 +131,7 @@ def hands_not_full(stage: Stage) -> str | None:
     """Nobody reads on who has more records in hand than he may."""
     for process in stage.processes:
         for at, lane in process.loop.lanes.items() if process.loop else ():
-            if lane.unsettled > service.RECORDS_MAX + POLLED_MAX:
+            if lane.unsettled > unsettled.RECORDS_MAX + POLLED_MAX:
                 return f"{lane.unsettled} records of {at.partition} are in hand"
     return None
 
@@ -185,10 +185,10 @@ class World:
 
         Raises: Broken, naming the seed, the invariant and the step.
         """
-        in_hand = IN_HAND_MAX if self.is_pressed else service.RECORDS_MAX
+        in_hand = IN_HAND_MAX if self.is_pressed else unsettled.RECORDS_MAX
         with (
             mock.patch.object(failpoints, "reach", self.stage.reach),
-            mock.patch.object(service, "RECORDS_MAX", in_hand),
+            mock.patch.object(unsettled, "RECORDS_MAX", in_hand),
             self._narrow() if self.seed % 5 == 4 else nullcontext(),
             unswallowed(),
             expected(Odd) if self.is_odd else nullcontext(),

@@ -11,6 +11,7 @@ from tidegate.committer.background import AtOnce, Background
 from tidegate.committer.proposals.policy import Policy
 from tidegate.committer.puts import Puts
 from tidegate.committer.settings import CommitterSection
+from tidegate.committer.tables.history import Histories
 from tidegate.pipeline.topics import Topics
 from tidegate.runtime import failpoints
 from tidegate.runtime.bus import Bus
@@ -72,6 +73,7 @@ class Doors:
     reads: Background = field(default_factory=AtOnce)
     tidy: Callable[[bool, bool], None] = _nothing
     vet: Callable[[LogStore], None] = _accept_any_store
+    histories: Histories = field(default_factory=Histories)
     process: str = ""
 
     def close(self) -> None:

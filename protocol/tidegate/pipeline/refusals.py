@@ -244,6 +244,10 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "the version that it read is not in the log: the log was restored, or the root is another",
         READ_AGAIN,
     ),
+    "read_version_too_far": Refusal(
+        "more versions came since the one that it read than the committer keeps in memory",
+        READ_AGAIN,
+    ),
     "id_reused": Refusal(
         "its id came before with other bytes",
         "take a new id for other work; send the same bytes for the same work",

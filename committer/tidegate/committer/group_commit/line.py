@@ -5,7 +5,7 @@ nobody verifies, so it only orders the line and grants nothing.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -23,16 +23,19 @@ class Waiting:
 
 @dataclass
 class Line:
-    """The waiting candidates, oldest first. `last` are the producers of those served last."""
+    """The waiting candidates, oldest first. `last` are the producers of those served last; `aside`
+    the candidates that are not in the line while something is read for them.
+    """
 
     waiting: deque[Waiting] = field(default_factory=deque)
     last: frozenset[str] = frozenset()
+    aside: list[Waiting] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.waiting)
 
     def __bool__(self) -> bool:
-        return bool(self.waiting)
+        return bool(self.waiting or self.aside)
 
     def __getitem__(self, place: int) -> Waiting:
         return self.waiting[place]
@@ -82,11 +85,45 @@ class Line:
     def leave(self, offsets: Collection[int]) -> None:
         """Remove the candidates that came at some offsets."""
         self.waiting = deque(one for one in self.waiting if one.candidate.offset not in offsets)
+        self.aside = [one for one in self.aside if one.candidate.offset not in offsets]
 
     def everybody(self) -> list[Waiting]:
-        """Remove all from the line, and return them."""
-        all_of_them, self.waiting = list(self.waiting), deque()
+        """Remove all from the line, those aside too, and return them."""
+        all_of_them, self.waiting, self.aside = [*self.aside, *self.waiting], deque(), []
         return all_of_them
+
+    def set_aside(self, start: int, count: int, needs: Callable[[Candidate], bool]) -> None:
+        """Set those aside that need something, of `count` from place `start` on.
+
+        Law: whoever may build on one that is aside is set aside behind it (`_series`)
+        """
+        behind = islice(self.waiting, start, start + count)
+        if not self.aside and not any(needs(one.candidate) for one in behind):
+            return
+        series = {_series(one.candidate) for one in self.aside} - {None}
+        place, end = start, min(start + count, len(self.waiting))
+        while place < end:
+            one = self.waiting[place]
+            own = _series(one.candidate)
+            if own in series or needs(one.candidate):
+                del self.waiting[place]
+                self.aside.append(one)
+                series |= {own} - {None}
+                end -= 1
+            else:
+                place += 1
+
+    def remove_aside(self, which: Callable[[Candidate], bool]) -> list[Candidate]:
+        """Remove some of those that are aside, and return them."""
+        removed = [one.candidate for one in self.aside if which(one.candidate)]
+        self.aside = [one for one in self.aside if one.candidate not in removed]
+        return removed
+
+    def bring_back(self, start: int) -> None:
+        """Bring those that are aside back into the line, from place `start` on."""
+        for place, one in enumerate(self.aside, start):
+            self.waiting.insert(place, one)
+        self.aside = []
 
     def share_out(self, start: int, count: int) -> None:
         """Bring a fair choice of `count` to place `start`: each producer in turn, oldest first.
@@ -111,6 +148,15 @@ class Line:
             one = self.waiting[place]
             del self.waiting[place]
             self.waiting.insert(to, one)
+
+
+def _series(candidate: Candidate) -> str | None:
+    """Return what names the candidates that keep their order: a producer, or the application of one
+    without a name; None where nothing does.
+    """
+    if candidate.producer:
+        return f"producer {candidate.producer}"
+    return next((f"application {one.app_id}" for one in candidate.txns), None)
 
 
 def _producers(waiting: deque[Waiting], count: int) -> frozenset[str]:

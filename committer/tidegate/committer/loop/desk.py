@@ -13,6 +13,7 @@ The loop never waits for a store: `TableCache.load` and fetches read from it in 
 the methods here return empty-handed until the answer is there.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,7 +23,7 @@ from tidegate.committer.group_commit.late import follows_untimed
 from tidegate.committer.judging import machine, verbatim
 from tidegate.committer.judging.machine import Landed, Plan, Planning, Terms
 from tidegate.committer.judging.right_of_way import RightOfWay
-from tidegate.committer.judging.verdicts import Verdict, claim_unread
+from tidegate.committer.judging.verdicts import Verdict, claim_unread, denied
 from tidegate.committer.loop.entry_encoder import EntryEncoder
 from tidegate.committer.loop.entry_put import PAUSE_S, EntryPut
 from tidegate.committer.loop.in_flight import (
@@ -40,6 +41,7 @@ from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.intake import needs_claim
 from tidegate.committer.puts import Landing, Pace
 from tidegate.committer.reading.fetches import Fetch
+from tidegate.committer.tables.history import BYTES_MAX, weight
 from tidegate.runtime import metrics
 from tidegate.runtime.bus import Headers
 from tidegate.runtime.containment import Faults
@@ -97,11 +99,15 @@ class Desk(TableCache):
         store is being read.
         Raises: as `load`; OutcomeUnknown when a PUT stayed in doubt; Contended.
         """
+        if self.flying is None or not self._fails_to_look_back:
+            too_far = self.look_back(self._decided)
+            if too_far:
+                return tuple(map(self._too_far, too_far))
         if self.flying is not None and not self.flying.flight.done():
             self._decide_ahead(self.flying)
             return ()
         verdicts = self.land() or self._give_up_claims()
-        while not verdicts and self.line:
+        while not verdicts and self.line.waiting:
             if not self.ensure_current():
                 return ()
             plan = self._decide()
@@ -189,10 +195,37 @@ class Desk(TableCache):
         """When to look at this desk again; None: not before a proposal comes or its PUT ends."""
         if self.waits_for is not None:
             return self.waits_for.looked_after_s
-        if not self.line or self.flying is not None:
-            return None
-        held = self.right_of_way.holds(self.doors.clock.boot_s())
-        return max(self.rests_until_s, self.right_of_way.until_s if held else self.lingers_until_s)
+        looks_s = self.looking_back.looked_after_s if self.looking_back.answer else math.inf
+        if self.line.waiting and self.flying is None:
+            held = self.right_of_way.holds(self.doors.clock.boot_s())
+            goes_on_s = self.right_of_way.until_s if held else self.lingers_until_s
+            looks_s = min(looks_s, max(self.rests_until_s, goes_on_s))
+        return looks_s if looks_s < math.inf else None
+
+    @property
+    def _decided(self) -> int:
+        """How many of the line have their verdicts, if what flies lands."""
+        if self.flying is not None:
+            ahead = self.flying.ahead
+            return len(self.flying.plan.verdicts) + (ahead.planning.taken if ahead else 0)
+        return self.draft.planning.taken if self.draft else 0
+
+    @property
+    def _fails_to_look_back(self) -> bool:
+        """Whether the history could not be read: the table rests or halts once nothing flies."""
+        answer = self.looking_back.answer
+        return answer is not None and answer.done() and answer.exception() is not None
+
+    def _too_far(self, candidate: Candidate) -> Verdict:
+        assert self.state is not None, "it was looked back from"
+        behind = self.state.version - candidate.read_version
+        return denied(
+            candidate,
+            "read_version_too_far",
+            f"read_version: {candidate.read_version} is {behind} versions behind the head, more "
+            "than are kept in memory to compare it with; read the table and propose again",
+            "rerun",
+        )
 
     @property
     def lingers_until_s(self) -> float:
@@ -217,6 +250,8 @@ class Desk(TableCache):
             if not self.has_fetched(fetch):
                 return None
             self.claims.clear()
+        if self.state is not None and self.state.keeps_past and fetch.reads_past:
+            self.history_used_s = self.doors.clock.boot_s()
         if fetch.is_verbatim:
             return self._decide_verbatim(fetch)
         now_s, draft = self.doors.clock.boot_s(), self.draft
@@ -298,6 +333,8 @@ class Desk(TableCache):
         encoded = ahead.ready(self.pace.put_s)
         if flying.follower is not None or encoded is None or self.wants_calm:
             return
+        if self._fails_to_look_back:
+            return
         # Ready bytes in flight may give others the right of way: their result decides.
         if flying.plan.answer is not None or self.right_of_way.holds(clock.boot_s()):
             return
@@ -349,6 +386,17 @@ class Desk(TableCache):
         self.rest_s, self.races_lost = PAUSE_S, 0
         self.bucket.tokens -= len(group.refused)
         metrics.landed(self.record.name, len(group.members), entry.size)
+        self._grow_history()
+
+    def _grow_history(self) -> None:
+        """Count the version that has left the window, where it is kept; drop them if asked to."""
+        state = self.state
+        if state is not None and state.keeps_past:
+            passed = state.entries.get(state.version - state.window)
+            self.history_bytes += weight(passed) if passed else 0
+            if self.history_bytes > BYTES_MAX:
+                self.drops_history = True
+            self.narrow()
 
     def _finish(self, plan: Plan) -> tuple[Verdict, ...]:
         self.line.served(len(plan.verdicts))

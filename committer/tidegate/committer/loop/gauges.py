@@ -75,14 +75,15 @@ def stranded(lanes: Iterable[Lane], now_s: float) -> int:
     A restart would not help these, and would interrupt the other tables: they do not count as
     stalled.
     """
-    return sum(
-        len(desk.line)
-        + len(lane.routing.asked.get(desk.record.table, ()))
-        + lane.routing.unsettled.held(desk.record.table)
-        for lane in lanes
-        for desk in lane.busy
-        if desk.rests_until_s > now_s or desk.waits_for
-    )
+    found = 0
+    for lane in lanes:
+        for desk in lane.busy:
+            found += len(desk.line.aside)
+            if desk.rests_until_s > now_s or desk.waits_for:
+                table = desk.record.table
+                found += len(desk.line) + len(lane.routing.asked.get(table, ()))
+                found += lane.routing.unsettled.held(table)
+    return found
 
 
 @dataclass
@@ -120,7 +121,7 @@ def observe(lanes: Iterable[Lane], paused: int, now_s: float) -> None:
     TOPIC_PARTITIONS_PAUSED.set(paused)
     IN_FLIGHT.set(sum(lane.unsettled for lane in lanes))
     # The first of a line need not be the oldest: lines are fair between producers.
-    since_s = (one.since_s for desk in desks for one in desk.line.waiting)
+    since_s = (one.since_s for desk in desks for one in (*desk.line.waiting, *desk.line.aside))
     QUEUE_AGE.set(now_s - min(since_s, default=now_s))
 
 

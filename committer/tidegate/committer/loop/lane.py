@@ -65,19 +65,22 @@ class Lane:
     def __post_init__(self) -> None:
         self.watch = Watch(self.doors)
 
-    def take(self, record: Record, *, may_judge: bool = True) -> None:
+    def take(self, record: Record, *, may_judge: bool = True) -> bool:
         """Judge a record, or hold it back: where records are under suspicion (`trials`), where its
         table has enough to decide on (`Unsettled`), or where it may not be judged in this step.
+
+        Return whether it was judged.
         """
         if self.trials.holds(record):
             self.trials.held.append(record)
-            return
+            return False
         flow = self._flow(record)
         if may_judge and self.routing.unsettled.is_next(flow):
             self.judge(record)
-        else:
-            self.routing.unsettled.hold(record, flow)
-            self.position = Offset(record.offset + 1)
+            return True
+        self.routing.unsettled.hold(record, flow)
+        self.position = Offset(record.offset + 1)
+        return False
 
     def judge_held(self, most: int) -> None:
         """Judge records that were held back, as far as there is room, `most` of them at most."""
@@ -193,7 +196,7 @@ class Lane:
             busy = self._look_at(desk, now_s) or busy
         desks = self.routing.desks
         looked = (desks[table] for table in agenda.due if table in desks)
-        self.busy = [one for one in looked if one.line.waiting or one.flying or one.waits_for]
+        self.busy = [one for one in looked if one.line or one.flying or one.waits_for]
         return busy or self.routing.unsettled.may_go_on
 
     def _look_at(self, desk: Desk, now_s: float) -> bool:

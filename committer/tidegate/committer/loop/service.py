@@ -13,13 +13,14 @@ from uuid import UUID
 
 from tidegate.committer.doors import Doors, reach
 from tidegate.committer.group_commit.rebase import Origin
+from tidegate.committer.loop import unsettled
 from tidegate.committer.loop.gauges import Gauges, observe, stranded
 from tidegate.committer.loop.lane import Lane
 from tidegate.committer.loop.open_transactions import OpenTransactions
 from tidegate.committer.loop.routing import Routing
 from tidegate.committer.loop.telling import Telling
 from tidegate.committer.loop.trials import Note, note_text, take_over
-from tidegate.committer.loop.unsettled import BYTES_MAX, RECORDS_MAX
+from tidegate.committer.proposals.policy import Policy
 from tidegate.delta.errors import Fenced, Unavailable
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.bus import (
@@ -39,8 +40,8 @@ from tidegate.runtime.service import Running
 POLLED_MAX: Final = 10_000
 """Records that one poll brings at most: those behind a flood are to be seen soon."""
 
-JUDGED_MAX: Final = 1_000
-"""Records that one step judges at most."""
+JUDGED_MAX: Final = Policy.group_members_max
+"""Records that one step judges at most: an entry's worth, so that the next poll comes soon."""
 
 DURABLE_S: Final = 0.2
 """How long flush, registry and offsets may lag behind: one round trip for many outcomes."""
@@ -110,10 +111,11 @@ class CommitterLoop:
             age_ms = self.doors.clock.now_ms() - polled.records[0].timestamp_ms
             PROPOSAL_PICKUP.observe(max(0, age_ms) / 1000)
         self._note_judging(polled)
-        for place, record in enumerate(polled.records):
-            self._take(record, may_judge=place < JUDGED_MAX)
+        left = JUDGED_MAX
+        for record in polled.records:
+            left -= self._take(record, may_judge=left > 0)
         for lane in self.lanes.values():
-            lane.judge_held(JUDGED_MAX // len(self.lanes) + 1)
+            lane.judge_held(left // len(self.lanes) + 1)
         called = [self._judge_suspect(at) for at in list(self.lanes)]
         busy = [lane.work() for lane in self.lanes.values()]
         self.is_busy = any((*busy, *called))
@@ -169,10 +171,11 @@ class CommitterLoop:
         self.doors.close()
         self.consumer.close()
 
-    def _take(self, record: Record, *, may_judge: bool) -> None:
+    def _take(self, record: Record, *, may_judge: bool) -> bool:
+        """Hand a record to its lane; return whether it was judged."""
         lane = self.lanes.get(record.at)
         if lane is None:
-            return
+            return False
         if record.offset < lane.read_to:
             # Offsets count within one topic; Kafka does not say that its name means another by now.
             raise Unavailable(
@@ -180,7 +183,7 @@ class CommitterLoop:
                 " it was made anew, or cut by its brokers; the loop starts over"
             )
         lane.read_to = record.offset + 1
-        lane.take(record, may_judge=may_judge)
+        return lane.take(record, may_judge=may_judge)
 
     def _observe_transactions(self) -> None:
         """Note what open transactions hold back. Of a paused topic partition nothing is known: it
@@ -326,7 +329,8 @@ class CommitterLoop:
     def _pause_or_resume(self) -> None:
         """Pause a topic partition with too many records without an outcome; resume it at half."""
         for at, lane in self.lanes.items():
-            fullness = max(lane.unsettled / RECORDS_MAX, lane.unsettled_bytes / BYTES_MAX)
+            by_count = lane.unsettled / unsettled.RECORDS_MAX
+            fullness = max(by_count, lane.unsettled_bytes / unsettled.BYTES_MAX)
             if fullness > 1 and at not in self.paused:
                 self.consumer.pause(at)
                 self.paused.add(at)

@@ -12,10 +12,13 @@ from tidegate.committer.group_commit.line import Line
 from tidegate.committer.group_commit.rebase import Origin
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.reading.fetches import Fetch
+from tidegate.committer.reading.history import FETCHED_MAX, History
 from tidegate.committer.reading.loading import Loaded, read, read_anew
 from tidegate.committer.reading.read_cache import ReadCache
+from tidegate.committer.reading.recovery import NO_PAST, missing
 from tidegate.committer.tables.entries import Entry
-from tidegate.committer.tables.state import TableState
+from tidegate.committer.tables.history import VERSIONS_MAX, weight_of_past
+from tidegate.committer.tables.state import TableState, narrowed
 from tidegate.delta.errors import TidegateError
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.stores.log_store import LogStore
@@ -31,8 +34,10 @@ class TableCache:
     creates or registers the table is being settled; where it registers one, `others` are the tables
     that were registered before. `written` is a version and when its file was written, in ms since
     the Unix epoch. `fetch` is the one under way: until it is done the state belongs to the thread
-    that runs it, and the loop must not look into its maps.
-    Units: `viewed_s` by `Clock.boot_s`.
+    that runs it, and the loop must not look into its maps. `history` is what was read for the
+    candidates that are aside; `history_bytes` what the state holds of it, `drops_history` that it
+    is to be dropped, `history_floor` the version before which it was too large to be kept.
+    Units: `viewed_s`, `history_used_s` by `Clock.boot_s`.
     """
 
     record: TableRecord
@@ -48,6 +53,12 @@ class TableCache:
     written: tuple[int, int] = (-1, 0)
     line: Line = field(default_factory=Line)
     fetch: Fetch | None = None
+    history: History | None = None
+    history_bytes: int = 0
+    history_used_s: float = 0.0
+    history_floor: int = 0
+    drops_history: bool = False
+    looking_back: Asked[History] = field(init=False)
     loading: Asked[Loaded] = field(init=False)
     fetching: Asked[Fetch] = field(init=False)
     read_cache: ReadCache = field(init=False)
@@ -56,6 +67,7 @@ class TableCache:
         doors, root = self.doors, self.store.root
         self.loading = Asked(doors.loads, doors.clock, root)
         self.fetching = Asked(doors.reads, doors.clock, root)
+        self.looking_back = Asked(doors.reads, doors.clock, root)
         self.read_cache = ReadCache(self.store)
 
     def load(self) -> bool:
@@ -100,7 +112,8 @@ class TableCache:
         """Return the fetch for the batch at place `start` of the line; an empty one catches up."""
         assert self.state is not None, "what is fetched is fetched for a state"
         seen = self.state, self.viewed_s, self.is_behind
-        return Fetch(self.store, self.doors, self.read_cache, *seen, start, batch)
+        past = self.history.entries if self.history is not None else NO_PAST
+        return Fetch(self.store, self.doors, self.read_cache, *seen, start, batch, past)
 
     def has_fetched(self, fetch: Fetch) -> bool:
         """Return whether a fetch is done and its result taken; if not, start it or go on waiting.
@@ -120,6 +133,9 @@ class TableCache:
     def forget(self) -> None:
         """Drop the cached state: the log is read anew before anything is decided."""
         self.state, self.is_behind, self.written = None, False, (-1, 0)
+        self.history, self.history_bytes, self.drops_history = None, 0, False
+        self.line.bring_back(0)
+        self.looking_back.forget()
         self.loading.forget()
         if self.fetch is not None:
             # A thread may still be filling the old cache: it keeps that one, we take a new one.
@@ -147,3 +163,62 @@ class TableCache:
         for place, candidate in enumerate(fetch.batch, fetch.start):
             if candidate is not self.line[place].candidate:
                 self.line.replace(place, candidate)
+        if fetch.past and fetch.state.keeps_past:
+            # The state holds it now.
+            self.history = None
+            self.keep_history(weight_of_past(fetch.state))
+
+    def look_back(self, decided: int) -> list[Candidate]:
+        """Let the candidates behind the first `decided` that read a version of long ago wait aside
+        until the versions since then were read; return those for whom these are too many to keep.
+
+        Raises: BrokenLog; Unavailable.
+        """
+        state, line = self.state, self.line
+        if state is None or self.fetch is not None or not self.is_registered:
+            return []
+        line.set_aside(decided, self.doors.policy.group_members_max, self._needs_history)
+        if line.aside and (too_far := line.remove_aside(self._is_too_far)):
+            return too_far
+        if not line.aside:
+            return []
+        history = self.history = self.history or History(self.store)
+        wanted = missing(state, min(one.candidate.read_version for one in line.aside))
+        if self.looking_back.answer is None and history.holds(wanted):
+            line.bring_back(decided)
+            return []
+        if self.looking_back.end(lambda: history.read(wanted)) is None:
+            return []
+        if history.is_full:
+            self.history_floor, history.is_full = min(history.entries), False
+        # Others committed meanwhile, and one may have come that read an older version still.
+        return self.look_back(decided)
+
+    def _needs_history(self, candidate: Candidate) -> bool:
+        assert self.state is not None, "candidates are held against a state"
+        needed = missing(self.state, candidate.read_version)
+        if len(needed) <= FETCHED_MAX:
+            return False
+        return self.history is None or not self.history.holds(needed)
+
+    def _is_too_far(self, candidate: Candidate) -> bool:
+        assert self.state is not None, "candidates are held against a state"
+        needed = missing(self.state, candidate.read_version)
+        return needed.start < self.history_floor or len(needed) > VERSIONS_MAX
+
+    def keep_history(self, size_bytes: int) -> None:
+        """Note how much of the past the state holds; others make room for it (`Histories`)."""
+        self.history_bytes, self.history_used_s = size_bytes, self.doors.clock.boot_s()
+        self.doors.histories.keep(self)
+
+    def drop_history(self) -> None:
+        """Drop the past that the state holds, once nothing is decided on it."""
+        self.drops_history = True
+        if self.fetch is None and not self.line:
+            self.narrow()
+
+    def narrow(self) -> None:
+        """Drop the past that the state holds, where that was asked for."""
+        if self.drops_history and self.state is not None:
+            self.state = narrowed(self.state)
+            self.history_bytes, self.drops_history = 0, False

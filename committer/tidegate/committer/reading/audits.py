@@ -80,7 +80,7 @@ class Audit:
 
         Law: the table exists: its head is no older than what is remembered of it
         """
-        oldest = max(state.window_start, state.oldest)
+        oldest = max(state.window_start, state.oldest, state.version + 1 - state.window)
         newest = range(state.version, max(self.through, oldest - 1, state.version - most // 2), -1)
         chosen = dict.fromkeys(newest or (state.version,))
         start = self.walked if oldest <= self.walked else state.version

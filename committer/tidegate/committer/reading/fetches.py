@@ -4,6 +4,7 @@ The versions that others wrote, older versions, claim checks, the rows of deleti
 fetch is done its batch is decided at once, on the state that it has brought.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidegate.committer.doors import Doors
@@ -23,7 +24,8 @@ class Fetch:
     """One fetch: first its order, then, once its thread is done, what it has read.
 
     `batch` are the candidates for whom it reads, from place `start` of the line on; with an empty
-    one it only catches up with the log. `is_behind` says that others are known to have written,
+    one it only catches up with the log. `past` are versions before the window that were read before
+    (`history`). `is_behind` says that others are known to have written,
     `asks_when` that the file time of the last version is needed. The thread moves `state` and
     `viewed_s` on, replaces candidates by those with their claim checks read, and fills `news`,
     `content` (ready bytes), `written_ms` and `read_cache`; the desk looks at none of it before.
@@ -38,6 +40,7 @@ class Fetch:
     is_behind: bool
     start: int
     batch: list[Candidate]
+    past: Mapping[int, Entry] = field(default_factory=dict)
     asks_when: bool = False
     news: list[Entry] = field(default_factory=list)
     content: bytes | str | None = None
@@ -47,6 +50,11 @@ class Fetch:
     def is_verbatim(self) -> bool:
         """Whether it is for a verbatim proposal, which is decided alone."""
         return bool(self.batch) and self.batch[0].is_verbatim
+
+    @property
+    def reads_past(self) -> bool:
+        """Whether a candidate read a version before the last `window`."""
+        return bool(self.batch) and self._oldest_read < self.state.version - self.state.window
 
     @property
     def is_needed(self) -> bool:
@@ -85,7 +93,7 @@ class Fetch:
         self.viewed_s, self.is_behind = began_s, False
 
     def _fetch(self) -> None:
-        self.state = recovery.reach_back(self.store, self.state, self._oldest_read)
+        self._reach_back()
         for place, candidate in enumerate(self.batch):
             if intake.needs_claim(candidate):
                 content = read_claim(self.store, candidate.claim)
@@ -93,8 +101,11 @@ class Fetch:
         self.state = recovery.complete(self.store, self.state, self.batch)
         self.read_cache.learn(self.state, self.batch, self.doors.policy)
 
+    def _reach_back(self) -> None:
+        self.state = recovery.reach_back(self.store, self.state, self._oldest_read, self.past)
+
     def _fetch_bytes(self, candidate: Candidate) -> None:
-        self.state = recovery.reach_back(self.store, self.state, self._oldest_read)
+        self._reach_back()
         if verbatim.needs_bytes(self.state, candidate):
             self.content = read_claim(self.store, candidate.claim)
 

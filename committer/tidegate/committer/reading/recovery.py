@@ -4,7 +4,7 @@ The registry only says how far versions were published, and so which to publish 
 is in the table's log. Most functions here read the store, in a thread beside the loop.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Final
@@ -55,6 +55,8 @@ from tidegate.runtime.tables.vector_files import live_rows
 
 RETOLD_MAX: Final = 10_000
 """Versions that are published again, at most, of a table whose registration was lost."""
+
+NO_PAST: Final[Mapping[int, Entry]] = {}
 
 FILES_MAX: Final = 1_024
 """Files whose deletion vectors are Python objects at once, while a table is loaded."""
@@ -116,16 +118,19 @@ def refresh(store: LogStore, state: TableState) -> tuple[TableState, tuple[Entry
     return _with_time_left(store, state), tuple(news)
 
 
-def reach_back(store: LogStore, state: TableState, read_version: int) -> TableState:
+def reach_back(
+    store: LogStore, state: TableState, read_version: int, past: Mapping[int, Entry] = NO_PAST
+) -> TableState:
     """Return the state with the entries of all versions after `read_version` that the log holds.
 
-    Where some are gone, `oldest` says so.
+    Where some are gone, `oldest` says so. `past` are entries that were read before; where there are
+    any, the state keeps all that it reached.
     Raises: BrokenLog; Unavailable.
     """
-    wanted = range(max(read_version + 1, state.oldest), state.window_start)
+    wanted = missing(state, read_version)
     if not wanted:
         return state
-    found = entries(store, wanted)
+    found = entries(store, wanted, past)
     start = state.window_start - len(found)
     bases = _bases(store, state, found, start)
     timestamp = max(state.timestamp, *(entry.timestamp or 0 for entry in found), 0)
@@ -145,6 +150,7 @@ def reach_back(store: LogStore, state: TableState, read_version: int) -> TableSt
         rules=ours[-1] if state.rules is None and ours else state.rules,
         timestamp=timestamp,
         mark_before=_mark_before(state, found, start),
+        keeps_past=state.keeps_past or bool(past),
     )
     back = _with_leases(back, found)
     return bounded(back) if any(entry.moved for entry in found) else back
@@ -191,6 +197,11 @@ def is_short(state: TableState, read_version: int) -> bool:
     return max(read_version + 1, state.oldest) < state.window_start
 
 
+def missing(state: TableState, read_version: int) -> range:
+    """Return these versions."""
+    return range(max(read_version + 1, state.oldest), state.window_start)
+
+
 def written_ms(store: LogStore, version: int) -> int:
     """Return when the file of a version was written, in ms since the Unix epoch.
 
@@ -218,12 +229,13 @@ def read_entry(store: LogStore, version: int) -> Entry | None:
     return entry_of(commit, sha256(content), len(content))
 
 
-def entries(store: LogStore, versions: range) -> list[Entry]:
+def entries(store: LogStore, versions: range, past: Mapping[int, Entry] = NO_PAST) -> list[Entry]:
     """Return the entries of some versions, ascending: those after the last one that is missing.
 
-    Raises: BrokenLog, for a torn or foreign file; Unavailable.
+    `past` are some that were read before. Raises: BrokenLog, for a torn or foreign file;
+    Unavailable.
     """
-    read = (read_entry(store, version) for version in reversed(versions))
+    read = (past.get(version) or read_entry(store, version) for version in reversed(versions))
     found = [entry for entry in takewhile(lambda entry: entry is not None, read) if entry]
     return found[::-1]
 

@@ -59,7 +59,8 @@ class TableState:
 
     `rules` is the RULES_VERSION of our last entry, `mark_before` the high-water mark of row ids
     before the window; each None where unknown. `row_ids` are known of read versions at which a
-    proposal turns row tracking on or drops it.
+    proposal turns row tracking on or drops it. `keeps_past` says that versions which leave the
+    last `window` are kept: a proposal was compared with such ones, and others like it may come.
     Units: `timestamp` in ms since the Unix epoch, the greatest of any commit seen.
     """
 
@@ -81,6 +82,7 @@ class TableState:
     mark_before: int | None = NO_MARK
     leases: PersistentMap[UUID, Leased] = field(default_factory=PersistentMap)
     row_ids: Mapping[int, RowIds] = field(default_factory=dict)
+    keeps_past: bool = False
 
     @property
     def basis(self) -> Basis:
@@ -146,7 +148,9 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
     Law: advance accepts only version + 1, and costs its changes, not the table.
     """
     assert entry.version == state.version + 1, "versions are contiguous"
-    start = max(state.window_start, entry.version + 1 - state.window)
+    start = state.window_start
+    if not state.keeps_past:
+        start = max(start, entry.version + 1 - state.window)
     gone = range(state.window_start, start)
     forgotten = [known for version in gone for known in _ids(state.entries[version])]
     bases = _bases(state, entry, start)
@@ -172,7 +176,28 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
         mark_before=_mark_before(state, gone),
         leases=leased_by(entry, bases[-1][1], state.leases, forgotten),
     )
-    return bounded(after) if entry.moved else after
+    passed = after.entries.get(entry.version - state.window)
+    return bounded(after) if entry.moved or (passed and passed.moved) else after
+
+
+def narrowed(state: TableState) -> TableState:
+    """Return the state without the versions before its last `window`.
+
+    Law: it is as if these had left it one by one
+    """
+    start = max(state.window_start, state.version + 1 - state.window)
+    gone = range(state.window_start, start)
+    forgotten = [known for version in gone for known in _ids(state.entries[version])]
+    return replace(
+        state,
+        bases=_from(state.bases, start),
+        entries=state.entries.changed({}, drop=gone),
+        settled=state.settled.changed({}, drop=forgotten),
+        window_start=start,
+        mark_before=_mark_before(state, gone),
+        leases=state.leases.changed({}, drop=[one for one in forgotten if one in state.leases]),
+        keeps_past=False,
+    )
 
 
 def bounded(state: TableState) -> TableState:
@@ -267,6 +292,11 @@ def _bases(state: TableState, entry: Entry, start: int) -> Bases:
     if not entry.concerns_all:
         return state.bases
     before = state.basis if state.bases else None
-    bases = (*state.bases, (entry.version, basis_after(before, entry.metadata, entry.protocol)))
+    after = (entry.version, basis_after(before, entry.metadata, entry.protocol))
+    return _from((*state.bases, after), start)
+
+
+def _from(bases: Bases, start: int) -> Bases:
+    """Return the definitions in force from the version before `start` on."""
     needed = [place for place, (since, _) in enumerate(bases) if since < start]
     return bases[needed[-1] :] if needed else bases

@@ -488,7 +488,7 @@ def test_a_stale_view_is_dropped_before_anything_is_decided(gate: Gate) -> None:
 
 
 def test_reading_stops_while_too_much_waits(monkeypatch: pytest.MonkeyPatch, gate: Gate) -> None:
-    monkeypatch.setattr("tidegate.committer.loop.service.RECORDS_MAX", 3)
+    monkeypatch.setattr("tidegate.committer.loop.unsettled.RECORDS_MAX", 3)
     desk = gate.desk()
     desk.rest_s = 5.0
     desk.rest(gate.clock.boot)
@@ -507,7 +507,7 @@ def test_who_loses_what_he_had_paused_counts_it_as_paused_no_more(
     monkeypatch: pytest.MonkeyPatch, gate: Gate
 ) -> None:
     """Its new owner reads it, or pauses it himself; our gauge tells of what is ours."""
-    monkeypatch.setattr("tidegate.committer.loop.service.RECORDS_MAX", 3)
+    monkeypatch.setattr("tidegate.committer.loop.unsettled.RECORDS_MAX", 3)
     desk = gate.desk()
     desk.rest_s = 5.0
     desk.rest(gate.clock.boot)
