@@ -24,7 +24,7 @@ from bench import (
 from bench.committer_line import CommitterLine
 from bench.committing import Local, One, Slow, warm_up
 from bench.committing_apart import Beside, Ungrouped
-from bench.crowding import Flooded
+from bench.crowding import Flooded, Stale
 from bench.figures import Figure, lost, show
 from bench.host import CpuTime
 from tidegate.runtime.local_stack import LocalStack, StackSettings
@@ -43,6 +43,7 @@ COMMITTING: Final = {
     "ungrouped": Ungrouped,
     "beside": Beside,
     "flooded": Flooded,
+    "stale": Stale,
 }
 """The parts of the committer, which share a broker and its processes."""
 

@@ -1,9 +1,12 @@
 """What one writer does to others: a flood of another table, and a read version of long ago."""
 
 import json
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -11,11 +14,15 @@ from uuid import UUID
 from confluent_kafka import Consumer, Producer, TopicPartition
 from rich.console import Console
 
+from bench import load
 from bench.committer_line import CommitterLine, Gate
-from bench.figures import Figure, median
+from bench.figures import Figure, median, percentile
+from bench.slow_store import BUCKET
 from tidegate.delta.actions import Add
+from tidegate.delta.names import commit_name, in_log
 from tidegate.pipeline.codec import PRODUCER, encode
 from tidegate.pipeline.published import TableRecord
+from tidegate.pipeline.read_set import ReadSet
 from tidegate.producers import draft
 from tidegate.runtime.clock import SystemClock, new_id
 from tidegate.runtime.kafka.settings import KafkaSettings, for_librdkafka
@@ -23,6 +30,10 @@ from tidegate.runtime.kafka.settings import KafkaSettings, for_librdkafka
 FLOOD: Final = 40_000
 FLOOD_BYTES: Final = 2_000
 QUIET: Final = 20
+WRITERS: Final = 64
+PAST: Final = 5_200
+BEHIND: Final = 4_000
+PUTS_AT_ONCE: Final = 32
 PATIENCE_S: Final = 180.0
 _CLOCK: Final = SystemClock()
 _console = Console(width=170)
@@ -76,8 +87,13 @@ class Asking:
         self._consumer.close()
 
 
-def append(table: TableRecord, read_version: int, size_bytes: int = 0) -> tuple[bytes, UUID]:
-    """Return the bytes of an append of one file, as many as are wanted, and its id."""
+def append(
+    table: TableRecord, read_version: int, size_bytes: int = 0, *, reads: bool = False
+) -> tuple[bytes, UUID]:
+    """Return the bytes of an append of one file, as many as are wanted, and its id.
+
+    One that `reads` read the table's rows of a month that nobody writes.
+    """
     own = new_id(_CLOCK)
     stats = {"numRecords": 1, "minValues": {"name": ""}, "nullCount": {"id": 0}}
     made = b""
@@ -92,7 +108,10 @@ def append(table: TableRecord, read_version: int, size_bytes: int = 0) -> tuple[
             stats=json.dumps(stats),
         )
         target = draft.Target(table.table, table.table_root, read_version, table.table_id)
-        made = encode(draft.append(target, draft.Stamp(own, _CLOCK.now_ms()), [add]))
+        proposal = draft.append(target, draft.Stamp(own, _CLOCK.now_ms()), [add])
+        if reads:
+            proposal = proposal.model_copy(update={"reads": ReadSet(files=("month=2/no.parquet",))})
+        made = encode(proposal)
     return made, own
 
 
@@ -158,3 +177,108 @@ class Flooded:
                 max(self.first_s) <= 2,
             )
         ]
+
+
+@dataclass
+class Stale:
+    """64 writers while one a second proposes what it read 4,000 versions ago, and without it."""
+
+    seconds: float
+    alone: dict[str, list[load.Load]] = field(default_factory=dict)
+    beside: dict[str, list[load.Load]] = field(default_factory=dict)
+    first_s: dict[str, list[float]] = field(default_factory=dict)
+    later_s: dict[str, list[float]] = field(default_factory=dict)
+
+    def measure(self, line: CommitterLine, number: int) -> None:
+        """Measure a round."""
+        local, slow = line.local_root(f"stale-{number}"), line.slow_root(f"stale-far-{number}")
+        folder = line.folder / "tables" / f"stale-{number}"
+
+        def put_slowly(version: int) -> None:
+            connection = HTTPConnection("127.0.0.1", line.store.port)
+            path = f"/{BUCKET}/stale-far-{number}/{in_log(commit_name(version))}"
+            connection.request("PUT", path, _past(version))
+            connection.getresponse().read()
+            connection.close()
+
+        def put(version: int) -> None:
+            (folder / in_log(commit_name(version))).write_bytes(_past(version))
+
+        self._measure(line, "local", line.gate.table(local), put)
+        self._measure(line, "slow", line.gate.table(slow), put_slowly)
+
+    def figures(self) -> list[Figure]:
+        """Return the p99 of the writers beside it, by that of the writers alone."""
+        return [self._figure(kind) for kind in self.alone]
+
+    def _measure(
+        self, line: CommitterLine, kind: str, table: TableRecord, put: Callable[[int], None]
+    ) -> None:
+        with ThreadPoolExecutor(PUTS_AT_ONCE) as threads:
+            list(threads.map(put, range(1, PAST)))
+        asking = Asking(line.gate.kafka, table)
+        told = asking.wait_for(asking.send(table, "first", *append(table, 0)))
+        assert told["status"] == "committed", told
+        # The first writers after so many foreign versions meet a table that is just catching up.
+        self._load(line, table)
+        self.alone.setdefault(kind, []).append(self._load(line, table))
+        over, took_s = threading.Event(), list[float]()
+        head = asking.wait_for(asking.send(table, "head", *append(table, told["version"])))
+
+        def ask() -> None:
+            while not over.is_set():
+                began_s = time.perf_counter()
+                old = head["version"] - BEHIND
+                said = asking.wait_for(asking.send(table, "stale", *append(table, old, reads=True)))
+                assert said["status"] == "committed", said
+                took_s.append(time.perf_counter() - began_s)
+                over.wait(max(0.0, began_s + 1.0 - time.perf_counter()))
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        self.beside.setdefault(kind, []).append(self._load(line, table))
+        over.set()
+        thread.join()
+        asking.close()
+        self.first_s.setdefault(kind, []).append(took_s[0])
+        self.later_s.setdefault(kind, []).extend(took_s[1:])
+        alone, beside = self.alone[kind][-1], self.beside[kind][-1]
+        _console.print(
+            f"{kind}: alone {alone.per_s:.0f}/s, p99 {alone.p99_ms:.0f} ms; beside a stale one "
+            f"{beside.per_s:.0f}/s, p50 {beside.p50_ms:.0f}, p99 {beside.p99_ms:.0f}, longest "
+            f"{1e3 * max(beside.latencies_s):.0f} ms; it waited {took_s[0]:.2f} s at first, then "
+            f"{1e3 * median(took_s[1:]):.0f} ms ({len(took_s)} times)"
+        )
+
+    def _load(self, line: CommitterLine, table: TableRecord) -> load.Load:
+        return load.run(line.gate.kafka, table, WRITERS, self.seconds)
+
+    def _figure(self, kind: str) -> Figure:
+        alone = median([one.p99_ms for one in self.alone[kind]])
+        beside = median([one.p99_ms for one in self.beside[kind]])
+        lost = sum(one.gave_up for one in (*self.alone[kind], *self.beside[kind]))
+        later_ms = 1e3 * percentile(self.later_s[kind], 50)
+        return Figure(
+            f"{WRITERS} writers, {kind}, while one asks {BEHIND} versions behind: p99",
+            f"{beside:.0f} ms",
+            f"without it {alone:.0f} ms",
+            beside / alone,
+            "<= 2",
+            f"it waits {median(self.first_s[kind]):.1f} s at first, then {later_ms:.0f} ms",
+            "",
+            beside <= 2 * alone and not lost,
+        )
+
+
+def _past(version: int) -> bytes:
+    """Return a commit of an append by another engine."""
+    info = {"timestamp": _CLOCK.now_ms(), "operation": "WRITE", "operationParameters": {}}
+    added = {
+        "path": f"month=1/past-{version}.parquet",
+        "partitionValues": {"month": "1"},
+        "size": 1000,
+        "modificationTime": _CLOCK.now_ms(),
+        "dataChange": True,
+        "stats": json.dumps({"numRecords": 1}),
+    }
+    return b"\n".join(json.dumps(row).encode() for row in ({"commitInfo": info}, {"add": added}))

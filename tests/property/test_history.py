@@ -1,0 +1,128 @@
+"""Law: what is decided on kept history is what is decided on history that was just read."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import (
+    NOW_MS,
+    ROOT,
+    TABLE,
+    add,
+    creation,
+    info,
+    metadata,
+    proposal,
+    remove,
+    table_in_memory,
+    value_of,
+)
+from tidegate.committer.judging.machine import Landed, Terms, evolve, plan
+from tidegate.committer.proposals.candidate import Candidate
+from tidegate.committer.proposals.intake import read_record
+from tidegate.committer.proposals.policy import Policy
+from tidegate.committer.reading import recovery
+from tidegate.committer.tables.state import TableState, narrowed
+from tidegate.pipeline.read_set import ReadSet
+from tidegate.runtime.memory import MemoryStore
+
+WINDOW = 3
+POLICY = Policy(window=WINDOW)
+
+Change = tuple[str, int]
+
+changes = st.lists(
+    st.tuples(st.sampled_from(["add", "add", "remove", "metadata", "txn"]), st.integers(0, 5)),
+    min_size=6,
+    max_size=20,
+)
+
+
+def log_of(made: list[Change]) -> MemoryStore:
+    """Return a table with these versions after its creation and one of six files."""
+    commits = [creation(), [info(), *(add(f"f{number}") for number in range(6))]]
+    live = {f"f{number}" for number in range(6)}
+    for version, (kind, number) in enumerate(made, 2):
+        rows = [info()]
+        name = f"f{number}"
+        if kind == "add":
+            rows.append(add(f"v{version}"))
+        elif kind == "remove" and name in live:
+            live.discard(name)
+            rows.append(remove(name))
+        elif kind == "metadata":
+            rows.append(metadata(**{"a.b": str(number)}))
+        elif kind == "txn":
+            rows.append({"txn": {"appId": f"app{number}", "version": version}})
+        commits.append(rows)
+    return table_in_memory(*commits)
+
+
+def head_of(store: MemoryStore, versions: int) -> TableState:
+    """Return the state after so many versions, as it is when all of them landed one by one."""
+    state = TableState(TABLE, ROOT, WINDOW)
+    for version in range(versions):
+        entry = recovery.read_entry(store, version)
+        assert entry is not None
+        state = evolve(state, Landed(entry))
+    return state
+
+
+def grown(store: MemoryStore, state: TableState, versions: int) -> TableState:
+    for version in range(state.version + 1, versions):
+        entry = recovery.read_entry(store, version)
+        assert entry is not None
+        state = evolve(state, Landed(entry))
+    return state
+
+
+def candidates(read_version: int, number: int) -> list[Candidate]:
+    """Return proposals of several kinds, by writers that read one version."""
+    name = f"f{number}"
+    reads = ReadSet(files=(name,))
+    made = [
+        proposal(add("new"), read_version=read_version),
+        proposal(add("new"), read_version=read_version, reads=reads),
+        proposal(add("new"), read_version=read_version, reads=ReadSet(whole_table=True)),
+        proposal(remove(name), add("new"), read_version=read_version, reads=reads),
+        proposal(metadata(**{"c.d": "1"}), read_version=read_version),
+    ]
+    read = [read_record(value_of(one), 0, POLICY, (), NOW_MS) for one in made]
+    return [one for one in read if isinstance(one, Candidate)]
+
+
+def judged(state: TableState, candidate: Candidate) -> object:
+    [verdict] = plan(state, [candidate], POLICY, Terms(NOW_MS, 10)).verdicts
+    return verdict._replace(candidate=candidate)
+
+
+@given(changes, st.integers(0, 5), st.integers(1, 20), st.integers(1, 20))
+def test_kept_history_decides_as_history_that_was_just_read(
+    made: list[Change], number: int, read_version: int, asked_at: int
+) -> None:
+    store, versions = log_of(made), len(made) + 2
+    read_version = min(read_version, versions - 1)
+    before = head_of(store, max(1, min(asked_at, versions)))
+    past = {one.version: one for one in recovery.entries(store, range(before.window_start))}
+    kept = grown(store, recovery.reach_back(store, before, 0, past), versions)
+    # Where nothing had left the window yet, nothing is kept.
+    kept = recovery.reach_back(store, kept, read_version)
+    fresh = recovery.reach_back(store, head_of(store, versions), read_version)
+    for candidate in candidates(read_version, number):
+        assert judged(kept, candidate) == judged(fresh, candidate)
+
+
+@given(changes, st.integers(1, 20))
+def test_a_state_without_its_history_is_as_if_it_had_never_had_one(
+    made: list[Change], asked_at: int
+) -> None:
+    store, versions = log_of(made), len(made) + 2
+    before = head_of(store, max(1, min(asked_at, versions)))
+    past = {one.version: one for one in recovery.entries(store, range(before.window_start))}
+    kept = narrowed(grown(store, recovery.reach_back(store, before, 0, past), versions))
+    plain = head_of(store, versions)
+    for name in ("entries", "settled", "leases", "apps", "domains"):
+        assert dict(getattr(kept, name)) == dict(getattr(plain, name))
+    bare = {name: None for name in ("entries", "settled", "leases", "apps", "domains", "files")}
+    assert replace(kept, spelt=plain.spelt, **bare) == replace(plain, **bare)
