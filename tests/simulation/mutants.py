@@ -249,7 +249,7 @@ def with_a_lost_bus_taken_for_a_resting_table() -> Iterator[None]:
         try:
             settled(routing, at, verdict)
         except Unavailable:
-            del routing.unsettled[verdict.candidate.offset]
+            routing.unsettled.discard(verdict.candidate.offset)
             at.rest(routing.doors.clock.boot_s())
 
     with mock.patch.object(Routing, "settled", swallow):

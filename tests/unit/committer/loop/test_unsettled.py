@@ -22,8 +22,8 @@ def record(offset: int, size: int = 10) -> Record:
     return Record(AT, Offset(offset), None, b"x" * size)
 
 
-def at_other(name: str, **fields: object) -> Proposal:
-    return proposal(add(name), table=OTHER, table_root=OTHER_ROOT, **fields)
+def at_other(name: str) -> Proposal:
+    return proposal(add(name), table=OTHER, table_root=OTHER_ROOT)
 
 
 def send(gate: Gate, *proposals: Proposal, key: bytes | None = None) -> None:
