@@ -175,6 +175,7 @@ class Flooded:
                 f"most memory {median(self.memory):.0f} MiB",
                 f"flood {drained:.1f} s, without it {1e3 * median(self.quiet_s):.0f} ms",
                 max(self.first_s) <= 2,
+                recorded=None,
             )
         ]
 
@@ -267,6 +268,7 @@ class Stale:
             f"it waits {median(self.first_s[kind]):.1f} s at first, then {later_ms:.0f} ms",
             "",
             beside <= 2 * alone and not lost,
+            recorded=None,
         )
 
 
