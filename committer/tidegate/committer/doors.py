@@ -26,6 +26,7 @@ FAILPOINTS: Final = (
     "before_put",
     "after_put",
     "before_resolve",
+    "after_claim",
     "after_register",
     "after_outcomes",
     "after_commits",

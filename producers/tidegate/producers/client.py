@@ -18,11 +18,12 @@ from tidegate.delta.errors import (
     Unavailable,
 )
 from tidegate.pipeline.codec import PRODUCER, decode, encode, headers
+from tidegate.pipeline.homes import Home, home_of
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
 from tidegate.pipeline.refusals import REFUSALS
-from tidegate.pipeline.topics import Topics, partition_of
+from tidegate.pipeline.topics import Topics
 from tidegate.pipeline.trace import TRACEPARENT
 from tidegate.producers import draft
 from tidegate.runtime.bus import (
@@ -159,6 +160,8 @@ class Client:
 
         The same bytes may be proposed any number of times, by any program: they are committed at
         most once, and every outcome is the same. The environment's TRACEPARENT goes into a header.
+        Where the table belongs to another topic partition, the answer says so, and the same bytes
+        go there.
         Raises: OutcomeUnknown, when no outcome came in time; when nothing was sent, Unavailable, or
         Misconfigured for a missing topic.
         """
@@ -169,7 +172,7 @@ class Client:
         start = self._start_of(lane.outcomes, deadline_s)
         waited = _Waiting(proposal.proposal_id, sha256(value), start)
         silence: TidegateError | None = None
-        is_sent = False
+        is_sent, visited = False, {lane}
         while (now_s := self.clock.boot_s()) < deadline_s:
             until_s = min(now_s + self._patience_s, deadline_s)
             try:
@@ -186,7 +189,14 @@ class Client:
                 self.clock.sleep(min(_PAUSE_S, max(0.0, until_s - self.clock.boot_s())))
             if outcome is not None:
                 self._read_to[lane.outcomes] = (waited.offset, self.clock.boot_s())
-                return outcome
+                home = self._home_told(outcome, lane, deadline_s)
+                if home is None:
+                    return outcome
+                # A committer may count the topic partitions otherwise for a moment.
+                self.clock.sleep(_PAUSE_S if home in visited else 0.0)
+                visited.add(lane := home)
+                start = self._start_of(lane.outcomes, deadline_s)
+                waited = _Waiting(proposal.proposal_id, sha256(value), start)
         raise OutcomeUnknown(_silence(proposal, timeout_s), error_class="OutcomeUnknown") from (
             silence
         )
@@ -220,14 +230,29 @@ class Client:
         return self.propose(draft.cancel(proposal, stamp), timeout_s)
 
     def _lane(self, proposal: Proposal, timeout_s: float) -> Lane:
-        known = self._registry.get(proposal.table)
-        record = known or self.tables(timeout_s).get(proposal.table)
-        if record is None:
-            count = self._bus.partitions(self.topics.proposals, min(timeout_s, ANSWER_S))
-            topic, number = self.topics.proposals, partition_of(proposal.table, count)
-        else:
-            topic, number = record.proposals_topic, record.topic_partition
-        return Lane(TopicPartition(topic, number), TopicPartition(self.topics.outcomes, number))
+        table, topic = proposal.table, self.topics.proposals
+        registry = self._registry if table in self._registry else self.tables(timeout_s)
+        record, count = registry.get(table), 1
+        if record is None or record.status == "staged":
+            count = self._bus.partitions(topic, min(timeout_s, ANSWER_S))
+        return self._lane_of(home_of(table, registry, topic, count))
+
+    def _lane_of(self, home: Home) -> Lane:
+        at = TopicPartition(home.topic, home.partition)
+        return Lane(at, TopicPartition(self.topics.outcomes, home.partition))
+
+    def _home_told(self, outcome: Outcome, lane: Lane, deadline_s: float) -> Lane | None:
+        """Return where an answer sends a proposal that came on another topic partition than its
+        table's; None where it says no such thing, or the time is up.
+        """
+        number = outcome.rejection.topic_partition if outcome.rejection else None
+        left_s = deadline_s - self.clock.boot_s()
+        if number is None or left_s <= 0:
+            return None
+        record = self.tables(left_s).get(outcome.table)
+        topic = record.proposals_topic if record is not None else self.topics.proposals
+        home = self._lane_of(Home(topic, number))
+        return home if home != lane else None
 
     def _start_of(self, outcomes: TopicPartition, deadline_s: float) -> Offset:
         """Return the offset from which on a new proposal's outcome can appear.

@@ -30,7 +30,8 @@ class Rejection(Message):
     metadata `domain`; or the application `app_id`. `winner_proposal_id` is set where it is certain
     which proposal of that version it was: the only one, the one that brought this file, domain or
     application, or one of the same group. `head_version` is the table's version, for ready bytes
-    that came too late.
+    that came too late. `topic_partition` is the one of the table, where the proposal came on
+    another: the same bytes belong there, and their outcome comes on that number.
     """
 
     rule: str
@@ -46,6 +47,7 @@ class Rejection(Message):
     predicate: NonNegativeInt | None = None
     domain: str | None = None
     app_id: str | None = None
+    topic_partition: NonNegativeInt | None = None
 
 
 class Outcome(Message):

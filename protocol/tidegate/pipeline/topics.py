@@ -6,7 +6,6 @@ All records of one table go, explicitly, to the partition number recorded at its
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from uuid import UUID
 
 from tidegate.delta.errors import Misconfigured
 
@@ -123,8 +122,3 @@ class Topics:
             # One partition for ever: a table that moved to another would be decided twice.
             Topic(self.ratify, "table_root", 1, "delete", -1, dated),
         )
-
-
-def partition_of(table: UUID, partitions: int) -> int:
-    """Return the partition that a table's first proposal chooses; registration then fixes it."""
-    return table.int % partitions

@@ -1,9 +1,15 @@
-"""The registry: which tables there are, as the records of `table-state` say."""
+"""The registry: which tables there are, as the records of `table-state` say.
+
+Each topic partition of proposals writes its records to the partition of `table-state` with its own
+number, where Kafka keeps their order, and the last of each key when it compacts. What counts of the
+records by several topic partitions is said in `pipeline.homes`.
+"""
 
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -15,6 +21,7 @@ from tidegate.delta.errors import (
     Unavailable,
 )
 from tidegate.pipeline.codec import decode, other_format
+from tidegate.pipeline.homes import Home, counting, later, recorded_home
 from tidegate.pipeline.message import Message
 from tidegate.pipeline.published import TableRecord
 from tidegate.pipeline.topics import Topics
@@ -41,9 +48,46 @@ def read_registry(
 
     Raises: Unavailable; Misconfigured, when the topic is missing.
     """
-    tables: dict[UUID, TableRecord] = {}
-    _read_on(bus, topics, tables, {}, time.monotonic() + timeout_s)
-    return {table: _respelled(record) for table, record in tables.items()}
+    found = Registrations()
+    _read_on(bus, topics, found, {}, time.monotonic() + timeout_s)
+    return {table: _respelled(record) for table, record in found.counting.items()}
+
+
+@dataclass
+class Registrations:
+    """The records of a registry as they are read: of each table that which counts, and of those
+    that several homes have written of, the record of each.
+
+    Law: equal for every order of reading that keeps the order of each partition of `table-state`
+    """
+
+    counting: dict[UUID, TableRecord] = field(default_factory=dict)
+    contested: dict[UUID, dict[Home, TableRecord]] = field(default_factory=dict)
+
+    def take(self, record: TableRecord) -> None:
+        """Take in the next record of a partition."""
+        table, home = record.table, recorded_home(record)
+        known = self.counting.get(table)
+        if known is None or (table not in self.contested and recorded_home(known) == home):
+            self.counting[table] = later(known, record)
+            return
+        homes = self.contested.setdefault(table, {recorded_home(known): known})
+        homes[home] = later(homes.get(home), record)
+        self.counting[table] = counting(homes.values())
+
+    def take_out(self, table: UUID, partition: int) -> None:
+        """Forget what a topic partition has written of a table."""
+        left = [one for one in self.records_of(table) if one.topic_partition != partition]
+        self.counting.pop(table, None)
+        self.contested.pop(table, None)
+        for record in left:
+            self.take(record)
+
+    def records_of(self, table: UUID) -> Sequence[TableRecord]:
+        """Return what there is of a table, a record for each home."""
+        if table in self.contested:
+            return tuple(self.contested[table].values())
+        return (self.counting[table],) if table in self.counting else ()
 
 
 class RegistryReader:
@@ -55,7 +99,7 @@ class RegistryReader:
 
     def __init__(self, bus: Bus, topics: Topics) -> None:
         self._bus, self._topics = bus, topics
-        self._tables: dict[UUID, TableRecord] = {}
+        self._found = Registrations()
         self._ends: dict[TopicPartition, Offset] = {}
         self._life, self._read_s = "", -math.inf
 
@@ -66,26 +110,36 @@ class RegistryReader:
         if life != self._life or began_s - self._read_s > FOLLOWED_S:
             self._forget()
         try:
-            for table in self._read_on(began_s + timeout_s):
-                if table in self._tables:
-                    self._tables[table] = _respelled(self._tables[table])
+            changed = self._read_on(began_s + timeout_s)
+            tables = self._found.counting
+            for table in changed:
+                if table in tables:
+                    tables[table] = _respelled(tables[table])
         except TidegateError:
             self._forget()
             raise
         self._life, self._read_s = life, began_s
-        return dict(self._tables)
+        return dict(self._found.counting)
+
+    def elsewhere(self, table: UUID, home: Home) -> TableRecord | None:
+        """Return what counts of a table's records by homes other than one, as last read, or None.
+
+        It may be a claim (`staged`): somebody is about to register the table there.
+        """
+        others = [one for one in self._found.records_of(table) if recorded_home(one) != home]
+        return counting(others) if others else None
 
     def _read_on(self, until_s: float) -> set[UUID]:
-        changed = _read_on(self._bus, self._topics, self._tables, self._ends, until_s)
+        changed = _read_on(self._bus, self._topics, self._found, self._ends, until_s)
         if changed is not None:
             return changed
         # It ends before the place where we were: it was brought from a copy.
         self._forget()
-        changed = _read_on(self._bus, self._topics, self._tables, self._ends, until_s)
-        return set(self._tables) if changed is None else changed
+        changed = _read_on(self._bus, self._topics, self._found, self._ends, until_s)
+        return set(self._found.counting) if changed is None else changed
 
     def _forget(self) -> None:
-        self._tables, self._ends = {}, {}
+        self._found, self._ends = Registrations(), {}
 
 
 def find_table(registry: Mapping[UUID, TableRecord], root_or_name: str) -> TableRecord | None:
@@ -133,7 +187,7 @@ def _as_id(text: str) -> UUID | None:
 def _read_on(
     bus: Bus,
     topics: Topics,
-    tables: dict[UUID, TableRecord],
+    found: Registrations,
     ends: dict[TopicPartition, Offset],
     until_s: float,
 ) -> set[UUID] | None:
@@ -151,7 +205,7 @@ def _read_on(
         starts = {at: max(first, ends.get(at, first)) for at, (first, _) in bounds.items()}
         until = {at: end for at, (_, end) in bounds.items() if starts[at] < end}
         read = to_the_ends(reader, until, {at: starts[at] for at in until}, until_s)
-        changed = {table for record in read for table in _fold(tables, record)}
+        changed = {table for record in read for table in _fold(found, record)}
         ends |= {at: end for at, (_, end) in bounds.items()}
     finally:
         reader.close()
@@ -203,19 +257,17 @@ def read_message(kind: type[M], record: Record) -> M | None:
     return attempted(read, skip)
 
 
-def _fold(tables: dict[UUID, TableRecord], record: Record) -> tuple[UUID, ...]:
+def _fold(found: Registrations, record: Record) -> tuple[UUID, ...]:
     """Take in one record; return the table that it is about, if any."""
     if record.value is None:
         # Whoever takes a record out by hand may get its key wrong: that takes out nothing.
         gone = _as_id((record.key or b"").decode(errors="replace"))
-        if gone is not None:
-            tables.pop(gone, None)
-        return ()
+        if gone is None:
+            return ()
+        found.take_out(gone, record.at.partition)
+        return (gone,)
     table = read_message(TableRecord, record)
     if table is None:
         return ()
-    known = tables.get(table.table)
-    # Who was suspended while the table went to another may still tell what it took for its state.
-    if known is None or table.rulings >= known.rulings:
-        tables[table.table] = table
+    found.take(table)
     return (table.table,)

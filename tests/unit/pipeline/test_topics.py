@@ -3,7 +3,8 @@ from uuid import UUID
 import pytest
 
 from tidegate.delta.errors import Misconfigured
-from tidegate.pipeline.topics import Topics, partition_of
+from tidegate.pipeline.homes import partition_of
+from tidegate.pipeline.topics import Topics
 
 
 def test_what_goes_with_a_table_has_as_many_partitions_as_proposals() -> None:

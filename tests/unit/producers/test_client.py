@@ -10,9 +10,10 @@ from tests.unit.producers.gate import ROOT, TABLE, Answers, Gate, ManualClock, c
 from tidegate.delta.actions import Add
 from tidegate.delta.errors import InvalidRequest, Misconfigured, OutcomeUnknown, Unavailable
 from tidegate.pipeline.codec import decode
+from tidegate.pipeline.homes import partition_of
 from tidegate.pipeline.outcome import Advice, Outcome, Rejection
 from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.topics import Topics, partition_of
+from tidegate.pipeline.topics import Topics
 from tidegate.pipeline.trace import is_traceparent
 from tidegate.producers.client import Client, Rejected, result
 from tidegate.producers.draft import Stamp, Target, append
@@ -184,6 +185,35 @@ def test_a_first_proposal_chooses_the_partition_by_the_tables_id() -> None:
     client, gate = client_of(always, partitions=5)
     client.propose(proposal())
     assert [at.partition for at, _ in gate.sent] == [partition_of(TABLE, 5)]
+
+
+def test_a_proposal_goes_where_the_answer_says_that_its_table_belongs() -> None:
+    """The topic got more partitions between the client's count and the committer's."""
+    right = (partition_of(TABLE, 5) + 1) % 5
+
+    def answers(sent: Proposal, digest: str) -> Iterable[Outcome]:
+        if gate.sent[-1][0].partition == right:
+            return always(sent, digest)
+        away = Rejection(rule="other_partition", reason="r", advice="fix", topic_partition=right)
+        return [rejected(sent, digest, away).model_copy(update={"status": "denied"})]
+
+    client, gate = client_of(answers, partitions=5)
+    assert client.propose(proposal()).status == "committed"
+    assert [at.partition for at, _ in gate.sent] == [partition_of(TABLE, 5), right]
+    assert len({value for _, value in gate.sent}) == 1, "the same bytes"
+
+
+def test_who_is_sent_to_and_fro_gives_up_in_time() -> None:
+    def answers(sent: Proposal, digest: str) -> Iterable[Outcome]:
+        other = 1 - gate.sent[-1][0].partition
+        away = Rejection(rule="other_partition", reason="r", advice="fix", topic_partition=other)
+        return [rejected(sent, digest, away).model_copy(update={"status": "denied"})]
+
+    client, gate = client_of(answers, partitions=2)
+    outcome = client.propose(proposal(), 20)
+    assert outcome.rejection is not None
+    assert outcome.rejection.rule == "other_partition"
+    assert 3 <= len(gate.sent) <= 20
 
 
 def test_the_registry_is_read_again_for_a_table_that_is_not_known_yet() -> None:

@@ -202,6 +202,9 @@ class Lane:
     def _look_at(self, desk: Desk, now_s: float) -> bool:
         """Do what there is to do at a desk; return whether more could be done at once."""
         agenda, table = self.routing.agenda, desk.record.table
+        if self.routing.desks.get(table) is not desk:
+            # It was left while others were looked at: its table has another home.
+            return False
         if table in self.routing.reading:
             self._carry_out_request(desk)
             return False
@@ -304,8 +307,12 @@ class Lane:
 
     def land(self) -> None:
         """Publish what has landed, and decide on nothing new."""
-        for desk in list(self.routing.desks.values()):
-            if desk.flying is not None and desk.flying.flight.done():
+        for table, desk in list(self.routing.desks.items()):
+            if (
+                self.routing.desks.get(table) is desk
+                and desk.flying is not None
+                and desk.flying.flight.done()
+            ):
                 self._tell(desk, self._attempt(desk, Desk.land))
 
     def _attend(self, desk: Desk) -> bool:

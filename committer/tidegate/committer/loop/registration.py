@@ -14,6 +14,7 @@ from tidegate.committer.judging.verdicts import Verdict, denied
 from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.flaws import FAULT
 from tidegate.delta.errors import Misconfigured, TidegateError, Unavailable
+from tidegate.pipeline.homes import Home, recorded_home
 from tidegate.pipeline.outcome import Rejection
 from tidegate.pipeline.proposal import Proposal
 from tidegate.pipeline.published import TableRecord
@@ -25,6 +26,9 @@ ROOT_BYTES_MAX: Final = 768
 STEP_BYTES_MAX: Final = 255
 """Limits that every store takes, with room for the names of a table's files: a longer root could
 never be opened, and a proposal for it would wait for ever."""
+
+CLAIMED: Final = "it is just being registered"
+"""Why a table is staged that a committer has claimed for a topic partition."""
 
 NAME_PARTS: Final = (1, 3)
 """A name is `table`, or `catalog.schema.table`."""
@@ -155,13 +159,56 @@ def table_halted(candidate: Candidate, why: str) -> Verdict:
 
 
 def unknown_table(candidate: Candidate) -> Verdict:
-    """Return the answer to a proposal for a table that nobody registered here."""
+    """Return the answer to a proposal for a table that nobody registered."""
     return denied(
         candidate,
         "unknown_table",
-        f"table: {candidate.table} is not registered on this topic partition; create it, or run "
+        f"table: {candidate.table} is not registered; create it, or run "
         "`tidegate table register`, and propose under the id that the registry gives",
     )
+
+
+def elsewhere(candidate: Candidate, record: TableRecord, here: Home) -> Verdict:
+    """Return the denial of a proposal for a table that was served here, and is no more."""
+    if record.status == "dropped":
+        return table_dropped(candidate, record)
+    return other_partition(candidate, recorded_home(record), here)
+
+
+def claimed_elsewhere(candidate: Candidate, record: TableRecord, here: Home) -> Verdict:
+    """Return the denial of a table that another topic partition has registered, or is about to."""
+    if record.status != "staged":
+        return elsewhere(candidate, record, here)
+    reason = (
+        f"table: {candidate.table} is just being registered on {recorded_home(record)}, too; send "
+        "the same bytes again when that is settled"
+    )
+    return denied(candidate, "being_created", reason, "retry")
+
+
+def claim_to(record: TableRecord) -> TableRecord:
+    """Return the record by which a topic partition claims a table that it is about to register."""
+    return record.model_copy(update={"status": "staged", "reason": CLAIMED})
+
+
+def is_claim(record: TableRecord, home: Home) -> bool:
+    """Return whether a record is a claim by one home, and no reservation by others."""
+    is_staged = record.status == "staged" and record.reason == CLAIMED
+    return is_staged and recorded_home(record) == home
+
+
+def other_partition(candidate: Candidate, home: Home, here: Home) -> Verdict:
+    """Return the denial of a proposal that came on another topic partition than its table's."""
+    rejection = Rejection(
+        rule="other_partition",
+        reason=f"table: {candidate.table} belongs to topic partition {home}, and this came on "
+        f"{here}; send the same bytes to partition {home.partition}, and read their outcome on "
+        "that number",
+        advice="fix",
+        field="table",
+        topic_partition=home.partition,
+    )
+    return Verdict(candidate, "denied", rejection=rejection)
 
 
 def being_created(candidate: Candidate) -> Verdict:

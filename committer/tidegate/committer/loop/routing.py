@@ -21,6 +21,7 @@ from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.reading.root_owner import is_overtaken
 from tidegate.committer.tables.state import is_ours
 from tidegate.delta.errors import Misconfigured, Unavailable
+from tidegate.pipeline.homes import recorded_home
 from tidegate.pipeline.published import Ruling, TableRecord
 from tidegate.runtime.containment import attempted, class_of, is_fault, reason_of
 from tidegate.runtime.logs import log_event
@@ -53,20 +54,14 @@ class Routing(ServedTables):
         elif candidate.table in self.dropped:
             record = self.dropped[candidate.table]
             self.answer(registration.table_dropped(candidate, record), record)
+        elif desk is None and self._is_away(candidate):
+            return
         elif kind == "register":
             self._register(candidate)
-        elif desk is not None and kind in requests.REQUESTS:
-            self._request(candidate, desk)
-        elif desk is None and proposal is not None and proposal.is_create:
-            self._create(candidate)
-        elif desk is None and proposal is None:
-            # It may have been one that creates the table: its flaw is told, not `unknown_table`.
-            self.answer(
-                Verdict(candidate, "denied", rejection=candidate.flaw),
-                registration.unregistered(candidate),
-            )
         elif desk is None:
-            self.answer(registration.unknown_table(candidate), registration.unregistered(candidate))
+            self._route_unregistered(candidate)
+        elif kind in requests.REQUESTS:
+            self._request(candidate, desk)
         elif desk.record.halted_by_hand is not None:
             self.answer(requests.denied_by_halt(candidate, desk.record), desk.record)
         elif desk.halted is not None:
@@ -77,6 +72,17 @@ class Routing(ServedTables):
         else:
             desk.line.join(candidate, self.doors.clock.boot_s())
 
+    def _route_unregistered(self, candidate: Candidate) -> None:
+        proposal = candidate.proposal
+        if proposal is not None and proposal.is_create:
+            self._create(candidate)
+        elif proposal is None:
+            # It may have been one that creates the table: its flaw is told, not `unknown_table`.
+            flaw = Verdict(candidate, "denied", rejection=candidate.flaw)
+            self.answer(flaw, registration.unregistered(candidate))
+        else:
+            self.answer(registration.unknown_table(candidate), registration.unregistered(candidate))
+
     def settled(self, desk: Desk, verdict: Verdict) -> None:
         """Publish a verdict of a desk; the first one decides whether its table is registered."""
         creates = not desk.is_registered
@@ -84,7 +90,12 @@ class Routing(ServedTables):
         if is_made:
             # The table exists now: where its name was taken meanwhile, it gets another one.
             desk.record = registration.named_once(desk.record, self.registry)
-            self._registered(desk)
+            there = self._claim(desk)
+            if there is None:
+                self._registered(desk)
+            else:
+                is_made = False
+                verdict = registration.claimed_elsewhere(verdict.candidate, there, self.here)
         entry = None
         if desk.state is not None and verdict.version is not None:
             entry = desk.state.entries.get(verdict.version)
@@ -104,6 +115,11 @@ class Routing(ServedTables):
         waiting = self.asked.get(table)
         if waiting is None or not requests.is_due(waiting, desk):
             return
+        if desk.is_registered and self._is_stale():
+            self.open()
+        if self.desks.get(table) is not desk:
+            # Its table has another home: what waits has its answer.
+            return
         if not self._carry_out(waiting[0], desk):
             return
         del self.asked[table]
@@ -121,6 +137,33 @@ class Routing(ServedTables):
         self.asked[candidate.table].append(candidate)
         if requests.is_halt(candidate):
             self.carry_out_request(self.desks[candidate.table])
+
+    def _leave(self, desk: Desk, record: TableRecord) -> None:
+        super()._leave(desk, record)
+        self.reading.discard(record.table)
+        for candidate in self.asked.pop(record.table, ()):
+            self.answer(registration.elsewhere(candidate, record, self.here), record)
+
+    def _is_away(self, candidate: Candidate) -> bool:
+        """Answer a proposal whose table has another home, by the registry as last read; whether so.
+
+        A table that is not registered has one all the same: the one that its id chooses.
+        """
+        table, proposal = candidate.table, candidate.proposal
+        record = self.registry.tables.get(table)
+        if record is not None and record.status != "staged":
+            if recorded_home(record) != self.here:
+                self.answer(registration.elsewhere(candidate, record, self.here), record)
+            return recorded_home(record) != self.here
+        asks = proposal is not None and (proposal.is_create or proposal.kind == "register")
+        if not asks or self.is_home(table):
+            return False
+        if record is not None and registration.is_claim(record, self.here):
+            # Of a process that died over it, when this was the table's home.
+            self.telling.withdrawn(record)
+        away = registration.other_partition(candidate, self.home_of(table), self.here)
+        self.answer(away, registration.unregistered(candidate))
+        return True
 
     def _request(self, candidate: Candidate, desk: Desk) -> None:
         wrong = requests.objection(candidate, desk)
@@ -215,6 +258,8 @@ class Routing(ServedTables):
         if self._waits_behind(candidate) or self._is_answered_at_once(candidate):
             return
         registry = self.open()
+        if self._is_away(candidate):
+            return
         if candidate.proposal and self._is_under_way(candidate.proposal.table_root):
             self.answer(registration.being_created(candidate), registration.unregistered(candidate))
             return
@@ -308,6 +353,11 @@ class Routing(ServedTables):
             through, sha256 = version, head.sha256 if head else None
             desk.news.clear()
         desk.record = record.model_copy(update={"published_through": through, "sha256": sha256})
+        there = self._claim(desk)
+        if there is not None:
+            del self.desks[record.table]
+            self.answer(registration.claimed_elsewhere(candidate, there, self.here), record)
+            return True
         self._registered(desk)
         self.answer(Verdict(candidate, "committed", version=version), desk.record)
         return True
@@ -318,6 +368,8 @@ class Routing(ServedTables):
         registry = self.open()
         if candidate.table in self.desks:
             self.route(candidate)
+            return
+        if self._is_away(candidate):
             return
         if candidate.proposal and self._is_under_way(candidate.proposal.table_root):
             self.answer(registration.being_created(candidate), registration.unregistered(candidate))

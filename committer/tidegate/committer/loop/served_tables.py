@@ -5,6 +5,7 @@ A table has a desk once it is registered, or while the proposal that creates it 
 
 import itertools
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +25,7 @@ from tidegate.committer.proposals.candidate import Candidate
 from tidegate.committer.proposals.flaws import FAULT
 from tidegate.committer.tables.entries import Entry
 from tidegate.delta.errors import Misconfigured, TidegateError
+from tidegate.pipeline.homes import Home, home_of, recorded_home
 from tidegate.pipeline.published import TableRecord
 from tidegate.runtime.bus import TopicPartition
 from tidegate.runtime.containment import attempted, contained, reason_of
@@ -41,6 +43,8 @@ STALE_S: Final = 1.0
 CREATION_S: Final = 600.0
 """How long a proposal that creates a table waits for a store that does not answer."""
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass
 class ServedTables:
@@ -48,7 +52,8 @@ class ServedTables:
 
     `unsettled` are the records without an outcome.
     `dropped` are the records of dropped tables: they have no desk, but keep their ids and roots.
-    `registry` is the registry as it was last read, at `opened_s` by `Clock.boot_s`.
+    `registry` is the registry as it was last read, at `opened_s` by `Clock.boot_s`; `partitions` is
+    how many the topic of proposals had then.
     """
 
     at: TopicPartition
@@ -63,25 +68,45 @@ class ServedTables:
     seats: Iterator[int] = field(default_factory=itertools.count)
     opened_s: float = 0.0
     registry: Registry = field(default_factory=lambda: Registry({}, ()))
+    partitions: int = 1
+
+    @property
+    def here(self) -> Home:
+        """The home of the tables that are served here."""
+        return Home(self.at.topic, self.at.partition)
 
     def open(self) -> Registry:
-        """Read on in the registry, and give each of its tables a desk."""
-        return self.serve_all(self.registry_reader.read())
+        """Read on in the registry, give each of its tables a desk, and close the desks of those
+        that are registered elsewhere, or were dropped.
+        """
+        partitions = self.doors.bus.partitions(self.at.topic)
+        return self.serve_all(self.registry_reader.read(), partitions)
 
-    def serve_all(self, records: Mapping[UUID, TableRecord]) -> Registry:
-        """Give each table of this topic partition a desk, by the registry as it was just read."""
-        here, tables = (self.at.topic, self.at.partition), dict(records)
+    def serve_all(self, records: Mapping[UUID, TableRecord], partitions: int) -> Registry:
+        """As `open`, by the registry as it was just read."""
+        tables, self.partitions = dict(records), partitions
         self.opened_s = self.doors.clock.boot_s()
-        for record in tables.values():
-            at = (record.proposals_topic, record.topic_partition)
-            if at == here and record.status == "dropped":
-                self.dropped[record.table] = record
-            elif at == here and record.status != "staged" and record.table not in self.desks:
+        self.registry = Registry(dict(tables), self.doors.settings.roots)
+        for record in records.values():
+            is_here, desk = recorded_home(record) == self.here, self.desks.get(record.table)
+            if desk is not None and desk.is_registered:
+                if record.status == "dropped" or not (is_here or record.status == "staged"):
+                    self._leave(desk, record)
+            elif desk is None and is_here and record.status not in ("dropped", "staged"):
                 self._serve(record)
                 self.telling.tables.add(record.table)
-        self.registry = Registry(dict(tables), self.doors.settings.roots)
+            if is_here and record.status == "dropped":
+                self.dropped[record.table] = record
         tables |= {table: desk.record for table, desk in self.desks.items()}
         return Registry(tables, self.doors.settings.roots)
+
+    def home_of(self, table: UUID) -> Home:
+        """Return the home of a table, by the registry as it was last read."""
+        return home_of(table, self.registry.tables, self.at.topic, self.partitions)
+
+    def is_home(self, table: UUID) -> bool:
+        """Return whether this is the home of a table."""
+        return self.home_of(table) == self.here
 
     def answer(self, verdict: Verdict, record: TableRecord) -> None:
         """Publish a verdict that no desk has settled."""
@@ -140,6 +165,45 @@ class ServedTables:
         others = (one for one in self.open().tables.values() if one.table_root == root)
         closed = ("staged", "dropped")
         return next((one for one in others if one.table != own and one.status not in closed), None)
+
+    def _claim(self, desk: Desk) -> TableRecord | None:
+        """Claim a table that is about to be registered; return None once nobody else may.
+
+        Else return another topic partition's registration of it, or claim to it. Two may claim one
+        table where they count the topic partitions differently. Each writes its claim before it
+        looks for others', so at most one sees none.
+        """
+        table, here = desk.record.table, self.here
+        other = self.registry_reader.elsewhere(table, here)
+        if other is not None:
+            return other
+        self.telling.claimed(registration.claim_to(desk.record))
+        reach("after_claim")
+        self.open()
+        # Our own claim stands in what was read: it says nothing to who asks next.
+        self.opened_s = -math.inf
+        other = self.registry_reader.elsewhere(table, here)
+        if other is not None:
+            self.telling.withdrawn(desk.record)
+        return other
+
+    def _leave(self, desk: Desk, record: TableRecord) -> None:
+        """Close the desk of a table that has another home, or was dropped, by its record: nothing
+        more is written of it. What waits is answered with a denial.
+
+        Should the PUT in flight land, it is found in the log: no writer was told that it failed.
+        """
+        table = desk.record.table
+        del self.desks[table]
+        self.telling.tables.discard(table)
+        desk.forget()
+        desk.flying = None
+        desk.news.clear()
+        log_event(
+            _log, "left", level=logging.WARNING, table=record.name, home=recorded_home(record)
+        )
+        for one in desk.line.everybody():
+            self.answer(registration.elsewhere(one.candidate, record, self.here), record)
 
     def _registered(self, desk: Desk) -> None:
         assert desk.state is not None, "what is registered was loaded"

@@ -188,10 +188,19 @@ class Telling:
 
     def table(self, record: TableRecord) -> None:
         """Publish a registration."""
+        self._table(str(record.table), record)
+
+    def claimed(self, record: TableRecord) -> None:
+        """Publish a claim durably: the table is about to be registered here."""
+        self.table(record)
+        self.flush()
+
+    def withdrawn(self, record: TableRecord) -> None:
+        """Take back, durably, the claim to a table."""
         at = TopicPartition(self.topics.table_state, self.partition)
-        key = str(record.table).encode()
-        self.producer.publish(at, key, table_value(record), headers(record))
+        self.producer.publish(at, str(record.table).encode(), None)
         self.unflushed += 1
+        self.flush()
 
     def registered(self, record: TableRecord) -> None:
         """Publish a new registration durably, before any outcome about the table."""
@@ -202,22 +211,34 @@ class Telling:
 
     def halted(self, record: TableRecord) -> None:
         """Publish durably that a table is halted by hand, before the request is answered."""
-        self.table(record)
-        self.flush()
+        self._ruled(record)
         why, level = record.halted_by_hand, logging.WARNING
         log_event(_log, "halted_by_hand", level=level, table=record.name, why=why)
 
     def reopened(self, record: TableRecord) -> None:
         """Publish durably that a table is open again, before the request is answered."""
-        self.table(record)
-        self.flush()
+        self._ruled(record)
         log_event(_log, "reopened", table=record.name)
 
     def dropped(self, record: TableRecord) -> None:
         """Publish durably that a table is dropped, before the request is answered."""
+        self._ruled(record)
+        log_event(_log, "dropped", table=record.name, root=record.table_root)
+
+    def _ruled(self, record: TableRecord) -> None:
+        """Publish durably what an operator's request made of a table, under two keys.
+
+        A committer that had lost the table may write its record once more, and compaction keeps the
+        last of each key: under a key of its own, what was answered stays.
+        """
+        self._table(f"{record.table}/{record.status}", record)
         self.table(record)
         self.flush()
-        log_event(_log, "dropped", table=record.name, root=record.table_root)
+
+    def _table(self, key: str, record: TableRecord) -> None:
+        at = TopicPartition(self.topics.table_state, self.partition)
+        self.producer.publish(at, key.encode(), table_value(record), headers(record))
+        self.unflushed += 1
 
     def letter(self, letter: Letter, record: Record) -> None:
         """Publish a dead letter, and an outcome where the record says which proposal it is."""

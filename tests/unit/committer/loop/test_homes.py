@@ -1,0 +1,251 @@
+"""A table has one home: the topic partition that serves it, whatever others are sent."""
+
+from typing import Any
+from unittest import mock
+from uuid import UUID
+
+import pytest
+
+from tests.builders import (
+    ROOT,
+    TABLE,
+    Gate,
+    add,
+    create,
+    creation,
+    proposal,
+    table_in_memory,
+)
+from tidegate.committer.loop.served_tables import STALE_S, ServedTables
+from tidegate.pipeline.codec import decode, encode, headers
+from tidegate.pipeline.homes import partition_of
+from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.published import TableRecord
+from tidegate.pipeline.topics import Topics
+from tidegate.runtime.bus import TopicPartition
+from tidegate.runtime.registry import read_registry
+
+HOME, AWAY = 0, 1
+assert partition_of(TABLE, 2) == HOME
+
+
+def gate_of(partitions: int = 2, **told: Any) -> Gate:
+    return Gate(topics=Topics(partitions=partitions), **told)
+
+
+def send(gate: Gate, partition: int, *proposals: Proposal) -> None:
+    for one in proposals:
+        gate.bus.append(TopicPartition(gate.topics.proposals, partition), None, encode(one))
+
+
+def outcomes(gate: Gate, partition: int) -> list[Outcome]:
+    records = gate.bus.logs[TopicPartition(gate.topics.outcomes, partition)]
+    return [decode(Outcome, record.value) for record in records]
+
+
+def ask(gate: Gate, partition: int, *proposals: Proposal) -> list[Outcome]:
+    before = len(outcomes(gate, partition))
+    send(gate, partition, *proposals)
+    gate.settle()
+    return outcomes(gate, partition)[before:]
+
+
+def tell(gate: Gate, record: TableRecord) -> None:
+    at = TopicPartition(gate.topics.table_state, record.topic_partition)
+    gate.bus.append(at, str(record.table).encode(), encode(record), headers(record))
+
+
+def registered(gate: Gate, partition: int, **told: Any) -> TableRecord:
+    record = TableRecord(
+        table=TABLE,
+        table_root=ROOT,
+        name="t",
+        proposals_topic=gate.topics.proposals,
+        topic_partition=partition,
+    )
+    return record.model_copy(update=told)
+
+
+def homes(gate: Gate) -> list[int]:
+    """Return the topic partitions whose lanes have a desk for the table."""
+    lanes = gate.loop.lanes.items()
+    return sorted(at.partition for at, lane in lanes if TABLE in lane.routing.desks)
+
+
+def denial(outcome: Outcome) -> tuple[str, int | None]:
+    assert outcome.status == "denied", outcome
+    assert outcome.rejection is not None
+    return outcome.rejection.rule, outcome.rejection.topic_partition
+
+
+@pytest.mark.parametrize("asked", [create(), proposal(kind="register", table_root=ROOT)])
+def test_a_creation_away_from_home_is_denied_and_told_where_home_is(asked: Proposal) -> None:
+    stores = {} if asked.is_create else {ROOT: table_in_memory(creation())}
+    gate = gate_of(stores=dict(stores))
+    [away] = ask(gate, AWAY, asked)
+    assert denial(away) == ("other_partition", HOME)
+    assert away.rejection is not None
+    assert f"{gate.topics.proposals}/{HOME}" in away.rejection.reason
+    assert read_registry(gate.bus, gate.topics) == {}
+    [home] = ask(gate, HOME, asked)
+    assert (home.status, home.version) == ("committed", 0)
+    assert homes(gate) == [HOME]
+
+
+@pytest.mark.parametrize("first", [HOME, AWAY])
+@pytest.mark.parametrize("asked", [create(), proposal(kind="register", table_root=ROOT)])
+def test_the_same_creation_on_two_topic_partitions_registers_one_table(
+    asked: Proposal, first: int
+) -> None:
+    stores = {} if asked.is_create else {ROOT: table_in_memory(creation())}
+    gate = gate_of(stores=dict(stores))
+    send(gate, first, asked)
+    send(gate, 1 - first, asked)
+    gate.settle()
+    assert homes(gate) == [HOME]
+    assert [denial(one) for one in outcomes(gate, AWAY)] == [("other_partition", HOME)]
+    assert [one.status for one in outcomes(gate, HOME)] == ["committed"]
+
+
+@pytest.mark.parametrize("kind", ["commit", "halt", "drop", "reopen", "register"])
+def test_what_comes_for_a_table_of_another_topic_partition_is_told_its_home(kind: str) -> None:
+    gate = gate_of()
+    ask(gate, HOME, create())
+    told = {"reason": "why"} if kind == "halt" else {}
+    rows = [add("a")] if kind == "commit" else []
+    [away] = ask(gate, AWAY, proposal(*rows, kind=kind, table_root=ROOT, **told))
+    assert denial(away) == ("other_partition", HOME)
+    assert read_registry(gate.bus, gate.topics)[TABLE].status == "open"
+
+
+def test_a_registered_table_keeps_its_home_when_topic_partitions_are_added() -> None:
+    gate = gate_of(1)
+    ask(gate, 0, create(table=UUID(int=7)))
+    for topic in ("outcomes", "commits", "table_state", "proposals"):
+        gate.bus.add_partition(getattr(gate.topics, topic))
+    assert partition_of(UUID(int=7), 2) == 1
+    gate.settle(12)
+    [stays] = ask(gate, 0, proposal(add("a"), table=UUID(int=7)))
+    assert stays.status == "committed"
+    [away] = ask(gate, 1, create(table=UUID(int=7)))
+    assert denial(away) == ("other_partition", 0)
+    [new] = ask(gate, 1, create(table=UUID(int=9), table_root="memory://tables/new"))
+    assert new.status == "committed", "new tables use the new topic partition"
+
+
+def test_of_two_registrations_the_same_one_counts_for_everybody() -> None:
+    for order in ((HOME, AWAY), (AWAY, HOME)):
+        gate = gate_of(stores={ROOT: table_in_memory(creation())})
+        for number in order:
+            tell(gate, registered(gate, number))
+        gate.settle()
+        assert homes(gate) == [HOME]
+        assert read_registry(gate.bus, gate.topics)[TABLE].topic_partition == HOME
+
+
+def test_who_learns_that_a_table_has_another_home_closes_it_and_writes_nothing_more() -> None:
+    gate = gate_of(stores={ROOT: table_in_memory(creation())})
+    tell(gate, registered(gate, AWAY))
+    gate.settle()
+    assert homes(gate) == [AWAY]
+    tell(gate, registered(gate, HOME))
+    gate.clock.boot += 2 * STALE_S
+    before = len(gate.bus.logs[TopicPartition(gate.topics.table_state, AWAY)])
+    send(gate, AWAY, create(table=UUID(int=99), table_root="memory://elsewhere/x"))
+    [_, behind] = ask(gate, AWAY, proposal(add("a")))
+    assert denial(behind) == ("other_partition", HOME)
+    assert len(gate.bus.logs[TopicPartition(gate.topics.table_state, AWAY)]) == before
+    [here] = ask(gate, HOME, proposal(add("b")))
+    assert here.status == "committed"
+    assert homes(gate) == [HOME]
+
+
+@pytest.mark.parametrize("kind", ["halt", "drop"])
+def test_an_operator_is_not_answered_by_who_has_lost_the_table(kind: str) -> None:
+    gate = gate_of(stores={ROOT: table_in_memory(creation())})
+    tell(gate, registered(gate, AWAY))
+    gate.settle()
+    tell(gate, registered(gate, HOME))
+    gate.clock.boot += 2 * STALE_S
+    told = {"reason": "why"} if kind == "halt" else {}
+    asked = proposal(kind=kind, table_root=ROOT, **told)
+    [away] = ask(gate, AWAY, asked)
+    assert denial(away) == ("other_partition", HOME)
+    [here] = ask(gate, HOME, asked)
+    assert here.status == "committed"
+    status = {"halt": "halted", "drop": "dropped"}[kind]
+    assert read_registry(gate.bus, gate.topics)[TABLE].status == status
+
+
+def test_what_waits_at_a_table_that_closes_is_told_its_home() -> None:
+    gate = gate_of(stores={ROOT: table_in_memory(creation())})
+    tell(gate, registered(gate, AWAY))
+    gate.settle()
+    [lane] = [lane for at, lane in gate.loop.lanes.items() if at.partition == AWAY]
+    with mock.patch.object(lane, "_attend", return_value=False):
+        assert ask(gate, AWAY, proposal(add("a"))) == []
+    tell(gate, registered(gate, HOME))
+    lane.routing.open()
+    gate.settle()
+    assert [denial(one) for one in outcomes(gate, AWAY)] == [("other_partition", HOME)]
+    assert lane.unsettled == 0
+
+
+def test_a_table_dropped_on_any_topic_partition_is_dropped() -> None:
+    gate = gate_of(stores={ROOT: table_in_memory(creation())})
+    tell(gate, registered(gate, HOME))
+    gate.settle()
+    tell(gate, registered(gate, AWAY, status="dropped"))
+    gate.clock.boot += 2 * STALE_S
+    [told, behind] = ask(gate, HOME, create(table=UUID(int=98)), proposal(add("a")))
+    assert told.rejection is not None
+    assert denial(behind) == ("table_dropped", None)
+    assert homes(gate) == []
+    assert read_registry(gate.bus, gate.topics)[TABLE].status == "dropped"
+
+
+def test_of_two_who_count_the_topic_partitions_differently_one_at_most_registers() -> None:
+    """Each believes to be home; each sees what the other has claimed."""
+    gate = gate_of(stores={ROOT: table_in_memory(creation())})
+    gate.settle()
+    real = ServedTables._claim
+    with (
+        mock.patch.object(ServedTables, "is_home", return_value=True),
+        mock.patch.object(ServedTables, "_claim", autospec=True) as claim,
+    ):
+
+        def both(self: ServedTables, desk: Any) -> Any:
+            if self.at.partition == HOME:
+                # The other one claims the table at the very same time.
+                tell(gate, registered(gate, AWAY, status="staged"))
+            return real(self, desk)
+
+        claim.side_effect = both
+        [outcome] = ask(gate, HOME, proposal(kind="register", table_root=ROOT))
+    assert denial(outcome)[0] == "being_created"
+    assert homes(gate) == []
+    found = read_registry(gate.bus, gate.topics)
+    assert [(one.status, one.topic_partition) for one in found.values()] == [("staged", AWAY)]
+
+
+def test_who_finds_the_table_registered_elsewhere_after_creating_it_leaves_it() -> None:
+    gate = gate_of()
+    gate.settle()
+    real = ServedTables._claim
+    with (
+        mock.patch.object(ServedTables, "_claim", autospec=True) as claim,
+    ):
+
+        def late(self: ServedTables, desk: Any) -> Any:
+            tell(gate, registered(gate, AWAY))
+            return real(self, desk)
+
+        claim.side_effect = late
+        [outcome, behind] = ask(gate, HOME, create(), proposal(add("a")))
+    assert denial(outcome) == ("other_partition", AWAY)
+    assert denial(behind) == ("other_partition", AWAY)
+    assert HOME not in homes(gate)
+    assert read_registry(gate.bus, gate.topics)[TABLE].topic_partition == AWAY
+    gate.clock.boot += 2 * STALE_S
+    assert denial(ask(gate, HOME, create())[-1]) == ("other_partition", AWAY)
