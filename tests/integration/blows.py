@@ -29,6 +29,7 @@ _PASSAGES: Final[Mapping[str, tuple[int, int]]] = {
     "after_read": (12, 40),
     "after_take": (12, 40),
     "after_load": (1, 3),
+    "after_claim": (1, 1),
     "after_register": (1, 1),
     "before_flush": (2, 8),
     "after_flush": (2, 8),

@@ -125,8 +125,9 @@ def _of(table: TableRecord, found: Sequence[dict[str, Any]]) -> list[dict[str, A
     return [one for one in found if one["table"] == str(table.table)]
 
 
-UNDER_LOAD = [point for point in FAILPOINTS if point not in ("before_resolve", "after_register")]
-"""The two others have tests of their own: a store that answers 503, and a table's creation."""
+AT_CREATION = ("after_claim", "after_register")
+UNDER_LOAD = [point for point in FAILPOINTS if point not in ("before_resolve", *AT_CREATION)]
+"""The others have tests of their own: a store that answers 503, and a table's creation."""
 
 
 @pytest.mark.parametrize("failpoint", UNDER_LOAD)
@@ -151,12 +152,15 @@ def test_a_committer_killed_at_any_point_loses_and_doubles_nothing(
     check_offsets_are_safe(line)
 
 
-def test_a_creation_survives_a_kill_between_its_registration_and_its_outcome(line: Line) -> None:
-    doomed = line.service("committer", "doomed", failpoint="after_register")
+@pytest.mark.parametrize("failpoint", AT_CREATION)
+def test_a_creation_survives_a_kill_before_its_registration_and_before_its_outcome(
+    line: Line, failpoint: str
+) -> None:
+    doomed = line.service("committer", "doomed", failpoint=failpoint)
     doomed.start()
     with ThreadPoolExecutor(1) as pool:
         creation = pool.submit(create_table, line.kafka, line.tables / "t")
-        until(lambda: not doomed.child.is_alive(), "the death at after_register")
+        until(lambda: not doomed.child.is_alive(), f"the death at {failpoint}")
         line.started("committer", "heir")
         table = creation.result(WAIT_S)
     check_all(line, table, [])

@@ -51,6 +51,7 @@ def partitions(draw: st.DrawFn, number: int) -> list[Kept]:
     return written[draw(st.integers(0, 1)) :]
 
 
+@st.composite
 def compacted(draw: st.DrawFn, written: Sequence[Kept]) -> list[Kept]:
     """Draw what compaction leaves: the last of each key, and any of those before."""
     last = {key: place for place, (key, _) in enumerate(written)}
@@ -82,7 +83,7 @@ def standing(one: TableRecord | None) -> object:
 @given(st.data())
 def test_everybody_agrees_on_home_halt_and_drop_after_any_compaction(data: st.DataObject) -> None:
     parts = [data.draw(partitions(number)) for number in range(3)]
-    left = [compacted(data.draw, part) for part in parts]
+    left = [data.draw(compacted(part)) for part in parts]
     first, second = data.draw(reading(parts)), data.draw(reading(parts))
     third = data.draw(reading(left))
     assert told(first) == told(second)

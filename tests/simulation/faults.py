@@ -140,6 +140,11 @@ class Weather:
             self.spells[fault] = now_s + SPELL_S
         return now_s < self.spells.get(fault, now_s)
 
+    def is_within(self, fault: str) -> bool:
+        """Return whether a fault that lasts a while is there, without rolling it."""
+        now_s = self.clock.boot_s()
+        return now_s < self.spells.get(fault, now_s)
+
     def strike(self) -> None:
         """What may befall any call: the process stops for a while, or for ever."""
         if self.happens("pause"):
@@ -511,8 +516,12 @@ class StormyBus:
         return self.inner.reader()
 
     def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
-        """Return how many partitions a topic has."""
-        return self.inner.partitions(topic, timeout_s)
+        """Return how many partitions a topic has, or had a moment ago."""
+        count = self.inner.partitions(topic, timeout_s)
+        if self.weather.is_within("stale_count") and self.weather.dice.random() < 1 / 2:
+            self.weather.struck["stale count"] += 1
+            return count - 1
+        return count
 
     def identity(self, topics: Sequence[str]) -> ClusterIdentity:
         """Return the cluster's and the topics' ids."""

@@ -16,6 +16,9 @@ from tidegate.runtime.memory import MemoryStore
 from tidegate.runtime.memory_bus import MemoryBus
 
 Rows = list[dict[str, Any]]
+Registered = tuple[str, int]
+"""The id of a table, and a topic partition that has written of it."""
+
 Spot = tuple[str, int]
 """A partition of a topic, in one of the lives of the topic: its id, the number."""
 
@@ -127,7 +130,9 @@ class History:
     """Everything that was seen so far, in `moment`s: what is seen at one look has one moment.
 
     `deliveries` are the proposals by place and offset, None for what is no proposal; `commits` are
-    what was told of versions, with the topic partition that it was told on.
+    what was told of versions, with the topic partition that it was told on. `registered` is what
+    each topic partition last said of each table, by the table's root; `registry` what counts of it;
+    `homes` the topic partitions that have ever registered a table.
     """
 
     bus: MemoryBus
@@ -140,6 +145,8 @@ class History:
     sent: dict[str, Sent] = field(default_factory=dict)
     answered: set[str] = field(default_factory=set)
     registry: dict[str, dict[str, Any]] = field(default_factory=dict)
+    registered: dict[str, dict[Registered, dict[str, Any]]] = field(default_factory=dict)
+    homes: dict[str, set[int]] = field(default_factory=dict)
     registry_life: str = ""
     longest: int = 0
     seen: dict[Spot, int] = field(default_factory=dict)
@@ -242,19 +249,47 @@ class History:
     def _published(self, spot: Spot, record: Record) -> None:
         self.commits.append((spot[1], json.loads(record.value or b"")))
 
+    def home_of(self, table: str) -> int | None:
+        """Return the topic partition on which a table is registered, or None."""
+        for one in self.registry.values():
+            if one["table"] == table and one["status"] != "staged":
+                return int(one["topic_partition"])
+        return None
+
     def _registered(self, spot: Spot, record: Record) -> None:
-        body = json.loads(record.value or b"")
         if spot[0] != self.registry_life:
             self.registry_life = spot[0]
             self.registry.clear()
-        known = self.registry.get(body["table_root"])
+            self.registered.clear()
+        if record.value is None:
+            gone = ((record.key or b"").decode(), spot[1])
+            for root, said in self.registered.items():
+                if said.pop(gone, None) is not None:
+                    self._count(root)
+            return
+        body = json.loads(record.value)
+        root, by = body["table_root"], (body["table"], body["topic_partition"])
+        said = self.registered.setdefault(root, {})
+        known = said.get(by)
         # What an operator has said since outlives a copy of before.
-        if known is None or _rulings(body) >= _rulings(known):
-            self.registry[body["table_root"]] = body
+        if known is None or _standing(body) >= _standing(known):
+            said[by] = body
+        if body["status"] != "staged":
+            self.homes.setdefault(root, set()).add(body["topic_partition"])
+        self._count(root)
+
+    def _count(self, root: str) -> None:
+        """Say what counts of all that topic partitions have said of a table."""
+        said = self.registered[root]
+        self.registry.pop(root, None)
+        if said:
+            first = min(said, key=lambda by: (*(-int(one) for one in _standing(said[by])), by[1]))
+            self.registry[root] = said[first]
 
 
-def _rulings(registered: dict[str, Any]) -> int:
-    return int((registered.get("ruling") or {}).get("number", 0))
+def _standing(registered: dict[str, Any]) -> tuple[bool, bool, int]:
+    number = int((registered.get("ruling") or {}).get("number", 0))
+    return registered["status"] == "dropped", registered["status"] != "staged", number
 
 
 def rule_of(outcome: dict[str, Any]) -> str:

@@ -215,11 +215,20 @@ def applications_advance(history: History) -> str | None:
 
 
 def told_in_its_place(history: History) -> str | None:
-    """All that is told of a table is on the topic partition of its registration."""
+    """What is told of a table is on a topic partition that has registered it."""
     for number, event in history.commits:
-        table = history.registry.get(event["table_root"])
-        if table is not None and table["topic_partition"] != number:
+        homes = history.homes.get(event["table_root"], set())
+        if number not in homes:
             return f"version {event['version']} of {event['table_root']} was told on {number}"
+    return None
+
+
+def one_home(history: History) -> str | None:
+    """A table is registered on one topic partition, under one id."""
+    for root, said in history.registered.items():
+        alive = [by for by, one in said.items() if one["status"] not in ("staged", "dropped")]
+        if len(alive) > 1:
+            return f"{root} is registered as {sorted(alive)}"
     return None
 
 

@@ -28,6 +28,7 @@ from tidegate.committer.loop.entry_put import EntryPut
 from tidegate.committer.loop.lane import Lane
 from tidegate.committer.loop.registration import Registry
 from tidegate.committer.loop.routing import Routing
+from tidegate.committer.loop.served_tables import ServedTables
 from tidegate.committer.loop.trials import Note
 from tidegate.committer.proposals.leases import Leased, Numbers
 from tidegate.committer.reading import recovery
@@ -226,6 +227,15 @@ def with_the_registry_before_the_versions() -> Iterator[None]:
         yield
 
 
+def without_checking_the_home() -> AbstractContextManager[object]:
+    return mock.patch.multiple(
+        ServedTables,
+        is_home=lambda tables, table: True,
+        _rival=lambda tables, record: None,
+        _leave=lambda tables, desk, record: None,
+    )
+
+
 @contextmanager
 def with_every_lane_serving_every_table() -> Iterator[None]:
     opened = Routing.open
@@ -279,6 +289,7 @@ ASSERTED = "an_assertion"
 
 OF_ROWS = ("lost_rows_are_minded", "rows_are_updated_once")
 AT_ONCE = ("outcome_agreement", "linearizable")
+HOMES = ("one_home", "halted_by_hand", "dense_events", "progress")
 ENTRY = ("legal_entry", "consistent_read", "exactly_once", "applications_advance", "linearizable")
 
 
@@ -458,6 +469,16 @@ MUTANTS: dict[str, Mutant] = {
         "F16: a table has one topic partition",
         with_every_lane_serving_every_table,
         *("told_in_its_place", "dense_events", "progress"),
+    ),
+    "without_checking_the_home": mutant(
+        "F16: a table is registered on its own topic partition, and on no other",
+        without_checking_the_home,
+        *HOMES,
+    ),
+    "without_looking_for_other_claims": mutant(
+        "F16: who claims a table looks whether others do",
+        lambda: mock.patch.object(ServedTables, "_rival", return_value=None),
+        *HOMES,
     ),
     "without_blaming_who_kills": mutant(
         "I7: the record over which three died is judged no more",

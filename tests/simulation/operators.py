@@ -26,8 +26,10 @@ def make_again(stage: Stage) -> None:
     """Somebody makes a table where there is one, or was one, under an id of its own or the same."""
     table = stage.dice.choice(TABLES)
     opening = table.opening(stage.new_id())
-    told = {} if stage.dice.random() < 0.5 else {"table": stage.new_id()}
-    stage.produce(table, builders.value_of(opening.model_copy(update=told)))
+    again = opening.model_copy(
+        update={} if stage.dice.random() < 0.5 else {"table": stage.new_id()}
+    )
+    stage.produce(again.table, builders.value_of(again))
 
 
 def reopen_all(stage: Stage) -> None:
@@ -42,7 +44,7 @@ def _ask(stage: Stage, table: Table, **told: str) -> None:
         "table": table.id,
         "table_root": table.root,
     }
-    stage.produce(table, builders.value_of(builders.proposal(**{**known, **told})))
+    stage.produce(table.id, builders.value_of(builders.proposal(**{**known, **told})))
 
 
 def halted_by_hand(history: History) -> str | None:
@@ -52,14 +54,15 @@ def halted_by_hand(history: History) -> str | None:
     for told in history.told:
         if told.body["status"] == "committed":
             answered.setdefault(told.key, told.moment)
-    for deliveries in history.spots().values():
+    spots = history.spots().values()
+    everywhere = {one.key for deliveries in spots for one in deliveries if one is not None}
+    for deliveries in spots:
         keys = [None if one is None else one.key for one in deliveries]
         for place, one in enumerate(deliveries):
             if one is None or one.kind not in ("halt", "drop") or one.key not in answered:
                 continue
-            behind = {key for key in keys[place + 1 :] if key} - {
-                key for key in keys[:place] if key
-            }
+            # What came on another topic partition was never before it, wherever it was answered.
+            behind = everywhere - {key for key in keys[:place] if key}
             found = _committed(history, one, answered[one.key], behind)
             if found is not None:
                 return found

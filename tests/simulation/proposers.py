@@ -322,7 +322,7 @@ def write_nonsense(stage: Stage) -> None:
     table = stage.dice.choice(TABLES)
     body = {"proposal_id": str(stage.new_id()), "table": str(table.id), "read_version": 0}
     values = (b"", b"\xff", b"[]", b'{"proposal_id":', json.dumps(body).encode())
-    stage.produce(table, stage.dice.choice(values))
+    stage.produce(table.id, stage.dice.choice(values))
 
 
 def _changes(sight: Sight) -> list[Row]:

@@ -101,7 +101,8 @@ class Stage:
     """All there is. `past` are the proposals that were ever sent, with their tables.
 
     `is_ungrouped` says that an entry of theirs holds one proposal, `reads_slowly` that stores which
-    are read take their time. `verbatim` are the rows of ready
+    are read take their time, `registry_is_lost` that the registry was, or was brought back from a
+    copy. `verbatim` are the rows of ready
     bytes, by the SHA-256 of these; `deadly` are the ids of the proposals that kill whoever reads
     them; `flaws` is what was found wrong at the moment it happened. `odd` is the name of a table on
     which nothing can be decided.
@@ -120,6 +121,7 @@ class Stage:
     deadly: set[str] = field(default_factory=set)
     is_ungrouped: bool = False
     reads_slowly: bool = False
+    registry_is_lost: bool = False
     flaws: list[str] = field(default_factory=list)
     odd: str = ""
 
@@ -267,12 +269,17 @@ class Stage:
         """Produce a proposal, as often as it is called."""
         if (table, one) not in self.past:
             self.past.append((table, one))
-        self.produce(table, builders.value_of(one))
+        self.produce(table.id, builders.value_of(one))
 
-    def produce(self, table: Table, value: bytes) -> None:
-        """Produce a record for a table, whatever it is."""
-        at = TopicPartition(self.topics.proposals, table.partition)
-        self.bus.append(at, str(table.id).encode(), value)
+    def produce(self, table: UUID, value: bytes, elsewhere: int = 0) -> None:
+        """Produce a record for a table, whatever it is: on the topic partition of its registration,
+        or on that which its id chooses; or so many partitions `elsewhere`.
+        """
+        count = self.bus.partitions(self.topics.proposals)
+        home = self.history.home_of(str(table))
+        number = table.int % count if home is None else home
+        at = TopicPartition(self.topics.proposals, (number + elsewhere) % count)
+        self.bus.append(at, str(table).encode(), value)
 
     def foreign_put(self, table: Table, rows: list[dict[str, Any]]) -> None:
         """Another engine takes the version after the head."""

@@ -28,8 +28,8 @@ class Table:
 
     @property
     def id(self) -> UUID:
-        """The registry's id of the table."""
-        return UUID(int=0xA0 + self.number)
+        """The registry's id of the table, which chooses its topic partition of two."""
+        return UUID(int=0xA0 + 2 * self.number + self.partition)
 
     @property
     def root(self) -> str:

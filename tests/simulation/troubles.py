@@ -8,6 +8,9 @@ from tests.simulation.tables import TABLES, Table
 from tidegate.runtime.bus import Offset, TopicPartition
 
 DAY_S: Final = 24 * 60 * 60.0
+STALE_COUNT_S: Final = 20.0
+"""For how long after partitions were added some are told the count before."""
+
 SKEW_MS_MAX: Final = 4 * 3_600_000
 """How wrong a clock may be at most: what is refused for its age allows for a day of it."""
 
@@ -39,6 +42,7 @@ def rewind_offsets(stage: Stage) -> None:
 
 def rewind_registry(stage: Stage) -> None:
     """The registry is brought back from a copy: what was told last is forgotten."""
+    stage.registry_is_lost = True
     for number in range(stage.topics.partitions):
         at = TopicPartition(stage.topics.table_state, number)
         records = stage.bus.logs[at]
@@ -49,6 +53,7 @@ def rewind_registry(stage: Stage) -> None:
 
 def lose_registry(stage: Stage) -> None:
     """The registry is lost, and the operator registers the tables that are there."""
+    stage.registry_is_lost = True
     _make_again(stage, stage.topics.table_state)
     _register_all(stage)
 
@@ -75,10 +80,29 @@ def recreate_proposals(stage: Stage) -> None:
 
 
 def add_partition(stage: Stage) -> None:
-    """The topics get one more partition; tables stay where they were registered."""
+    """The topics get one more partition; tables stay where they were registered.
+
+    Not every committer knows of it at once.
+    """
     topics = stage.topics
+    stage.weather.spells["stale_count"] = stage.clock.boot + STALE_COUNT_S
     for topic in (topics.proposals, topics.outcomes, topics.commits, topics.table_state):
         stage.bus.add_partition(topic)
+
+
+def misdirect(stage: Stage) -> None:
+    """A writer who counts the topic partitions otherwise sends what it has sent to another one."""
+    table, one = stage.dice.choice(stage.past)
+    stage.produce(table.id, builders.value_of(one), elsewhere=stage.dice.randint(1, 2))
+
+
+def make_twice(stage: Stage) -> None:
+    """A table is asked for on all topic partitions, at the same time, in any order."""
+    table = stage.dice.choice(TABLES)
+    opening = builders.value_of(table.opening(stage.new_id()))
+    count = stage.bus.partitions(stage.topics.proposals)
+    for number in stage.dice.sample(range(count), count):
+        stage.produce(table.id, opening, elsewhere=number)
 
 
 def clock_steps(stage: Stage) -> None:
@@ -98,11 +122,10 @@ def _make_again(stage: Stage, topic: str) -> None:
 
 def register_missing(stage: Stage) -> None:
     """The operator asks once more for what is not in the registry: an answer may have been no."""
-    numbers = range(stage.bus.partitions(stage.topics.table_state))
-    parts = (stage.bus.logs[TopicPartition(stage.topics.table_state, number)] for number in numbers)
-    known = {record.key for records in parts for record in records}
+    stage.look()
     for table in TABLES:
-        if str(table.id).encode() not in known:
+        known = stage.history.registry.get(table.root)
+        if known is None or known["status"] == "staged":
             _register(stage, table)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from unittest import mock
 
+from tests import builders
 from tests.simulation import (
     engines,
     number_writers,
@@ -21,7 +22,7 @@ from tests.simulation import (
 )
 from tests.simulation.faults import POLLED_MAX
 from tests.simulation.history import History
-from tests.simulation.invariants import ALWAYS, AT_REST, all_answered
+from tests.simulation.invariants import ALWAYS, AT_REST, all_answered, one_home
 from tests.simulation.patch_invariants import patches_say_all
 from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
 from tests.simulation.stage import Event, Odd, Stage
@@ -77,6 +78,8 @@ SOMETIMES: Final[dict[Event, int]] = {
     troubles.lose_commits: 1,
     troubles.recreate_proposals: 1,
     troubles.add_partition: 1,
+    troubles.misdirect: 4,
+    troubles.make_twice: 3,
     proposers.write_poison: 1,
 }
 """What happens in about one world in three: seeds differ in character."""
@@ -109,7 +112,7 @@ ODD: Final = "found"
 """The table on which nothing can be decided, in a world that is odd."""
 
 REGISTRY_LOST: Final = frozenset({troubles.rewind_registry, troubles.lose_registry})
-"""What makes a committer forget a halt: the registry is all that holds it."""
+"""What makes a committer forget a halt, or where a table lives: only the registry holds it."""
 
 T = TypeVar("T")
 
@@ -169,6 +172,10 @@ class World:
         pressed = PRESSED if self.is_pressed else {}
         self.events = {**USUAL, **crowded, **rare, **by_hand, **pressed}
         self.stage.weather.sleep = self._sleep
+        if self.seed % 2 == 0:
+            # What makes the tables is on both topic partitions before anybody reads one.
+            for table, opening in list(self.stage.past):
+                self.stage.produce(table.id, builders.value_of(opening), elsewhere=1)
 
     @property
     def is_pressed(self) -> bool:
@@ -246,6 +253,8 @@ class World:
             self._hold(hands_not_full, self.stage)
             if not self.events.keys() & REGISTRY_LOST:
                 self._hold(operators.halted_by_hand, self.history)
+            if not self.stage.registry_is_lost:
+                self._hold(one_home, self.history)
         return is_new
 
     def _hold(self, invariant: Callable[[T], str | None], seen: T) -> None:

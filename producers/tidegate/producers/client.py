@@ -172,9 +172,11 @@ class Client:
         start = self._start_of(lane.outcomes, deadline_s)
         waited = _Waiting(proposal.proposal_id, sha256(value), start)
         silence: TidegateError | None = None
+        away: Outcome | None = None
         is_sent, visited = False, {lane}
         while (now_s := self.clock.boot_s()) < deadline_s:
             until_s = min(now_s + self._patience_s, deadline_s)
+            away = None
             try:
                 self._send(lane.proposals, value, named, until_s - now_s)
                 is_sent = True
@@ -196,7 +198,9 @@ class Client:
                 self.clock.sleep(_PAUSE_S if home in visited else 0.0)
                 visited.add(lane := home)
                 start = self._start_of(lane.outcomes, deadline_s)
-                waited = _Waiting(proposal.proposal_id, sha256(value), start)
+                waited, away = _Waiting(proposal.proposal_id, sha256(value), start), outcome
+        if away is not None:
+            return away
         raise OutcomeUnknown(_silence(proposal, timeout_s), error_class="OutcomeUnknown") from (
             silence
         )

@@ -79,13 +79,14 @@ class TableRecord(Message):
 
     `table` is the registry's own id, `table_id` the metaData's; `name` is one word or the three
     parts of a catalog's name, `catalog.schema.table`. `status`: `staged`, id and root are reserved
-    for a table that does not exist yet; `open`, anybody may read and write by path; `managed`, only
-    through its catalog; `halted`, the gate does not commit to it, for the `reason`; `dropped`, its
-    service has ended, and its id and root are not given out again. `overwritten` is a version whose
-    file was replaced: the table is halted until it is restored. `halted_by_hand` is the reason of
-    the operator who halted it: then only an operator reopens it. `ruling` is the last request of an
-    operator that was carried out; a record with a lower number than one before it is by a committer
-    that had lost the table, and is ignored.
+    for a table that does not exist yet, or that a committer is about to register; `open`, anybody
+    may read and write by path; `managed`, only through its catalog; `halted`, the gate does not
+    commit to it, for the `reason`; `dropped`, its service has ended, and its id and root are not
+    given out again. `overwritten` is a version whose file was replaced: the table is halted until
+    it is restored. `halted_by_hand` is the reason of the operator who halted it: then only an
+    operator reopens it. `ruling` is the last request of an operator that was carried out; a record
+    with a lower number than one before it is by a committer that had lost the table, and is
+    ignored. Which of several records of a table counts is said in `homes`.
     """
 
     table: UUID

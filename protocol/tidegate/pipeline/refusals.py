@@ -253,9 +253,14 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
         "take a new id for other work; send the same bytes for the same work",
     ),
     "unknown_table": Refusal(
-        "the table is not registered on that topic partition",
+        "the table is not registered",
         "`tidegate table register ROOT`, then propose under the id and the topic partition that "
         "`tidegate table list` shows",
+    ),
+    "other_partition": Refusal(
+        "the table belongs to another topic partition than the proposal came on",
+        "send the same bytes to the partition that the answer names (`topic_partition`), and read "
+        "the outcome on that number; our client does so by itself",
     ),
     "table_halted": Refusal(
         "the table's log cannot be served, or an operator halted it: the answer says why",

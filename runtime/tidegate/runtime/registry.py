@@ -129,6 +129,12 @@ class RegistryReader:
         others = [one for one in self._found.records_of(table) if recorded_home(one) != home]
         return counting(others) if others else None
 
+    def written_by(self, home: Home) -> Sequence[TableRecord]:
+        """Return the record of each table that one home has written, as last read."""
+        tables = self._found.counting
+        every = (one for table in tables for one in self._found.records_of(table))
+        return [one for one in every if recorded_home(one) == home]
+
     def _read_on(self, until_s: float) -> set[UUID]:
         changed = _read_on(self._bus, self._topics, self._found, self._ends, until_s)
         if changed is not None:

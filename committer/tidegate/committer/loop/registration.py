@@ -177,11 +177,11 @@ def elsewhere(candidate: Candidate, record: TableRecord, here: Home) -> Verdict:
 
 def claimed_elsewhere(candidate: Candidate, record: TableRecord, here: Home) -> Verdict:
     """Return the denial of a table that another topic partition has registered, or is about to."""
-    if record.status != "staged":
+    if record.status != "staged" and record.table == candidate.table:
         return elsewhere(candidate, record, here)
     reason = (
-        f"table: {candidate.table} is just being registered on {recorded_home(record)}, too; send "
-        "the same bytes again when that is settled"
+        f"table: {record.table_root} is just being registered on {recorded_home(record)}, too; "
+        "send the same bytes again when that is settled"
     )
     return denied(candidate, "being_created", reason, "retry")
 
@@ -191,10 +191,9 @@ def claim_to(record: TableRecord) -> TableRecord:
     return record.model_copy(update={"status": "staged", "reason": CLAIMED})
 
 
-def is_claim(record: TableRecord, home: Home) -> bool:
-    """Return whether a record is a claim by one home, and no reservation by others."""
-    is_staged = record.status == "staged" and record.reason == CLAIMED
-    return is_staged and recorded_home(record) == home
+def is_claim(record: TableRecord) -> bool:
+    """Return whether a record is a committer's claim, and no reservation by others."""
+    return record.status == "staged" and record.reason == CLAIMED
 
 
 def other_partition(candidate: Candidate, home: Home, here: Home) -> Verdict:

@@ -158,9 +158,6 @@ class Routing(ServedTables):
         asks = proposal is not None and (proposal.is_create or proposal.kind == "register")
         if not asks or self.is_home(table):
             return False
-        if record is not None and registration.is_claim(record, self.here):
-            # Of a process that died over it, when this was the table's home.
-            self.telling.withdrawn(record)
         away = registration.other_partition(candidate, self.home_of(table), self.here)
         self.answer(away, registration.unregistered(candidate))
         return True

@@ -166,15 +166,22 @@ class ServedTables:
         closed = ("staged", "dropped")
         return next((one for one in others if one.table != own and one.status not in closed), None)
 
+    def withdraw_claims(self) -> None:
+        """Take back what earlier owners of this topic partition have claimed and not registered:
+        what asked for it is delivered again.
+        """
+        for record in self.registry_reader.written_by(self.here):
+            if registration.is_claim(record):
+                self.telling.withdrawn(record)
+
     def _claim(self, desk: Desk) -> TableRecord | None:
         """Claim a table that is about to be registered; return None once nobody else may.
 
-        Else return another topic partition's registration of it, or claim to it. Two may claim one
-        table where they count the topic partitions differently. Each writes its claim before it
-        looks for others', so at most one sees none.
+        Else return what another topic partition has registered of this table or root, or claims.
+        Two may claim one table where they count the topic partitions differently. Each writes its
+        claim before it looks for others', so at most one sees none.
         """
-        table, here = desk.record.table, self.here
-        other = self.registry_reader.elsewhere(table, here)
+        other = self._rival(desk.record)
         if other is not None:
             return other
         self.telling.claimed(registration.claim_to(desk.record))
@@ -182,10 +189,20 @@ class ServedTables:
         self.open()
         # Our own claim stands in what was read: it says nothing to who asks next.
         self.opened_s = -math.inf
-        other = self.registry_reader.elsewhere(table, here)
+        other = self._rival(desk.record)
         if other is not None:
             self.telling.withdrawn(desk.record)
         return other
+
+    def _rival(self, record: TableRecord) -> TableRecord | None:
+        other = self.registry_reader.elsewhere(record.table, self.here)
+        if other is not None:
+            return other
+        for one in self.registry.tables.values():
+            is_other = one.table != record.table and recorded_home(one) != self.here
+            if is_other and one.table_root == record.table_root and one.status != "dropped":
+                return one
+        return None
 
     def _leave(self, desk: Desk, record: TableRecord) -> None:
         """Close the desk of a table that has another home, or was dropped, by its record: nothing

@@ -268,6 +268,7 @@ class CommitterLoop:
         telling = Telling(self.producer, self.doors.topics, at.partition, self.doors.clock)
         routing = Routing(at, self.doors, telling, origin, self.registry_reader)
         routing.serve_all(registry, self.doors.bus.partitions(at.topic))
+        routing.withdraw_claims()
         trials = take_over(self.doors.bus, self.consumer, at, self.process, topic_id)
         return Lane(self.doors, routing, trials)
 

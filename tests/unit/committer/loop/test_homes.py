@@ -112,7 +112,7 @@ def test_the_same_creation_on_two_topic_partitions_registers_one_table(
 def test_what_comes_for_a_table_of_another_topic_partition_is_told_its_home(kind: str) -> None:
     gate = gate_of()
     ask(gate, HOME, create())
-    told = {"reason": "why"} if kind == "halt" else {}
+    told: dict[str, Any] = {"reason": "why"} if kind == "halt" else {}
     rows = [add("a")] if kind == "commit" else []
     [away] = ask(gate, AWAY, proposal(*rows, kind=kind, table_root=ROOT, **told))
     assert denial(away) == ("other_partition", HOME)
@@ -168,7 +168,7 @@ def test_an_operator_is_not_answered_by_who_has_lost_the_table(kind: str) -> Non
     gate.settle()
     tell(gate, registered(gate, HOME))
     gate.clock.boot += 2 * STALE_S
-    told = {"reason": "why"} if kind == "halt" else {}
+    told: dict[str, Any] = {"reason": "why"} if kind == "halt" else {}
     asked = proposal(kind=kind, table_root=ROOT, **told)
     [away] = ask(gate, AWAY, asked)
     assert denial(away) == ("other_partition", HOME)
@@ -249,3 +249,15 @@ def test_who_finds_the_table_registered_elsewhere_after_creating_it_leaves_it() 
     assert read_registry(gate.bus, gate.topics)[TABLE].topic_partition == AWAY
     gate.clock.boot += 2 * STALE_S
     assert denial(ask(gate, HOME, create())[-1]) == ("other_partition", AWAY)
+
+
+def test_an_id_that_is_used_for_two_tables_is_two_proposals_with_an_outcome_each() -> None:
+    """So the documents say: one id, one table."""
+    gate, other, root = gate_of(1), UUID(int=99), "memory://tables/o"
+    ask(gate, 0, create(), create(table=other, table_root=root))
+    first = proposal(add("a"))
+    second = first.model_copy(update={"table": other, "table_root": root})
+    told = ask(gate, 0, first, second)
+    assert [(one.status, one.table) for one in told] == [("committed", TABLE), ("committed", other)]
+    assert len({one.proposal_id for one in told}) == 1
+    assert len({one.proposal_sha256 for one in told}) == 2

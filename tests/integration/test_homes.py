@@ -1,0 +1,158 @@
+"""One table, sent to several topic partitions: one of them serves it, by real committers."""
+
+import secrets
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tests.integration.conftest import SESSION_TIMEOUT_MS, Line
+from tests.integration.proposers import CLOCK, creation, read_topic, write_file
+from tidegate.delta.commit import sha256
+from tidegate.pipeline.codec import decode, encode, headers
+from tidegate.pipeline.homes import partition_of
+from tidegate.pipeline.outcome import Outcome
+from tidegate.pipeline.proposal import Proposal
+from tidegate.pipeline.published import TableRecord
+from tidegate.producers import draft
+from tidegate.producers.registering import request
+from tidegate.runtime.bus import Producer, TopicPartition
+from tidegate.runtime.clock import new_id
+from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate.runtime.kafka.settings import KafkaSettings
+from tidegate.runtime.kafka.topic_admin import create_topics
+from tidegate.runtime.registry import read_registry
+
+pytestmark = pytest.mark.broker
+
+PARTITIONS = 4
+CREATIONS = 20
+APART_S = 0.5
+"""How long after the first sending the last of the second ones is sent."""
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def wide(broker: str, tmp_path: Path) -> Iterator[Line]:
+    """Yield the means to start services over four partitions of each topic."""
+    kafka = KafkaSettings(
+        bootstrap_servers=broker,
+        topic_prefix=f"h{secrets.token_hex(4)}.",
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        partitions=PARTITIONS,
+    )
+    create_topics(kafka, kafka.topics.declared())
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    line = Line(kafka, tmp_path / "services", tables)
+    yield line
+    line.stop()
+
+
+def send(kafka: KafkaSettings, producer: Producer, partition: int, *proposals: Proposal) -> None:
+    for one in proposals:
+        at = TopicPartition(kafka.topics.proposals, partition)
+        producer.publish(at, str(one.table).encode(), encode(one), headers(one))
+    producer.flush(WAIT_S)
+
+
+def answers(kafka: KafkaSettings, partition: int) -> dict[str, Outcome]:
+    """Return the first outcome of each bytes on a topic partition, by their hash."""
+    found: dict[str, Outcome] = {}
+    for record in read_topic(kafka, kafka.topics.outcomes, partition):
+        outcome = decode(Outcome, record.value)
+        found.setdefault(outcome.proposal_sha256, outcome)
+    return found
+
+
+def answered(kafka: KafkaSettings, sent: dict[int, list[Proposal]]) -> dict[int, list[Outcome]]:
+    """Return the answers to what was sent to each topic partition, once all are there."""
+    until_s, found = time.monotonic() + WAIT_S, dict[int, dict[str, Outcome]]()
+    keys = {number: [sha256(encode(one)) for one in ones] for number, ones in sent.items()}
+    while not all(found.get(number, {}).keys() >= set(keys[number]) for number in keys):
+        assert time.monotonic() < until_s, f"answers within {WAIT_S} s: {found}"
+        found = {number: answers(kafka, number) for number in keys}
+    return {number: [found[number][key] for key in keys[number]] for number in keys}
+
+
+def rule(outcome: Outcome) -> tuple[str, str, int | None]:
+    assert outcome.rejection is not None, outcome
+    return outcome.status, outcome.rejection.rule, outcome.rejection.topic_partition
+
+
+def ask(record: TableRecord, kind: str) -> Proposal:
+    target = draft.Target(record.table, record.table_root, 0, record.table_id)
+    stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    if kind == "halt":
+        return request("halt", target, stamp, "a restore")
+    add = write_file(Path(record.table_root.removeprefix("file://")), "w", 0)
+    return draft.append(target, stamp, [add])
+
+
+def test_a_table_that_is_sent_to_two_topic_partitions_has_one_home(wide: Line) -> None:
+    kafka, producer = wide.kafka, KafkaBus(wide.kafka, "test").producer()
+    for name in ("one", "two"):
+        wide.service("committer", name).start()
+    made = [creation(wide.tables / f"t{number}") for number in range(CREATIONS)]
+    homes = {one.table: partition_of(one.table, PARTITIONS) for one in made}
+    aways = {one.table: (homes[one.table] + 1 + n % 3) % PARTITIONS for n, one in enumerate(made)}
+    sent: dict[int, list[Proposal]] = defaultdict(list)
+
+    def twice(number: int, one: Proposal) -> None:
+        order = [homes[one.table], aways[one.table]]
+        first, second = order if number % 2 else reversed(order)
+        send(kafka, producer, first, one)
+        threading.Event().wait(APART_S * number / CREATIONS)
+        send(kafka, producer, second, one)
+
+    threads = [threading.Thread(target=twice, args=told) for told in enumerate(made)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    for one in made:
+        sent[homes[one.table]].append(one)
+        sent[aways[one.table]].append(one)
+    for number, outcomes in answered(kafka, sent).items():
+        for outcome in outcomes:
+            if number == homes[outcome.table]:
+                assert (outcome.status, outcome.version) == ("committed", 0)
+            else:
+                assert rule(outcome) == ("denied", "other_partition", homes[outcome.table])
+
+    registry = read_registry(KafkaBus(kafka, "test"), kafka.topics)
+    assert {table: record.topic_partition for table, record in registry.items()} == homes
+    assert writers_of_registrations(kafka) == {table: {home} for table, home in homes.items()}
+
+    record = registry[made[0].table]
+    home, away = homes[record.table], aways[record.table]
+    halt = ask(record, "halt")
+    send(kafka, producer, away, halt)
+    send(kafka, producer, home, halt)
+    [[elsewhere], [halted]] = answered(kafka, {away: [halt], home: [halt]}).values()
+    assert rule(elsewhere) == ("denied", "other_partition", home)
+    assert halted.status == "committed"
+    late = ask(record, "append")
+    send(kafka, producer, away, late)
+    send(kafka, producer, home, late)
+    [[elsewhere], [denied]] = answered(kafka, {away: [late], home: [late]}).values()
+    assert rule(elsewhere) == ("denied", "other_partition", home)
+    assert rule(denied) == ("denied", "table_halted", None)
+    log = Path(record.table_root.removeprefix("file://")) / "_delta_log"
+    assert [path.name for path in log.glob("*.json")] == [f"{0:020d}.json"]
+    producer.close()
+
+
+def writers_of_registrations(kafka: KafkaSettings) -> dict[UUID, set[int]]:
+    """Return which topic partitions have ever registered each table."""
+    found: dict[UUID, set[int]] = defaultdict(set)
+    for number in range(PARTITIONS):
+        for record in read_topic(kafka, kafka.topics.table_state, number):
+            if record.value is not None:
+                told = decode(TableRecord, record.value)
+                found[told.table].add(number)
+    return found
