@@ -475,11 +475,6 @@ MUTANTS: dict[str, Mutant] = {
         without_checking_the_home,
         *HOMES,
     ),
-    "without_looking_for_other_claims": mutant(
-        "F16: who claims a table looks whether others do",
-        lambda: mock.patch.object(ServedTables, "_rival", return_value=None),
-        *HOMES,
-    ),
     "without_blaming_who_kills": mutant(
         "I7: the record over which three died is judged no more",
         lambda: mock.patch.object(trials, "DEATHS_MAX", 10**9),
