@@ -12,7 +12,7 @@ from tidegate.pipeline.codec import FORMATS, decode, encode, headers
 from tidegate.pipeline.message import Message
 from tidegate.pipeline.outcome import Outcome
 from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.published import CommitRecord, TableRecord
+from tidegate.pipeline.published import CommitRecord, FollowerRecord, TableRecord
 from tidegate.pipeline.ratification import Ratification
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -187,12 +187,25 @@ STAGED = st.tuples(st.integers(0, 10**20 - 1), st.uuids()).map(
 RATIFICATION = message(
     {"table_root": ROOTS, "version": st.integers(-1, 2**62)}, {"staged": STAGED, "sha256": SHA256}
 )
+FOLLOWER = message(
+    {
+        "service": TEXT,
+        "table": UUIDS,
+        "name": TEXT,
+        "reason": TEXT,
+        "error_class": TEXT,
+        "since_ms": INT64,
+        "attempts": COUNT,
+    },
+    {"status": st.just("quarantined"), "next_try_ms": INT64},
+)
 WIRES: dict[type[Message], st.SearchStrategy[dict[str, Any]]] = {
     Proposal: PROPOSAL | PATCHING | COMPACTING,
     Outcome: OUTCOME,
     CommitRecord: COMMIT,
     TableRecord: TABLE,
     Ratification: RATIFICATION,
+    FollowerRecord: FOLLOWER,
 }
 
 
