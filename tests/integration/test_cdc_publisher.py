@@ -37,6 +37,9 @@ from tidegate.runtime.kafka.topic_admin import create_topics
 from tidegate.runtime.processes import ServiceProcess
 
 pytestmark = pytest.mark.broker
+PATIENCE_S = 180.0
+"""How long what has to happen may take on a busy machine."""
+
 CDC = {"chunk_rows": "20", "look_s": "0.5", "transaction_timeout_ms": "5000"}
 
 
@@ -83,14 +86,14 @@ def position(line: Line, table: WrittenTable) -> Position | None:
     return found
 
 
-def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
     until_s = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < until_s, f"not within {timeout_s} s: {what}"
         time.sleep(0.2)
 
 
-def wait_told(line: Line, table: WrittenTable, timeout_s: float = 60.0) -> None:
+def wait_told(line: Line, table: WrittenTable, timeout_s: float = PATIENCE_S) -> None:
     def told() -> bool:
         at = position(line, table)
         return at is not None and at.complete and at.version == table.version
@@ -135,7 +138,7 @@ def by_id(content: Rows) -> Rows:
     return sorted(content, key=lambda row: row["id"])
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_killed_at_every_named_point_it_repeats_and_loses_nothing(line: Line) -> None:
     dice = random.Random(7)
     table = made(line)
@@ -156,7 +159,7 @@ def test_killed_at_every_named_point_it_repeats_and_loses_nothing(line: Line) ->
     assert {change["op"] for change in changes} == {"r", "c", "u", "d"}
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing(line: Line) -> None:
     dice = random.Random(11)
     table = made(line)
@@ -173,7 +176,7 @@ def test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing(line: Line
     check_stream(line, table)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_two_publishers_at_once_tell_each_change_once(line: Line) -> None:
     dice = random.Random(13)
     tables = [made(line, f"t{n}", n + 1) for n in range(2)]
@@ -195,7 +198,7 @@ def test_two_publishers_at_once_tell_each_change_once(line: Line) -> None:
         assert service.child.is_alive(), service.child.tail()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_what_goes_through_the_gate_comes_out_as_changes(line: Line) -> None:
     line.started("committer")
     service, keeper = publisher(line), line.service("checkpointer")
@@ -225,7 +228,7 @@ def test_what_goes_through_the_gate_comes_out_as_changes(line: Line) -> None:
     wait_until(lambda: (log / checksum_name(head)).exists(), "the last checksum")
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(240)
 def test_a_former_owner_is_fenced_and_its_rows_never_show(line: Line) -> None:
     table = made(line)
     topic = line.kafka.topics.changes("t")
@@ -247,7 +250,7 @@ def test_a_former_owner_is_fenced_and_its_rows_never_show(line: Line) -> None:
     owner.close()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(240)
 def test_a_row_larger_than_the_topic_takes_is_an_error_of_its_own(line: Line) -> None:
     table = made(line)
     topic = line.kafka.topics.changes("t")

@@ -17,7 +17,7 @@ from tidegate.runtime.kafka.bus import KafkaBus
 from tidegate.runtime.kafka.settings import KafkaSettings
 from tidegate.runtime.processes import Command, ServiceProcess, probe
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 PROGRAM = Path(__file__).with_name("follower_program.py")
 TABLES = [UUID(int=1), UUID(int=2), UUID(int=3)]
@@ -75,7 +75,7 @@ class Follower:
         rows = [line.split() for line in self.lines() if line != "look"]
         return [int(version) for name, version in rows if name == str(table)]
 
-    def await_seen(self, table: UUID, version: int, timeout_s: float = 30) -> None:
+    def await_seen(self, table: UUID, version: int, timeout_s: float = 120) -> None:
         until = time.monotonic() + timeout_s
         while version not in self.seen(table):
             assert time.monotonic() < until, f"{self.lines()[-5:]} {self.process.child.tail()}"
@@ -205,7 +205,7 @@ def test_it_works_on_after_it_stood_still_longer_than_its_session(
     time.sleep(4)
     follower.process.child.signal(signal.SIGCONT)
     publish(kafka, [commit(TABLES[0], 0)])
-    follower.await_seen(TABLES[0], 0, timeout_s=120)
+    follower.await_seen(TABLES[0], 0)
 
 
 def test_a_record_that_faust_leaves_behind_is_heard_after_all(
@@ -213,7 +213,7 @@ def test_a_record_that_faust_leaves_behind_is_heard_after_all(
 ) -> None:
     follower.start("skip")
     publish(kafka, [commit(TABLES[0], 0)])
-    follower.await_seen(TABLES[0], 0, timeout_s=60)
+    follower.await_seen(TABLES[0], 0)
     assert "are not delivered" in follower.process.child.tail(100)
 
 

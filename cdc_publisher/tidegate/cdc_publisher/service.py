@@ -318,7 +318,9 @@ class CdcPublisher:
         """Return the registry; of two names that make one topic, the older table's has it."""
         tables = read_registry(self._bus, self._settings.kafka.topics)
         followed = {one.table for one in tables.values() if one.status in _FOLLOWED}
-        self._owners = {at: table for at, table in self._owners.items() if table in followed}
+        # A copy: a notice of another table may add to them meanwhile, in its thread.
+        owners = list(self._owners.items())
+        self._owners = {topic: table for topic, table in owners if table in followed}
         for one in sorted(tables.values(), key=lambda one: one.table):
             if one.status in _FOLLOWED:
                 # A name that makes no topic stops its table alone, when it is opened.
