@@ -43,8 +43,6 @@ STALE_S: Final = 1.0
 CREATION_S: Final = 600.0
 """How long a proposal that creates a table waits for a store that does not answer."""
 
-_log = logging.getLogger(__name__)
-
 
 @dataclass
 class ServedTables:
