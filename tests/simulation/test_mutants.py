@@ -44,7 +44,7 @@ NOTICED_BY: Final = {
     "without_comparing_letters": 54,
     "without_comparing_on_doubt": 7,
     "without_comparing_rows": 234,
-    "without_counting_out_rows_that_were_gone": 682,
+    "without_counting_out_rows_that_were_gone": 666,
     "without_cutting_outcomes": 4,
     "without_like_with_like": 4,
     "without_looking_again_before_denying": 275,

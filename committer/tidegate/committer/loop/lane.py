@@ -50,6 +50,7 @@ class Lane:
     committed to the group; None where there is none yet. `registry_due` are the tables of which a
     changed registration is still to be published. `busy` are the desks that had, after the last
     step, proposals waiting, a PUT in flight or a read under way: most tables are idle at any time.
+    `grouped_at` is how many desks there had been when held records were last grouped by them.
     """
 
     doors: Doors
@@ -61,6 +62,7 @@ class Lane:
     registry_due: dict[UUID, None] = field(default_factory=dict)
     watch: Watch = field(init=False)
     busy: list[Desk] = field(default_factory=list)
+    grouped_at: int = 0
 
     def __post_init__(self) -> None:
         self.watch = Watch(self.doors)
@@ -74,6 +76,7 @@ class Lane:
         if self.trials.holds(record):
             self.trials.held.append(record)
             return False
+        self._regroup()
         flow = self._flow(record)
         if may_judge and self.routing.unsettled.is_next(flow):
             self.judge(record)
@@ -84,11 +87,20 @@ class Lane:
 
     def judge_held(self, most: int) -> None:
         """Judge records that were held back, as far as there is room, `most` of them at most."""
+        self._regroup()
+        for record in self.routing.unsettled.release(most):
+            self._judge(record)
+
+    def _regroup(self) -> None:
+        """Let held records join the flow that is theirs by now, before a newer record does: once no
+        death is on record any more, and once a table is served that was not when they were read.
+        """
         unsettled = self.routing.unsettled
         if unsettled.held(IN_ORDER) and not self._is_in_order:
             unsettled.part(IN_ORDER, self._flow)
-        for record in unsettled.release(most):
-            self._judge(record)
+        if unsettled.held(OTHERS) and self.grouped_at != self.routing.seats_given:
+            unsettled.part(OTHERS, self._flow)
+        self.grouped_at = self.routing.seats_given
 
     def next_suspect(self) -> Record | None:
         """Return the suspected record that is to be judged next, alone; None while other work is

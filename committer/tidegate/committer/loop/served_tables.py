@@ -3,10 +3,9 @@
 A table has a desk once it is registered, or while the proposal that creates it is being settled.
 """
 
-import itertools
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -63,7 +62,7 @@ class ServedTables:
     unsettled: Unsettled = field(default_factory=Unsettled)
     dropped: dict[UUID, TableRecord] = field(default_factory=dict)
     agenda: Agenda = field(default_factory=Agenda)
-    seats: Iterator[int] = field(default_factory=itertools.count)
+    seats_given: int = 0
     opened_s: float = 0.0
     registry: Registry = field(default_factory=lambda: Registry({}, ()))
     partitions: int = 1
@@ -230,7 +229,8 @@ class ServedTables:
 
     def _serve(self, record: TableRecord) -> Desk:
         desk = Desk(record, self._store_of(record.table_root), self.doors, self.origin)
-        desk.seat = next(self.seats)
+        desk.seat = self.seats_given
+        self.seats_given += 1
         self.desks[record.table] = desk
         self.agenda.wake(record.table)
         return desk

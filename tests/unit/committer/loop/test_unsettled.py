@@ -183,3 +183,22 @@ def test_after_a_death_records_are_judged_in_the_order_of_their_offsets(
     assert len(gate.outcomes()) >= 2 + 60, "what is judged at a time comes before it"
     gate.settle()
     assert lane.trials.note == Note(lane.trials.note.owner, topic=lane.trials.note.topic)
+
+
+def test_records_of_a_table_that_was_just_created_keep_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "JUDGED_MAX", 1)
+    gate = Gate()
+    gate.loop.step(0.0)
+    nowhere = [proposal(add("n"), table=UUID(int=number)) for number in (7, 8)]
+    early = [create(table=OTHER, table_root=OTHER_ROOT), *map(at_other, "abcdef")]
+    send(gate, *nowhere, *early)
+    [lane] = gate.loop.lanes.values()
+    while OTHER not in lane.routing.desks:
+        gate.loop.step(0.0)
+    assert lane.routing.unsettled.held(OTHERS) > 2, "they came before the table was served"
+    send(gate, at_other("z"))
+    gate.settle(20)
+    rows = [row for rows in gate.entries(OTHER_ROOT) for row in rows]
+    assert [row["add"]["path"] for row in rows if "add" in row] == list("abcdefz")
