@@ -13,6 +13,8 @@ from tests.conformance.oracle_program import ENABLEMENT_MS
 from tests.conformance.scoring import conflict_cases, conflict_judges
 from tests.corpora import own_corpus
 
+pytestmark = pytest.mark.timeout(1200)  # thousands of cases, on a machine that may be busy
+
 DECIDED_MIN = 8_000
 VECTORS_ASKED = 8
 

@@ -55,7 +55,7 @@ def refused(versions: list[bytes]) -> dict[int, str]:
     return told
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_each_version_that_delta_spark_wrote_is_taken(own_corpus: Path) -> None:
     wrong: dict[str, dict[int, str]] = {}
     tables = count = 0
