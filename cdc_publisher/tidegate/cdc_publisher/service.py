@@ -168,7 +168,7 @@ class CdcPublisher:
         names = {one.name for one in self._tables.values() if one.table in ours}
         for one in aside.values():
             if one.name not in names:
-                _measure_no_more(one.name)  # it is told by another one, or by nobody any more
+                _measure_no_more(one.name)  # another publisher has it, or it is no longer published
 
     def close(self) -> None:
         """Let go of every table: a stop does not wait for whoever is still at one of them."""

@@ -161,7 +161,7 @@ class _Question:
         return self.work() if self.answer.set_running_or_notify_cancel() else None
 
     def pass_on(self, asked: Future[Any]) -> None:
-        """Give the answer, or what was raised, to whoever waits for it."""
+        """Pass on the result or the exception to the caller that waits."""
         if asked.cancelled() or self.answer.cancelled():
             return
         error = asked.exception()

@@ -1,6 +1,6 @@
 """Turns in an event loop: many share, or one has it alone; who waits to be alone goes first.
 
-A turn that lasts is waited for, but others do not wait behind whoever waits for it.
+A look waits for a long turn, but others do not wait behind the look.
 """
 
 import asyncio

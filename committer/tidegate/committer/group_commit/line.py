@@ -95,7 +95,7 @@ class Line:
     def set_aside(self, start: int, count: int, needs: Callable[[Candidate], bool]) -> None:
         """Set those aside that need something, of `count` from place `start` on.
 
-        Law: whoever may build on one that is aside is set aside behind it (`_series`)
+        Law: a candidate that may build on one that is aside is set aside behind it (`_series`)
         """
         behind = islice(self.waiting, start, start + count)
         if not self.aside and not any(needs(one.candidate) for one in behind):

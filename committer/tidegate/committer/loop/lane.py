@@ -376,7 +376,7 @@ class Lane:
             self._deny(desk, verdict.candidate)
 
     def _is_there(self, desk: Desk) -> bool:
-        """Return whether a table is loaded, and what it held is told; if not, go on with that."""
+        """Return whether a table is loaded and its versions published; if not, go on loading it."""
         if desk.state is not None or self.routing.awaits_halt(desk):
             return True
         self._attempt(desk, _load)

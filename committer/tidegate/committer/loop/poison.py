@@ -47,7 +47,7 @@ def at_fault(record: Record, error: Exception) -> Letter:
 
 
 def unparsed(record: Record, wrong: Rejection) -> Letter:
-    """Return the dead letter of a record of which nothing is parsed."""
+    """Return the dead letter of a record without parsing it."""
     value = record.value or b""
     seen = {one[1].decode(): one[2] for one in _LOOKS_LIKE.finditer(value)}
     claims = {**seen, **dict(record.headers)}

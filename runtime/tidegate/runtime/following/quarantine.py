@@ -147,7 +147,7 @@ class Quarantine:
             next_try_ms=next_try_ms,
         )
         self._held[table] = _Held(record, until_s)
-        # What is met again at each look is told once, and not every half a minute.
+        # An error that every look meets again is published once, not every half a minute.
         is_told = key in self.standing and self.standing[key].reason == record.reason
         if fault is not None or not is_told:
             self._say(key, record)
