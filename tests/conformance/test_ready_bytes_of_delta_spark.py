@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from tests import builders
-from tests.builders import Gate, proposal
+from tests.builders import NOW_MS, Gate, StillClock, proposal
 from tests.ready_bytes import stage
 from tidegate.delta.errors import BrokenLog, UnsupportedFeature
 from tidegate.delta.names import commit_name, in_log
@@ -33,9 +33,17 @@ def table_id(content: bytes) -> str | None:
     return None
 
 
+def clock_of(versions: list[bytes]) -> StillClock:
+    """Return a clock that shows the last time that the versions carry: theirs is no future."""
+    rows = (orjson.loads(line) for content in versions for line in content.splitlines() if line)
+    infos = [row["commitInfo"] for row in rows if "commitInfo" in row]
+    times = [info.get(name) or 0 for info in infos for name in ("timestamp", "inCommitTimestamp")]
+    return StillClock(boot=(max(times, default=NOW_MS) - NOW_MS) / 1000)
+
+
 def refused(versions: list[bytes]) -> dict[int, str]:
     """Return what was said of the versions of a table that were not taken; -1 is all of it."""
-    gate, store = Gate(), MemoryStore(builders.ROOT)
+    gate, store = Gate(clock=clock_of(versions)), MemoryStore(builders.ROOT)
     gate.stores[builders.ROOT] = store
     store.files[in_log(commit_name(0))] = versions[0]
     [opened] = gate.ask(proposal(kind="register", read_version=-1))
