@@ -27,7 +27,7 @@ from bench.committing_apart import Beside, Ungrouped
 from bench.crowding import Flooded, Stale
 from bench.figures import Figure, lost, show
 from bench.host import CpuTime
-from tidegate.runtime.local_stack import LocalStack, StackSettings
+from tidegate_local.local_stack import LocalStack, StackSettings
 
 app = typer.Typer(add_completion=False)
 console = Console(width=150)

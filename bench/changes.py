@@ -8,16 +8,16 @@ import pyarrow.parquet as pq
 
 from bench.figures import Figure, at_least, median
 from bench.limits import produce_per_s
-from tidegate.delta.actions import Add, Metadata, Protocol
-from tidegate.delta.schema.arrow import from_arrow
-from tidegate.delta.schema.types import format_schema
-from tidegate.producers import draft
-from tidegate.producers.client import Client, result
-from tidegate.producers.demo import records
-from tidegate.runtime.bus import Record, TopicPartition
-from tidegate.runtime.clock import SystemClock, new_id
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.local_stack import LocalStack
+from tidegate_delta.log.actions import Add, Metadata, Protocol
+from tidegate_delta.schema.arrow_types import from_arrow
+from tidegate_delta.schema.types import format_schema
+from tidegate_demo import topic_records
+from tidegate_local.local_stack import LocalStack
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client.client import Client, result
+from tidegate_runtime.clock import SystemClock, new_id
+from tidegate_runtime.kafka.client_protocols import Record, TopicPartition
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
 ROWS = 300_000
 CLOCK = SystemClock()
@@ -66,9 +66,9 @@ def _append(stack: LocalStack, folder: Path) -> None:
     )
     protocol = Protocol(min_reader_version=1, min_writer_version=2)
     with Client(KafkaBus(stack.kafka, "bench"), stack.kafka.topics) as client:
-        target = draft.Target(new_id(CLOCK), folder.as_uri(), name=folder.name)
-        stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
-        result(client.propose(draft.create(target, stamp, protocol, metadata)))
+        target = proposal_drafts.Target(new_id(CLOCK), folder.as_uri(), name=folder.name)
+        stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
+        result(client.propose(proposal_drafts.create(target, stamp, protocol, metadata)))
         pq.write_table(rows, folder / "rows.parquet")
         add = Add(
             path="rows.parquet",
@@ -78,9 +78,9 @@ def _append(stack: LocalStack, folder: Path) -> None:
             data_change=True,
             stats=f'{{"numRecords":{ROWS}}}',
         )
-        target = draft.Target(target.table, target.root, 0, metadata.id)
-        stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
-        result(client.propose(draft.append(target, stamp, [add])))
+        target = proposal_drafts.Target(target.table, target.root, 0, metadata.id)
+        stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
+        result(client.propose(proposal_drafts.append(target, stamp, [add])))
 
 
 def _await(stack: LocalStack, name: str) -> list[Record]:
@@ -88,7 +88,7 @@ def _await(stack: LocalStack, name: str) -> list[Record]:
     with Client(bus, topics) as client:
         table = client.require(name)
     until_s = time.monotonic() + TIMEOUT_S
-    while records.positions(bus, topics).get(str(table.table), {}).get("version", -1) < 1:
+    while topic_records.positions(bus, topics).get(str(table.table), {}).get("version", -1) < 1:
         assert time.monotonic() < until_s, f"the changes of {name} did not come"
         time.sleep(0.5)
     reader, at = bus.reader(), TopicPartition(topics.changes(name), 0)

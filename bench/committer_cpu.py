@@ -14,21 +14,21 @@ from uuid import UUID
 import orjson
 
 from bench.figures import Figure, at_most, median
-from tidegate.committer.group_commit.rebase import Attempt, Encoded, Origin, encode
-from tidegate.committer.judging.machine import Landed, Planning, Terms, evolve
-from tidegate.committer.proposals.candidate import Candidate
-from tidegate.committer.proposals.intake import read_record
-from tidegate.committer.proposals.known import Known
-from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.reading import recovery
-from tidegate.committer.tables.state import TableState
-from tidegate.delta.actions import Add, Metadata, Protocol
-from tidegate.delta.names import commit_name, in_log
-from tidegate.delta.schema.types import DATE, LONG, STRING, StructField, StructType, format_schema
-from tidegate.runtime.garbage import Sweeper
-from tidegate.runtime.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
+from tidegate_committer.batch.entry_encoding import Attempt, EncodedEntry, EntryWriter, encode
+from tidegate_committer.decision.machine import BatchPlanner, DecisionTerms, VersionLanded, evolve
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_reader import read_record
+from tidegate_committer.policy import Policy
+from tidegate_committer.state.fetched_inputs import FetchedInputs
+from tidegate_committer.state.table_state import TableState
+from tidegate_committer.store_reads import recovery
+from tidegate_delta.log.actions import Add, Metadata, Protocol
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_delta.schema.types import DATE, LONG, STRING, StructField, StructType, format_schema
+from tidegate_runtime.gc_control import GarbageSweeper
 
-SWEEPER = Sweeper(time.monotonic())
+SWEEPER = GarbageSweeper(time.monotonic())
 GROUP = 64
 """Proposals an entry holds, as with 64 writers who wait for each other."""
 
@@ -40,7 +40,7 @@ NOW_MS = 1_767_225_600_000
 TABLE = UUID(int=7)
 ROOT = "memory://bench/table"
 POLICY = Policy()
-ORIGIN = Origin(UUID(int=1), "cluster/topic/0", "tidegate/topic/0", "Tidegate/1.0")
+ORIGIN = EntryWriter(UUID(int=1), "cluster/topic/0", "tidegate/topic/0", "Tidegate/1.0")
 _SCHEMA = StructType(
     (
         StructField("id", LONG),
@@ -161,16 +161,16 @@ def cost(state: TableState, make: Make, behind: int) -> Cost:
 
 def _settle(
     state: TableState, records: Sequence[bytes], adds: Mapping[int, Sequence[Add]]
-) -> tuple[TableState, Encoded]:
+) -> tuple[TableState, EncodedEntry]:
     """Decide on a group, and return the state after its entry.
 
     `adds` are the files of late versions: a desk keeps what it wrote, once it was asked for.
     """
     batch = _candidates(records)
-    planning = Planning(state, POLICY)
-    planning.extend(batch, Terms(NOW_MS, 100), Known(adds=adds))
+    planning = BatchPlanner(state, POLICY)
+    planning.extend(batch, DecisionTerms(NOW_MS, 100), FetchedInputs(adds=adds))
     encoded = encode(state, planning.plan().group, ORIGIN, Attempt(UUID(int=9), NOW_MS))
-    return evolve(state, Landed(encoded.entry)), encoded
+    return evolve(state, VersionLanded(encoded.entry)), encoded
 
 
 def _candidates(records: Sequence[bytes]) -> Iterator[Candidate]:

@@ -11,11 +11,11 @@ from typing import Final, Self
 
 from bench import gate_writers
 from bench.slow_store import BUCKET, SlowStore
-from tidegate.pipeline.published import TableRecord
-from tidegate.runtime.kafka.broker import EmbeddedKafka
-from tidegate.runtime.kafka.settings import KafkaSettings
-from tidegate.runtime.kafka.topic_admin import create_topics
-from tidegate.runtime.processes import Command, ServiceProcess, service_argv, service_process
+from tidegate_local.child_processes import Command, ServiceProcess, service_argv, service_process
+from tidegate_local.embedded_kafka import EmbeddedKafka
+from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.kafka.topic_admin import create_topics
 
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 15.0

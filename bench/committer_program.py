@@ -17,28 +17,28 @@ import pyarrow as pa
 
 from bench.figures import median
 from bench.measured import Counted, held_mib, measure
-from tidegate.committer.doors import Doors
-from tidegate.committer.loop.service import CommitterLoop
-from tidegate.committer.reading import recovery
-from tidegate.committer.settings import CommitterSection
-from tidegate.committer.tables.live_files import LiveFiles
-from tidegate.delta.paths import canonical_paths
-from tidegate.pipeline.codec import encode
-from tidegate.pipeline.published import TableRecord
-from tidegate.pipeline.topics import Topics
-from tidegate.runtime import arrow_alone, arrow_memory
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.clock import SystemClock, new_id
-from tidegate.runtime.garbage import Sweeper
-from tidegate.runtime.memory import MemoryBus
-from tidegate.runtime.stores.opening import canonical_root, open_store
-from tidegate.runtime.tables.open_table import open_keys
+from tests.fakes.memory_store import MemoryBus
+from tidegate_committer.dependencies import Dependencies
+from tidegate_committer.loop.service import CommitterLoop
+from tidegate_committer.settings import CommitterSection
+from tidegate_committer.state.live_files import LiveFiles
+from tidegate_committer.store_reads import recovery
+from tidegate_delta.log.file_paths import canonical_paths
+from tidegate_messages.codec import encode
+from tidegate_messages.published_records import TableRecord
+from tidegate_messages.topics import Topics
+from tidegate_runtime.clock import SystemClock, new_id
+from tidegate_runtime.gc_control import GarbageSweeper
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.service import arrow_setup
+from tidegate_runtime.storage.open_store import canonical_root, open_store
+from tidegate_runtime.table_io.open_table import open_keys
 
 TABLE = UUID(int=1)
 TABLE_ID = str(UUID(int=7))
 """As `generated_logs` calls its tables."""
 
-SWEEPER = Sweeper(time.monotonic())
+SWEEPER = GarbageSweeper(time.monotonic())
 WINDOW = 1_000
 COMMITS = 300
 WARM_UP = 20
@@ -71,7 +71,7 @@ class Rig:
         )
         at = TopicPartition(self.topics.table_state, 0)
         self.bus.append(at, str(TABLE).encode(), encode(record))
-        doors = Doors(
+        dependencies = Dependencies(
             bus=self.bus,
             topics=self.topics,
             open_store=open_store,
@@ -80,7 +80,7 @@ class Rig:
             settings=CommitterSection(roots=(self.root,)),
             tidy=lambda at_leisure, is_idle: SWEEPER.sweep(time.monotonic(), at_leisure, is_idle),
         )
-        self.loop = CommitterLoop(doors)
+        self.loop = CommitterLoop(dependencies)
 
     def commit(self, number: int) -> float:
         """Propose a blind append; return the seconds until it stands in the log and is told.
@@ -96,8 +96,8 @@ class Rig:
 
     def _done(self) -> int:
         """Return how many records were taken and answered."""
-        lanes = self.loop.lanes.values()
-        return sum((lane.position or 0) - lane.unsettled for lane in lanes)
+        workers = self.loop.workers.values()
+        return sum((worker.position or 0) - worker.unsettled for worker in workers)
 
     def proposal(self, number: int) -> bytes:
         """Return the record of a blind append."""
@@ -217,8 +217,8 @@ WAYS = {
 def main(way: str, folder: str, more: str = "") -> None:
     """Measure one way."""
     logging.disable(logging.INFO)
-    arrow_memory.settle()  # as every service does at its start
-    arrow_alone.leave_out_pandas()
+    arrow_setup.settle()  # as every service does at its start
+    arrow_setup.leave_out_pandas()
     SWEEPER.begin()
     measure(WAYS[way](folder))
 

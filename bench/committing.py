@@ -19,7 +19,7 @@ from bench.delta_rs_writers import Rate
 from bench.figures import Figure, at_least, at_most, median
 from bench.load import Load
 from bench.slow_store import BUCKET
-from tidegate.pipeline.published import TableRecord
+from tidegate_messages.published_records import TableRecord
 
 MANY: Final = 64
 PEER_S: Final = 15.0

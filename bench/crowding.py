@@ -18,14 +18,14 @@ from bench import load
 from bench.committer_line import CommitterLine, Gate
 from bench.figures import Figure, at_most, median, percentile
 from bench.slow_store import BUCKET
-from tidegate.delta.actions import Add
-from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.codec import PRODUCER, encode
-from tidegate.pipeline.published import TableRecord
-from tidegate.pipeline.read_set import ReadSet
-from tidegate.producers import draft
-from tidegate.runtime.clock import SystemClock, new_id
-from tidegate.runtime.kafka.settings import KafkaSettings, for_librdkafka
+from tidegate_delta.log.actions import Add
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.codec import PRODUCER, encode
+from tidegate_messages.published_records import TableRecord
+from tidegate_messages.read_set import ReadSet
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.clock import SystemClock, new_id
+from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 
 FLOOD: Final = 40_000
 FLOOD_BYTES: Final = 2_000
@@ -109,8 +109,10 @@ def append(
             data_change=True,
             stats=json.dumps(stats),
         )
-        target = draft.Target(table.table, table.table_root, read_version, table.table_id)
-        proposal = draft.append(target, draft.Stamp(own, _CLOCK.now_ms()), [add])
+        target = proposal_drafts.Target(table.table, table.table_root, read_version, table.table_id)
+        proposal = proposal_drafts.append(
+            target, proposal_drafts.Stamp(own, _CLOCK.now_ms()), [add]
+        )
         if reads:
             proposal = proposal.model_copy(update={"reads": ReadSet(files=("month=2/no.parquet",))})
         made = encode(proposal)

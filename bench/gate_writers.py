@@ -18,17 +18,17 @@ from uuid import UUID
 import orjson
 
 from bench.delta_rs_writers import SCHEMA_STRING, STATS, Rate, rate_of
-from tidegate.delta.actions import Add, Metadata
-from tidegate.delta.features.settling import define_new
-from tidegate.pipeline.codec import encode, headers
-from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.published import TableRecord
-from tidegate.producers import draft
-from tidegate.producers.client import Client, Rejected
-from tidegate.runtime.bus import Producer, TopicPartition
-from tidegate.runtime.clock import SystemClock, new_id
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.kafka.settings import KafkaSettings
+from tidegate_delta.definitions.resolve_definition import define_new
+from tidegate_delta.log.actions import Add, Metadata
+from tidegate_messages.codec import encode, headers
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client.client import Client, Rejected
+from tidegate_runtime.clock import SystemClock, new_id
+from tidegate_runtime.kafka.client_protocols import Producer, TopicPartition
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.settings import KafkaSettings
 
 PROCESSES_MAX = 4
 PATIENCE_S = 30.0
@@ -75,17 +75,17 @@ class Appending:
             data_change=True,
             stats=STATS,
         )
-        stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
-        return draft.append(target_of(self._table, self._version), stamp, [add])
+        stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
+        return proposal_drafts.append(target_of(self._table, self._version), stamp, [add])
 
     def committed(self, outcome: Mapping[str, Any]) -> None:
         """Take note of the version."""
         self._version = outcome["version"]
 
 
-def target_of(table: TableRecord, version: int) -> draft.Target:
+def target_of(table: TableRecord, version: int) -> proposal_drafts.Target:
     """Return a table as somebody saw it who read a version."""
-    return draft.Target(table.table, table.table_root, version, table.table_id)
+    return proposal_drafts.Target(table.table, table.table_root, version, table.table_id)
 
 
 def create(
@@ -106,7 +106,7 @@ def create_at(
 ) -> TableRecord:
     """Create a table through the gate, with its first files, and return its registration."""
     with Client(KafkaBus(settings, "bench"), settings.topics) as client:
-        target = draft.Target(new_id(CLOCK), root, name=root.rpartition("/")[2])
+        target = proposal_drafts.Target(new_id(CLOCK), root, name=root.rpartition("/")[2])
         metadata = Metadata(
             id=str(new_id(CLOCK)),
             schema_string=SCHEMA_STRING,
@@ -114,8 +114,8 @@ def create_at(
             configuration=properties,
         )
         protocol = define_new(metadata).protocol
-        stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
-        outcome = client.propose(draft.create(target, stamp, protocol, metadata, adds))
+        stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
+        outcome = client.propose(proposal_drafts.create(target, stamp, protocol, metadata, adds))
         if outcome.status != "committed":
             raise Rejected(outcome)
         return client.require(target.root)
@@ -154,7 +154,7 @@ def run(
     return rate_of(latencies, max(part[2] for part in parts), sum(part[1] for part in parts))
 
 
-class _Desk:
+class _Connection:
     """One connection for the writers of a process: sends, and hands each its outcome."""
 
     def __init__(self, settings: KafkaSettings, table: TableRecord) -> None:
@@ -209,7 +209,9 @@ def _process(
     barrier: Any,
     results: Any,
 ) -> None:
-    desk = _Desk(KafkaSettings.model_validate(settings), TableRecord.model_validate(table))
+    connection = _Connection(
+        KafkaSettings.model_validate(settings), TableRecord.model_validate(table)
+    )
     latencies: list[float] = []
     gave_up: list[str] = []
     barrier.wait()
@@ -218,21 +220,21 @@ def _process(
     def write(work: Work) -> None:
         while time.perf_counter() < start + seconds:
             began = time.perf_counter()
-            outcome = desk.propose(work.proposal())
+            outcome = connection.propose(work.proposal())
             if outcome["status"] == "committed":
                 latencies.append(time.perf_counter() - began)
                 work.committed(outcome)
             else:
                 gave_up.append(outcome["status"])
 
-    works = [share.workshop(desk.table, writer) for writer in share.writers]
+    works = [share.workshop(connection.table, writer) for writer in share.writers]
     threads = [threading.Thread(target=write, args=(work,)) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     took = time.perf_counter() - start
-    desk.close()
+    connection.close()
     results.put((latencies, len(gave_up), took))
 
 

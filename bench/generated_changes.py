@@ -9,9 +9,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.delta.names import LOG_FOLDER, commit_name
-from tidegate.delta.schema.arrow import from_arrow
-from tidegate.delta.schema.types import format_schema
+from tidegate_delta.log.file_names import LOG_FOLDER, commit_name
+from tidegate_delta.schema.arrow_types import from_arrow
+from tidegate_delta.schema.types import format_schema
 
 APPENDS: Final = 10
 AT_MS: Final = 1_767_225_600_000

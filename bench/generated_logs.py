@@ -16,13 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate.delta.actions import Metadata, Protocol, Sidecar
-from tidegate.delta.checkpoints import hint
-from tidegate.delta.checkpoints.hint import LastCheckpoint
-from tidegate.delta.checkpoints.rows import add_rows, classic_schema, few_actions, object_rows
-from tidegate.delta.checkpoints.v2_rows import sidecar_rows, sidecar_schema, top_level_json
-from tidegate.delta.files.columns import ADD_SCHEMA, REMOVE_SCHEMA
-from tidegate.delta.names import (
+from tidegate_delta.checkpoints import last_checkpoint
+from tidegate_delta.checkpoints.checkpoint_rows import (
+    add_rows,
+    classic_schema,
+    few_actions,
+    object_rows,
+)
+from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
+from tidegate_delta.checkpoints.v2_checkpoint_rows import (
+    sidecar_rows,
+    sidecar_schema,
+    top_level_json,
+)
+from tidegate_delta.log.actions import Metadata, Protocol, Sidecar
+from tidegate_delta.log.file_names import (
     LAST_CHECKPOINT,
     LOG_FOLDER,
     SIDECAR_FOLDER,
@@ -32,8 +40,9 @@ from tidegate.delta.names import (
     sidecar_name,
     v2_checkpoint_name,
 )
-from tidegate.delta.schema.types import DATE, LONG, STRING, StructField, StructType, format_schema
-from tidegate.delta.snapshot import Snapshot
+from tidegate_delta.schema.types import DATE, LONG, STRING, StructField, StructType, format_schema
+from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, REMOVE_SCHEMA
+from tidegate_delta.snapshots.snapshot import Snapshot
 
 SIDECAR_FILES: Final = 50_000
 COMMITS: Final = 1_000
@@ -110,7 +119,7 @@ def _checkpoint(folder: Path, shape: Shape, files: int) -> None:
         sidecars = [_sidecar(log, head.metadata, one) for one in _batches(0, files)]
         name = v2_checkpoint_name(COMMITS, str(UUID(int=COMMITS)), "json")
         (log / name).write_bytes(top_level_json(head, sidecars, AT_MS))
-    (log / LAST_CHECKPOINT).write_bytes(hint.encode(LastCheckpoint(COMMITS, files + 2)))
+    (log / LAST_CHECKPOINT).write_bytes(last_checkpoint.encode(LastCheckpoint(COMMITS, files + 2)))
     _commit(folder, COMMITS, range(0))
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from bench.figures import median
-from tidegate.pipeline.topics import Topic
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.kafka.settings import KafkaSettings, for_librdkafka
-from tidegate.runtime.kafka.topic_admin import create_topics
-from tidegate.runtime.stores.local_store import LocalStore
+from tidegate_messages.topics import Topic
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
+from tidegate_runtime.kafka.topic_admin import create_topics
+from tidegate_runtime.storage.local_store import LocalStore
 
 RECORD = b"x" * 600
 PUT_BYTES = b"x" * 1_500

@@ -17,12 +17,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.delta_rs_writers import STATS
 from bench.figures import percentile
-from tidegate.delta.actions import Add
-from tidegate.pipeline.codec import PRODUCER, encode, headers
-from tidegate.pipeline.published import TableRecord
-from tidegate.producers import draft
-from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.kafka.settings import KafkaSettings, for_librdkafka
+from tidegate_delta.log.actions import Add
+from tidegate_messages.codec import PRODUCER, encode, headers
+from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 
 WARM_S: Final = 1.0
 """How long nothing counts: groups form, connections open."""
@@ -130,8 +130,10 @@ class _Template:
             data_change=True,
             stats=STATS,
         )
-        target = draft.Target(table.table, table.table_root, _READ_VERSION, table.table_id)
-        proposal = draft.append(target, draft.Stamp(_ID, _CREATED_MS), [add])
+        target = proposal_drafts.Target(
+            table.table, table.table_root, _READ_VERSION, table.table_id
+        )
+        proposal = proposal_drafts.append(target, proposal_drafts.Stamp(_ID, _CREATED_MS), [add])
         self._body = encode(proposal)
         self._headers = headers(proposal)
         self._id = str(_ID).encode()

@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.figures import Figure, Recorded, at_most
 from bench.fresh import OURS, THEIRS, Runs, alternate, middle
 from bench.generated_logs import COMMITS, TAIL, Shape, extend, generate
-from tidegate.delta.names import LOG_FOLDER
+from tidegate_delta.log.file_names import LOG_FOLDER
 
 REFRESHED = 10
 

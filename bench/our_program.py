@@ -12,14 +12,14 @@ from uuid import UUID
 import pyarrow as pa
 
 from bench.measured import Counted, add_commits, held_mib, measure
-from tidegate.committer.reading import recovery
-from tidegate.delta.files.grammar import Predicate
-from tidegate.delta.files.pruning import prune
-from tidegate.runtime import arrow_alone, arrow_memory
-from tidegate.runtime.stores.opening import open_store
-from tidegate.runtime.tables.change_rows import stream_changes
-from tidegate.runtime.tables.data_files import rows_of
-from tidegate.runtime.tables.open_table import open_keys, open_snapshot, refresh
+from tidegate_committer.store_reads import recovery
+from tidegate_delta.data_skipping.file_pruning import prune
+from tidegate_delta.data_skipping.predicate_tree import Predicate
+from tidegate_runtime.service import arrow_setup
+from tidegate_runtime.storage.open_store import open_store
+from tidegate_runtime.table_io.change_row_reader import stream_changes
+from tidegate_runtime.table_io.data_file_reader import rows_of
+from tidegate_runtime.table_io.open_table import open_keys, open_snapshot, refresh
 
 WINDOW = 100
 """Versions that the committer remembers."""
@@ -136,8 +136,8 @@ WAYS = {
 
 def main(way: str, folder: str, more: str = "") -> None:
     """Measure one way."""
-    arrow_memory.settle()  # as every service does at its start
-    arrow_alone.leave_out_pandas()
+    arrow_setup.settle()  # as every service does at its start
+    arrow_setup.leave_out_pandas()
     measure(WAYS[way](folder, more))
 
 

@@ -9,14 +9,14 @@ from bench import gate_writers
 from bench.delta_rs_writers import Rate
 from bench.figures import Figure, at_least, median
 from bench.gate_writers import CLOCK, target_of
-from tidegate.delta.actions import Add, DeletionVector
-from tidegate.delta.files.bitmap import of_rows
-from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.published import TableRecord
-from tidegate.pipeline.read_set import Predicate
-from tidegate.producers import draft
-from tidegate.runtime.clock import new_id
-from tidegate.runtime.kafka.settings import KafkaSettings
+from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
+from tidegate_delta.log.actions import Add, DeletionVector
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.published_records import TableRecord
+from tidegate_messages.read_set import Predicate
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.clock import new_id
+from tidegate_runtime.kafka.settings import KafkaSettings
 
 WRITERS: Final = 64
 ROWS: Final = 1_000_000
@@ -55,10 +55,12 @@ class Deleting:
         where: Predicate = {"op": "=", "column": ["id"], "value": row, "type": "long"}
         marked = [(self._file, of_rows([row]))]
         metrics = {"numDeletedRows": 1}
-        deletion = draft.Deletion(f"id = {row}", where, [PATH], (), (), metrics, marked)
-        vectors, _ = draft.vectors_of(deletion, new_id(CLOCK))
-        stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
-        return draft.delete(target_of(self._table, self._version), stamp, deletion, vectors)
+        deletion = proposal_drafts.Deletion(f"id = {row}", where, [PATH], (), (), metrics, marked)
+        vectors, _ = proposal_drafts.vectors_of(deletion, new_id(CLOCK))
+        stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
+        return proposal_drafts.delete(
+            target_of(self._table, self._version), stamp, deletion, vectors
+        )
 
     def committed(self, outcome: Mapping[str, Any]) -> None:
         """Take note of the version, and of the file's vector in it."""

@@ -6,8 +6,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from bench.figures import Figure, median
-from tidegate.producers.demo.session import open_session
-from tidegate.runtime.local_stack import LocalStack
+from tidegate_demo.spark_session import open_session
+from tidegate_local.local_stack import LocalStack
 
 ROWS = 1_500_000
 

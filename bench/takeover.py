@@ -16,12 +16,12 @@ from rich.console import Console
 
 from bench import gate_writers
 from bench.figures import Figure, at_most, median
-from tidegate.pipeline.published import TableRecord
-from tidegate.producers.client import Client
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.kafka.settings import KafkaSettings
-from tidegate.runtime.local_stack import LocalStack
-from tidegate.runtime.processes import Command, ServiceProcess, service_argv, service_process
+from tidegate_local.child_processes import Command, ServiceProcess, service_argv, service_process
+from tidegate_local.local_stack import LocalStack
+from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.settings import KafkaSettings
 
 STEADY_S: Final = 1.5
 """How long the writer is at work before each signal."""

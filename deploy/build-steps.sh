@@ -33,7 +33,7 @@ package)
     case "$(cat "$target/service")" in
     # Producers are a library and a command; the others are a process each.
     producers) program='"$here/tidegate"' ;;
-    *) program="\"\$here/python\" -m tidegate.$(tr - _ <"$target/service")" ;;
+    *) program="\"\$here/python\" -m tidegate_$(tr - _ <"$target/service")" ;;
     esac
     printf '#!/bin/sh\nhere="$(dirname "$0")"\nexec %s "$@"\n' "$program" >"$target/bin/service"
     chmod 755 "$target/bin/service"

@@ -11,28 +11,28 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from tidegate.committer import puts
-from tidegate.committer.background import AtOnce, Background
-from tidegate.committer.doors import Doors
-from tidegate.committer.loop.desk import Desk
-from tidegate.committer.loop.service import CommitterLoop
-from tidegate.committer.puts import Puts
-from tidegate.committer.settings import CommitterSection
-from tidegate.delta.commit import Commit
-from tidegate.delta.files.bitmap import of_rows
-from tidegate.delta.files.deletion_vectors import inline
-from tidegate.delta.names import Version, commit_name, in_log
-from tidegate.pipeline.codec import decode, encode
-from tidegate.pipeline.outcome import Outcome
-from tidegate.pipeline.proposal import AppTxn, Operation, Proposal
-from tidegate.pipeline.published import CommitRecord, TableRecord
-from tidegate.pipeline.read_set import ReadSet
-from tidegate.pipeline.row_intent import RowIntent
-from tidegate.pipeline.topics import Topics
-from tidegate.runtime.bus import Headers, Record, TopicPartition
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer
-from tidegate.runtime.stores.log_store import LogStore
+from tests.fakes.memory_bus import MemoryBus, MemoryConsumer
+from tests.fakes.memory_store import MemoryStore
+from tidegate_committer import put_executor
+from tidegate_committer.background_reads import ReadExecutor, ReadsInline
+from tidegate_committer.dependencies import Dependencies
+from tidegate_committer.loop.service import CommitterLoop
+from tidegate_committer.loop.table_committer import TableCommitter
+from tidegate_committer.put_executor import PutExecutor
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.deletion_vectors.descriptors import inline
+from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import Version, commit_name, in_log
+from tidegate_messages.codec import decode, encode
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import AppTxn, Operation, Proposal
+from tidegate_messages.published_records import CommitRecord, TableRecord
+from tidegate_messages.read_set import ReadSet
+from tidegate_messages.row_intent import RowIntent
+from tidegate_messages.topics import Topics
+from tidegate_runtime.kafka.client_protocols import Headers, Record, TopicPartition
+from tidegate_runtime.storage.log_store import LogStore
 
 TABLE = UUID("00000000-0000-7000-8000-00000000000a")
 ROOT = "memory://tables/t"
@@ -257,10 +257,10 @@ class Gate:
     stores: dict[str, LogStore] = field(default_factory=dict)
     clock: StillClock = field(default_factory=StillClock)
     topics: Topics = field(default_factory=Topics)
-    puts: Puts = field(default_factory=puts.AtOnce)
-    background: Background = field(default_factory=AtOnce)
-    loads: Background = field(default_factory=AtOnce)
-    reads: Background = field(default_factory=AtOnce)
+    puts: PutExecutor = field(default_factory=put_executor.PutsInline)
+    background: ReadExecutor = field(default_factory=ReadsInline)
+    loads: ReadExecutor = field(default_factory=ReadsInline)
+    reads: ReadExecutor = field(default_factory=ReadsInline)
     vet: Callable[[LogStore], None] = _pass
     processes: Iterator[int] = field(default_factory=itertools.count)
     tokens: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -271,7 +271,7 @@ class Gate:
 
     def start(self) -> CommitterLoop:
         """Return another committer, with nothing in mind."""
-        doors = Doors(
+        dependencies = Dependencies(
             bus=self.bus,
             topics=self.topics,
             open_store=lambda root: self.stores.setdefault(root, MemoryStore(root)),
@@ -285,7 +285,7 @@ class Gate:
             vet=self.vet,
             process=f"process {next(self.processes)}",
         )
-        return CommitterLoop(doors)
+        return CommitterLoop(dependencies)
 
     def restart(self) -> None:
         """Kill the committer, without a word to the broker, and start another."""
@@ -294,10 +294,10 @@ class Gate:
         self.bus.expire(consumer)
         self.loop = self.start()
 
-    def desk(self, table: UUID = TABLE) -> Desk:
+    def table_committer(self, table: UUID = TABLE) -> TableCommitter:
         """Return the desk of a table."""
-        [lane] = self.loop.lanes.values()
-        return lane.routing.desks[table]
+        [worker] = self.loop.workers.values()
+        return worker.router.table_committers[table]
 
     def send(self, *proposals: Proposal | bytes, headers: Headers = ()) -> None:
         """Produce proposals, or what is none."""

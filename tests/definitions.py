@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tidegate.delta.actions import Metadata, Protocol
+from tidegate_delta.log.actions import Metadata, Protocol
 
 
 def a_field(name: str, kind: Any = "long", **about: Any) -> dict[str, Any]:

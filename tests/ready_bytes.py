@@ -3,9 +3,9 @@
 from typing import Any
 
 from tests import builders
-from tidegate.delta.commit import sha256
-from tidegate.pipeline.proposal import ClaimCheck, Proposal
-from tidegate.runtime.stores.log_store import LogStore
+from tidegate_delta.log.commit import sha256
+from tidegate_messages.proposal import ClaimCheck, Proposal
+from tidegate_runtime.storage.log_store import LogStore
 
 
 def stage(store: LogStore, version: int, content: bytes) -> ClaimCheck:

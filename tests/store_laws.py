@@ -6,8 +6,8 @@ from threading import Barrier
 
 import pytest
 
-from tidegate.delta.errors import InvalidRequest
-from tidegate.runtime.stores.log_store import LogStore, Put
+from tidegate_delta.errors import InvalidRequest
+from tidegate_runtime.storage.log_store import LogStore, Put
 
 DEADLINE_S = 30.0
 

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tidegate.runtime.logs import _Event
+from tests.house import tree
+from tidegate_runtime.observability.logs import _Event
 
 
 class Unswallowed(logging.Handler):
@@ -30,13 +31,14 @@ HANDLER = Unswallowed()
 @contextmanager
 def unswallowed() -> Iterator[None]:
     """Raise again what is contained meanwhile."""
-    logger = logging.getLogger("tidegate")
-    is_outermost = HANDLER not in logger.handlers
-    logger.addHandler(HANDLER)
+    loggers = [logging.getLogger(package) for package in tree.PACKAGES]
+    is_outermost = HANDLER not in loggers[0].handlers
+    for logger in loggers:
+        logger.addHandler(HANDLER)
     try:
         yield
     finally:
-        if is_outermost:
+        for logger in loggers if is_outermost else ():
             logger.removeHandler(HANDLER)
 
 

@@ -3,10 +3,15 @@
 from itertools import count
 from uuid import UUID
 
-from tidegate.delta.names import LOG_FOLDER
-from tidegate.delta.snapshot import Snapshot
-from tidegate.runtime.stores.log_store import LogStore
-from tidegate.runtime.tables.v2_checkpoint_writing import WITH_SIDECARS, Form, Layout, write_v2
+from tidegate_delta.log.file_names import LOG_FOLDER
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.v2_checkpoint_writer import (
+    WITH_SIDECARS,
+    CheckpointLayout,
+    Form,
+    write_v2,
+)
 
 __all__ = ["WITH_SIDECARS", "Form", "put_v2"]
 
@@ -16,7 +21,9 @@ def put_v2(
 ) -> str:
     """Write the V2 checkpoint of a snapshot and return its name; sidecars are numbered from 0."""
     numbers = map(UUID, map("{:032x}".format, count()))
-    write_v2(store, snapshot, Layout(form, files_a_sidecar), now_ms, lambda: next(numbers))
+    write_v2(
+        store, snapshot, CheckpointLayout(form, files_a_sidecar), now_ms, lambda: next(numbers)
+    )
     prefix = f"{snapshot.version:020d}.checkpoint."
     found = [stat.path for stat in store.list_from(LOG_FOLDER, prefix)]
     return next(path.rpartition("/")[2] for path in found if prefix in path)

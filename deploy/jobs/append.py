@@ -10,8 +10,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from tidegate.delta.errors import InvalidRequest
-from tidegate.producers.table import Table
+from tidegate import InvalidRequest, Table
 
 PREFIX = "TIDEGATE__STORAGE__"
 SCHEMA = "sensor INT, at TIMESTAMP, value DOUBLE"

@@ -10,24 +10,24 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.committer import judge as committer_judge
-from tidegate.delta.files import bounds
-from tidegate.delta.files.stated import texts
-from tidegate.delta.snapshot import Snapshot
-from tidegate.runtime.stores.opening import open_store
-from tidegate.runtime.tables import change_rows, data_files
-from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate_committer import decision_oracle as committer_judge
+from tidegate_delta.data_skipping import column_bounds
+from tidegate_delta.snapshots.raw_stats import texts
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_runtime.storage.open_store import open_store
+from tidegate_runtime.table_io import change_row_reader, data_file_reader
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 
 def read_table(path: str, version: int | None = None, timestamp: str | None = None) -> pa.Table:
     """Return a table's rows at a version, at a point in time (ISO 8601), or as they are."""
     store = open_store(path)
-    return data_files.read_table(store, open_snapshot(store, version, _ms(timestamp)))
+    return data_file_reader.read_table(store, open_snapshot(store, version, _ms(timestamp)))
 
 
 def read_changes(path: str, start_version: int, end_version: int | None = None) -> pa.Table:
     """Return the rows that changed from one version to another, both included."""
-    return change_rows.read_changes(open_store(path), start_version, end_version)
+    return change_row_reader.read_changes(open_store(path), start_version, end_version)
 
 
 def read_facts(path: str, version: int | None = None) -> dict[str, Any]:
@@ -63,8 +63,8 @@ def judge(case: dict[str, Any]) -> dict[str, Any]:
 
 def _records(snapshot: Snapshot) -> int | None:
     """Return the number of rows, or None unless every file states its own."""
-    found = bounds.parse_all(_texts(snapshot.files), exact_numbers=False)
-    stated = [bounds.whole(one.get("numRecords")) for one in found]
+    found = column_bounds.parse_all(_texts(snapshot.files), exact_numbers=False)
+    stated = [column_bounds.whole(one.get("numRecords")) for one in found]
     known = [count for count in stated if count is not None]
     if len(known) < len(stated):
         return None

@@ -33,14 +33,13 @@ from tests.conformance.schema_tables import (
 )
 from tests.conformance.written_tables import Gate
 from tests.v2_checkpoints import Form, put_v2
-from tidegate.delta.actions import DomainMetadata
-from tidegate.delta.checkpoints import hint
-from tidegate.delta.checkpoints.hint import LastCheckpoint
-from tidegate.delta.files.bitmap import of_rows
-from tidegate.delta.files.deletion_vectors import inline
-from tidegate.delta.names import LAST_CHECKPOINT, commit_name, in_log
-from tidegate.delta.schema import alteration
-from tidegate.delta.schema.types import (
+from tidegate_delta.checkpoints import last_checkpoint
+from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
+from tidegate_delta.deletion_vectors.descriptors import inline
+from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
+from tidegate_delta.log.actions import DomainMetadata
+from tidegate_delta.log.file_names import LAST_CHECKPOINT, commit_name, in_log
+from tidegate_delta.schema.types import (
     BINARY,
     BYTE,
     DOUBLE,
@@ -49,7 +48,8 @@ from tidegate.delta.schema.types import (
     TIMESTAMP_NTZ,
     parse_schema,
 )
-from tidegate.producers import draft
+from tidegate_delta.schema_evolution import alter_columns
+from tidegate_runtime.client import proposal_drafts
 
 
 def row_deletes(gate: Gate) -> Grown:
@@ -131,7 +131,7 @@ def clustered(gate: Gate) -> Grown:
     properties = {"delta.columnMapping.mode": "name", **supported("clustering")}
     table.begin((K, S, P), properties)
     table.append([row(1, p=3)], _clustering(table, "s", "k"))
-    metadata = alteration.rename_column(table.snapshot.metadata, ("s",), "t")
+    metadata = alter_columns.rename_column(table.snapshot.metadata, ("s",), "t")
     table.change("RENAME COLUMN", metadata)
     table.append([{"k": 2, "t": "z", "p": 4}])
     return table
@@ -157,7 +157,7 @@ def cdc_recorded(gate: Gate) -> Grown:
     [marked] = [one for one in table.live() if '"minValues":{"k":4' in (one.stats or "")]
     bounds = {**json.loads(marked.stats or "{}"), "tightBounds": False}
     told = {"deletion_vector": inline(of_rows([1])), "stats": json.dumps(bounds)}
-    table.say("DELETE", draft.removal(marked, 0), marked.with_(**told))
+    table.say("DELETE", proposal_drafts.removal(marked, 0), marked.with_(**told))
     return table
 
 
@@ -217,7 +217,7 @@ def _v2(form: Form) -> Callable[[Gate], Grown]:
         snapshot, store = table.snapshot, table.store
         name = put_v2(store, snapshot, form, 0, files_a_sidecar=2)
         version = int(snapshot.version)
-        store.put(in_log(LAST_CHECKPOINT), hint.encode(LastCheckpoint(version, 10)))
+        store.put(in_log(LAST_CHECKPOINT), last_checkpoint.encode(LastCheckpoint(version, 10)))
         assert name.startswith(f"{version:020d}")
         for old in range(version):
             store.delete(in_log(commit_name(old)))

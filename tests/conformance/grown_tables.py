@@ -15,20 +15,25 @@ import pyarrow.parquet as pq
 
 from tests import builders
 from tests.conformance.written_tables import CLOCK, Written
-from tidegate.delta.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
-from tidegate.delta.commit import Commit
-from tidegate.delta.features import row_tracking
-from tidegate.delta.features.definition import Definition
-from tidegate.delta.features.settling import define_new, settle
-from tidegate.delta.files.columns import rows_to_adds
-from tidegate.delta.files.grammar import Predicate
-from tidegate.delta.files.statistics import compute
-from tidegate.delta.names import Version, commit_name, in_log
-from tidegate.delta.schema.arrow import arrow_type
-from tidegate.delta.schema.assignment import map_columns, physical_names
-from tidegate.delta.schema.mapping import Mode, field_id, mode_of, physical_name, to_physical
-from tidegate.delta.schema.partitions import serialize
-from tidegate.delta.schema.types import (
+from tidegate_delta.data_skipping.file_statistics import compute
+from tidegate_delta.data_skipping.predicate_tree import Predicate
+from tidegate_delta.definitions.definition import Definition
+from tidegate_delta.definitions.resolve_definition import define_new, settle
+from tidegate_delta.features import row_tracking
+from tidegate_delta.log.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import Version, commit_name, in_log
+from tidegate_delta.schema.arrow_types import arrow_type
+from tidegate_delta.schema.column_mapping import (
+    ColumnMappingMode,
+    field_id,
+    mode_of,
+    physical_name,
+    to_physical,
+)
+from tidegate_delta.schema.column_mapping_assignment import map_columns, physical_names
+from tidegate_delta.schema.partition_values import serialize
+from tidegate_delta.schema.types import (
     INTEGER,
     LONG,
     STRING,
@@ -40,19 +45,20 @@ from tidegate.delta.schema.types import (
     format_schema,
     parse_schema,
 )
-from tidegate.delta.snapshot import Snapshot
-from tidegate.pipeline.codec import encode, headers
-from tidegate.pipeline.proposal import Operation, Proposal
-from tidegate.pipeline.read_set import ReadSet
-from tidegate.producers import draft
-from tidegate.producers.files.rewriting import Rewriter
-from tidegate.producers.vouching import in_table_already
-from tidegate.producers.writing import Saying, stamp_for
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.clock import new_id
-from tidegate.runtime.tables.data_files import read_table, rows_of
-from tidegate.runtime.tables.open_table import open_snapshot
-from tidegate.runtime.tables.row_ids import ROW_COMMIT_VERSION, ROW_ID
+from tidegate_delta.snapshots.file_action_columns import rows_to_adds
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_messages.codec import encode, headers
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.read_set import ReadSet
+from tidegate_producers.parquet.file_rewrite import Rewriter
+from tidegate_producers.writing.constraint_attestation import in_table_already
+from tidegate_producers.writing.table_write import WriteRequest, stamp_for
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.clock import new_id
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.table_io.data_file_reader import read_table, rows_of
+from tidegate_runtime.table_io.open_table import open_snapshot
+from tidegate_runtime.table_io.row_ids import ROW_COMMIT_VERSION, ROW_ID
 
 Rows = Sequence[Mapping[str, Any]]
 NO_READS = ReadSet()
@@ -186,7 +192,7 @@ class Grown(Written):
     def replace(self, operation: str, rows: Rows, *also: Action, **more: pa.Array) -> None:
         """Put other rows in the place of all that are there."""
         live = self.live()
-        removes = [draft.removal(one, CLOCK.now_ms()) for one in live]
+        removes = [proposal_drafts.removal(one, CLOCK.now_ms()) for one in live]
         reads = ReadSet(files=tuple(one.path for one in live), whole_table=True)
         self.say(operation, *also, *removes, *self.adds(rows, **more), reads=reads)
 
@@ -210,13 +216,15 @@ class Grown(Written):
         adds = {one.path: one for one in rows_to_adds(snapshot.files)}
         found = [rewriter.mark(file) for file in rows_of(snapshot.files)]
         marked = [(adds[one.path], one.marked) for one in found if one.marked and one.deleted_rows]
-        deletion = draft.Deletion("k IN (...)", predicate, list(adds), (), (), {}, marked)
-        vectors, content = draft.vectors_of(deletion, new_id(CLOCK))
+        deletion = proposal_drafts.Deletion("k IN (...)", predicate, list(adds), (), (), {}, marked)
+        vectors, content = proposal_drafts.vectors_of(deletion, new_id(CLOCK))
         if content is not None:
             self.store.put(*content)
         version, table_id = int(snapshot.version), snapshot.metadata.id
-        target = draft.Target(self.id, self.store.root, version, table_id)
-        return draft.delete(target, stamp_for(self.gate.client, Saying(30)), deletion, vectors)
+        target = proposal_drafts.Target(self.id, self.store.root, version, table_id)
+        return proposal_drafts.delete(
+            target, stamp_for(self.gate.client, WriteRequest(30)), deletion, vectors
+        )
 
     def changes(self, rows: pa.Table) -> Cdc:
         """Return a new file of change data, as a version brings it."""
@@ -273,14 +281,14 @@ def _new_names() -> Iterator[str]:
     return physical_names(iter(uuid4, None))
 
 
-def _stored(one: StructField, mode: Mode) -> pa.Field:
+def _stored(one: StructField, mode: ColumnMappingMode) -> pa.Field:
     """Return a column as it lies in a file, with the ids of the table's mapping."""
-    known = field_id(one) if mode is not Mode.NONE else None
+    known = field_id(one) if mode is not ColumnMappingMode.NONE else None
     about = None if known is None else {"PARQUET:field_id": str(known)}
     return pa.field(physical_name(one, mode), _stored_type(one.kind, mode), one.nullable, about)
 
 
-def _stored_type(kind: DataType, mode: Mode) -> pa.DataType:
+def _stored_type(kind: DataType, mode: ColumnMappingMode) -> pa.DataType:
     match kind:
         case StructType():
             return pa.struct([_stored(one, mode) for one in kind.fields])
@@ -292,7 +300,7 @@ def _stored_type(kind: DataType, mode: Mode) -> pa.DataType:
             return arrow_type(kind)
 
 
-def _physical(value: Any, kind: DataType, mode: Mode) -> Any:
+def _physical(value: Any, kind: DataType, mode: ColumnMappingMode) -> Any:
     match value, kind:
         case None, _:
             return None

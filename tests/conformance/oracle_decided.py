@@ -24,7 +24,7 @@ from tests.conformance.oracle_histories import histories
 from tests.conformance.oracle_meetings import meetings
 from tests.conformance.scoring import conflict_cases, conflict_judges
 from tests.corpora import ROOT, own_corpus
-from tidegate.delta.errors import BrokenLog, UnsupportedFeature
+from tidegate_delta.errors import BrokenLog, UnsupportedFeature
 
 ARCHIVE: Final = Path(__file__).with_name("oracle_decided.json.xz")
 MARK: Final = "delta.rowTracking"

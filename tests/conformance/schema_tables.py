@@ -17,10 +17,9 @@ from tests.conformance.grown_tables import (
     supported,
 )
 from tests.conformance.written_tables import Gate
-from tidegate.delta.features import constraints, defaults, identity, row_tracking
-from tidegate.delta.schema import alteration, evolution
-from tidegate.delta.schema.alteration import FIRST, Place
-from tidegate.delta.schema.types import (
+from tidegate_delta.constraints import column_defaults, identity_columns, row_constraints
+from tidegate_delta.features import row_tracking
+from tidegate_delta.schema.types import (
     BYTE,
     DATE,
     DOUBLE,
@@ -35,7 +34,9 @@ from tidegate.delta.schema.types import (
     DecimalType,
     StructType,
 )
-from tidegate.producers import draft
+from tidegate_delta.schema_evolution import alter_columns, evolve_on_write
+from tidegate_delta.schema_evolution.alter_columns import FIRST, FieldPosition
+from tidegate_runtime.client import proposal_drafts
 
 
 def mapped_by_name(gate: Gate) -> Grown:
@@ -55,15 +56,15 @@ def _mapped(table: Grown, mode: str) -> Grown:
     nested = {"st": {"a b": "i", "n": 7}, "l": [{"x": 1, "y;z": "e"}, None]}
     table.append([row(1, p=1, gone=0.5, **nested), row(2, p=None)])
     metadata = table.snapshot.metadata
-    metadata = alteration.rename_column(metadata, ("s",), "text, of {all}")
-    metadata = alteration.rename_column(metadata, ("p",), "part")
-    table.change("RENAME COLUMN", alteration.rename_column(metadata, ("st", "a b"), "c=d"))
-    metadata = alteration.drop_column(table.snapshot.metadata, ("gone",))
+    metadata = alter_columns.rename_column(metadata, ("s",), "text, of {all}")
+    metadata = alter_columns.rename_column(metadata, ("p",), "part")
+    table.change("RENAME COLUMN", alter_columns.rename_column(metadata, ("st", "a b"), "c=d"))
+    metadata = alter_columns.drop_column(table.snapshot.metadata, ("gone",))
     table.change("DROP COLUMNS", metadata)
-    metadata = alteration.add_column(table.snapshot.metadata, column("gone", STRING), (), FIRST)
+    metadata = alter_columns.add_column(table.snapshot.metadata, column("gone", STRING), (), FIRST)
     inside = column("late", LONG)
-    metadata = alteration.add_column(metadata, inside, ("st",), Place(after="c=d"))
-    table.change("ADD COLUMNS", alteration.move_column(metadata, ("k",), FIRST))
+    metadata = alter_columns.add_column(metadata, inside, ("st",), FieldPosition(after="c=d"))
+    table.change("ADD COLUMNS", alter_columns.move_column(metadata, ("k",), FIRST))
     nested = {"st": {"c=d": "j", "late": 9, "n": None}, "l": []}
     table.append([{"k": 3, "text, of {all}": "t", "part": 5, "gone": "back", **nested}])
     return table
@@ -74,7 +75,7 @@ def mapped_in_mid_life(gate: Gate) -> Grown:
     table.begin((K, S, P), {}, ("p",))
     table.append([row(1, p=1), row(2, p=2)])
     table.set(columnMapping__mode="name")
-    metadata = alteration.rename_column(table.snapshot.metadata, ("s",), "t")
+    metadata = alter_columns.rename_column(table.snapshot.metadata, ("s",), "t")
     table.change("RENAME COLUMN", metadata)
     table.append([{"k": 3, "t": "after", "p": 1}])
     return table
@@ -102,7 +103,7 @@ def widened(gate: Gate) -> Grown:
     inner: list[tuple[tuple[str, ...], DataType]] = [(("a", "element"), LONG)]
     for path, kind in (*ways, *inner, (("st", "x"), INTEGER)):
         seen = table.snapshot
-        metadata = alteration.change_type(seen.metadata, seen.protocol, path, kind)
+        metadata = alter_columns.change_type(seen.metadata, seen.protocol, path, kind)
         table.change("CHANGE COLUMN", metadata)
     new = {
         "i": 70_000,
@@ -124,7 +125,7 @@ def widened_in_preview(gate: Gate) -> Grown:
     table.begin((K, column("n", SHORT)), properties)
     table.append([{"k": 1, "n": -7}])
     seen = table.snapshot
-    metadata = alteration.change_type(seen.metadata, seen.protocol, ("n",), INTEGER)
+    metadata = alter_columns.change_type(seen.metadata, seen.protocol, ("n",), INTEGER)
     table.change("CHANGE COLUMN", metadata)
     table.append([{"k": 2, "n": 70_000}])
     return table
@@ -137,10 +138,10 @@ def evolved(gate: Gate) -> Grown:
     inner = StructType((column("y", STRING), column("x", LONG)))
     brought = StructType((S, column("st", inner), K))
     seen = table.snapshot
-    table.change("WRITE", evolution.evolved(seen.metadata, seen.protocol, brought))
+    table.change("WRITE", evolve_on_write.evolved(seen.metadata, seen.protocol, brought))
     table.append([row(2, st={"x": 2, "y": "z"})])
-    whole = evolution.overwritten(table.snapshot.metadata, StructType((K, P, S)), ("p",))
-    removes = [draft.removal(one, 0) for one in table.live()]
+    whole = evolve_on_write.overwritten(table.snapshot.metadata, StructType((K, P, S)), ("p",))
+    removes = [proposal_drafts.removal(one, 0) for one in table.live()]
     table.say("WRITE", *removes, whole)
     table.append([row(3, p=1), row(4, p=None)])
     table.append([row(5, p=1)])
@@ -149,20 +150,20 @@ def evolved(gate: Gate) -> Grown:
 
 def numbered(gate: Gate) -> Grown:
     table = Grown(gate, gate.folder / "numbered")
-    up = identity.define(column("up", LONG), 10, 5, allows_explicit=True)
-    down = identity.define(column("down", LONG), -1, -2, allows_explicit=False)
+    up = identity_columns.define(column("up", LONG), 10, 5, allows_explicit=True)
+    down = identity_columns.define(column("down", LONG), -1, -2, allows_explicit=False)
     table.begin((K, up, down), {})
     for first in (0, 3):
         seen = table.snapshot
         blocks = [
-            identity.lease(one, 3)
-            for one in identity.identity_columns(seen.metadata, seen.protocol)
+            identity_columns.lease(one, 3)
+            for one in identity_columns.identity_columns(seen.metadata, seen.protocol)
         ]
         rows = [
             {"k": first + at, **{one.column: one.value(at) for one in blocks}} for at in range(3)
         ]
         marks = {one.physical: (one.last,) for one in blocks}
-        table.append(rows, identity.with_marks(seen.metadata, marks))
+        table.append(rows, identity_columns.with_marks(seen.metadata, marks))
     return table
 
 
@@ -183,7 +184,9 @@ def defaulted(gate: Gate) -> Grown:
     table.begin(columns, supported("allowColumnDefaults"))
     table.append([{"k": 1, "s": "none", "p": 1}])
     seen = table.snapshot
-    table.change("CHANGE COLUMN", defaults.set_default(seen.metadata, seen.protocol, "p", "6 * 7"))
+    table.change(
+        "CHANGE COLUMN", column_defaults.set_default(seen.metadata, seen.protocol, "p", "6 * 7")
+    )
     table.append([row(2, p=42)])
     return table
 
@@ -199,7 +202,7 @@ def checked(gate: Gate) -> Grown:
     )
     table.begin(columns, {})
     table.append([{"k": 1, "n": 4, "v": "abc"}])
-    metadata = constraints.add_check(table.snapshot.metadata, "small", "k < 100")
+    metadata = row_constraints.add_check(table.snapshot.metadata, "small", "k < 100")
     table.change("ADD CONSTRAINT", metadata)
     table.append([{"k": 99, "n": 5}])
     return table

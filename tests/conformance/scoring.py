@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conformance import faces
-from tidegate.delta.errors import TidegateError, UnsupportedFeature
-from tidegate.delta.features.table import FEATURES, Support
+from tidegate_delta.errors import TidegateError, UnsupportedFeature
+from tidegate_delta.features.supported_features import FEATURES, Support
 
 Case = Mapping[str, Any]
 

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tidegate.delta.actions import Metadata, Protocol
-from tidegate.delta.commit import Commit
-from tidegate.delta.errors import BrokenLog
-from tidegate.delta.features.arithmetic import canonical
-from tidegate.delta.features.changes import check_change
-from tidegate.delta.features.definition import Definition
-from tidegate.delta.features.dropping import Drop, dropped
-from tidegate.delta.features.settling import settle
-from tidegate.delta.names import Version
+from tidegate_delta.definitions.definition import Definition
+from tidegate_delta.definitions.definition_changes import check_change
+from tidegate_delta.definitions.drop_feature import Drop, dropped
+from tidegate_delta.definitions.resolve_definition import settle
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import Version
+from tidegate_delta.log.protocol_versions import canonical
 
 JUDGED_MIN = 390
 """Definitions that were judged when these rules were first held against the corpus."""

@@ -9,10 +9,10 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from tests.conformance.written_tables import TABLES, Gate, Written, overwritten
-from tidegate.producers import draft
-from tidegate.producers.history import history
-from tidegate.runtime.tables.data_files import read_table
-from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate_producers.history.table_history import history
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.table_io.data_file_reader import read_table
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 
 @pytest.fixture(scope="module", params=TABLES, ids=lambda build: build.__name__)
@@ -72,7 +72,7 @@ def test_statistics_hold_for_the_rows_that_delta_rs_reads_in_each_file(written: 
 def test_actions_behind_a_claim_check_are_committed_like_any_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draft, "INLINE_BYTES_MAX", 500)
+    monkeypatch.setattr(proposal_drafts, "INLINE_BYTES_MAX", 500)
     table = overwritten(Gate(tmp_path))
     checks = list((table.path / "_tidegate" / "proposals").glob("*.ndjson"))
     assert len(checks) == 3

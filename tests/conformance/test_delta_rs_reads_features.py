@@ -12,8 +12,8 @@ from deltalake.exceptions import DeltaError
 from tests.conformance.feature_tables import FEATURE_TABLES
 from tests.conformance.grown_tables import Grown
 from tests.conformance.written_tables import Gate
-from tidegate.runtime.tables.data_files import read_table
-from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate_runtime.table_io.data_file_reader import read_table
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 REFUSED: Final[Mapping[str, str]] = {
     "widened": r"Unsupported table features required: \[TypeWidening\]",

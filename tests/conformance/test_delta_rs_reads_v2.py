@@ -9,15 +9,15 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from tests.v2_checkpoints import Form, put_v2
-from tidegate.delta.checkpoints import hint
-from tidegate.delta.checkpoints.hint import LastCheckpoint
-from tidegate.delta.files.columns import rows_to_adds
-from tidegate.delta.files.pruning import prune
-from tidegate.delta.names import LAST_CHECKPOINT, commit_name, in_log
-from tidegate.runtime.stores.local_store import LocalStore
-from tidegate.runtime.stores.opening import canonical_root
-from tidegate.runtime.tables.data_files import read_table
-from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate_delta.checkpoints import last_checkpoint
+from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
+from tidegate_delta.data_skipping.file_pruning import prune
+from tidegate_delta.log.file_names import LAST_CHECKPOINT, commit_name, in_log
+from tidegate_delta.snapshots.file_action_columns import rows_to_adds
+from tidegate_runtime.storage.local_store import LocalStore
+from tidegate_runtime.storage.open_store import canonical_root
+from tidegate_runtime.table_io.data_file_reader import read_table
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 PROTOCOL = {
     "minReaderVersion": 3,
@@ -48,7 +48,7 @@ def test_a_v2_checkpoint_of_ours_is_read_the_same(
 ) -> None:
     store = written(tmp_path, properties)
     put_v2(store, open_snapshot(store), form, now_ms=0, files_a_sidecar=2)
-    store.put(in_log(LAST_CHECKPOINT), hint.encode(LastCheckpoint(5, 10)))
+    store.put(in_log(LAST_CHECKPOINT), last_checkpoint.encode(LastCheckpoint(5, 10)))
     for version in range(5):
         store.delete(in_log(commit_name(version)))
     foreign = DeltaTable(tmp_path)

@@ -14,13 +14,13 @@ from tests.conformance.delta_spark_program import FACTS, NO_JAR
 from tests.conformance.feature_tables import FEATURE_TABLES
 from tests.conformance.grown_tables import Grown
 from tests.conformance.written_tables import TABLES, Gate, Written, fed
-from tidegate.delta.actions import Action
-from tidegate.delta.features import arithmetic
-from tidegate.delta.features.table import FEATURES, Support
-from tidegate.producers.history import history
-from tidegate.runtime.tables.change_rows import read_changes
-from tidegate.runtime.tables.data_files import read_table
-from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate_delta.features.supported_features import FEATURES, Support
+from tidegate_delta.log import protocol_versions
+from tidegate_delta.log.actions import Action
+from tidegate_producers.history.table_history import history
+from tidegate_runtime.table_io.change_row_reader import read_changes
+from tidegate_runtime.table_io.data_file_reader import read_table
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -234,7 +234,7 @@ def test_clustering_columns_are_told_by_the_names_that_they_have_now(
 
 def test_every_feature_that_we_write_is_in_some_table(featured: dict[str, Grown]) -> None:
     protocols = [table.snapshot.protocol for table in featured.values()]
-    listed = {name for one in protocols for name in arithmetic.writer_features(one)}
+    listed = {name for one in protocols for name in protocol_versions.writer_features(one)}
     written = {name for name, one in FEATURES.items() if one.writes is not Support.NO}
     assert written - FILES_OF_OTHERS <= listed
 

@@ -9,10 +9,10 @@ from deltalake import DeltaTable, QueryBuilder
 
 from tests.builders import add, info, metadata, protocol, schema, to_bytes
 from tests.unit.delta.schema.partition_samples import READ, UNREAD
-from tidegate.delta.names import commit_name, in_log
-from tidegate.delta.schema import partitions
-from tidegate.delta.schema.types import parse_type
-from tidegate.runtime.stores.local_store import LocalStore
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_delta.schema import partition_values
+from tidegate_delta.schema.types import parse_type
+from tidegate_runtime.storage.local_store import LocalStore
 
 NTZ = ["timestampNtz"]
 
@@ -38,7 +38,7 @@ def read(folder: Path, kind: str, *texts: str) -> dict[int, object]:
 @pytest.mark.parametrize("kind", READ)
 def test_delta_rs_reads_what_is_taken(tmp_path: Path, kind: str) -> None:
     found = read(tmp_path, kind, *READ[kind])
-    ours = [partitions.parse(text, parse_type(kind)) for text in READ[kind]]
+    ours = [partition_values.parse(text, parse_type(kind)) for text in READ[kind]]
     there = [found[number] for number in range(len(ours))]
     assert [str(one) for one in there] == [str(one) for one in ours] or there == ours
 

@@ -7,10 +7,10 @@ import pytest
 
 from tests import builders
 from tests.builders import NOW_MS, Gate, StillClock, proposal
+from tests.fakes.memory_store import MemoryStore
 from tests.ready_bytes import stage
-from tidegate.delta.errors import BrokenLog, UnsupportedFeature
-from tidegate.delta.names import commit_name, in_log
-from tidegate.runtime.memory import MemoryStore
+from tidegate_delta.errors import BrokenLog, UnsupportedFeature
+from tidegate_delta.log.file_names import commit_name, in_log
 
 UNSERVED = (BrokenLog.__name__, UnsupportedFeature.__name__)
 TABLES_MIN = 40

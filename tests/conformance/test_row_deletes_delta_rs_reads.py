@@ -11,28 +11,28 @@ from deltalake import DeltaTable, QueryBuilder
 
 from tests import builders
 from tests.builders import NOW_MS, TABLE, TABLE_ID, Gate, Row, add, info, metadata, protocol
-from tidegate.committer.group_commit.rebase import Attempt, Origin, encode
-from tidegate.committer.judging.machine import Landed, Terms, evolve, plan
-from tidegate.committer.judging.required_reads import wanted
-from tidegate.committer.proposals.candidate import Candidate
-from tidegate.committer.proposals.intake import read_record
-from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.reading.read_cache import ReadCache
-from tidegate.committer.settings import CommitterSection
-from tidegate.committer.tables.entries import entry_of
-from tidegate.committer.tables.state import TableState
-from tidegate.delta.commit import sha256
-from tidegate.delta.files.columns import rows_to_adds
-from tidegate.delta.files.grammar import Predicate
-from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.proposal import Operation, Proposal
-from tidegate.producers import draft
-from tidegate.producers.files.rewriting import Rewriter
-from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.stores.local_store import LocalStore
-from tidegate.runtime.tables.change_rows import read_changes
-from tidegate.runtime.tables.data_files import read_table, rows_of
-from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate_committer.batch.entry_encoding import Attempt, EntryWriter, encode
+from tidegate_committer.decision.machine import DecisionTerms, VersionLanded, evolve, plan
+from tidegate_committer.decision.required_reads import wanted
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_reader import read_record
+from tidegate_committer.policy import Policy
+from tidegate_committer.settings import CommitterSection
+from tidegate_committer.state.log_entry import entry_of
+from tidegate_committer.state.table_state import TableState
+from tidegate_committer.store_reads.read_cache import ReadCache
+from tidegate_delta.data_skipping.predicate_tree import Predicate
+from tidegate_delta.log.commit import sha256
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_delta.snapshots.file_action_columns import rows_to_adds
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_producers.parquet.file_rewrite import Rewriter
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.storage.local_store import LocalStore
+from tidegate_runtime.table_io.change_row_reader import read_changes
+from tidegate_runtime.table_io.data_file_reader import read_table, rows_of
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 ROWS, FILES, WRITERS = 30_000, 2, 12
 NAMES = ["deletionVectors"]
@@ -67,12 +67,14 @@ def deleting(store: LocalStore, values: Sequence[int], version: int) -> Proposal
     adds = {one.path: one for one in rows_to_adds(snapshot.files)}
     found = [rewriter.mark(file) for file in rows_of(snapshot.files)]
     marked = [(adds[one.path], one.marked) for one in found if one.marked and one.deleted_rows]
-    deletion = draft.Deletion("x IN (...)", predicate, list(adds), (), (), {}, marked)
-    vectors, content = draft.vectors_of(deletion, builders.an_id())
+    deletion = proposal_drafts.Deletion("x IN (...)", predicate, list(adds), (), (), {}, marked)
+    vectors, content = proposal_drafts.vectors_of(deletion, builders.an_id())
     if content is not None:
         store.put(*content)
-    target = draft.Target(TABLE, store.root, version, TABLE_ID)
-    return draft.delete(target, draft.Stamp(builders.an_id(), NOW_MS), deletion, vectors)
+    target = proposal_drafts.Target(TABLE, store.root, version, TABLE_ID)
+    return proposal_drafts.delete(
+        target, proposal_drafts.Stamp(builders.an_id(), NOW_MS), deletion, vectors
+    )
 
 
 @pytest.mark.parametrize("members", [1, 5, 64])
@@ -113,7 +115,7 @@ def test_readers_of_the_change_feed_see_each_deleted_row_once(tmp_path: Path) ->
     for version, rows in enumerate(([info(), feature, table], [info(), *files(tmp_path)])):
         store.put(in_log(commit_name(version)), builders.to_bytes(rows))
         made = builders.commit(version, *rows)
-        state = evolve(state, Landed(entry_of(made, sha256(made.encode()), 1)))
+        state = evolve(state, VersionLanded(entry_of(made, sha256(made.encode()), 1)))
     overlapping = [range(100), range(50, 150), range(ROWS, ROWS + 2_000, 2)]
     batch = []
     for offset, values in enumerate(overlapping):
@@ -122,9 +124,9 @@ def test_readers_of_the_change_feed_see_each_deleted_row_once(tmp_path: Path) ->
         batch.append(candidate)
     known = ReadCache(store).learn(state, batch, Policy())
     assert not wanted(state, batch, known, Policy().vector_bytes_max)
-    decided = plan(state, batch, Policy(), Terms(NOW_MS, 1), known)
+    decided = plan(state, batch, Policy(), DecisionTerms(NOW_MS, 1), known)
     assert [one.status for one in decided.verdicts] == ["committed"] * 3
-    origin = Origin(TABLE, "c/t/0", "tidegate/t/0", "Tidegate")
+    origin = EntryWriter(TABLE, "c/t/0", "tidegate/t/0", "Tidegate")
     encoded = encode(state, decided.group, origin, Attempt(builders.an_id(), NOW_MS))
     if encoded.merged.written is not None:
         store.put(*encoded.merged.written)

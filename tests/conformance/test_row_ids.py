@@ -6,11 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conformance.scoring import Case, table_cases
-from tidegate.delta.errors import InvalidRequest
-from tidegate.runtime.stores.opening import open_store
-from tidegate.runtime.tables.data_files import read_table
-from tidegate.runtime.tables.open_table import open_snapshot
-from tidegate.runtime.tables.row_ids import ROW_COMMIT_VERSION, ROW_ID
+from tidegate_delta.errors import InvalidRequest
+from tidegate_runtime.storage.open_store import open_store
+from tidegate_runtime.table_io.data_file_reader import read_table
+from tidegate_runtime.table_io.open_table import open_snapshot
+from tidegate_runtime.table_io.row_ids import ROW_COMMIT_VERSION, ROW_ID
 
 STATED = "rows_with_row_ids"
 

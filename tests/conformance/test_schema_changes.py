@@ -6,18 +6,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tidegate.delta.actions import Metadata, Protocol
-from tidegate.delta.features import constraints, defaults, identity
-from tidegate.delta.features.identity import identity_columns as identities
-from tidegate.delta.schema import alteration, evolution
-from tidegate.delta.schema.alteration import FIRST, LAST, Place
-from tidegate.delta.schema.assignment import map_columns, unmapped, without_mapping
-from tidegate.delta.schema.column_ids import MAX_COLUMN_ID
-from tidegate.delta.schema.columns import field_at, kind_at
-from tidegate.delta.schema.lengths import TYPE_STRING
-from tidegate.delta.schema.mapping import PHYSICAL_NAME, Mode, mode_of
-from tidegate.delta.schema.replacement import replace_columns
-from tidegate.delta.schema.types import StructField, StructType, format_schema, parse_schema, walk
+from tidegate_delta.constraints import column_defaults, identity_columns, row_constraints
+from tidegate_delta.constraints.identity_columns import identity_columns as identities
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.schema.char_varchar import TYPE_STRING
+from tidegate_delta.schema.column_mapping import PHYSICAL_NAME, ColumnMappingMode, mode_of
+from tidegate_delta.schema.column_mapping_assignment import (
+    MAX_COLUMN_ID,
+    map_columns,
+    unmapped,
+    without_mapping,
+)
+from tidegate_delta.schema.field_paths import field_at, kind_at
+from tidegate_delta.schema.types import StructField, StructType, format_schema, parse_schema, walk
+from tidegate_delta.schema_evolution import alter_columns, evolve_on_write
+from tidegate_delta.schema_evolution.alter_columns import FIRST, LAST, FieldPosition
+from tidegate_delta.schema_evolution.replace_columns import replace_columns
 
 SEEN_MIN = 60
 """Changes of the corpus that are made again; fewer would mean that the corpus was not found."""
@@ -71,10 +75,12 @@ def path_of(text: str) -> tuple[str, ...]:
     return tuple(quoted.replace("``", "`") or plain for quoted, plain in parts)
 
 
-def place_of(text: str | None) -> Place:
+def place_of(text: str | None) -> FieldPosition:
     if text is None:
         return LAST
-    return FIRST if text == "FIRST" else Place(after=path_of(text.removeprefix("AFTER "))[-1])
+    return (
+        FIRST if text == "FIRST" else FieldPosition(after=path_of(text.removeprefix("AFTER "))[-1])
+    )
 
 
 def field_of(plain: dict[str, Any]) -> StructField:
@@ -89,13 +95,13 @@ def field_of(plain: dict[str, Any]) -> StructField:
 
 def renamed(step: Step) -> Metadata:
     old, new = step.parameters["oldColumnPath"], step.parameters["newColumnPath"]
-    return alteration.rename_column(step.before, path_of(old), path_of(new)[-1])
+    return alter_columns.rename_column(step.before, path_of(old), path_of(new)[-1])
 
 
 def dropped(step: Step) -> Metadata:
     metadata = step.before
     for text in json.loads(step.parameters["columns"]):
-        metadata = alteration.drop_column(metadata, (text,))
+        metadata = alter_columns.drop_column(metadata, (text,))
     return metadata
 
 
@@ -104,7 +110,7 @@ def added(step: Step) -> Metadata:
     for one in json.loads(step.parameters["columns"]):
         place = place_of(one.get("position"))
         path = path_of(one["column"]["name"])
-        metadata = alteration.add_column(metadata, field_of(one["column"]), path[:-1], place)
+        metadata = alter_columns.add_column(metadata, field_of(one["column"]), path[:-1], place)
     return metadata
 
 
@@ -114,21 +120,21 @@ def changed(step: Step) -> Metadata:
     metadata = step.before
     kind = kind_at(parse_schema(metadata.schema_string), path)
     if one.kind != kind:
-        metadata = alteration.change_type(metadata, step.protocol, path, one.kind)
+        metadata = alter_columns.change_type(metadata, step.protocol, path, one.kind)
     if path[-1] in ("element", "key", "value"):
         return metadata
     was = field_at(parse_schema(metadata.schema_string), path)
     if one.metadata.get(TYPE_STRING) != was.metadata.get(TYPE_STRING):
         limit = one.metadata.get(TYPE_STRING, "string")
-        metadata = alteration.change_limit(metadata, path, limit)
+        metadata = alter_columns.change_limit(metadata, path, limit)
     if one.metadata.get("comment") != was.metadata.get("comment"):
-        metadata = alteration.comment_on(metadata, path, one.metadata.get("comment"))
-    if one.metadata.get(defaults.CURRENT) != was.metadata.get(defaults.CURRENT):
-        text = one.metadata.get(defaults.CURRENT)
-        metadata = defaults.set_default(metadata, step.protocol, path[0], text)
+        metadata = alter_columns.comment_on(metadata, path, one.metadata.get("comment"))
+    if one.metadata.get(column_defaults.CURRENT) != was.metadata.get(column_defaults.CURRENT):
+        text = one.metadata.get(column_defaults.CURRENT)
+        metadata = column_defaults.set_default(metadata, step.protocol, path[0], text)
     if "position" in step.parameters:
         place = place_of(step.parameters["position"])
-        metadata = alteration.move_column(metadata, path, place)
+        metadata = alter_columns.move_column(metadata, path, place)
     return metadata
 
 
@@ -139,7 +145,9 @@ def mapped(step: Step) -> Metadata:
 
 
 def merged(step: Step) -> Metadata:
-    return evolution.evolved(step.before, step.protocol, parse_schema(step.after.schema_string))
+    return evolve_on_write.evolved(
+        step.before, step.protocol, parse_schema(step.after.schema_string)
+    )
 
 
 MADE_AGAIN: dict[str, Callable[[Step], Metadata]] = {
@@ -150,10 +158,12 @@ MADE_AGAIN: dict[str, Callable[[Step], Metadata]] = {
     "REPLACE COLUMNS": lambda step: replace_columns(
         step.before, step.protocol, parse_schema(step.after.schema_string)
     ),
-    "ADD CONSTRAINT": lambda step: constraints.add_check(
+    "ADD CONSTRAINT": lambda step: row_constraints.add_check(
         step.before, step.parameters["name"], step.parameters["expr"]
     ),
-    "DROP CONSTRAINT": lambda step: constraints.drop_check(step.before, step.parameters["name"]),
+    "DROP CONSTRAINT": lambda step: row_constraints.drop_check(
+        step.before, step.parameters["name"]
+    ),
     "REMOVE COLUMN MAPPING": lambda step: without_mapping(step.before),
     "MERGE": merged,
 }
@@ -171,9 +181,9 @@ def again(step: Step) -> Metadata | None:
         return merged(step)
     if step.parameters.get("canOverwriteSchema"):
         data = parse_schema(step.after.schema_string)
-        return evolution.overwritten(step.before, data, step.after.partition_columns)
+        return evolve_on_write.overwritten(step.before, data, step.after.partition_columns)
     values = {one.physical: (one.mark or 0,) for one in identities(step.after, step.protocol)}
-    return identity.with_marks(step.before, values)
+    return identity_columns.with_marks(step.before, values)
 
 
 def names_of(step: Step) -> Iterator[str]:
@@ -204,7 +214,7 @@ def test_what_delta_spark_made_of_a_schema_is_made_again(corpus: Path) -> None:
 def test_ids_are_given_to_a_new_table_as_delta_spark_gives_them(corpus: Path) -> None:
     mapped_tables = 0
     for step in steps(corpus):
-        if step.first is not None or mode_of(step.after) is Mode.NONE:
+        if step.first is not None or mode_of(step.after) is ColumnMappingMode.NONE:
             continue
         mapped_tables += 1
         bare = unmapped(parse_schema(step.after.schema_string))
@@ -217,7 +227,7 @@ def test_ids_are_given_to_a_new_table_as_delta_spark_gives_them(corpus: Path) ->
 
 
 def test_what_tables_ask_of_their_writers_can_be_read(corpus: Path) -> None:
-    asked = [constraints.requirements(step.after, step.protocol) for step in steps(corpus)]
+    asked = [row_constraints.requirements(step.after, step.protocol) for step in steps(corpus)]
     for what in ("not_null", "checks", "lengths", "generated", "identities", "defaults"):
         assert any(getattr(one, what) for one in asked), what
-    assert len({constraints.digest(one) for one in asked}) >= DIGESTS_MIN
+    assert len({row_constraints.digest(one) for one in asked}) >= DIGESTS_MIN

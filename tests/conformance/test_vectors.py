@@ -8,24 +8,24 @@ from uuid import UUID
 
 import pytest
 
-from tidegate.delta.actions import Add, DeletionVector, Metadata
-from tidegate.delta.checkpoints import checksum, hint
-from tidegate.delta.checkpoints.rows import classic_schema
-from tidegate.delta.commit import Commit
-from tidegate.delta.files import bitmap, deletion_vectors
-from tidegate.delta.names import Version, in_log
-from tidegate.delta.paths import decode_path
-from tidegate.delta.replay import LogPart, is_reconciled, read_part, replay
-from tidegate.delta.schema.arrow import from_arrow
-from tidegate.delta.schema.partitions import parse, serialize
-from tidegate.delta.schema.types import StructType, format_schema, parse_schema
-from tidegate.runtime.stores.local_store import LocalStore
-from tidegate.runtime.stores.log_store import LogStore, Put
-from tidegate.runtime.stores.opening import open_store
-from tidegate.runtime.tables.data_files import read_table
-from tidegate.runtime.tables.integrity import stated_checksum
-from tidegate.runtime.tables.open_table import open_snapshot, refresh
-from tidegate.runtime.tables.vector_files import read_vector
+from tidegate_delta.checkpoints import last_checkpoint, version_checksum
+from tidegate_delta.checkpoints.checkpoint_rows import classic_schema
+from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap
+from tidegate_delta.log.actions import Add, DeletionVector, Metadata
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import Version, in_log
+from tidegate_delta.log.file_paths import decode_path
+from tidegate_delta.schema.arrow_types import from_arrow
+from tidegate_delta.schema.partition_values import parse, serialize
+from tidegate_delta.schema.types import StructType, format_schema, parse_schema
+from tidegate_delta.snapshots.replay import LogPart, is_reconciled, read_part, replay
+from tidegate_runtime.storage.local_store import LocalStore
+from tidegate_runtime.storage.log_store import LogStore, Put
+from tidegate_runtime.storage.open_store import open_store
+from tidegate_runtime.table_io.checksum_verification import stated_checksum
+from tidegate_runtime.table_io.data_file_reader import read_table
+from tidegate_runtime.table_io.deletion_vector_reader import read_vector
+from tidegate_runtime.table_io.open_table import open_snapshot, refresh
 
 CONTRADICTING = {"tables/delta-rs/cdc_ict_table/_delta_log/00000000000000000001.crc"}
 """Version checksums of the corpus that contradict a log which is sound."""
@@ -112,11 +112,11 @@ def test_deletion_vectors_delete_the_rows_that_other_readers_leave_out(corpus: P
         assert found.unique_id == vector["unique_id"]
         store = LocalStore(f"file://{corpus / vector.get('table', '')}")
         if "resolves_to" in vector:
-            assert deletion_vectors.path_of(found) == vector["resolves_to"]
+            assert descriptors.path_of(found) == vector["resolves_to"]
             continue
         if "file" in vector:
             table = store.root.removeprefix("file://")
-            there = f"{table}/{deletion_vectors.path_of(found)}"
+            there = f"{table}/{descriptors.path_of(found)}"
             assert there == str(corpus / vector["file"])
         assert list(read_vector(store, found)) == vector["deleted_rows"]
 
@@ -126,10 +126,12 @@ def test_deletion_vectors_have_the_bytes_that_delta_spark_gave_them(corpus: Path
         if "file" not in vector:
             continue
         found = DeletionVector.model_validate(vector["descriptor"])
-        frame = deletion_vectors.frame_of(found)
+        frame = descriptors.frame_of(found)
         content = (corpus / vector["file"]).read_bytes()[frame.start : frame.stop]
-        written, _ = deletion_vectors.in_file([bitmap.of_rows(vector["deleted_rows"])], UUID(int=0))
-        assert content == written[len(deletion_vectors.FILE_VERSION) :]
+        written, _ = descriptors.in_file(
+            [roaring_bitmap.of_rows(vector["deleted_rows"])], UUID(int=0)
+        )
+        assert content == written[len(descriptors.FILE_VERSION) :]
 
 
 def test_version_checksums_count_deletions_as_delta_spark_does(own_corpus: Path) -> None:
@@ -140,8 +142,11 @@ def test_version_checksums_count_deletions_as_delta_spark_does(own_corpus: Path)
             body = json.loads(path.read_bytes())
             if not body.get("numDeletionVectorsOpt"):
                 continue
-            found = checksum.of(open_snapshot(store, int(path.stem)))
-            assert checksum.differences(checksum.decode(path.read_bytes()), found) == (), path
+            found = version_checksum.of(open_snapshot(store, int(path.stem)))
+            assert (
+                version_checksum.differences(version_checksum.decode(path.read_bytes()), found)
+                == ()
+            ), path
             compared += 1
     assert compared > 20
 
@@ -151,16 +156,16 @@ def test_the_checksums_of_hints_are_those_of_their_writers(corpus: Path) -> None
         named = vector.get("file")
         content = (corpus / named).read_bytes() if named else vector["json"].encode()
         if "canonical" in vector:
-            assert hint.canonical(content.decode()) == vector["canonical"]
+            assert last_checkpoint.canonical(content.decode()) == vector["canonical"]
         if not vector.get("valid_json", True):
-            assert hint.decode(content) is None
+            assert last_checkpoint.decode(content) is None
             continue
         if "computed" in vector:
-            assert hint.checksum(content.decode()) == vector["computed"]
+            assert last_checkpoint.checksum(content.decode()) == vector["computed"]
         if "canonical_length" in vector:
-            assert len(hint.canonical(content.decode())) == vector["canonical_length"]
+            assert len(last_checkpoint.canonical(content.decode())) == vector["canonical_length"]
         if named:
-            found = hint.decode(content)
+            found = last_checkpoint.decode(content)
             assert found is not None
             assert found.version == vector["version"]
 
@@ -177,7 +182,7 @@ def test_version_checksums_say_what_the_log_says(corpus: Path) -> None:
         assert stated.num_files == vector["num_files"]
         assert stated.table_size_bytes == vector["table_size_bytes"]
         found = open_snapshot(store, version)
-        told = set(checksum.differences(stated, checksum.of(found)))
+        told = set(version_checksum.differences(stated, version_checksum.of(found)))
         doubted = found.checksum.is_doubtful
         assert doubted == (vector["file"] in CONTRADICTING), found.checksum
         assert not told & {"num_files", "table_size_bytes"} or not vector["agrees_with_log"]
@@ -245,6 +250,6 @@ def run(store: LogStore, path: Path) -> str:
         assert store.put_if_absent(in_log(commit.name), commit.encode(), 10.0) is Put.WON
         after = refresh(store, before)
         assert after.files.num_rows == before.files.num_rows + len(adds)
-        assert checksum.of(after) == checksum.of(open_snapshot(store))
+        assert version_checksum.of(after) == version_checksum.of(open_snapshot(store))
         before = after
     return str(spec["type"])

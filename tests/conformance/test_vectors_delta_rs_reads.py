@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
 from tests.builders import add, info, metadata, protocol, remove, to_bytes
-from tidegate.delta.actions import DeletionVector
-from tidegate.delta.files import deletion_vectors
-from tidegate.delta.files.bitmap import of_rows
-from tidegate.delta.names import commit_name, in_log
-from tidegate.runtime.stores.local_store import LocalStore
-from tidegate.runtime.tables.checkpoint_writing import write_classic
-from tidegate.runtime.tables.data_files import read_table
-from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate_delta.deletion_vectors import descriptors
+from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
+from tidegate_delta.log.actions import DeletionVector
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_runtime.storage.local_store import LocalStore
+from tidegate_runtime.table_io.checkpoint_writer import write_classic
+from tidegate_runtime.table_io.data_file_reader import read_table
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 ROWS = 140_000
 GONE = {
@@ -42,9 +42,9 @@ def written(folder: Path) -> LocalStore:
     names = ["deletionVectors"]
     feature = protocol(3, 7, readerFeatures=names, writerFeatures=names)
     store = LocalStore(folder.as_uri())
-    content, stored = deletion_vectors.in_file(list(GONE.values())[:-1], FILE, "ab")
+    content, stored = descriptors.in_file(list(GONE.values())[:-1], FILE, "ab")
     store.put(f"ab/deletion_vector_{FILE}.bin", content)
-    vectors = [*stored, deletion_vectors.inline(GONE["last"])]
+    vectors = [*stored, descriptors.inline(GONE["last"])]
     adds, exchanges = [], []
     for at, (name, vector) in enumerate(zip(GONE, vectors, strict=True)):
         values = pa.array(range(at * ROWS, (at + 1) * ROWS), pa.int64())

@@ -14,27 +14,26 @@ from uuid import UUID
 import pyarrow as pa
 from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 
-from tidegate.checkpointer.service import Checkpointer
-from tidegate.checkpointer.settings import CheckpointerSettings
-from tidegate.committer.doors import Doors
-from tidegate.committer.loop.service import CommitterLoop
-from tidegate.committer.settings import CommitterSection
-from tidegate.delta.names import LOG_FOLDER, checkpoint_name, compacted_name
-from tidegate.delta.schema.arrow import from_arrow
-from tidegate.pipeline.codec import encode, headers
-from tidegate.pipeline.published import CommitRecord
-from tidegate.pipeline.topics import Topics
-from tidegate.producers import draft
-from tidegate.producers.client import Client
-from tidegate.producers.draft import StreamBatch
-from tidegate.producers.files.rewriting import Rewriter
-from tidegate.producers.files.writer import FileWriter
-from tidegate.producers.options import WriteOptions, for_writing
-from tidegate.producers.table.deletion import delete
-from tidegate.producers.writing import (
-    Mode,
-    Plan,
-    Saying,
+from tests.fakes.memory_bus import MemoryBus
+from tests.fakes.memory_clients import MemoryReader
+from tidegate_checkpointer.service import Checkpointer
+from tidegate_checkpointer.settings import CheckpointerSettings
+from tidegate_committer.dependencies import Dependencies
+from tidegate_committer.loop.service import CommitterLoop
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.log.file_names import LOG_FOLDER, checkpoint_name, compacted_name
+from tidegate_delta.schema.arrow_types import from_arrow
+from tidegate_messages.codec import encode, headers
+from tidegate_messages.published_records import CommitRecord
+from tidegate_messages.topics import Topics
+from tidegate_producers.options import WriteOptions, for_writing
+from tidegate_producers.parquet.data_file_writer import FileWriter
+from tidegate_producers.parquet.file_rewrite import Rewriter
+from tidegate_producers.table.delete import delete
+from tidegate_producers.writing.table_write import (
+    WriteMode,
+    WritePlan,
+    WriteRequest,
     commit,
     creating,
     creation,
@@ -42,16 +41,17 @@ from tidegate.producers.writing import (
     stamp_for,
     target_of,
 )
-from tidegate.runtime.bus import Offset, Record, TopicPartition
-from tidegate.runtime.clock import SystemClock, new_id
-from tidegate.runtime.health import Health
-from tidegate.runtime.memory_bus import MemoryBus
-from tidegate.runtime.memory_clients import MemoryReader
-from tidegate.runtime.service import Running
-from tidegate.runtime.stores.local_store import LocalStore
-from tidegate.runtime.stores.opening import canonical_root, open_store
-from tidegate.runtime.tables.checkpoint_writing import move_hint_forward, write_classic
-from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.client.proposal_drafts import StreamBatch
+from tidegate_runtime.clock import SystemClock, new_id
+from tidegate_runtime.kafka.client_protocols import Offset, Record, TopicPartition
+from tidegate_runtime.service.health import Health
+from tidegate_runtime.service.runner import Running
+from tidegate_runtime.storage.local_store import LocalStore
+from tidegate_runtime.storage.open_store import canonical_root, open_store
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 CLOCK = SystemClock()
 
@@ -90,7 +90,7 @@ class Gate:
         topics = Topics()
         bus = MemoryBus(topics.declared())
         self.bus = _WritersBus(bus)
-        doors = Doors(
+        dependencies = Dependencies(
             bus=bus,
             topics=topics,
             open_store=open_store,
@@ -98,7 +98,7 @@ class Gate:
             new_id=lambda: new_id(CLOCK),
             settings=CommitterSection(roots=(canonical_root(str(self.folder)),)),
         )
-        self.bus.loop = CommitterLoop(doors)
+        self.bus.loop = CommitterLoop(dependencies)
         self.client = Client(self.bus, topics, CLOCK)
         running = Running(CLOCK, Health(CLOCK))
         self.checkpointer = Checkpointer(CheckpointerSettings(), bus, running)
@@ -121,16 +121,20 @@ class Written:
     def options(self, **given: str) -> WriteOptions:
         return for_writing({"path": str(self.path), **given})
 
-    def write(self, rows: pa.Table, mode: Mode = "append", batch: int = -1, **given: str) -> None:
+    def write(
+        self, rows: pa.Table, mode: WriteMode = "append", batch: int = -1, **given: str
+    ) -> None:
         """Write some rows; as a stream's micro-batch, where it has a number."""
         options = self.options(**given)
         planned, adds = self.files(rows, mode, options)
-        saying = Saying.of(options)
+        saying = WriteRequest.of(options)
         if batch >= 0:
-            saying = Saying.of_batch(options, StreamBatch("stream", batch))
+            saying = WriteRequest.of_batch(options, StreamBatch("stream", batch))
         commit(self.gate.client, planned, adds, saying)
 
-    def files(self, rows: pa.Table, mode: Mode, options: WriteOptions) -> tuple[Plan, list[Any]]:
+    def files(
+        self, rows: pa.Table, mode: WriteMode, options: WriteOptions
+    ) -> tuple[WritePlan, list[Any]]:
         planned = plan(self.gate.client, from_arrow(rows.schema), mode, options)
         files = FileWriter(self.store, planned.layout, CLOCK)
         files.write(rows)
@@ -139,14 +143,14 @@ class Written:
     def create(self, schema: pa.Schema, properties: dict[str, str], *columns: str) -> None:
         options = self.options()
         made = creation(self.gate.client, from_arrow(schema), columns, options, properties)
-        commit(self.gate.client, creating(made, options.place), (), Saying.of(options))
+        commit(self.gate.client, creating(made, options.place), (), WriteRequest.of(options))
 
     def delete(self, condition: str) -> None:
         delete(
             self.gate.client,
             self.options().place,
             condition,
-            Saying(30),
+            WriteRequest(30),
             lambda rewriting, files: [
                 Rewriter(self.store, rewriting.metadata, rewriting.predicate, CLOCK, 0).rewrite(one)
                 for one in files
@@ -160,8 +164,8 @@ class Written:
         for rows in tables:
             planned, adds = self.files(rows, "append", options)
             record = client.require(planned.place.root)
-            stamp = stamp_for(client, Saying(30))
-            sent.append(draft.append(target_of(record, planned), stamp, adds))
+            stamp = stamp_for(client, WriteRequest(30))
+            sent.append(proposal_drafts.append(target_of(record, planned), stamp, adds))
             at = TopicPartition(record.proposals_topic, record.topic_partition)
         for proposal in sent:
             key = str(proposal.table).encode()

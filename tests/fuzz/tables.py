@@ -13,19 +13,19 @@ import pyarrow.parquet as pq
 
 from tests import builders
 from tests.builders import add, info, metadata, protocol, remove, to_bytes
+from tests.fakes.memory_store import MemoryStore
 from tests.v2_checkpoints import Form, put_v2
-from tidegate.cdc_publisher import envelope
-from tidegate.cdc_publisher.diff import images
-from tidegate.cdc_publisher.provenance import commit_time_ms
-from tidegate.cdc_publisher.provenance import provenance as told_of
-from tidegate.checkpointer.view import read_version
-from tidegate.committer.reading import recovery
-from tidegate.delta.actions import Metadata
-from tidegate.delta.checkpoints import checksum, compaction
-from tidegate.delta.errors import TidegateError
-from tidegate.delta.files import bitmap, deletion_vectors
-from tidegate.delta.limits import MOMENT_MAX
-from tidegate.delta.names import (
+from tidegate_cdc_publisher import debezium_envelope
+from tidegate_cdc_publisher.row_diff import images
+from tidegate_cdc_publisher.source_block import commit_time_ms
+from tidegate_cdc_publisher.source_block import provenance as told_of
+from tidegate_checkpointer.table_view import read_version
+from tidegate_committer.store_reads import recovery
+from tidegate_delta.checkpoints import log_compaction, version_checksum
+from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap
+from tidegate_delta.errors import TidegateError
+from tidegate_delta.log.actions import Metadata
+from tidegate_delta.log.file_names import (
     LAST_CHECKPOINT,
     checkpoint_name,
     checksum_name,
@@ -33,15 +33,15 @@ from tidegate.delta.names import (
     compacted_name,
     in_log,
 )
-from tidegate.delta.snapshot import Snapshot
-from tidegate.producers.history import history
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.stores.log_store import LogStore
-from tidegate.runtime.tables.change_rows import read_changes
-from tidegate.runtime.tables.checkpoint_writing import move_hint_forward, write_classic
-from tidegate.runtime.tables.data_files import read_table
-from tidegate.runtime.tables.integrity import check_stated
-from tidegate.runtime.tables.open_table import (
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_delta.value_limits import MOMENT_MAX
+from tidegate_producers.history.table_history import history
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.change_row_reader import read_changes
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.checksum_verification import check_stated
+from tidegate_runtime.table_io.data_file_reader import read_table
+from tidegate_runtime.table_io.open_table import (
     head_version,
     open_keys,
     open_snapshot,
@@ -49,7 +49,7 @@ from tidegate.runtime.tables.open_table import (
     refresh,
     version_at,
 )
-from tidegate.runtime.tables.v2_checkpoint_writing import Layout, write_v2
+from tidegate_runtime.table_io.v2_checkpoint_writer import CheckpointLayout, write_v2
 
 Files = dict[str, bytes]
 
@@ -83,7 +83,7 @@ KINDS: Final = (
 def template() -> Files:
     """Return the files of the table: four commits, and each kind of summary of them."""
     store = MemoryStore(builders.ROOT)
-    content, vectors = deletion_vectors.in_file([bitmap.of_rows([0, 2])], VECTOR_ID)
+    content, vectors = descriptors.in_file([roaring_bitmap.of_rows([0, 2])], VECTOR_ID)
     store.files[VECTOR] = content
     store.files[DATA] = to_parquet(pa.table({"x": [1, 2, 3, 4], "s": ["a", "b", None, "d"]}))
     vector = vectors[0].model_dump(by_alias=True)
@@ -116,9 +116,9 @@ def summarised() -> Files:
     store.files.update(template())
     snapshot = open_snapshot(store)
     move_hint_forward(store, write_classic(store, snapshot, builders.NOW_MS))
-    store.put(in_log(checksum_name(HEAD)), checksum.encode(checksum.of(snapshot)))
+    store.put(in_log(checksum_name(HEAD)), version_checksum.encode(version_checksum.of(snapshot)))
     read = [read_commit(store, version) for version in range(HEAD + 1)]
-    compacted = compaction.compact([found[0] for found in read if found is not None])
+    compacted = log_compaction.compact([found[0] for found in read if found is not None])
     store.put(in_log(compacted_name(0, HEAD)), compacted)
     return store.files
 
@@ -195,13 +195,13 @@ def look_back(store: MemoryStore) -> None:
         assert abs(commit_time_ms(store, commit, 0)) <= MOMENT_MAX
     compacted = MemoryStore(builders.ROOT)
     compacted.files.update(store.files)
-    compacted.put(in_log(compacted_name(0, HEAD)), compaction.compact(commits))
+    compacted.put(in_log(compacted_name(0, HEAD)), log_compaction.compact(commits))
     open_snapshot(compacted)
 
 
 def summarise(store: LogStore, head: Snapshot) -> None:
     """Write of a version all that sums it up, whatever its table asks for; each can be read."""
-    assert checksum.decode(checksum.encode(checksum.of(head)))
+    assert version_checksum.decode(version_checksum.encode(version_checksum.of(head)))
     properties = {"delta.checkpoint.writeStatsAsStruct": "true"}
     struct = head.metadata.with_(configuration={**head.metadata.configuration, **properties})
     typed = replace(head, metadata=struct)
@@ -210,7 +210,9 @@ def summarise(store: LogStore, head: Snapshot) -> None:
         (MemoryStore(builders.ROOT), lambda to: write_classic(to, typed, builders.NOW_MS)),
         (
             MemoryStore(builders.ROOT),
-            lambda to: write_v2(to, typed, Layout(Form.JSON), builders.NOW_MS, lambda: VECTOR_ID),
+            lambda to: write_v2(
+                to, typed, CheckpointLayout(Form.JSON), builders.NOW_MS, lambda: VECTOR_ID
+            ),
         ),
     ):
         if allowed(hint, written) is not None:
@@ -222,8 +224,10 @@ def tell(rows: pa.Table) -> None:
     texts = allowed(images, rows, rows.schema.names[:1])
     if texts is None:
         return
-    origin = envelope.Origin(VECTOR_ID, "t", "prefix", HEAD, MOMENT_MAX)
-    for told in envelope.records(origin, envelope.Batch("c", 0, after=texts), 0, "with"):
+    origin = debezium_envelope.SourceBlock(VECTOR_ID, "t", "prefix", HEAD, MOMENT_MAX)
+    for told in debezium_envelope.records(
+        origin, debezium_envelope.Batch("c", 0, after=texts), 0, "with"
+    ):
         json.loads(told.value or b"null")
 
 

@@ -19,38 +19,38 @@ from tests.builders import add, metadata, protocol, schema, to_bytes
 from tests.fuzz import tables
 from tests.fuzz.tables import DATA, HEAD, KINDS, VECTOR, allowed, holding, silent, use
 from tests.v2_checkpoints import Form
-from tidegate.cdc_publisher import position
-from tidegate.committer.proposals.intake import read_record
-from tidegate.committer.proposals.policy import Policy
-from tidegate.delta import paths
-from tidegate.delta.actions import DeletionVector, Metadata
-from tidegate.delta.changes.plan import plan
-from tidegate.delta.checkpoints import checksum, hint
-from tidegate.delta.checkpoints.parsed import parsed_of
-from tidegate.delta.commit import Commit
-from tidegate.delta.features import properties
-from tidegate.delta.features.changes import check_change
-from tidegate.delta.features.constraints import requirements
-from tidegate.delta.features.defaults import column_defaults
-from tidegate.delta.features.definition import Definition
-from tidegate.delta.features.generated import generated_columns
-from tidegate.delta.features.identity import identity_columns
-from tidegate.delta.features.table import check_readable, check_writable
-from tidegate.delta.features.upgrades import minimum_protocol
-from tidegate.delta.features.validity import check_definition
-from tidegate.delta.files import bitmap, deletion_vectors, z85
-from tidegate.delta.files.add_lines import BYTES_MIN
-from tidegate.delta.files.predicate import evaluate, may_match_partition, prune
-from tidegate.delta.files.wellformed import wrong_with
-from tidegate.delta.names import commit_name, compacted_name, in_log, parse
-from tidegate.delta.replay import is_reconciled, read_part, read_parts
-from tidegate.delta.schema import partitions
-from tidegate.delta.schema.arrow import to_arrow
-from tidegate.delta.schema.types import format_schema, parse_schema, parse_type
-from tidegate.pipeline import codec, provenance, trace
-from tidegate.runtime.tables.data_files import read_table
-from tidegate.runtime.tables.open_table import open_snapshot
-from tidegate.runtime.tables.table_files import open_table_file
+from tidegate_cdc_publisher import stream_position
+from tidegate_committer.intake.proposal_reader import read_record
+from tidegate_committer.policy import Policy
+from tidegate_delta.change_feed import plan
+from tidegate_delta.checkpoints import last_checkpoint, version_checksum
+from tidegate_delta.checkpoints.parsed_stats import parsed_of
+from tidegate_delta.constraints.column_defaults import column_defaults
+from tidegate_delta.constraints.generated_columns import generated_columns
+from tidegate_delta.constraints.identity_columns import identity_columns
+from tidegate_delta.constraints.row_constraints import requirements
+from tidegate_delta.data_skipping.partition_predicates import evaluate, may_match_partition, prune
+from tidegate_delta.data_skipping.predicate_validation import wrong_with
+from tidegate_delta.definitions.definition import Definition
+from tidegate_delta.definitions.definition_changes import check_change
+from tidegate_delta.definitions.definition_checks import check_definition
+from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap, z85
+from tidegate_delta.features.protocol_upgrades import minimum_protocol
+from tidegate_delta.features.supported_features import check_readable, check_writable
+from tidegate_delta.log import file_paths
+from tidegate_delta.log.actions import DeletionVector, Metadata
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import commit_name, compacted_name, in_log, parse
+from tidegate_delta.properties import table_properties
+from tidegate_delta.schema import partition_values
+from tidegate_delta.schema.arrow_types import to_arrow
+from tidegate_delta.schema.types import format_schema, parse_schema, parse_type
+from tidegate_delta.snapshots.bulk_add_reader import BYTES_MIN
+from tidegate_delta.snapshots.replay import is_reconciled, read_part, read_parts
+from tidegate_messages import codec, commit_provenance, trace_context
+from tidegate_runtime.table_io.data_file_reader import read_table
+from tidegate_runtime.table_io.open_table import open_snapshot
+from tidegate_runtime.table_io.table_files import open_table_file
 
 Feed = Callable[[bytes], object]
 
@@ -82,7 +82,7 @@ def commits(data: bytes) -> None:
     if commit is not None:
         allowed(Commit.decode, 1, commit.encode())
         allowed(plan, commit, 0)
-        provenance.of(commit)
+        commit_provenance.of(commit)
         commit.is_blind_append, commit.removed, commit.txns  # noqa: B018 - reading is what is tried
     part = allowed(read_part, commit_name(1), data)
     if part is not None:
@@ -157,12 +157,12 @@ def definitions(data: bytes) -> None:
         allowed(check, one.protocol, one.metadata, "here")
     allowed(check_definition, one)
     allowed(check_change, one, one)
-    allowed(properties.validate, one.metadata.configuration)
+    allowed(table_properties.validate, one.metadata.configuration)
     allowed(minimum_protocol, one.metadata)
     allowed(requirements, one.metadata, one.protocol)
     for read in (generated_columns, identity_columns, column_defaults):
         allowed(read, one.metadata, one.protocol)
-    for every in properties.ALL:
+    for every in table_properties.ALL:
         allowed(every, one.metadata)
     allowed(parsed_of, one.metadata)
 
@@ -172,9 +172,9 @@ def values(data: bytes) -> None:
     text = text_of(data)
     for name in KINDS:
         kind = parse_type(name)
-        value = promised(partitions.parse, text, kind)
-        promised(partitions.serialize, value, kind)
-        promised(partitions.column, [text, None], kind)
+        value = promised(partition_values.parse, text, kind)
+        promised(partition_values.serialize, value, kind)
+        promised(partition_values.column, [text, None], kind)
     columns = {name.partition("(")[0]: name for name in KINDS}
     about = metadata()["metaData"]
     about |= {"schemaString": schema(x="long", **columns), "partitionColumns": list(columns)}
@@ -226,18 +226,18 @@ def predicates(data: bytes) -> None:
 
 def vectors(data: bytes) -> None:
     """The bytes of a deletion vector, framed, inline and bare."""
-    found = promised(bitmap.decode, data)
+    found = promised(roaring_bitmap.decode, data)
     if found is not None and len(found.blocks) < 64:
-        assert bitmap.decode(bitmap.encode(found)) == found
+        assert roaring_bitmap.decode(roaring_bitmap.encode(found)) == found
     text = text_of(data)
     promised(z85.decode, text)
     for kind in ("i", "u", "p", text[:1] or "x"):
         vector = DeletionVector(
             storage_type=kind, path_or_inline_dv=text, size_in_bytes=len(data), cardinality=1
         )
-        promised(deletion_vectors.inline_rows, vector)
-        promised(deletion_vectors.path_of, vector)
-        promised(deletion_vectors.framed_rows, vector, data)
+        promised(descriptors.inline_rows, vector)
+        promised(descriptors.path_of, vector)
+        promised(descriptors.framed_rows, vector, data)
 
 
 def inline_vectors(data: bytes) -> None:
@@ -250,9 +250,9 @@ def inline_vectors(data: bytes) -> None:
 def table_paths(data: bytes) -> None:
     """The path of a data file is what is fed."""
     text = text_of(data)
-    paths.decode_path(text)
-    paths.canonical_path(text)
-    paths.canonical_paths(pa.chunked_array([[text, "a"]]))
+    file_paths.decode_path(text)
+    file_paths.canonical_path(text)
+    file_paths.canonical_paths(pa.chunked_array([[text, "a"]]))
     store = holding(tables.template(), in_log(commit_name(2)), to_bytes([add(text or "a")]))
     use(store)
     try:
@@ -263,15 +263,15 @@ def table_paths(data: bytes) -> None:
 
 def hints(data: bytes) -> None:
     """`_last_checkpoint` by itself."""
-    hint.decode(data)
-    promised(hint.checksum, text_of(data))
+    last_checkpoint.decode(data)
+    promised(last_checkpoint.checksum, text_of(data))
 
 
 def checksums(data: bytes) -> None:
     """A version checksum by itself."""
-    found = allowed(checksum.decode, data)
+    found = allowed(version_checksum.decode, data)
     if found is not None:
-        allowed(checksum.decode, checksum.encode(found))
+        allowed(version_checksum.decode, version_checksum.encode(found))
 
 
 def records(data: bytes) -> None:
@@ -282,9 +282,9 @@ def records(data: bytes) -> None:
             again = codec.encode(found)
             assert codec.encode(codec.decode(kind, again)) == again
             codec.headers(found)
-    allowed(position.decode, data, UUID(int=1))
-    position.positions_of({data: data, b"00000000-0000-0000-0000-000000000001": data})
-    trace.passed_on([(trace.TRACEPARENT, data), (text_of(data), data)])
+    allowed(stream_position.decode, data, UUID(int=1))
+    stream_position.positions_of({data: data, b"00000000-0000-0000-0000-000000000001": data})
+    trace_context.passed_on([(trace_context.TRACEPARENT, data), (text_of(data), data)])
     read_record(data, 0, Policy())
 
 
@@ -367,8 +367,8 @@ _STATISTICS: Final = {
 }
 _INLINE: Final = {
     "storageType": "i",
-    "pathOrInlineDv": deletion_vectors.inline(bitmap.of_rows([1])).path_or_inline_dv,
-    "sizeInBytes": deletion_vectors.inline(bitmap.of_rows([1])).size_in_bytes,
+    "pathOrInlineDv": descriptors.inline(roaring_bitmap.of_rows([1])).path_or_inline_dv,
+    "sizeInBytes": descriptors.inline(roaring_bitmap.of_rows([1])).size_in_bytes,
     "cardinality": 1,
 }
 

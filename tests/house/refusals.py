@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tests.house import tree
 
-COMMITTER = "committer/tidegate/committer/"
+COMMITTER = "committer/tidegate_committer/"
 PLACES = {"flaw": 0, "Flaw": 0, "refuse": 0, "Letter": 0, "denied": 1}
 """Call -> which of its arguments is the rule."""
 
@@ -24,7 +24,7 @@ def rules(sources: dict[str, str]) -> set[str]:
                 found.update(_said(_rule_of(node), constants))
             elif isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "RULES":
                 found.update(name.id for name in ast.walk(node) if isinstance(name, ast.Name))
-    return found - {"RULES", "Final", "Rule", "tuple"}
+    return found - {"RULES", "Final", "ConflictRule", "tuple"}
 
 
 def committer_sources() -> dict[str, str]:

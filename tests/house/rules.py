@@ -17,10 +17,10 @@ FUNCTION_LINES_MAX = 60
 NOWHERE = frozenset({"utils.py", "util.py", "common.py", "helpers.py", "base.py", "misc.py"})
 """File names that say nothing about what is inside."""
 
-TYPES_HOME = "protocol/tidegate/delta/schema/types.py"
+TYPES_HOME = "protocol/tidegate_delta/schema/types.py"
 
 CLASS_WORDS = re.compile(
-    r"(Manager|Handler|Processor|Helper|Util|Utils|Base|Impl|Context|Worker|Task|Job|Data|Info"
+    r"(Manager|Handler|Processor|Helper|Util|Utils|Base|Impl|Context|Task|Job|Data|Info"
     r"|Payload)$"
 )
 CLASSES_OF_DELTA = frozenset({"CommitInfo"})

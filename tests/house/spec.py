@@ -1,4 +1,4 @@
-"""The `Spec:` lines of `tidegate.delta`: which heading of PROTOCOL.md each public thing obeys."""
+"""The `Spec:` lines of `tidegate_delta`: which heading of PROTOCOL.md each public thing obeys."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.house import tree
 
 HEADINGS_FILE = "docs/spec/headings.txt"
-PACKAGE = "protocol/tidegate/delta/"
+PACKAGE = "protocol/tidegate_delta/"
 OURS = frozenset({f"{PACKAGE}errors.py"})
 """Modules of the package that the specification says nothing about."""
 

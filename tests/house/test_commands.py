@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from bench.__main__ import app as bench
 from tests.house import tree
-from tidegate.runtime.cli.main import command_for
+from tidegate_runtime.cli.main import command_for
 
 DOCUMENTS = sorted(name for name in tree.files() if name.endswith(".md"))
 IN_PROSE = re.compile(r"`(tidegate [^`]+)`")

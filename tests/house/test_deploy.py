@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from tests.house import dockerfile, tree
-from tidegate.delta.errors import Misconfigured
-from tidegate.runtime.settings import ServiceSettings, load
+from tidegate_delta.errors import Misconfigured
+from tidegate_runtime.service.settings import ServiceSettings, load
 
 SERVICES = ("committer", "checkpointer", "cdc-publisher")
 UID = "10001"
@@ -48,7 +48,7 @@ def pod_specs() -> list[dict[str, Any]]:
 
 def settings_of(service: str) -> type[ServiceSettings]:
     """Return the class of a service's settings."""
-    module = importlib.import_module(f"tidegate.{service.replace('-', '_')}.settings")
+    module = importlib.import_module(f"tidegate_{service.replace('-', '_')}.settings")
     kinds = [
         kind
         for kind in vars(module).values()

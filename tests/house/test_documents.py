@@ -14,11 +14,11 @@ from tests.house import rules, tree
 from tests.simulation.test_mutants import MUTANTS
 from tests.unit.committer.bombs import BOMBS
 from tests.unit.committer.hostile_paths import PATHS
-from tidegate.committer.conflicts import rules as conflicts
-from tidegate.committer.proposals import flaws
-from tidegate.delta.features.table import FEATURES, Feature
-from tidegate.runtime import metrics
-from tidegate.runtime.settings import ServiceSettings
+from tidegate_committer.conflicts import conflict_rules as conflicts
+from tidegate_committer.intake import refusals
+from tidegate_delta.features.supported_features import FEATURES, Feature
+from tidegate_runtime.observability import metrics
+from tidegate_runtime.service.settings import ServiceSettings
 
 OPERATIONS = "docs/operations.md"
 GUIDE = "docs/guide.md"
@@ -29,12 +29,11 @@ DOCUMENTS = sorted(name for name in tree.files() if name.endswith(".md"))
 LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
 SOURCE_NAME = re.compile(r"`((?:[\w.-]+/)+[\w-]+\.(?:py|sh|yaml|md|txt|toml|json))`")
 BARE_NAME = re.compile(r"`([\w-]+\.(?:py|sh|yaml|toml))`")
-SHORT_FOR = {root: f"{root}/tidegate/{root}" for root in tree.SOURCE_ROOTS} | {
-    "delta": "protocol/tidegate/delta",
-    "pipeline": "protocol/tidegate/pipeline",
-    "protocol": "protocol",
-}
-"""A path in prose may leave the namespace folder out: `committer/judging/machine.py`."""
+SHORT_FOR = {
+    package.removeprefix("tidegate_"): f"{folder}/{package}"
+    for package, folder in tree.PACKAGES.items()
+} | {"protocol": "protocol", "deploy": "deploy"}
+"""A path in prose may leave the package's own folder out: `committer/decision/machine.py`."""
 
 
 def error_classes() -> frozenset[str]:
@@ -157,6 +156,7 @@ def test_every_metric_is_explained_with_its_labels_and_no_other_is() -> None:
     assert explained == metric_labels()
     documents = [name for name in DOCUMENTS if name.startswith(("docs/", "deploy/"))]
     named = {n for d in documents for n in re.findall(r"\btidegate_\w+", tree.text(d))}
+    named -= tree.PACKAGES.keys()
     assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in named} - metric_names() == set()
 
 
@@ -173,7 +173,7 @@ def test_the_guide_says_of_each_feature_what_the_code_does() -> None:
 
 
 def test_the_guide_explains_every_rule_by_which_a_proposal_fails() -> None:
-    named = {value for name, value in vars(flaws).items() if name.isupper() and name[0] != "_"}
+    named = {value for name, value in vars(refusals).items() if name.isupper() and name[0] != "_"}
     rules_known = {rule.__name__ for rule in conflicts.RULES} | named
     assert "concurrent_append" in rules_known
     assert "malformed" in rules_known
@@ -244,13 +244,11 @@ def test_bare_file_names_in_prose_exist(name: str) -> None:
 
 
 def test_a_file_that_does_not_exist_is_found() -> None:
-    assert _exists("README.md", "delta/commit.py")
+    assert _exists("README.md", "delta/log/commit.py")
     assert not _exists("README.md", "delta/no_such_file.py")
 
 
 def _exists(document: str, path: str) -> bool:
-    if path.endswith("tidegate/__init__.py"):
-        return True  # named because it must not exist
     head, _, rest = path.partition("/")
     folders = [tree.ROOT, (tree.ROOT / document).parent]
     if head in SHORT_FOR:
@@ -258,6 +256,8 @@ def _exists(document: str, path: str) -> bool:
         return any((folder / path).exists() for folder in folders[:2]) or (
             (folders[2] / rest).exists()
         )
-    folders += [tree.ROOT / root for root in tree.SOURCE_ROOTS]  # tidegate/delta/errors.py
+    folders += [
+        tree.ROOT / root for root in set(tree.PACKAGES.values())
+    ]  # tidegate_delta/errors.py
     folders.append(tree.ROOT / SHORT_FOR.get(document.partition("/")[0], "."))
     return any((folder / path).exists() for folder in folders)

@@ -10,7 +10,7 @@ from tests.house.homes import COMMITTER
 
 Rule = Callable[[str, str], Iterator[str]]
 
-PURE = ("protocol/tidegate/delta/", "protocol/tidegate/pipeline/")
+PURE = ("protocol/tidegate_delta/", "protocol/tidegate_messages/")
 
 EVERYWHERE: tuple[Rule, ...] = (
     rules.bad_name,
@@ -24,13 +24,13 @@ EVERYWHERE: tuple[Rule, ...] = (
 IN_CODE: tuple[Rule, ...] = (rules.long_functions,)
 """Rules for Python files outside tests."""
 
-CONTAINS = "runtime/tidegate/runtime/containment.py"
+CONTAINS = "runtime/tidegate_runtime/containment.py"
 """Where what went wrong with one table, or one record, ends: all three services use it."""
 
 CATCHES_EVERYTHING = frozenset(
     {
         CONTAINS,
-        "runtime/tidegate/runtime/service.py",
+        "runtime/tidegate_runtime/service/runner.py",
         "tests/conformance/scoring.py",
         "tests/fuzz/__main__.py",
     }
@@ -75,14 +75,14 @@ def test_where_everything_is_caught_it_is_caught_once() -> None:
 @pytest.mark.parametrize("service", ["committer", "checkpointer", "cdc_publisher"])
 def test_every_service_contains_what_goes_wrong_with_one_table(service: str) -> None:
     edges = {
-        "committer": "loop/lane.py",
+        "committer": "loop/partition_worker.py",
         "checkpointer": "service.py",
         "cdc_publisher": "service.py",
     }
-    edge = tree.text(f"{service}/tidegate/{service}/{edges[service]}")
-    assert re.search(r"from tidegate\.runtime\.(containment|following\.quarantine) import ", edge)
-    quarantine = tree.text("runtime/tidegate/runtime/following/quarantine.py")
-    assert "from tidegate.runtime.containment import" in quarantine
+    edge = tree.text(f"{service}/tidegate_{service}/{edges[service]}")
+    assert re.search(r"from tidegate_runtime\.(containment|followers\.quarantine) import ", edge)
+    quarantine = tree.text("runtime/tidegate_runtime/followers/quarantine.py")
+    assert "from tidegate_runtime.containment import" in quarantine
 
 
 def test_pure_code_opens_no_file_and_prints_nothing() -> None:
@@ -105,16 +105,16 @@ def test_the_loop_of_the_committer_asks_no_store() -> None:
         "        content = read_claim(self.store, candidate.claim)",
         "        with whole_table(self.store, 3) as table:",
         "        there = self.store.read(path)",
-        "from tidegate.runtime.tables.open_table import open_snapshot",
+        "from tidegate_runtime.table_io.open_table import open_snapshot",
         "        self.doors.vet(desk.store)",
         "        fetch.run()",
     ],
 )
 def test_who_asks_a_store_in_the_loop_is_found(line: str) -> None:
-    assert list(waiting.asks_in_the_loop(f"{COMMITTER}loop/lane.py", line))
-    assert not list(waiting.asks_in_the_loop(f"{COMMITTER}reading/fetches.py", line))
+    assert list(waiting.asks_in_the_loop(f"{COMMITTER}loop/partition_worker.py", line))
+    assert not list(waiting.asks_in_the_loop(f"{COMMITTER}store_reads/decision_reads.py", line))
     kept = "recovery.lacks(state, batch) and candidate.reads.whole_table"
-    assert not list(waiting.asks_in_the_loop(f"{COMMITTER}loop/lane.py", kept))
+    assert not list(waiting.asks_in_the_loop(f"{COMMITTER}loop/partition_worker.py", kept))
 
 
 def test_no_file_names_a_path_of_one_machine() -> None:
@@ -127,24 +127,17 @@ def test_no_file_names_a_package_registry() -> None:
     assert not found, "\n".join(found)
 
 
-def test_the_namespace_folder_has_no_init() -> None:
-    strays = [
-        root for root in tree.SOURCE_ROOTS if (tree.ROOT / root / "tidegate/__init__.py").exists()
-    ]
-    assert not strays, "one tidegate/__init__.py hides the other source roots"
+def test_every_package_is_one_folder_of_its_own() -> None:
+    found = {
+        (path.parent.name, path.parent.parent.name)
+        for folder in set(tree.PACKAGES.values())
+        for path in (tree.ROOT / folder).glob("*/__init__.py")
+    }
+    assert found == set(tree.PACKAGES.items())
 
 
 def test_every_package_says_that_it_is_typed() -> None:
-    packages = [
-        folder
-        for root in tree.SOURCE_ROOTS
-        for folder in (
-            *(tree.ROOT / root).glob("tidegate/*"),
-            *(tree.ROOT / root).glob("pyspark_*"),
-        )
-        if (folder / "__init__.py").is_file()
-    ]
-    assert len(packages) == len(tree.SOURCE_ROOTS) + 2  # protocol has two, producers one for Spark
+    packages = [tree.ROOT / folder / package for package, folder in tree.PACKAGES.items()]
     assert [folder for folder in packages if not (folder / "py.typed").is_file()] == []
 
 

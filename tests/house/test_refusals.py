@@ -7,29 +7,29 @@ from typing import get_args
 
 from tests.house import tree
 from tests.house.refusals import committer_sources, rules
-from tidegate.committer.conflicts import rules as conflicts
-from tidegate.committer.loop import gauges
-from tidegate.committer.proposals import flaws
-from tidegate.pipeline.outcome import Status
-from tidegate.pipeline.refusals import OTHER, REFUSALS, label_of
+from tidegate_committer.conflicts import conflict_rules as conflicts
+from tidegate_committer.intake import refusals
+from tidegate_committer.loop import gauges
+from tidegate_messages.outcome import Status
+from tidegate_messages.refusals import OTHER, REFUSALS, label_of
 
 MANUAL = "docs/committer.md"
 OPERATIONS = "docs/operations.md"
 GUIDE = "docs/guide.md"
 SETTLING = (
-    "protocol/tidegate/delta/features/instructions.py",
-    "protocol/tidegate/delta/features/settling.py",
+    "protocol/tidegate_delta/definitions/feature_directives.py",
+    "protocol/tidegate_delta/definitions/resolve_definition.py",
 )
 """Where flaws are found that the committer tells a writer under their own names."""
 
 
 DOORS_THAT_LOG = (
-    *("health", "kafka/logs", "stores/object_store", "stores/ratified_store", "stores/s3_bucket"),
-    *("registry", "service"),
+    *("service/health", "kafka/librdkafka_logs", "storage/object_store", "storage/ratified_store"),
+    *("storage/s3_bucket", "table_registry", "service/runner"),
 )
 """Files of the runtime whose lines stand in the committer's log."""
 
-RATIFIED = ("runtime/tidegate/runtime/stores/ratified_store.py",)
+RATIFIED = ("runtime/tidegate_runtime/storage/ratified_store.py",)
 """What only the committer opens."""
 
 FAULT = {"fault"}
@@ -38,7 +38,7 @@ FAULT = {"fault"}
 
 def spoken() -> set[str]:
     """Return every rule that a writer can be told."""
-    named = {value for name, value in vars(flaws).items() if name.isupper() and name[0] != "_"}
+    named = {value for name, value in vars(refusals).items() if name.isupper() and name[0] != "_"}
     asked_by_properties = rules({name: tree.text(name) for name in SETTLING})
     by_name = {rule.__name__ for rule in conflicts.RULES}
     return rules(committer_sources()) | named | asked_by_properties | by_name
@@ -46,7 +46,7 @@ def spoken() -> set[str]:
 
 def test_the_table_of_refusals_has_every_rule_and_no_other() -> None:
     assert {"concurrent_append", "id_reused", "unknown_kind", "feature_by_hand"} <= spoken()
-    assert spoken() - REFUSALS.keys() == set(), "add them to pipeline/refusals.py"
+    assert spoken() - REFUSALS.keys() == set(), "add them to tidegate_messages/refusals.py"
     assert REFUSALS.keys() - spoken() == set(), "no code says these any more"
 
 
@@ -72,7 +72,7 @@ def test_a_rule_in_any_spelling_is_found() -> None:
         "denied(candidate, 'by_literal' if a else 'by_other_literal', '')\n"
         "Rejection(rule='by_keyword', reason='')\n"
         "Letter('set_aside', '', '')\n"
-        "RULES: Final[tuple[Rule, ...]] = (by_function,)\n"
+        "RULES: Final[tuple[ConflictRule, ...]] = (by_function,)\n"
         "denied(candidate, error.error_class, '')\n"
         "Flaw('by_a_definition', 'f', 'w', 'r')\n"
     )
@@ -98,7 +98,7 @@ def test_the_manual_explains_every_state_of_a_table_and_of_the_loop() -> None:
     assert re.findall(r"^\| `(\w+)` \|", tables, re.MULTILINE) == list(gauges.STATES)
     loop = text.partition("\n## States of the loop\n")[2].partition("\n## ")[0]
     said = re.findall(
-        r'(?:True|False), f?"(\w+):', tree.text("committer/tidegate/committer/loop/service.py")
+        r'(?:True|False), f?"(\w+):', tree.text("committer/tidegate_committer/loop/service.py")
     )
     assert set(said) == {"active", "standby", "joining"}
     assert [word for word in said if f"`{word}`" not in loop] == []
@@ -124,8 +124,8 @@ def explained(manual: str, heading: str) -> set[str]:
 
 
 def test_the_manual_explains_every_event_in_the_log_and_no_other() -> None:
-    doors = [f"runtime/tidegate/runtime/{name}.py" for name in DOORS_THAT_LOG]
-    told = events([*committer_sources(), *doors])
+    dependencies = [f"runtime/tidegate_runtime/{name}.py" for name in DOORS_THAT_LOG]
+    told = events([*committer_sources(), *dependencies])
     assert {"halted", "assigned", "dead_letter"} <= told
     assert told | FAULT == explained(MANUAL, "Its log")
     section = tree.text(MANUAL).partition("\n## Its log\n")[2].partition("\n## ")[0]
@@ -134,8 +134,11 @@ def test_the_manual_explains_every_event_in_the_log_and_no_other() -> None:
 
 def test_the_manual_explains_every_event_of_the_services_that_follow() -> None:
     sources = [name for name in tree.python_files(tests=False) if not name.startswith("committer/")]
-    doors = {f"runtime/tidegate/runtime/{name}.py" for name in ("health", "kafka/logs", "service")}
-    told = events(name for name in sources if name not in {*doors, *RATIFIED})
+    dependencies = {
+        f"runtime/tidegate_runtime/{name}.py"
+        for name in ("service/health", "kafka/librdkafka_logs", "service/runner")
+    }
+    told = events(name for name in sources if name not in {*dependencies, *RATIFIED})
     assert {"set_aside", "took_over", "compacted"} <= told
     assert told - {"unchanged"} == explained(OPERATIONS, "Log lines")
 

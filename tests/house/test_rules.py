@@ -4,7 +4,7 @@ import pytest
 
 from tests.house import rules
 
-PATH = "committer/tidegate/committer/sample.py"
+PATH = "committer/tidegate_committer/sample.py"
 
 
 def test_a_long_file_is_reported() -> None:
@@ -20,7 +20,7 @@ def test_a_function_of_one_line_too_many_is_too_long() -> None:
 
 @pytest.mark.parametrize("name", ["utils.py", "helpers.py", "common.py", "base.py", "types.py"])
 def test_a_file_named_after_nothing_is_found(name: str) -> None:
-    assert list(rules.bad_name(f"runtime/tidegate/runtime/{name}", ""))
+    assert list(rules.bad_name(f"runtime/tidegate_runtime/{name}", ""))
 
 
 def test_the_schema_types_may_be_called_types() -> None:

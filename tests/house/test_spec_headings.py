@@ -1,4 +1,4 @@
-"""Does every public thing in `tidegate.delta` name the heading of PROTOCOL.md that it obeys."""
+"""Does every public thing in `tidegate_delta` name the heading of PROTOCOL.md that it obeys."""
 
 from tests.house import spec, tree
 

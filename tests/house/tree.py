@@ -5,8 +5,23 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-SOURCE_ROOTS = ("protocol", "runtime", "producers", "committer", "checkpointer", "cdc_publisher")
-TOP_FOLDERS = (*SOURCE_ROOTS, "deploy", "tests", "bench", "docs")
+PACKAGES = {
+    "tidegate_delta": "protocol",
+    "tidegate_messages": "protocol",
+    "tidegate_runtime": "runtime",
+    "tidegate": "producers",
+    "tidegate_producers": "producers",
+    "pyspark_tidegate": "producers",
+    "tidegate_committer": "committer",
+    "tidegate_checkpointer": "checkpointer",
+    "tidegate_cdc_publisher": "cdc_publisher",
+    "tidegate_local": "deploy",
+    "tidegate_demo": "deploy",
+}
+"""Package -> the top-level folder where it lies."""
+
+SOURCE_ROOTS = tuple(f"{folder}/{package}/" for package, folder in PACKAGES.items())
+TOP_FOLDERS = (*dict.fromkeys(PACKAGES.values()), "tests", "bench", "docs")
 SKIPPED = frozenset({"__pycache__", ".git", ".venv", ".cache", "dist", "build"})
 
 

@@ -10,15 +10,16 @@ from typing import Final
 
 from tests.house.homes import COMMITTER
 
-RUNS_ASIDE: Final = tuple(f"{COMMITTER}{name}" for name in ("reading/", "loop/entry_put.py"))
-"""What asks stores. The loop begins `fetches`, `loading`, `audits`, `idle_probes` and
-`entry_put` of these: by `Doors.reads`, `loads`, `background` and `puts`."""
+RUNS_ASIDE: Final = tuple(f"{COMMITTER}{name}" for name in ("store_reads/", "loop/entry_put.py"))
+"""What asks stores. The loop begins `decision_reads`, `table_loading`, `log_audit`,
+`idle_table_probe` and `entry_put` of these: by `Dependencies.reads`, `loads`,
+`background` and `puts`."""
 
 ASKS: Final = re.compile(
     r"\brecovery\.(?!lacks\b|is_short\b)\w+\("  # These two look at what is remembered.
     r"|\bread_claim\b|\bwhole_table\("
     r"|\bstore\.(?:read|open|list_from|put|put_if_absent|delete)\("
-    r"|\bfrom tidegate\.runtime\.tables\b"
+    r"|\bfrom tidegate_runtime\.table_io\b"
     r"|\b(?:vet|fetch\.run)\(\S*\)"
 )
 

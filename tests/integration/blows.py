@@ -15,8 +15,8 @@ from typing import Final
 
 from tests.integration.conftest import Line
 from tests.integration.proposers import committed_offset, read_topic
-from tidegate.committer.doors import FAILPOINTS
-from tidegate.runtime.processes import ServiceProcess, probe
+from tidegate_committer.dependencies import FAILPOINTS
+from tidegate_local.child_processes import ServiceProcess, probe
 
 SUSPENSION: Final = "SIGSTOP"
 """A committer sleeps until its heir has told outcomes, and wakes up as a zombie."""

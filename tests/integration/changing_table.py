@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from tests.integration.conftest import Line
 from tests.unit.cdc_publisher.written_table import WrittenTable, change_at_random
-from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
 PAUSE_S = 0.05
 ENDS_S = 30.0

@@ -10,11 +10,17 @@ import pytest
 from docker.errors import DockerException  # type: ignore[import-untyped]  # nor do these
 from testcontainers.community.kafka import KafkaContainer
 
-from tidegate.runtime.failpoints import VARIABLE
-from tidegate.runtime.kafka.broker import EmbeddedKafka
-from tidegate.runtime.kafka.settings import KafkaSettings
-from tidegate.runtime.kafka.topic_admin import create_topics
-from tidegate.runtime.processes import Child, Command, ServiceProcess, service_argv, service_process
+from tidegate_local.child_processes import (
+    Child,
+    Command,
+    ServiceProcess,
+    service_argv,
+    service_process,
+)
+from tidegate_local.embedded_kafka import EmbeddedKafka
+from tidegate_runtime.failpoints import VARIABLE
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.kafka.topic_admin import create_topics
 
 SESSION_TIMEOUT_MS = 2_000
 

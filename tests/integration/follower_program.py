@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from uuid import UUID
 
-from tidegate.pipeline.published import CommitRecord
-from tidegate.runtime.following import follower
-from tidegate.runtime.service import Running, run
-from tidegate.runtime.settings import ServiceSettings, load
+from tidegate_messages.published_records import CommitRecord
+from tidegate_runtime.followers import commit_follower
+from tidegate_runtime.service.runner import Running, run
+from tidegate_runtime.service.settings import ServiceSettings, load
 
 SEEN = Path(os.environ["SEEN"])
 MANNERS = os.environ.get("MANNERS", "")
@@ -49,20 +49,20 @@ class EntryEncoder:
 
 def follow(running: Running) -> None:
     """Follow with the settings of the command line."""
-    follower.run_follower(EntryEncoder(), SETTINGS, running)
+    commit_follower.run_follower(EntryEncoder(), SETTINGS, running)
 
 
 def skip_the_first() -> None:
     """Lose the first record on its way, as Faust does when its group's generation changes."""
     skipped: list[object] = []
-    take = follower._Follower._take
+    take = commit_follower._Follower._take
 
-    async def take_but_the_first(self: follower._Follower, event: object) -> None:
+    async def take_but_the_first(self: commit_follower._Follower, event: object) -> None:
         if skipped:
             await take(self, event)
         skipped.append(event)
 
-    follower._Follower._take = take_but_the_first  # type: ignore[method-assign]  # a fault on purpose
+    commit_follower._Follower._take = take_but_the_first  # type: ignore[method-assign]  # a fault on purpose
 
 
 if __name__ == "__main__":

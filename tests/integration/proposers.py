@@ -10,18 +10,18 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.delta.actions import Add, Metadata, Protocol
-from tidegate.delta.schema.arrow import from_arrow
-from tidegate.delta.schema.types import format_schema
-from tidegate.pipeline.outcome import Outcome
-from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.published import TableRecord
-from tidegate.producers import draft
-from tidegate.producers.client import Client
-from tidegate.runtime.bus import Record, TopicPartition
-from tidegate.runtime.clock import SystemClock, new_id
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.kafka.settings import KafkaSettings
+from tidegate_delta.log.actions import Add, Metadata, Protocol
+from tidegate_delta.schema.arrow_types import from_arrow
+from tidegate_delta.schema.types import format_schema
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.clock import SystemClock, new_id
+from tidegate_runtime.kafka.client_protocols import Record, TopicPartition
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.settings import KafkaSettings
 
 CLOCK = SystemClock()
 SCHEMA = pa.schema([("writer", pa.string()), ("number", pa.int64())])
@@ -39,15 +39,15 @@ def create_table(
 
 def creation(folder: Path, configuration: dict[str, str] | None = None) -> Proposal:
     """Return the proposal to create an empty table."""
-    target = draft.Target(new_id(CLOCK), folder.as_uri(), name=folder.name)
+    target = proposal_drafts.Target(new_id(CLOCK), folder.as_uri(), name=folder.name)
     metadata = Metadata(
         id=str(new_id(CLOCK)),
         schema_string=format_schema(from_arrow(SCHEMA)),
         configuration=configuration or {},
     )
     protocol = Protocol(min_reader_version=1, min_writer_version=2)
-    stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
-    return draft.create(target, stamp, protocol, metadata)
+    stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    return proposal_drafts.create(target, stamp, protocol, metadata)
 
 
 def write_file(folder: Path, writer: str, number: int) -> Add:
@@ -119,12 +119,12 @@ class Proposer:
                 if self.enough.is_set():
                     self.count = number
                     break
-                target = draft.Target(
+                target = proposal_drafts.Target(
                     self.table.table, self.table.table_root, version, self.table.table_id
                 )
-                stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
+                stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
                 add = write_file(folder, self.name, number)
-                outcome = client.propose(draft.append(target, stamp, [add]), timeout_s=90)
+                outcome = client.propose(proposal_drafts.append(target, stamp, [add]), timeout_s=90)
                 self.outcomes[number] = outcome
                 version = outcome.version or version
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.integration.proposers import CLOCK, write_file
-from tidegate.delta.actions import Add
-from tidegate.pipeline.outcome import Outcome
-from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.published import TableRecord
-from tidegate.pipeline.read_set import ReadSet
-from tidegate.producers import draft
-from tidegate.producers.client import Client
-from tidegate.runtime.clock import new_id
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.kafka.settings import KafkaSettings
+from tidegate_delta.log.actions import Add
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.published_records import TableRecord
+from tidegate_messages.read_set import ReadSet
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.clock import new_id
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.settings import KafkaSettings
 
 TIMEOUT_S = 90.0
 
@@ -73,11 +73,13 @@ def contend(
 
 
 def _replacement(table: TableRecord, version: int, held: Add | None, new: Add) -> Proposal:
-    target = draft.Target(table.table, table.table_root, version, table.table_id)
-    proposal = draft.append(target, draft.Stamp(new_id(CLOCK), CLOCK.now_ms()), [new])
+    target = proposal_drafts.Target(table.table, table.table_root, version, table.table_id)
+    proposal = proposal_drafts.append(
+        target, proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms()), [new]
+    )
     if held is None:
         return proposal
-    removal = draft.removal(held, CLOCK.now_ms()).to_row()
+    removal = proposal_drafts.removal(held, CLOCK.now_ms()).to_row()
     return proposal.model_copy(
         update={
             "actions": (removal, *proposal.actions),

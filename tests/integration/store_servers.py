@@ -22,7 +22,7 @@ import pytest
 from tests.integration.azure_server import AzureServer
 from tests.integration.gcs_server import GcsServer
 from tests.integration.moto_server import moto_server
-from tidegate.runtime.stores.object_store import ObjectStore
+from tidegate_runtime.storage.object_store import ObjectStore
 
 Throttled = tuple[int, Mapping[str, str], bytes]
 ROOT: Final = Path(__file__).parents[2]

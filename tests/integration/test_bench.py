@@ -10,9 +10,9 @@ from bench import committer_cpu, committer_state, open_table, read_table, restar
 from bench.committing import miscounted
 from bench.delta_rs_writers import SCHEMA_STRING, add_of
 from bench.slow_store import BUCKET, SlowStore
-from tidegate.delta.names import Version, commit_name, in_log
-from tidegate.runtime.stores.log_store import Put
-from tidegate.runtime.stores.object_store import ObjectStore
+from tidegate_delta.log.file_names import Version, commit_name, in_log
+from tidegate_runtime.storage.log_store import Put
+from tidegate_runtime.storage.object_store import ObjectStore
 
 FILES = 1_000
 ROWS = 1_000

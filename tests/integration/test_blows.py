@@ -28,11 +28,11 @@ from tests.integration.test_committer_processes import (
     rows_of,
 )
 from tests.linearizability.checker import explain
-from tidegate.pipeline.outcome import Outcome
-from tidegate.pipeline.published import TableRecord
-from tidegate.producers.client import Client
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.kafka.settings import KafkaSettings
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.settings import KafkaSettings
 
 pytestmark = pytest.mark.broker
 

@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Broker
-from tidegate.delta.errors import Misconfigured
-from tidegate.runtime.bus import Offset, TopicPartition
-from tidegate.runtime.kafka.broker import EmbeddedKafka
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.kafka.settings import KafkaSettings
-from tidegate.runtime.kafka.topic_admin import create_topics, differing_topics, missing_topics
-from tidegate.runtime.processes import Child, Command, birth_of, is_running
+from tidegate_delta.errors import Misconfigured
+from tidegate_local.child_processes import Child, Command, birth_of, is_running
+from tidegate_local.embedded_kafka import EmbeddedKafka
+from tidegate_runtime.kafka.client_protocols import Offset, TopicPartition
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.kafka.topic_admin import create_topics, differing_topics, missing_topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from tidegate.runtime.kafka.broker import EmbeddedKafka
+from tidegate_local.embedded_kafka import EmbeddedKafka
 
 broker = EmbeddedKafka(Path(sys.argv[1]))
 broker.start()

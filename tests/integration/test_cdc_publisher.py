@@ -21,20 +21,20 @@ from tests.integration.changing_table import changing
 from tests.integration.conftest import Line
 from tests.integration.proposers import append_with, create_table
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, change_at_random, rows
-from tidegate.cdc_publisher.envelope import ChangeRecord
-from tidegate.cdc_publisher.position import Position, decode
-from tidegate.cdc_publisher.transactions import (
+from tidegate_cdc_publisher.debezium_envelope import ChangeRecord
+from tidegate_cdc_publisher.stream_position import Position, decode
+from tidegate_cdc_publisher.transactional_producer import (
     FAILPOINTS,
     RECORD_BYTES_MAX,
     ChangeWriter,
     read_positions,
 )
-from tidegate.delta.errors import Fenced, InvalidRequest
-from tidegate.delta.names import checksum_name
-from tidegate.pipeline.topics import Topic
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.kafka.topic_admin import create_topics
-from tidegate.runtime.processes import ServiceProcess
+from tidegate_delta.errors import Fenced, InvalidRequest
+from tidegate_delta.log.file_names import checksum_name
+from tidegate_local.child_processes import ServiceProcess
+from tidegate_messages.topics import Topic
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.topic_admin import create_topics
 
 pytestmark = pytest.mark.broker
 PATIENCE_S = 180.0

@@ -10,13 +10,13 @@ from deltalake import DeltaTable
 from tests.integration.changing_table import changing
 from tests.integration.conftest import Line
 from tests.unit.cdc_publisher.written_table import WrittenTable, change_at_random, rows
-from tidegate.checkpointer.service import FAILPOINTS
-from tidegate.delta.checkpoints import checksum, hint
-from tidegate.delta.names import checkpoint_name, checksum_name, compacted_name
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.processes import ServiceProcess
-from tidegate.runtime.stores.local_store import LocalStore
-from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate_checkpointer.service import FAILPOINTS
+from tidegate_delta.checkpoints import last_checkpoint, version_checksum
+from tidegate_delta.log.file_names import checkpoint_name, checksum_name, compacted_name
+from tidegate_local.child_processes import ServiceProcess
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.storage.local_store import LocalStore
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 pytestmark = pytest.mark.broker
 
@@ -45,7 +45,7 @@ def there(table: WrittenTable, name: str) -> bool:
 
 def hinted(table: WrittenTable) -> int:
     path = table.folder / "_delta_log/_last_checkpoint"
-    found = hint.decode(path.read_bytes()) if path.exists() else None
+    found = last_checkpoint.decode(path.read_bytes()) if path.exists() else None
     return -1 if found is None else found.version
 
 
@@ -64,8 +64,10 @@ def check_table(table: WrittenTable) -> None:
     found = theirs.to_pyarrow_table().sort_by("id").to_pylist()
     assert found == sorted(table.content, key=lambda row: row["id"])
     for path in (table.folder / "_delta_log").glob("*.crc"):
-        truth = checksum.of(open_snapshot(LocalStore(table.root), int(path.stem)))
-        assert checksum.differences(checksum.decode(path.read_bytes()), truth) == (), path.name
+        truth = version_checksum.of(open_snapshot(LocalStore(table.root), int(path.stem)))
+        assert (
+            version_checksum.differences(version_checksum.decode(path.read_bytes()), truth) == ()
+        ), path.name
 
 
 @pytest.mark.timeout(400)

@@ -15,17 +15,17 @@ from tests.integration.moto_server import moto_server
 from tests.integration.proposers import CLOCK, SCHEMA
 from tests.integration.s3_relay import Relay, Step
 from tests.integration.test_committer_processes import WAIT_S, until
-from tidegate.delta.actions import Metadata, Protocol
-from tidegate.delta.schema.arrow import from_arrow
-from tidegate.delta.schema.types import format_schema
-from tidegate.pipeline.outcome import Outcome
-from tidegate.pipeline.published import TableRecord
-from tidegate.producers import draft
-from tidegate.producers.client import Client
-from tidegate.runtime.clock import new_id
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.registry import find_table
-from tidegate.runtime.stores.object_store import ObjectStore
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.schema.arrow_types import from_arrow
+from tidegate_delta.schema.types import format_schema
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.clock import new_id
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.storage.object_store import ObjectStore
+from tidegate_runtime.table_registry import find_table
 
 pytestmark = pytest.mark.broker
 
@@ -56,10 +56,12 @@ def root() -> str:
 def create(client: Client, root: str, name: str = "t") -> Outcome:
     schema = format_schema(from_arrow(pa.schema(SCHEMA)))
     metadata = Metadata(id=str(new_id(CLOCK)), schema_string=schema)
-    target = draft.Target(new_id(CLOCK), root, name=name)
-    stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    target = proposal_drafts.Target(new_id(CLOCK), root, name=name)
+    stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
     protocol = Protocol(min_reader_version=1, min_writer_version=2)
-    return client.propose(draft.create(target, stamp, protocol, metadata), timeout_s=WAIT_S)
+    return client.propose(
+        proposal_drafts.create(target, stamp, protocol, metadata), timeout_s=WAIT_S
+    )
 
 
 def versions(relay: Relay, root: str) -> list[str]:

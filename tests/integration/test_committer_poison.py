@@ -15,12 +15,12 @@ from tests.integration.test_committer_processes import (
     rows_of,
     until,
 )
-from tidegate.pipeline.codec import encode, headers
-from tidegate.producers import draft
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.clock import new_id
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.processes import ServiceProcess
+from tidegate_local.child_processes import ServiceProcess
+from tidegate_messages.codec import encode, headers
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.clock import new_id
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
 pytestmark = pytest.mark.broker
 
@@ -38,9 +38,12 @@ def test_a_record_that_kills_three_processes_is_refused_and_those_behind_it_are_
     table = create_table(line.kafka, line.tables / "t")
     assert committer.child.stop() == 0
     folder = Path(table.table_root.removeprefix("file://"))
-    target = draft.Target(table.table, table.table_root, 0, table.table_id)
+    target = proposal_drafts.Target(table.table, table.table_root, 0, table.table_id)
     adds = [write_file(folder, f"w{number}", 0) for number in range(5)]
-    sent = [draft.append(target, draft.Stamp(new_id(CLOCK), CLOCK.now_ms()), [add]) for add in adds]
+    sent = [
+        proposal_drafts.append(target, proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms()), [add])
+        for add in adds
+    ]
     poison = str(sent[2].proposal_id)
     producer = KafkaBus(line.kafka, "writer").producer()
     at = TopicPartition(line.kafka.topics.proposals, table.topic_partition)

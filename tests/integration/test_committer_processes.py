@@ -28,8 +28,8 @@ from tests.integration.proposers import (
 )
 from tests.linearizability.account import Account, Table, Told, proposals
 from tests.linearizability.checker import explain
-from tidegate.committer.doors import FAILPOINTS
-from tidegate.pipeline.published import TableRecord
+from tidegate_committer.dependencies import FAILPOINTS
+from tidegate_messages.published_records import TableRecord
 
 pytestmark = pytest.mark.broker
 

@@ -10,16 +10,16 @@ import pytest
 from tests.integration.conftest import Line
 from tests.integration.test_checkpointer import wait_until
 from tests.integration.test_producer_cli import Terminal
-from tidegate.delta.names import checksum_name
-from tidegate.pipeline.outcome import Outcome
-from tidegate.pipeline.proposal import Operation, Proposal
-from tidegate.pipeline.read_set import ReadSet
-from tidegate.producers import cli
-from tidegate.producers.client import Client
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.failpoints import RAISE
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.processes import ServiceProcess
+from tidegate_delta.log.file_names import checksum_name
+from tidegate_local.child_processes import ServiceProcess
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.read_set import ReadSet
+from tidegate_producers.cli import table_commands
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.failpoints import RAISE
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
 pytestmark = pytest.mark.broker
 
@@ -80,7 +80,7 @@ def changes(line: Line, name: str) -> int:
 
 
 def listed(terminal: Terminal, name: str) -> Any:
-    [found] = [one for one in terminal.json(cli.app, "list") if one["name"] == name]
+    [found] = [one for one in terminal.json(table_commands.app, "list") if one["name"] == name]
     return found
 
 
@@ -92,7 +92,7 @@ def test_a_service_that_fails_over_one_table_serves_the_others_and_tries_again(l
         deltalake.write_deltalake(folder, pa.table({"k": [3]}), mode="append")
     started = services(line)
     for name, folder in folders.items():
-        terminal.json(cli.app, "register", str(folder), "--name", name)
+        terminal.json(table_commands.app, "register", str(folder), "--name", name)
     with Client(KafkaBus(line.kafka, "test"), line.kafka.topics) as client:
         denied = delete(client, "bad", folders["bad"])
         assert (denied.status, denied.rejection and denied.rejection.rule) == (
@@ -116,7 +116,7 @@ def test_a_service_that_fails_over_one_table_serves_the_others_and_tries_again(l
         checksum = folders["good"] / "_delta_log" / checksum_name(2)
         wait_until(checksum.exists, "a checksum of the other")
 
-        tried = terminal.json(cli.app, "retry", "bad")["tried"]
+        tried = terminal.json(table_commands.app, "retry", "bad")["tried"]
         assert sorted(tried) == sorted([*FOLLOWERS, "committer"])
         wait_until(
             lambda: (

@@ -8,14 +8,14 @@ from tests.integration import environments
 
 SERVICES = ("committer", "checkpointer", "cdc-publisher")
 NEIGHBOURS = {
-    "committer": ("tidegate.producers.table", "tidegate.runtime.following.follower"),
-    "checkpointer": ("tidegate.producers.table",),
-    "cdc-publisher": ("tidegate.producers.table",),
-    "producers": ("tidegate.runtime.following.follower",),
+    "committer": ("tidegate_producers.table", "tidegate_runtime.followers.commit_follower"),
+    "checkpointer": ("tidegate_producers.table",),
+    "cdc-publisher": ("tidegate_producers.table",),
+    "producers": ("tidegate_runtime.followers.commit_follower",),
 }
 """Modules whose libraries a service does not install: they must fail there, to prove anything."""
 
-COMMAND = "from tidegate.runtime.cli.main import main; main()"
+COMMAND = "from tidegate_runtime.cli.main import main; main()"
 """What the program `tidegate` does."""
 
 IMPORT_ALL = """
@@ -46,7 +46,7 @@ def environment(
 
 def test_every_module_of_the_service_imports_there(environment: tuple[str, Path]) -> None:
     service, python = environment
-    package = f"tidegate.{service.replace('-', '_')}"
+    package = f"tidegate_{service.replace('-', '_')}"
     done = environments.run(python, "-c", IMPORT_ALL, package)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 1
@@ -54,7 +54,7 @@ def test_every_module_of_the_service_imports_there(environment: tuple[str, Path]
 
 def test_the_service_says_what_it_takes(environment: tuple[str, Path]) -> None:
     service, python = environment
-    program, option = ["-m", f"tidegate.{service.replace('-', '_')}"], "--config"
+    program, option = ["-m", f"tidegate_{service.replace('-', '_')}"], "--config"
     if service == "producers":  # a library and a command, not a process
         program, option = ["-c", COMMAND, "table"], "register"
     done = environments.run(python, *program, "--help")

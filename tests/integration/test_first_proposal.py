@@ -39,7 +39,7 @@ def test_twenty_lines_create_a_table_and_append_to_it(line: Line, tmp_path: Path
 
 def test_the_client_alone_imports_neither_spark_nor_arrow_readers() -> None:
     code = (
-        "import sys, tidegate.producers.client; "
+        "import sys, tidegate_runtime.client.client; "
         "sys.exit(str({'pyspark', 'sqlglot', 'faust'} & set(sys.modules) or ''))"
     )
     argv = [sys.executable, "-c", code]

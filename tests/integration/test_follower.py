@@ -10,12 +10,12 @@ from uuid import UUID
 
 import pytest
 
-from tidegate.pipeline.codec import encode, headers
-from tidegate.pipeline.published import CommitRecord
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.kafka.settings import KafkaSettings
-from tidegate.runtime.processes import Command, ServiceProcess, probe
+from tidegate_local.child_processes import Command, ServiceProcess, probe
+from tidegate_messages.codec import encode, headers
+from tidegate_messages.published_records import CommitRecord
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.settings import KafkaSettings
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
@@ -230,7 +230,7 @@ def test_without_brokers_it_says_so_and_tries_again(follower: Follower) -> None:
 
 def test_a_thread_of_fausts_that_does_not_end_does_not_keep_the_process() -> None:
     program = (
-        "import time; from tidegate.runtime.following.faust_app import LooseThread\n"
+        "import time; from tidegate_runtime.followers.faust_app import LooseThread\n"
         "class Joining:\n"
         "    def _start_thread(self): time.sleep(60)\n"
         "LooseThread(Joining()).start()"

@@ -12,20 +12,20 @@ import pytest
 
 from tests.integration.conftest import SESSION_TIMEOUT_MS, Line
 from tests.integration.proposers import CLOCK, creation, read_topic, write_file
-from tidegate.delta.commit import sha256
-from tidegate.pipeline.codec import decode, encode, headers
-from tidegate.pipeline.homes import partition_of
-from tidegate.pipeline.outcome import Outcome
-from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.published import TableRecord
-from tidegate.producers import draft
-from tidegate.producers.registering import request
-from tidegate.runtime.bus import Producer, TopicPartition
-from tidegate.runtime.clock import new_id
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.kafka.settings import KafkaSettings
-from tidegate.runtime.kafka.topic_admin import create_topics
-from tidegate.runtime.registry import read_registry
+from tidegate_delta.log.commit import sha256
+from tidegate_messages.codec import decode, encode, headers
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.published_records import TableRecord
+from tidegate_messages.table_home import partition_of
+from tidegate_producers.writing.table_registration import request
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.clock import new_id
+from tidegate_runtime.kafka.client_protocols import Producer, TopicPartition
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.kafka.topic_admin import create_topics
+from tidegate_runtime.table_registry import read_registry
 
 pytestmark = pytest.mark.broker
 
@@ -85,12 +85,12 @@ def rule(outcome: Outcome) -> tuple[str, str, int | None]:
 
 
 def ask(record: TableRecord, kind: str) -> Proposal:
-    target = draft.Target(record.table, record.table_root, 0, record.table_id)
-    stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    target = proposal_drafts.Target(record.table, record.table_root, 0, record.table_id)
+    stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
     if kind == "halt":
         return request("halt", target, stamp, "a restore")
     add = write_file(Path(record.table_root.removeprefix("file://")), "w", 0)
-    return draft.append(target, stamp, [add])
+    return proposal_drafts.append(target, stamp, [add])
 
 
 def test_a_table_that_is_sent_to_two_topic_partitions_has_one_home(wide: Line) -> None:

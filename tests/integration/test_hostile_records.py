@@ -20,12 +20,12 @@ from tests.integration.proposers import (
     write_file,
 )
 from tests.integration.test_committer_processes import WAIT_S, until
-from tidegate.pipeline.codec import encode
-from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.published import TableRecord
-from tidegate.producers import draft
-from tidegate.runtime.clock import new_id
-from tidegate.runtime.processes import ServiceProcess, probe
+from tidegate_local.child_processes import ServiceProcess, probe
+from tidegate_messages.codec import encode
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.clock import new_id
 
 pytestmark = pytest.mark.broker
 
@@ -109,9 +109,9 @@ class Target:
 def an_append(table: TableRecord) -> Proposal:
     """Return a proposal that appends a row."""
     folder = Path(table.table_root.removeprefix("file://"))
-    target = draft.Target(table.table, table.table_root, 0, table.table_id)
-    stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
-    return draft.append(target, stamp, [write_file(folder, "t", 0)])
+    target = proposal_drafts.Target(table.table, table.table_root, 0, table.table_id)
+    stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    return proposal_drafts.append(target, stamp, [write_file(folder, "t", 0)])
 
 
 @pytest.fixture

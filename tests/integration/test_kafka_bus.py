@@ -14,18 +14,18 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from tidegate.delta.errors import (
+from tidegate_delta.errors import (
     InvalidRequest,
     Misconfigured,
     OutcomeUnknown,
     TidegateError,
     Unavailable,
 )
-from tidegate.runtime.bus import Consumer, Offset, Polled, Record, TopicPartition
-from tidegate.runtime.kafka.broker import EmbeddedKafka
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.kafka.settings import KafkaSettings
-from tidegate.runtime.kafka.topic_admin import create_topics
+from tidegate_local.embedded_kafka import EmbeddedKafka
+from tidegate_runtime.kafka.client_protocols import Consumer, Offset, Polled, Record, TopicPartition
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.kafka.topic_admin import create_topics
 
 PATIENCE_S = 20.0
 ZOMBIE = Path(__file__).parent / "zombie_program.py"

@@ -21,8 +21,8 @@ from tests.integration.test_committer_processes import (
     rows_of,
     until,
 )
-from tidegate.delta.names import LAST_CHECKPOINT, LOG_FOLDER, checksum_name
-from tidegate.runtime.processes import ServiceProcess
+from tidegate_delta.log.file_names import LAST_CHECKPOINT, LOG_FOLDER, checksum_name
+from tidegate_local.child_processes import ServiceProcess
 
 pytestmark = pytest.mark.broker
 

@@ -31,12 +31,12 @@ from tests.integration.test_committer_processes import (
     rows_of,
     until,
 )
-from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.published import TableRecord
-from tidegate.runtime.processes import Command, ServiceProcess
-from tidegate.runtime.stores.opening import open_store
-from tidegate.runtime.tables.data_files import read_table
-from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_local.child_processes import Command, ServiceProcess
+from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.storage.open_store import open_store
+from tidegate_runtime.table_io.data_file_reader import read_table
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -20,12 +20,12 @@ from tests.integration.test_committer_processes import (
     folder_of,
     until,
 )
-from tidegate.delta.errors import Misconfigured, Unavailable
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.kafka.broker import EmbeddedKafka
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.kafka.settings import KafkaSettings
-from tidegate.runtime.kafka.topic_admin import create_topics
+from tidegate_delta.errors import Misconfigured, Unavailable
+from tidegate_local.embedded_kafka import EmbeddedKafka
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.kafka.topic_admin import create_topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 

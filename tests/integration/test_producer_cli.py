@@ -11,11 +11,11 @@ import typer
 from typer.testing import CliRunner, Result
 
 from tests.integration.conftest import Line
-from tidegate.pipeline.proposal import Operation, Proposal
-from tidegate.pipeline.read_set import ReadSet
-from tidegate.producers import cli, cli_proposals
-from tidegate.producers.client import Client
-from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.read_set import ReadSet
+from tidegate_producers.cli import proposal_commands, table_commands
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
 pytestmark = pytest.mark.broker
 
@@ -48,44 +48,46 @@ def table(line: Line) -> Path:
 def test_a_table_is_registered_once_and_shown(line: Line, table: Path) -> None:
     line.started("committer")
     terminal = Terminal(line)
-    first = terminal.json(cli.app, "register", str(table), "--name", "shop")
+    first = terminal.json(table_commands.app, "register", str(table), "--name", "shop")
     assert (first["status"], first["version"]) == ("committed", 1)
-    again = terminal.json(cli.app, "register", str(table))
+    again = terminal.json(table_commands.app, "register", str(table))
     assert again["table"] == first["table"]
-    (listed,) = terminal.json(cli.app, "list")
+    (listed,) = terminal.json(table_commands.app, "list")
     assert (listed["name"], listed["table_root"]) == ("shop", table.as_uri())
-    assert "shop" in terminal.run(cli.app, "list").stdout
+    assert "shop" in terminal.run(table_commands.app, "list").stdout
 
-    told = terminal.json(cli_proposals.app, "list")
+    told = terminal.json(proposal_commands.app, "list")
     assert [one["kind"] for one in told] == ["register", "register"]
     assert {one["status"] for one in told} == {"committed"}
-    shown = terminal.json(cli_proposals.app, "show", first["proposal_id"])
+    shown = terminal.json(proposal_commands.app, "show", first["proposal_id"])
     assert shown["outcomes"][0]["version"] == 1
-    assert first["proposal_id"] in terminal.run(cli_proposals.app, "list").stdout.replace("\n", "")
-    nobody = terminal.run(cli_proposals.app, "show", first["table"])
+    assert first["proposal_id"] in terminal.run(proposal_commands.app, "list").stdout.replace(
+        "\n", ""
+    )
+    nobody = terminal.run(proposal_commands.app, "show", first["table"])
     assert nobody.exit_code == 2
     assert "ProposalNotFound" in nobody.stderr
 
 
 def test_a_tables_log_is_shown_without_a_committer(line: Line, table: Path) -> None:
     terminal = Terminal(line)
-    history = terminal.json(cli.app, "history", str(table))
+    history = terminal.json(table_commands.app, "history", str(table))
     assert [one["version"] for one in history] == [1, 0]
     assert [one["proposals"] for one in history] == [0, 0]
-    facts = terminal.json(cli.app, "describe", str(table))
+    facts = terminal.json(table_commands.app, "describe", str(table))
     assert (facts["version"], facts["files"], facts["partitionColumns"]) == (1, 3, ["p"])
     assert [one["name"] for one in facts["columns"]] == ["k", "p"]
-    older = terminal.json(cli.app, "snapshot", str(table), "--version", "0")
+    older = terminal.json(table_commands.app, "snapshot", str(table), "--version", "0")
     assert (older["version"], len(older["shown"])) == (0, 2)
     for verb in ("history", "describe", "snapshot"):
-        result = terminal.run(cli.app, verb, str(table))
+        result = terminal.run(table_commands.app, verb, str(table))
         assert result.exit_code == 0, result.output
 
 
 def test_what_is_no_table_is_refused(line: Line) -> None:
     terminal = Terminal(line)
     for verb in ("history", "describe", "snapshot", "register"):
-        result = terminal.run(cli.app, verb, str(line.tables / "nothing"))
+        result = terminal.run(table_commands.app, verb, str(line.tables / "nothing"))
         assert result.exit_code == 2
         assert "NotADeltaTable" in result.stderr
 
@@ -93,7 +95,7 @@ def test_what_is_no_table_is_refused(line: Line) -> None:
 def test_what_lost_is_explained_and_listed_at_its_table(line: Line, table: Path) -> None:
     line.started("committer")
     terminal = Terminal(line)
-    terminal.json(cli.app, "register", str(table), "--name", "shop")
+    terminal.json(table_commands.app, "register", str(table), "--name", "shop")
     path = deltalake.DeltaTable(table).file_uris()[0].removeprefix(f"{table}/")
     with Client(KafkaBus(line.kafka, "test"), line.kafka.topics) as client:
         record = client.require("shop")
@@ -115,23 +117,23 @@ def test_what_lost_is_explained_and_listed_at_its_table(line: Line, table: Path)
         waiting = first.model_copy(update={"proposal_id": client.new_id(), "read_version": 99})
         assert client.propose(waiting).status == "denied"
 
-    result = terminal.run(cli_proposals.app, "explain", str(second.proposal_id), "--json")
+    result = terminal.run(proposal_commands.app, "explain", str(second.proposal_id), "--json")
     assert result.exit_code == 2, result.output
     told = json.loads(result.stdout)
     assert (told["rule"], told["winner"]["version"]) == ("concurrent_delete_read", 2)
     assert told["winner"]["proposal_ids"] == [str(first.proposal_id)]
     assert told["overlap"]["files"] == [path]
-    printed = terminal.run(cli_proposals.app, "explain", str(second.proposal_id)).stdout
+    printed = terminal.run(proposal_commands.app, "explain", str(second.proposal_id)).stdout
     assert f"file          {path}" in printed
 
-    assert terminal.run(cli_proposals.app, "explain", str(first.proposal_id)).exit_code == 0
-    found = terminal.json(cli.app, "conflicts", "shop")
+    assert terminal.run(proposal_commands.app, "explain", str(first.proposal_id)).exit_code == 0
+    found = terminal.json(table_commands.app, "conflicts", "shop")
     assert found["rules"] == {"concurrent_delete_read": 1, "read_version_ahead": 1}
-    shown = terminal.run(cli.app, "conflicts", "shop").stdout
+    shown = terminal.run(table_commands.app, "conflicts", "shop").stdout
     assert any(path in row and str(second.proposal_id) in row for row in shown.splitlines())
-    facts = terminal.json(cli.app, "describe", str(table))
+    facts = terminal.json(table_commands.app, "describe", str(table))
     assert (facts["registered"]["name"], facts["registered"]["publishedThrough"]) == ("shop", 2)
-    late = terminal.run(cli_proposals.app, "cancel", str(first.proposal_id))
+    late = terminal.run(proposal_commands.app, "cancel", str(first.proposal_id))
     assert late.exit_code == 2
     assert "is in the table at version 2" in late.stdout
 
@@ -141,23 +143,23 @@ def test_a_table_stays_halted_through_a_kill_and_is_altered_once_it_is_reopened(
 ) -> None:
     committer = line.started("committer")
     terminal = Terminal(line)
-    terminal.json(cli.app, "register", str(table), "--name", "shop")
-    told = terminal.json(cli.app, "halt", "shop", "--reason", "a restore")
+    terminal.json(table_commands.app, "register", str(table), "--name", "shop")
+    told = terminal.json(table_commands.app, "halt", "shop", "--reason", "a restore")
     assert (told["status"], told["version"]) == ("committed", 1)
     committer.child.kill()
     line.started("committer", "heir")
 
     asked = ("alter", "shop", "--add-column", "price decimal(10,2)", "--property", "owner=ann")
-    refused = terminal.run(cli.app, *asked)
+    refused = terminal.run(table_commands.app, *asked)
     assert refused.exit_code == 2
     assert "table_halted" in refused.stderr
     assert "a restore" in refused.stderr
     assert deltalake.DeltaTable(table).version() == 1
-    (listed,) = terminal.json(cli.app, "list")
+    (listed,) = terminal.json(table_commands.app, "list")
     assert (listed["status"], listed["halted_by_hand"]) == ("halted", "a restore")
 
-    assert terminal.json(cli.app, "reopen", "shop")["status"] == "committed"
-    assert terminal.json(cli.app, *asked)["version"] == 2
+    assert terminal.json(table_commands.app, "reopen", "shop")["status"] == "committed"
+    assert terminal.json(table_commands.app, *asked)["version"] == 2
     read = deltalake.DeltaTable(table)
     assert [field.name for field in read.schema().fields] == ["k", "p", "price"]
     assert read.metadata().configuration == {"owner": "ann"}

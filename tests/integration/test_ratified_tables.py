@@ -22,8 +22,8 @@ from tests.integration.test_committer_processes import (
     folder_of,
     until,
 )
-from tidegate.delta.names import staged_version
-from tidegate.runtime.processes import ServiceProcess
+from tidegate_delta.log.file_names import staged_version
+from tidegate_local.child_processes import ServiceProcess
 
 pytestmark = pytest.mark.broker
 

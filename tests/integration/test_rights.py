@@ -19,15 +19,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 from tests.integration.conftest import Line
 from tests.integration.test_checkpointer import wait_until
 from tests.integration.test_outages import free_port
-from tidegate.pipeline.topics import Topic
-from tidegate.producers.client import Client
-from tidegate.producers.options import Place
-from tidegate.producers.registering import register
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.kafka.broker import HOST, EmbeddedKafka
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.kafka.settings import KafkaSettings
-from tidegate.runtime.kafka.topic_admin import create_topics, missing_topics
+from tidegate_local.embedded_kafka import HOST, EmbeddedKafka
+from tidegate_messages.topics import Topic
+from tidegate_producers.options import TableLocation
+from tidegate_producers.writing.table_registration import register
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.kafka.topic_admin import create_topics, missing_topics
 
 pytestmark = pytest.mark.broker
 
@@ -129,7 +129,8 @@ def test_the_services_do_their_work_with_the_rights_that_the_manual_names(
         )
         client = Client(KafkaBus(secured, "writer"), secured.topics)
         assert (
-            register(client, Place((tables / "t").as_uri(), {}), None, 60.0).status == "committed"
+            register(client, TableLocation((tables / "t").as_uri(), {}), None, 60.0).status
+            == "committed"
         )
         for _ in range(11):
             deltalake.write_deltalake(tables / "t", rows, mode="append")

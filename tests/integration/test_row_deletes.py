@@ -13,22 +13,22 @@ from deltalake import DeltaTable, QueryBuilder
 from tests.integration.conftest import Line
 from tests.integration.proposers import CLOCK, SCHEMA
 from tests.integration.test_committer_processes import WAIT_S
-from tidegate.delta.actions import Add, Metadata
-from tidegate.delta.features.settling import define_new
-from tidegate.delta.schema.arrow import from_arrow
-from tidegate.delta.schema.types import format_schema
-from tidegate.pipeline.outcome import Outcome
-from tidegate.producers import draft
-from tidegate.producers.client import Client
-from tidegate.producers.files.rewriting import Rewriter, Rewritten
-from tidegate.producers.options import Place, for_writing
-from tidegate.producers.table.deletion import Rewriting, delete
-from tidegate.producers.writing import Saying
-from tidegate.runtime.clock import new_id
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.stores.local_store import LocalStore
-from tidegate.runtime.tables.data_files import read_table
-from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate_delta.definitions.resolve_definition import define_new
+from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.schema.arrow_types import from_arrow
+from tidegate_delta.schema.types import format_schema
+from tidegate_messages.outcome import Outcome
+from tidegate_producers.options import TableLocation, for_writing
+from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten
+from tidegate_producers.table.delete import Rewriting, delete
+from tidegate_producers.writing.table_write import WriteRequest
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.clock import new_id
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.storage.local_store import LocalStore
+from tidegate_runtime.table_io.data_file_reader import read_table
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 pytestmark = pytest.mark.broker
 
@@ -58,9 +58,9 @@ def create(client: Client, folder: Path) -> None:
         configuration={"delta.enableDeletionVectors": "true"},
     )
     protocol = define_new(metadata).protocol
-    target = draft.Target(new_id(CLOCK), folder.as_uri(), name="shared")
-    stamp = draft.Stamp(new_id(CLOCK), CLOCK.now_ms())
-    made = draft.create(target, stamp, protocol, metadata, [shared_file(folder)])
+    target = proposal_drafts.Target(new_id(CLOCK), folder.as_uri(), name="shared")
+    stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    made = proposal_drafts.create(target, stamp, protocol, metadata, [shared_file(folder)])
     assert client.propose(made).status == "committed"
 
 
@@ -94,7 +94,7 @@ def rows_of(writer: int) -> range:
     return range(writer, WRITERS * DELETES, WRITERS)
 
 
-def writer(line: Line, place: Place, number: int) -> list[Outcome]:
+def writer(line: Line, place: TableLocation, number: int) -> list[Outcome]:
     """Delete a writer's rows, and return what it was told."""
     store = LocalStore(place.root)
 
@@ -107,5 +107,5 @@ def writer(line: Line, place: Place, number: int) -> list[Outcome]:
     if number == WRITERS:
         conditions = [f"number >= 1000 AND number IN ({', '.join(map(str, rows_of(number)))})"]
     with Client(KafkaBus(line.kafka, "test"), line.kafka.topics, patience_s=3.0) as client:
-        told = [delete(client, place, one, Saying(WAIT_S), mark) for one in conditions]
+        told = [delete(client, place, one, WriteRequest(WAIT_S), mark) for one in conditions]
     return [one for one in told if one is not None]

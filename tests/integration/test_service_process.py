@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.delta.errors import Unavailable
-from tidegate.runtime.processes import (
+from tidegate_delta.errors import Unavailable
+from tidegate_local.child_processes import (
     Child,
     Command,
     ServiceProcess,
@@ -25,9 +25,9 @@ pytestmark = pytest.mark.timeout(180)
 
 PROGRAM = """
 import sys
-from tidegate.delta.errors import BrokenLog, Fenced, Misconfigured
-from tidegate.runtime.service import run
-from tidegate.runtime.settings import ServiceSettings
+from tidegate_delta.errors import BrokenLog, Fenced, Misconfigured
+from tidegate_runtime.service.runner import run
+from tidegate_runtime.service.settings import ServiceSettings
 
 def serve(running):
     if sys.argv[1] == "broken":
@@ -43,8 +43,8 @@ sys.exit(run(serve, "program", ServiceSettings()))
 ASKING = """
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from tidegate.runtime.cli.service import service_app
-from tidegate.runtime.settings import ServiceSettings
+from tidegate_runtime.cli.service_command import service_app
+from tidegate_runtime.service.settings import ServiceSettings
 
 def serve(settings, running):
     \"\"\"Ask a store that hangs.\"\"\"
@@ -118,7 +118,7 @@ def test_a_killed_service_starts_again_in_its_place(process: Start) -> None:
 def test_a_tethered_child_dies_with_its_parent_and_a_detached_one_does_not(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path;"
-        "from tidegate.runtime.processes import Child, Command;"
+        "from tidegate_local.child_processes import Child, Command;"
         "pids = [];\n"
         "for name in ('tethered', 'detached'):\n"
         "    command = Command(name, ['sleep', '300'], tethered=name == 'tethered')\n"
@@ -154,7 +154,7 @@ def test_a_process_that_took_an_old_id_is_not_ended(tmp_path: Path) -> None:
 @pytest.mark.broker
 def test_up_starts_the_whole_line_and_down_ends_it(tmp_path: Path) -> None:
     folder = ["--folder", str(tmp_path / "line")]
-    tidegate = [sys.executable, "-c", "from tidegate.runtime.cli.main import main; main()"]
+    tidegate = [sys.executable, "-c", "from tidegate_runtime.cli.main import main; main()"]
     up = [*tidegate, "up", *folder, "--port", "0", "--json"]
     first = subprocess.run(up, capture_output=True, text=True, check=False)
     try:

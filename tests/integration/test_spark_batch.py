@@ -14,18 +14,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.integration.conftest import Line
 from tests.integration.spark_session import open_session
-from tidegate.pipeline.outcome import Outcome
-from tidegate.producers.client import Client, Rejected
-from tidegate.producers.connection import client_for
-from tidegate.producers.files.rewriting import Rewritten
-from tidegate.producers.ledger import last_proposals
-from tidegate.producers.options import for_writing
-from tidegate.producers.source import use_session
-from tidegate.producers.table import Table
-from tidegate.producers.table.deletion import Rewriting, delete
-from tidegate.producers.table.rewriting import SparkRunner
-from tidegate.producers.writing import Saying
-from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate_messages.outcome import Outcome
+from tidegate_producers.connection import client_for
+from tidegate_producers.datasource import use_session
+from tidegate_producers.history.outcome_log import last_proposals
+from tidegate_producers.options import for_writing
+from tidegate_producers.parquet.file_rewrite import Rewritten
+from tidegate_producers.table import Table
+from tidegate_producers.table.delete import Rewriting, delete
+from tidegate_producers.table.rewrite_runner import SparkRunner
+from tidegate_producers.writing.table_write import WriteRequest
+from tidegate_runtime.client.client import Client, Rejected
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -177,7 +177,7 @@ def test_a_delete_rewrites_files_here_and_on_executors(gate: Gate) -> None:
     assert gate.table().delete("k < 4") == 1
     assert gate.keys() == list(range(4, 20))
     options = for_writing({**gate.options, "path": gate.path})
-    client, saying = client_for(options.kafka), Saying.of(options)
+    client, saying = client_for(options.kafka), WriteRequest.of(options)
     runner = SparkRunner(gate.spark, here_bytes_max=0)
     outcome = delete(client, options.place, "k IN (4, 5, 6)", saying, runner)
     assert outcome is not None
@@ -210,7 +210,7 @@ def test_a_delete_means_the_rows_that_a_query_shows(gate: Gate) -> None:
 def test_of_two_deletes_of_one_file_the_second_is_rejected_with_the_reason(gate: Gate) -> None:
     gate.write(gate.frame([(1,), (2,), (3,)], "k long").coalesce(1))
     options = for_writing({**gate.options, "path": gate.path})
-    client, saying = client_for(options.kafka), Saying.of(options)
+    client, saying = client_for(options.kafka), WriteRequest.of(options)
     runner = SparkRunner(gate.spark)
 
     def overtaken(rewriting: Rewriting, files: Any) -> Any:

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from tests.integration.conftest import Line
 from tests.integration.spark_session import open_session
-from tidegate.producers.ledger import last_proposals
-from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.kafka.bus import KafkaBus
+from tidegate_producers.history.outcome_log import last_proposals
+from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -18,9 +18,9 @@ import pytest
 from tests.integration.rough_road import WRITES, RoughRoad
 from tests.integration.store_servers import KINDS, Kind
 from tests.store_laws import DEADLINE_S
-from tidegate.delta.errors import Unavailable
-from tidegate.runtime.stores.log_store import LogStore, Put
-from tidegate.runtime.stores.object_store import ObjectStore
+from tidegate_delta.errors import Unavailable
+from tidegate_runtime.storage.log_store import LogStore, Put
+from tidegate_runtime.storage.object_store import ObjectStore
 
 WRITERS: Final = 2
 AT_ONCE: Final = 8

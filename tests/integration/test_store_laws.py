@@ -9,10 +9,10 @@ from tests.integration.azure_server import AzureServer
 from tests.integration.gcs_server import GcsServer
 from tests.integration.store_servers import AZURE, FAKE_GCS, GCS, KINDS, Kind
 from tests.store_laws import DEADLINE_S, LAWS, assert_one_winner_each, contest
-from tidegate.delta.errors import Unavailable
-from tidegate.runtime.stores.log_store import LogStore, Put
-from tidegate.runtime.stores.object_store import ObjectStore
-from tidegate.runtime.stores.probe import probe
+from tidegate_delta.errors import Unavailable
+from tidegate_runtime.storage.log_store import LogStore, Put
+from tidegate_runtime.storage.object_store import ObjectStore
+from tidegate_runtime.storage.put_if_absent_probe import probe
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind.name)

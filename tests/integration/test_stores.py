@@ -8,10 +8,10 @@ import pytest
 from tests.integration.s3_relay import Relay, Step
 from tests.integration.store_servers import AZURE, GCS, MOTO, Kind
 from tests.store_laws import DEADLINE_S
-from tidegate.delta.errors import Unavailable
-from tidegate.runtime.stores.log_store import Put
-from tidegate.runtime.stores.object_store import ObjectStore
-from tidegate.runtime.stores.probe import probe
+from tidegate_delta.errors import Unavailable
+from tidegate_runtime.storage.log_store import Put
+from tidegate_runtime.storage.object_store import ObjectStore
+from tidegate_runtime.storage.put_if_absent_probe import probe
 
 PATH = "_delta_log/00000000000000000000.json"
 

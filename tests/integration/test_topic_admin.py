@@ -3,8 +3,8 @@
 import secrets
 from dataclasses import replace
 
-from tidegate.runtime.kafka.settings import KafkaSettings
-from tidegate.runtime.kafka.topic_admin import (
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.kafka.topic_admin import (
     Difference,
     create_topics,
     differing_topics,

@@ -5,10 +5,10 @@ It says `assigned`, waits for a line, then commits and says what came of it.
 
 import sys
 
-from tidegate.delta.errors import TidegateError
-from tidegate.runtime.bus import Offset, TopicPartition
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.kafka.settings import KafkaSettings
+from tidegate_delta.errors import TidegateError
+from tidegate_runtime.kafka.client_protocols import Offset, TopicPartition
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.settings import KafkaSettings
 
 
 def main(broker: str, topic: str, group: str) -> None:

@@ -12,8 +12,8 @@ from tests.linearizability.account import Account, Key, Rows, Table, Told
 from tests.linearizability.checker import Unexplained, explain
 from tests.linearizability.gate import account_of
 from tests.linearizability.justice import LOST_TO
-from tidegate.committer.conflicts.rules import RULES
-from tidegate.pipeline.read_set import ReadSet
+from tidegate_committer.conflicts.conflict_rules import RULES
+from tidegate_messages.read_set import ReadSet
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from deltalake import write_deltalake
 from tests.builders import TABLE, Gate, add, create, proposal, remove
 from tests.linearizability.checker import explain
 from tests.linearizability.gate import account_of
-from tidegate.committer.settings import CommitterSection
-from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.read_set import ReadSet
-from tidegate.runtime.stores.local_store import LocalStore
+from tidegate_committer.settings import CommitterSection
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.read_set import ReadSet
+from tidegate_runtime.storage.local_store import LocalStore
 
 ROUNDS = 40
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
-from tidegate.runtime.garbage import paused
+from tidegate_runtime.gc_control import paused
 
 S = TypeVar("S", bound=Hashable)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tidegate.delta.actions import (
+from tidegate_delta.log.actions import (
     Action,
     Add,
     DeletionVector,
@@ -14,8 +14,8 @@ from tidegate.delta.actions import (
     Remove,
     Txn,
 )
-from tidegate.delta.commit import Commit
-from tidegate.delta.names import Version
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import Version
 
 FEATURES = ("deletionVectors", "v2Checkpoint")
 HEAD = (

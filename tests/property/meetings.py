@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import ROOT, TABLE, Row, commit, info, to_bytes, value_of
-from tidegate.committer.judging.machine import Landed, evolve
-from tidegate.committer.proposals.candidate import Candidate
-from tidegate.committer.proposals.intake import read_record
-from tidegate.committer.proposals.moves import Move
-from tidegate.committer.proposals.policy import Level, Policy
-from tidegate.committer.tables.entries import Entry, entry_of
-from tidegate.committer.tables.state import TableState
-from tidegate.delta.actions import Add
-from tidegate.delta.files.bitmap import of_rows
-from tidegate.delta.files.deletion_vectors import inline
-from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.proposal import Operation, Proposal
-from tidegate.pipeline.read_set import Predicate, ReadSet
-from tidegate.runtime.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
+from tidegate_committer.decision.machine import VersionLanded, evolve
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_reader import read_record
+from tidegate_committer.intake.relocated_rows import Relocation
+from tidegate_committer.policy import Level, Policy
+from tidegate_committer.state.log_entry import Entry, entry_of
+from tidegate_committer.state.table_state import TableState
+from tidegate_delta.deletion_vectors.descriptors import inline
+from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
+from tidegate_delta.log.actions import Add
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.read_set import Predicate, ReadSet
 
 POLICY = Policy(weakest_isolation="SnapshotIsolation")
 PLAIN = builders.protocol()
@@ -191,7 +191,9 @@ def winners(draw: st.DrawFn) -> tuple[Entry, Sequence[Add] | None]:
     entry = entry_of(made, "0" * 64, 1)
     moved = draw(st.sampled_from([(), sorted(entry.removed)]))
     if moved:
-        entry = replace(entry, moved={path: Move("p=1/g", 0, 10, 10, None, None) for path in moved})
+        entry = replace(
+            entry, moved={path: Relocation("p=1/g", 0, 10, 10, None, None) for path in moved}
+        )
     return entry, draw(st.sampled_from([None, tuple(made.adds)]))
 
 
@@ -212,4 +214,4 @@ def begun(protocol: Row, properties: Mapping[str, str]) -> tuple[MemoryStore, Ta
     store = MemoryStore(ROOT)
     store.put(in_log(commit_name(0)), to_bytes(rows))
     entry = entry_of(commit(0, *rows), "0" * 64, 1)
-    return store, evolve(TableState(TABLE, ROOT, 1_000), Landed(entry))
+    return store, evolve(TableState(TABLE, ROOT, 1_000), VersionLanded(entry))

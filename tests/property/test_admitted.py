@@ -11,25 +11,25 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import NOW_MS, add, metadata, protocol, remove, schema, to_bytes
+from tests.fakes.memory_store import MemoryStore
 from tests.fuzz.mutations import ODD
 from tests.fuzz.tables import KINDS, allowed, summarise
 from tests.fuzz.targets import LITERALS
-from tidegate.cdc_publisher.provenance import provenance
-from tidegate.committer.admission.ready_bytes import read_ready
-from tidegate.committer.admission.ready_rows import misspelt_line
-from tidegate.committer.proposals.content import read_content
-from tidegate.committer.proposals.flaws import Flawed
-from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.proposals.rows import dated
-from tidegate.delta.changes.plan import plan
-from tidegate.delta.checkpoints import checksum, compaction
-from tidegate.delta.commit import Commit
-from tidegate.delta.names import commit_name, in_log
-from tidegate.delta.snapshot import Snapshot
-from tidegate.pipeline.codec import parse_json
-from tidegate.pipeline.outcome import Rejection
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate_cdc_publisher.source_block import provenance
+from tidegate_committer.intake.action_reader import dated
+from tidegate_committer.intake.proposal_actions import read_content
+from tidegate_committer.intake.refusals import Flawed
+from tidegate_committer.policy import Policy
+from tidegate_committer.verbatim.verbatim_actions import misspelt_line
+from tidegate_committer.verbatim.verbatim_validation import read_ready
+from tidegate_delta.change_feed import plan
+from tidegate_delta.checkpoints import log_compaction, version_checksum
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_messages.codec import parse_json
+from tidegate_messages.outcome import Rejection
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 MARK = "(odd)"
 COLUMNS = {kind.partition("(")[0]: kind for kind in KINDS}
@@ -133,17 +133,19 @@ def use(line: bytes) -> None:
     followed(before, head, commit)
     allowed(plan, commit, 0)
     json.dumps(provenance(commit, head.metadata)).encode()
-    compacted = compaction.compact([Commit.decode(0, BEGUN), commit])
+    compacted = log_compaction.compact([Commit.decode(0, BEGUN), commit])
     store.files["_delta_log/00000000000000000000.00000000000000000001.compacted.json"] = compacted
     assert open_snapshot(store).files.num_rows == head.files.num_rows
 
 
 def followed(before: Snapshot, head: Snapshot, commit: Commit) -> None:
     """Follow the totals of a table by a commit: the same as looking anew, or not known."""
-    after = checksum.evolve(checksum.of(before), commit)
+    after = version_checksum.evolve(version_checksum.of(before), commit)
     if after is not None:
-        told = checksum.decode(checksum.encode(after))
-        assert not checksum.differences(replace(told, in_commit_timestamp=None), checksum.of(head))
+        told = version_checksum.decode(version_checksum.encode(after))
+        assert not version_checksum.differences(
+            replace(told, in_commit_timestamp=None), version_checksum.of(head)
+        )
 
 
 @given(lines())

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.delta.files import bitmap, z85
-from tidegate.delta.files.bitmap import MAGIC, NATIVE_MAGIC, Bitmap, of_rows
-from tidegate.delta.files.deletion_vectors import (
+from tidegate_delta.deletion_vectors import roaring_bitmap, z85
+from tidegate_delta.deletion_vectors.descriptors import (
     frame_of,
     framed_rows,
     in_file,
@@ -17,6 +16,7 @@ from tidegate.delta.files.deletion_vectors import (
     inline_rows,
     path_of,
 )
+from tidegate_delta.deletion_vectors.roaring_bitmap import MAGIC, NATIVE_MAGIC, Bitmap, of_rows
 
 BLOCK = 1 << 16
 WRITTEN_BLOCKS_MAX = 1 << 32
@@ -40,8 +40,8 @@ def test_a_set_is_read_as_it_was_written(rows: set[int]) -> None:
     found = of_rows(rows)
     assert list(found) == sorted(rows)
     assert len(found) == len(rows)
-    content = bitmap.encode(found)
-    assert bitmap.decode(content) == found
+    content = roaring_bitmap.encode(found)
+    assert roaring_bitmap.decode(content) == found
     assert inline_rows(inline(found)) == found
 
 
@@ -61,17 +61,17 @@ def test_sets_obey_the_algebra_of_sets(left: set[int], right: set[int]) -> None:
     assert all(row in one for row in islice(left, 50))
     assert all((row in one) == (row in left) for row in islice(right, 50))
     assert len(one | two) == len(one) + len(two) - len(one & two)
-    assert bitmap.encode(one | two) == bitmap.encode(of_rows(left | right))
+    assert roaring_bitmap.encode(one | two) == roaring_bitmap.encode(of_rows(left | right))
 
 
 @given(st.sampled_from([MAGIC, NATIVE_MAGIC]), st.binary(max_size=200))
 def test_any_bytes_are_a_set_or_a_value_error(magic: int, content: bytes) -> None:
     try:
-        found = bitmap.decode(magic.to_bytes(4, "little") + content)
+        found = roaring_bitmap.decode(magic.to_bytes(4, "little") + content)
     except ValueError:
         return
     if max(found.blocks, default=0) < WRITTEN_BLOCKS_MAX:
-        assert bitmap.decode(bitmap.encode(found)) == found
+        assert roaring_bitmap.decode(roaring_bitmap.encode(found)) == found
 
 
 @given(st.lists(ROWS, max_size=3), st.integers(0, 2**48 - 1), st.sampled_from(["", "ab"]))
@@ -90,16 +90,16 @@ def test_rows_past_2_to_the_48_are_read_and_not_written() -> None:
     far = Bitmap({1 << 32: of_rows([1]).blocks[0]})
     assert list(far) == [(1 << 48) + 1]
     with pytest.raises(ValueError, match="buckets"):
-        bitmap.encode(far)
+        roaring_bitmap.encode(far)
 
 
 @given(ROWS, st.data())
 def test_damaged_bytes_are_a_set_or_a_value_error(rows: set[int], data: st.DataObject) -> None:
-    content = bytearray(bitmap.encode(of_rows(rows)))
+    content = bytearray(roaring_bitmap.encode(of_rows(rows)))
     at = data.draw(st.integers(0, min(len(content) - 1, 60)))
     content[at] ^= data.draw(st.integers(1, 255))
     try:
-        found = bitmap.decode(bytes(content[: data.draw(st.integers(1, len(content)))]))
+        found = roaring_bitmap.decode(bytes(content[: data.draw(st.integers(1, len(content)))]))
     except ValueError:
         return
     assert len(found) == sum(one.cardinality for one in found.blocks.values())

@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.delta.actions import (
+from tidegate_delta.checkpoints import version_checksum
+from tidegate_delta.log.actions import (
     Action,
     Add,
     CommitInfo,
@@ -17,11 +18,10 @@ from tidegate.delta.actions import (
     Remove,
     Txn,
 )
-from tidegate.delta.checkpoints import checksum
-from tidegate.delta.commit import Commit
-from tidegate.delta.files.columns import ADD_SCHEMA, REMOVE_SCHEMA
-from tidegate.delta.names import Version
-from tidegate.delta.snapshot import Snapshot, evolve
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import Version
+from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, REMOVE_SCHEMA
+from tidegate_delta.snapshots.snapshot import Snapshot, evolve
 
 NAMES = st.sampled_from(["a", "b", "c", "x y", "d%20e"])
 STEPS = st.lists(
@@ -118,11 +118,11 @@ def others(step: dict[str, Any], version: int) -> list[Action]:
 @settings(deadline=None)
 def test_a_checksum_and_a_commit_make_the_next_checksum(steps: list[dict[str, Any]]) -> None:
     snapshot, live = start(), Live()
-    known = checksum.of(snapshot)
+    known = version_checksum.of(snapshot)
     for version, step in enumerate(steps, 1):
         commit = Commit(Version(version), (*others(step, version), *toggled(live, step, version)))
         snapshot = evolve(snapshot, commit)
-        computed = checksum.of(snapshot, txn_id=f"t{version}")
+        computed = version_checksum.of(snapshot, txn_id=f"t{version}")
         assert computed.num_files == len(live)
         assert computed.table_size_bytes == sum(size for size, _ in live.values())
         deletes = [one.cardinality for _, one in live.values() if one is not None]
@@ -130,7 +130,7 @@ def test_a_checksum_and_a_commit_make_the_next_checksum(steps: list[dict[str, An
         assert computed.deletions.records == sum(deletes)
         assert computed.deletions.vectors == len(deletes)
         assert sum(computed.deletions.counts) == len(live)
-        evolved = checksum.evolve(known, commit)
+        evolved = version_checksum.evolve(known, commit)
         if step["data_change"]:
             assert evolved == computed
         assert evolved in (None, computed)
@@ -144,8 +144,8 @@ def test_a_checksum_file_says_what_it_was_given(steps: list[dict[str, Any]]) -> 
     for version, step in enumerate(steps, 1):
         commit = Commit(Version(version), (*others(step, version), *toggled(live, step, version)))
         snapshot = evolve(snapshot, commit)
-    stated = checksum.of(snapshot, txn_id="t")
-    assert checksum.decode(checksum.encode(stated)) == stated
-    assert checksum.differences(stated, checksum.of(snapshot)) == ()
+    stated = version_checksum.of(snapshot, txn_id="t")
+    assert version_checksum.decode(version_checksum.encode(stated)) == stated
+    assert version_checksum.differences(stated, version_checksum.of(snapshot)) == ()
     wrong = replace(stated, num_files=stated.num_files + 1)
-    assert checksum.differences(wrong, stated) == ("num_files",)
+    assert version_checksum.differences(wrong, stated) == ("num_files",)

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.delta.errors import MalformedRecord
-from tidegate.pipeline.codec import FORMATS, decode, encode, headers
-from tidegate.pipeline.message import Message
-from tidegate.pipeline.outcome import Outcome
-from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.published import CommitRecord, FollowerRecord, TableRecord
-from tidegate.pipeline.ratification import Ratification
+from tidegate_delta.errors import MalformedRecord
+from tidegate_messages.codec import FORMATS, decode, encode, headers
+from tidegate_messages.message import Message
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.published_records import CommitRecord, FollowerRecord, TableRecord
+from tidegate_messages.ratification import Ratification
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 COUNT = st.integers(0, 2**63 - 1)

@@ -3,7 +3,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.delta.actions import (
+from tidegate_delta.log.actions import (
     Action,
     Add,
     CommitInfo,
@@ -15,8 +15,8 @@ from tidegate.delta.actions import (
     Txn,
     Unknown,
 )
-from tidegate.delta.commit import Commit
-from tidegate.delta.names import Version
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import Version
 
 longs = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 texts = st.text(st.characters(codec="utf-8"), max_size=20)

@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.delta.actions import (
+from tidegate_delta.checkpoints.log_compaction import compact
+from tidegate_delta.log.actions import (
     Action,
     Add,
     Cdc,
@@ -17,10 +18,9 @@ from tidegate.delta.actions import (
     Remove,
     Txn,
 )
-from tidegate.delta.checkpoints.compaction import compact
-from tidegate.delta.commit import Commit
-from tidegate.delta.names import Version
-from tidegate.delta.replay import LogPart, Replayed, read_part, replay
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import Version
+from tidegate_delta.snapshots.replay import LogPart, Replayed, read_part, replay
 
 PATHS = st.sampled_from(["a", "b", "x y", "x%20y", "p=1/c"])
 VECTORS = st.sampled_from([None, "v1", "v2"])

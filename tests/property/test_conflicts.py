@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import Row, commit, info
-from tidegate.committer.conflicts.rules import Basis, Standing, check
-from tidegate.committer.proposals.candidate import Candidate
-from tidegate.committer.proposals.intake import read_record
-from tidegate.committer.proposals.policy import Level, Policy
-from tidegate.committer.tables.entries import Entry, entry_of
-from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.read_set import Predicate, ReadSet
+from tidegate_committer.conflicts.conflict_rules import RebaseState, TableDefinition, check
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_reader import read_record
+from tidegate_committer.policy import Level, Policy
+from tidegate_committer.state.log_entry import Entry, entry_of
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.read_set import Predicate, ReadSet
 
 PATHS = st.sampled_from([f"p={p}/{name}" for p in (1, 2) for name in "abc"])
 LEVELS: st.SearchStrategy[Level] = st.sampled_from(["Serializable", "WriteSerializable"])
@@ -54,32 +54,32 @@ def proposals(draw: st.DrawFn) -> Proposal:
     return builders.proposal(*draw(rows()), reads=draw(st.sampled_from([reads, ReadSet()])))
 
 
-def standing(one: Proposal, level: Level) -> Standing:
+def rebase_state(one: Proposal, level: Level) -> RebaseState:
     candidate = read_record(builders.value_of(one), 0, Policy())
     assert isinstance(candidate, Candidate)
     made = commit(0, builders.protocol(), builders.metadata(["p"]))
     assert made.metadata is not None
     assert made.protocol is not None
-    basis = Basis(made.metadata, made.protocol)
-    return Standing(candidate, basis, basis, level)
+    table_definition = TableDefinition(made.metadata, made.protocol)
+    return RebaseState(candidate, table_definition, table_definition, level)
 
 
 @given(proposals(), winners(), winners(), LEVELS)
 def test_a_conflict_is_for_ever(
     one: Proposal, first: list[Entry], more: list[Entry], level: Level
 ) -> None:
-    found = check(standing(one, level), first)
+    found = check(rebase_state(one, level), first)
     later = [replace(entry, version=entry.version + len(first)) for entry in more]
     if found is not None:
-        assert check(standing(one, level), [*first, *later]) == found
+        assert check(rebase_state(one, level), [*first, *later]) == found
 
 
 @given(proposals(), winners())
 def test_what_passes_serializable_passes_write_serializable(
     one: Proposal, others: list[Entry]
 ) -> None:
-    if check(standing(one, "Serializable"), others) is None:
-        assert check(standing(one, "WriteSerializable"), others) is None
+    if check(rebase_state(one, "Serializable"), others) is None:
+        assert check(rebase_state(one, "WriteSerializable"), others) is None
 
 
 @given(proposals(), winners(), LEVELS)
@@ -87,12 +87,12 @@ def test_who_read_the_whole_table_conflicts_at_least_as_often(
     one: Proposal, others: list[Entry], level: Level
 ) -> None:
     whole = one.model_copy(update={"reads": None})
-    if check(standing(one, level), others) is not None:
-        assert check(standing(whole, level), others) is not None
+    if check(rebase_state(one, level), others) is not None:
+        assert check(rebase_state(whole, level), others) is not None
 
 
 @given(proposals(), winners(), LEVELS)
 def test_no_winner_no_conflict(one: Proposal, others: list[Entry], level: Level) -> None:
-    assert check(standing(one, level), []) is None
+    assert check(rebase_state(one, level), []) is None
     hollow = [Entry(version=entry.version) for entry in others]
-    assert check(standing(one, level), hollow) is None
+    assert check(rebase_state(one, level), hollow) is None

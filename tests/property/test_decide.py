@@ -8,27 +8,29 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import NOW_MS, ROOT, TABLE, commit, creation, value_of
-from tidegate.committer.conflicts.rules import RULES_VERSION
-from tidegate.committer.group_commit.rebase import Attempt, Origin, encode
-from tidegate.committer.judging.machine import Landed, Terms, evolve, plan
-from tidegate.committer.judging.verdicts import Verdict
-from tidegate.committer.proposals.candidate import Candidate
-from tidegate.committer.proposals.intake import read_record
-from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.tables.entries import entry_of
-from tidegate.committer.tables.state import TableState
-from tidegate.delta.commit import Commit, sha256
-from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.read_set import ReadSet
+from tidegate_committer.batch.entry_encoding import Attempt, EntryWriter, encode
+from tidegate_committer.conflicts.conflict_rules import RULES_VERSION
+from tidegate_committer.decision.decision_types import Verdict
+from tidegate_committer.decision.machine import DecisionTerms, VersionLanded, evolve, plan
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_reader import read_record
+from tidegate_committer.policy import Policy
+from tidegate_committer.state.log_entry import entry_of
+from tidegate_committer.state.table_state import TableState
+from tidegate_delta.log.commit import Commit, sha256
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.read_set import ReadSet
 
-ORIGIN = Origin(TABLE, "c/t/0", "tidegate/t/0", "Tidegate")
+ORIGIN = EntryWriter(TABLE, "c/t/0", "tidegate/t/0", "Tidegate")
 POLICY = Policy(group_members_max=4)
 NAMES = st.sampled_from([f"p={p}/{name}" for p in (1, 2) for name in "abcd"])
 
 
 def begun() -> TableState:
     made = commit(0, *creation(["p"]))
-    state = evolve(TableState(TABLE, ROOT, 1_000), Landed(entry_of(made, sha256(made.encode()), 1)))
+    state = evolve(
+        TableState(TABLE, ROOT, 1_000), VersionLanded(entry_of(made, sha256(made.encode()), 1))
+    )
     return replace(state, rules=RULES_VERSION)
 
 
@@ -69,12 +71,12 @@ def settle(
     verdicts: list[Verdict] = []
     written: list[bytes] = []
     while len(verdicts) < len(batch):
-        decided = plan(state, batch[len(verdicts) :], POLICY, Terms(NOW_MS, 100))
+        decided = plan(state, batch[len(verdicts) :], POLICY, DecisionTerms(NOW_MS, 100))
         verdicts += decided.verdicts
         if not decided.group.is_empty:
             encoded = encode(state, decided.group, ORIGIN, Attempt(TABLE, NOW_MS))
             written.append(encoded.content)
-            state = evolve(state, Landed(encoded.entry))
+            state = evolve(state, VersionLanded(encoded.entry))
     return state, verdicts, written
 
 
@@ -85,7 +87,7 @@ def test_replaying_the_log_gives_the_state(batch: list[Proposal]) -> None:
     again = begun()
     for content in written:
         made = Commit.decode(again.version + 1, content)
-        again = evolve(again, Landed(entry_of(made, sha256(content), len(content))))
+        again = evolve(again, VersionLanded(entry_of(made, sha256(content), len(content))))
     assert dict(again.files) == dict(state.files)
     assert dict(again.settled) == dict(state.settled)
     assert dict(again.entries) == dict(state.entries)
@@ -113,14 +115,14 @@ def test_how_a_batch_is_cut_changes_no_file_of_the_table(
     state, _, _ = settle(begun(), considered(batch, 0))
     one_by_one = begun()
     for candidate in considered(batch, 0):
-        decided = plan(one_by_one, [candidate], alone, Terms(NOW_MS, 100))
+        decided = plan(one_by_one, [candidate], alone, DecisionTerms(NOW_MS, 100))
         if not decided.group.is_empty:
             encoded = encode(one_by_one, decided.group, ORIGIN, Attempt(TABLE, NOW_MS))
-            one_by_one = evolve(one_by_one, Landed(encoded.entry))
+            one_by_one = evolve(one_by_one, VersionLanded(encoded.entry))
     assert dict(state.files) == dict(one_by_one.files)
 
 
 def test_versions_are_contiguous() -> None:
     state = begun()
     with pytest.raises(AssertionError, match="contiguous"):
-        evolve(state, Landed(replace(state.entries[0], version=5)))
+        evolve(state, VersionLanded(replace(state.entries[0], version=5)))

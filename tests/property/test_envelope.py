@@ -10,9 +10,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.cdc_publisher.diff import Changes, compare
-from tidegate.cdc_publisher.envelope import Batch, Origin, records
-from tidegate.cdc_publisher.rows import row_texts
+from tidegate_cdc_publisher.debezium_envelope import Batch, SourceBlock, records
+from tidegate_cdc_publisher.json_rows import row_texts
+from tidegate_cdc_publisher.row_diff import Changes, compare
 
 SCHEMA = pa.schema(
     [
@@ -23,7 +23,7 @@ SCHEMA = pa.schema(
         ("l", pa.list_(pa.string())),
     ]
 )
-ORIGIN = Origin(UUID(int=1), "t", "tidegate", 3, 1_000)
+ORIGIN = SourceBlock(UUID(int=1), "t", "tidegate", 3, 1_000)
 
 _row = st.fixed_dictionaries(
     {

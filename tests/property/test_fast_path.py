@@ -11,21 +11,27 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import NOW_MS, TABLE, Row
+from tests.fakes.memory_store import MemoryStore
 from tests.property.meetings import LIVE, PLAIN, TRACKED, WITH_VECTORS, begun, domain, vector
 from tests.property.test_decide import ORIGIN
-from tidegate.committer.group_commit.rebase import Attempt, encode
-from tidegate.committer.judging.fast_path import FastPath
-from tidegate.committer.judging.machine import Landed, Planning, Terms, decide, evolve
-from tidegate.committer.judging.verdicts import Consider, Verdict, View
-from tidegate.committer.proposals.candidate import Candidate
-from tidegate.committer.proposals.intake import read_record
-from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.reading.read_cache import ReadCache
-from tidegate.committer.tables.state import TableState
-from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.proposal import Operation, Proposal
-from tidegate.pipeline.read_set import ReadSet
-from tidegate.runtime.memory import MemoryStore
+from tidegate_committer.batch.entry_encoding import Attempt, encode
+from tidegate_committer.decision.decision_types import Consider, DecisionInput, Verdict
+from tidegate_committer.decision.fast_path import FastPath
+from tidegate_committer.decision.machine import (
+    BatchPlanner,
+    DecisionTerms,
+    VersionLanded,
+    decide,
+    evolve,
+)
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_reader import read_record
+from tidegate_committer.policy import Policy
+from tidegate_committer.state.table_state import TableState
+from tidegate_committer.store_reads.read_cache import ReadCache
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.read_set import ReadSet
 
 POLICY = Policy(group_members_max=3, group_actions_max=6, group_bytes_max=4_000)
 SEEN = UUID(int=0x7000_8000_0000_0000_0000)
@@ -170,11 +176,11 @@ def later(
         candidate = candidate_of(one, 0)
         assert candidate is not None
         known = ReadCache(store).learn(state, [candidate], policy)
-        planning = Planning(state, policy)
-        planning.extend([candidate], Terms(NOW_MS, 100), known)
+        planning = BatchPlanner(state, policy)
+        planning.extend([candidate], DecisionTerms(NOW_MS, 100), known)
         if not planning.group.is_empty:
             encoded = encode(state, planning.group, ORIGIN, Attempt(TABLE, NOW_MS))
-            state = evolve(state, Landed(encoded.entry))
+            state = evolve(state, VersionLanded(encoded.entry))
             store.put(in_log(commit_name(state.version)), encoded.content)
     return state
 
@@ -203,9 +209,9 @@ def test_no_step_has_anything_to_say_of_who_takes_the_fast_path(
     joined = [candidate_of(make(), offset) for offset, make in enumerate(members)]
     batch = [found for found in joined if found is not None and found.read_version >= oldest - 1]
     known = ReadCache(store).learn(state, [*batch, candidate], POLICY)
-    planning = Planning(state, POLICY)
-    planning.extend(batch, Terms(NOW_MS, 100), known)
-    view, command = View(state, planning.group, POLICY, known), Consider(candidate, NOW_MS)
+    planning = BatchPlanner(state, POLICY)
+    planning.extend(batch, DecisionTerms(NOW_MS, 100), known)
+    view, command = DecisionInput(state, planning.group, POLICY, known), Consider(candidate, NOW_MS)
     if FastPath(state, POLICY).is_clear(view, command):
         place = len(planning.group.members)
         verdict = decide(view, command)

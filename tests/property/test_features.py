@@ -7,9 +7,29 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.definitions import a_field, metadata
-from tidegate.delta.actions import Metadata, Protocol
-from tidegate.delta.errors import TidegateError
-from tidegate.delta.features.arithmetic import (
+from tidegate_delta.definitions.definition import Definition
+from tidegate_delta.definitions.definition_changes import check_change
+from tidegate_delta.definitions.definition_checks import check_definition
+from tidegate_delta.definitions.drop_feature import Drop, drop_flaws, dropped
+from tidegate_delta.definitions.feature_directives import (
+    canonical_keys,
+    is_instruction,
+    read_instructions,
+    without_instructions,
+)
+from tidegate_delta.definitions.feature_traces import FeatureRemains
+from tidegate_delta.definitions.resolve_definition import settle
+from tidegate_delta.errors import TidegateError
+from tidegate_delta.features.protocol_upgrades import (
+    asked_features,
+    minimum_protocol,
+    protocol_for,
+    with_features,
+    without_feature,
+)
+from tidegate_delta.features.supported_features import FEATURES, closure
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.log.protocol_versions import (
     canonical,
     denormalised,
     merged,
@@ -17,29 +37,9 @@ from tidegate.delta.features.arithmetic import (
     shape_fault,
     supported_features,
 )
-from tidegate.delta.features.changes import check_change
-from tidegate.delta.features.definition import Definition
-from tidegate.delta.features.dropping import Drop, drop_flaws, dropped
-from tidegate.delta.features.instructions import (
-    canonical_keys,
-    is_instruction,
-    read_instructions,
-    without_instructions,
-)
-from tidegate.delta.features.intervals import interval_ms
-from tidegate.delta.features.properties import ALL, INSTRUCTIONS
-from tidegate.delta.features.settling import settle
-from tidegate.delta.features.table import FEATURES, closure
-from tidegate.delta.features.texts import column_list
-from tidegate.delta.features.traces import Remains
-from tidegate.delta.features.upgrades import (
-    asked_features,
-    minimum_protocol,
-    protocol_for,
-    with_features,
-    without_feature,
-)
-from tidegate.delta.features.validity import check_definition
+from tidegate_delta.properties.intervals import interval_ms
+from tidegate_delta.properties.property_parsers import column_list
+from tidegate_delta.properties.table_properties import ALL, INSTRUCTIONS
 
 READING = sorted(name for name, row in FEATURES.items() if row.reader_writer)
 REMOVABLE = sorted(name for name, row in FEATURES.items() if row.is_removable)
@@ -230,7 +230,7 @@ def test_what_may_be_dropped_is_dropped_soundly(
     about = metadata(**{**text, "delta.rowTrackingSuspended": "true"})
     sound = settle(None, about, with_features(protocol, (name,))).definition
     drop = Drop(name, truncates_history=truncates)
-    if drop_flaws(drop, sound, Remains()):
+    if drop_flaws(drop, sound, FeatureRemains()):
         return
     after = dropped(drop, sound, 9)
     assert name not in after.supported

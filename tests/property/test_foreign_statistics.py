@@ -24,13 +24,13 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import add, protocol, to_bytes
+from tests.fakes.memory_store import MemoryStore
 from tests.property.spelled import plain
-from tidegate.delta.files.predicate import evaluate, prune
-from tidegate.delta.names import commit_name, in_log
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.tables.checkpoint_writing import write_classic
-from tidegate.runtime.tables.data_files import read_table
-from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate_delta.data_skipping.partition_predicates import evaluate, prune
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_runtime.table_io.checkpoint_writer import write_classic
+from tidegate_runtime.table_io.data_file_reader import read_table
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 Row = dict[str, Any]
 

@@ -16,14 +16,14 @@ from tests.builders import (
     table_in_memory,
     value_of,
 )
-from tidegate.committer.judging.machine import Landed, Terms, evolve, plan
-from tidegate.committer.proposals.candidate import Candidate
-from tidegate.committer.proposals.intake import read_record
-from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.reading import recovery
-from tidegate.committer.tables.state import TableState, narrowed
-from tidegate.pipeline.read_set import ReadSet
-from tidegate.runtime.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
+from tidegate_committer.decision.machine import DecisionTerms, VersionLanded, evolve, plan
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_reader import read_record
+from tidegate_committer.policy import Policy
+from tidegate_committer.state.table_state import TableState, narrowed
+from tidegate_committer.store_reads import recovery
+from tidegate_messages.read_set import ReadSet
 
 WINDOW = 3
 POLICY = Policy(window=WINDOW)
@@ -63,7 +63,7 @@ def head_of(store: MemoryStore, versions: int) -> TableState:
     for version in range(versions):
         entry = recovery.read_entry(store, version)
         assert entry is not None
-        state = evolve(state, Landed(entry))
+        state = evolve(state, VersionLanded(entry))
     return state
 
 
@@ -71,7 +71,7 @@ def grown(store: MemoryStore, state: TableState, versions: int) -> TableState:
     for version in range(state.version + 1, versions):
         entry = recovery.read_entry(store, version)
         assert entry is not None
-        state = evolve(state, Landed(entry))
+        state = evolve(state, VersionLanded(entry))
     return state
 
 
@@ -91,7 +91,7 @@ def candidates(read_version: int, number: int) -> list[Candidate]:
 
 
 def judged(state: TableState, candidate: Candidate) -> object:
-    [verdict] = plan(state, [candidate], POLICY, Terms(NOW_MS, 10)).verdicts
+    [verdict] = plan(state, [candidate], POLICY, DecisionTerms(NOW_MS, 10)).verdicts
     return verdict._replace(candidate=candidate)
 
 
@@ -125,6 +125,6 @@ def test_a_state_without_its_history_is_as_if_it_had_never_had_one(
     for name in ("version", "window_start", "oldest", "rules", "timestamp", "mark_before"):
         assert getattr(kept, name) == getattr(plain, name)
     for version in range(max(0, plain.window_start - 1), plain.version + 1):
-        ours, theirs = kept.basis_at(version), plain.basis_at(version)
+        ours, theirs = kept.table_definition_at(version), plain.table_definition_at(version)
         assert (ours.metadata, ours.protocol) == (theirs.metadata, theirs.protocol)
     assert not kept.keeps_past

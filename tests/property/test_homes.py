@@ -6,9 +6,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.pipeline.homes import counting, recorded_home
-from tidegate.pipeline.published import Ruling, TableRecord, TableStatus
-from tidegate.runtime.registry import Registrations
+from tidegate_messages.published_records import Ruling, TableRecord, TableStatus
+from tidegate_messages.table_home import counting, recorded_home
+from tidegate_runtime.table_registry import Registrations
 
 TABLE = UUID(int=1)
 Kept = tuple[str, TableRecord]
@@ -75,7 +75,7 @@ def told(records: Sequence[TableRecord]) -> TableRecord | None:
     return found.counting.get(TABLE)
 
 
-def standing(one: TableRecord | None) -> object:
+def rebase_state(one: TableRecord | None) -> object:
     """What everybody has to agree on; how far versions were published is a hint."""
     return one and (recorded_home(one), one.status, one.rulings)
 
@@ -87,14 +87,14 @@ def test_everybody_agrees_on_home_halt_and_drop_after_any_compaction(data: st.Da
     first, second = data.draw(reading(parts)), data.draw(reading(parts))
     third = data.draw(reading(left))
     assert told(first) == told(second)
-    assert standing(told(first)) == standing(told(third))
+    assert rebase_state(told(first)) == rebase_state(told(third))
 
 
 @given(st.data())
 def test_reading_again_changes_nothing(data: st.DataObject) -> None:
     parts = [data.draw(partitions(number)) for number in range(2)]
     once = data.draw(reading(parts))
-    assert standing(told([*once, *once])) == standing(told(once))
+    assert rebase_state(told([*once, *once])) == rebase_state(told(once))
 
 
 @given(

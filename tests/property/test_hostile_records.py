@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests import builders
 from tests.builders import Gate, add, delete, metadata, proposal, row_delete, rows_of
 from tests.fuzz.mutations import mutate
-from tidegate.committer.settings import CommitterSection
-from tidegate.pipeline.codec import encode
-from tidegate.runtime.bus import Headers, TopicPartition
+from tidegate_committer.settings import CommitterSection
+from tidegate_messages.codec import encode
+from tidegate_runtime.kafka.client_protocols import Headers, TopicPartition
 
 RECORDS = 8
 SAMPLES = tuple(

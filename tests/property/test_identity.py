@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.delta.actions import Metadata
-from tidegate.delta.errors import InvalidRequest
-from tidegate.delta.features.identity import (
+from tidegate_delta.constraints.identity_columns import (
     LONG_MAX,
     LONG_MIN,
     IdentityColumn,
@@ -21,7 +19,9 @@ from tidegate.delta.features.identity import (
     with_marks,
     with_marks_of,
 )
-from tidegate.delta.schema.types import LONG, StructField, StructType, format_schema
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Metadata
+from tidegate_delta.schema.types import LONG, StructField, StructType, format_schema
 
 small = st.integers(-40, 40)
 steps = st.integers(-7, 7).filter(bool)

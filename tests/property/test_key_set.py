@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.delta.files import key_set
-from tidegate.delta.files.key_set import KeySet
+from tidegate_delta.snapshots import snapshot
+from tidegate_delta.snapshots.snapshot import KeySet
 
 texts = st.sampled_from(["", "a", "b", "part=1/a.parquet", "ä\U0001f600", "\0"]) | st.text(
     st.characters(codec="utf-8"), max_size=5
@@ -35,7 +35,7 @@ def test_it_holds_what_the_column_holds(column: pa.ChunkedArray, asked: list[str
 @given(columns(), st.lists(texts))
 def test_texts_with_one_hash_are_told_apart(column: pa.ChunkedArray, asked: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_set, "hash", len, raising=False)
+        patch.setattr(snapshot, "hash", len, raising=False)
         found = KeySet(column)
         assert {text: text in found for text in asked} == {
             text: text in column.to_pylist() for text in asked

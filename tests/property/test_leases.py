@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.committer.proposals.leases import Ranges, with_range
+from tidegate_committer.intake.identity_leases import Ranges, with_range
 
 STEPS = st.integers(1, 4)
 PIECES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 6)), max_size=20)

@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.delta.schema.mapping import (
-    Mode,
+from tidegate_delta.schema.column_mapping import (
+    ColumnMappingMode,
     logical_path,
     physical_path,
     to_logical,
     to_physical,
 )
-from tidegate.delta.schema.types import (
+from tidegate_delta.schema.types import (
     LONG,
     STRING,
     ArrayType,
@@ -21,7 +21,7 @@ from tidegate.delta.schema.types import (
 )
 
 names = st.text("ab.`=,é日 ", min_size=1, max_size=4)
-modes = st.sampled_from([Mode.NAME, Mode.ID])
+modes = st.sampled_from([ColumnMappingMode.NAME, ColumnMappingMode.ID])
 
 
 def structs(inner: st.SearchStrategy[DataType]) -> st.SearchStrategy[StructType]:
@@ -79,14 +79,18 @@ def paths(schema: StructType) -> list[tuple[str, ...]]:
 
 
 @given(structs(kinds), modes)
-def test_a_schema_comes_back_from_its_physical_names(schema: StructType, mode: Mode) -> None:
+def test_a_schema_comes_back_from_its_physical_names(
+    schema: StructType, mode: ColumnMappingMode
+) -> None:
     physical = to_physical(schema, mode)
     assert to_logical(physical, schema, mode) == schema
     assert len(paths(physical)) == len(paths(schema))
 
 
 @given(structs(kinds), modes)
-def test_a_path_comes_back_from_its_physical_names(schema: StructType, mode: Mode) -> None:
+def test_a_path_comes_back_from_its_physical_names(
+    schema: StructType, mode: ColumnMappingMode
+) -> None:
     expected = paths(to_physical(schema, mode))
     for path, physical in zip(paths(schema), expected, strict=True):
         assert physical_path(schema, path, mode) == physical

@@ -30,13 +30,13 @@ from tests.builders import (
     rows_of,
     value_of,
 )
-from tidegate.committer.settings import CommitterSection
-from tidegate.delta.files.bitmap import of_rows
-from tidegate.delta.files.deletion_vectors import inline
-from tidegate.pipeline.proposal import Operation, Proposal
-from tidegate.pipeline.read_set import ReadSet
-from tidegate.runtime.tables.checkpoint_writing import write_classic
-from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.deletion_vectors.descriptors import inline
+from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.read_set import ReadSet
+from tidegate_runtime.table_io.checkpoint_writer import write_classic
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 RECORDS = 8
 FEATURES: Final = ["deletionVectors", "domainMetadata", "rowTracking", "changeDataFeed"]

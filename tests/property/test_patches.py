@@ -8,16 +8,16 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.committer.conflicts.patches import applied, touches
-from tidegate.committer.tables.touched import columns_by_physical, in_common, said_of, touched
-from tidegate.delta.actions import Metadata, Protocol
-from tidegate.delta.errors import TidegateError
-from tidegate.delta.features.arithmetic import supported_features
-from tidegate.delta.features.definition import Definition
-from tidegate.delta.schema.column_ids import largest_id, max_column_id
-from tidegate.delta.schema.mapping import Mode, mode_of
-from tidegate.delta.schema.types import parse_schema
-from tidegate.pipeline.metadata_patch import MetadataPatch, metadata_hash
+from tidegate_committer.conflicts.patch_apply import applied, touches
+from tidegate_committer.state.metadata_diff import columns_by_physical, in_common, said_of, touched
+from tidegate_delta.definitions.definition import Definition
+from tidegate_delta.errors import TidegateError
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.log.protocol_versions import supported_features
+from tidegate_delta.schema.column_mapping import ColumnMappingMode, mode_of
+from tidegate_delta.schema.column_mapping_assignment import largest_id, max_column_id
+from tidegate_delta.schema.types import parse_schema
+from tidegate_messages.metadata_patch import MetadataPatch, metadata_hash
 
 READING = ("columnMapping", "typeWidening")
 PROTOCOL = Protocol(
@@ -81,18 +81,21 @@ CHANGES = st.one_of(
 TABLES = st.builds(table, st.sampled_from(["none", "name", "id"]), st.booleans())
 
 
-def after(patch: MetadataPatch, basis: Definition, number: int) -> Definition | None:
+def after(patch: MetadataPatch, table_definition: Definition, number: int) -> Definition | None:
     try:
-        return applied(patch, basis, UUID(int=number))
+        return applied(patch, table_definition, UUID(int=number))
     except TidegateError:
         return None
 
 
-def lawful(basis: Definition, wanted: list[dict[str, Any]]) -> MetadataPatch | None:
+def lawful(table_definition: Definition, wanted: list[dict[str, Any]]) -> MetadataPatch | None:
     """Return the patch of those changes that a table lets be made, one after the other."""
     kept: list[dict[str, Any]] = []
     for change in wanted:
-        if after(MetadataPatch.model_validate({"changes": [*kept, change]}), basis, 9) is not None:
+        if (
+            after(MetadataPatch.model_validate({"changes": [*kept, change]}), table_definition, 9)
+            is not None
+        ):
             kept.append(change)
     return MetadataPatch.model_validate({"changes": kept}) if kept else None
 
@@ -100,34 +103,34 @@ def lawful(basis: Definition, wanted: list[dict[str, Any]]) -> MetadataPatch | N
 @st.composite
 def cases(draw: st.DrawFn, most: int) -> tuple[Definition, list[MetadataPatch]]:
     """Return a table, and patches that it lets be made."""
-    basis = draw(TABLES)
+    table_definition = draw(TABLES)
     wanted = draw(st.lists(st.lists(CHANGES, min_size=1, max_size=3), min_size=most, max_size=most))
-    return basis, [patch for one in wanted if (patch := lawful(basis, one))]
+    return table_definition, [patch for one in wanted if (patch := lawful(table_definition, one))]
 
 
-def meaning(basis: Definition | None) -> object:
+def meaning(table_definition: Definition | None) -> object:
     """Return what a table is, ids, physical names and the order of its columns aside."""
-    if basis is None:
+    if table_definition is None:
         return None
-    known = columns_by_physical(basis.metadata).values()
-    own = basis.metadata.configuration
+    known = columns_by_physical(table_definition.metadata).values()
+    own = table_definition.metadata.configuration
     return (
         {column.path: said_of(column) for column in known},
         {key: text for key, text in own.items() if key != "delta.columnMapping.maxColumnId"},
-        basis.metadata.partition_columns,
-        supported_features(basis.protocol),
+        table_definition.metadata.partition_columns,
+        supported_features(table_definition.protocol),
     )
 
 
 @settings(max_examples=100, deadline=None)
 @given(cases(1))
 def test_a_patch_says_what_it_touches(case: tuple[Definition, list[MetadataPatch]]) -> None:
-    basis, patches = case
+    table_definition, patches = case
     for patch in patches:
-        changed = after(patch, basis, 1)
+        changed = after(patch, table_definition, 1)
         assert changed is not None
-        own = touches(patch, basis)
-        for one in touched(basis.metadata, changed.metadata):
+        own = touches(patch, table_definition)
+        for one in touched(table_definition.metadata, changed.metadata):
             assert any(mine.meets(one) for mine in own), one
 
 
@@ -136,16 +139,19 @@ def test_a_patch_says_what_it_touches(case: tuple[Definition, list[MetadataPatch
 def test_patches_that_touch_different_things_commute(
     case: tuple[Definition, list[MetadataPatch]],
 ) -> None:
-    basis, patches = case
+    table_definition, patches = case
     for one, other in combinations(patches, 2):
-        first, second = after(one, basis, 1), after(other, basis, 2)
+        first, second = after(one, table_definition, 1), after(other, table_definition, 2)
         assert first is not None
         assert second is not None
         # The committer asks of the later patch, and of what the earlier one came to.
-        earlier = touched(basis.metadata, first.metadata), touched(basis.metadata, second.metadata)
+        earlier = (
+            touched(table_definition.metadata, first.metadata),
+            touched(table_definition.metadata, second.metadata),
+        )
         asked = (
-            in_common(touches(other, basis), earlier[0]),
-            in_common(touches(one, basis), earlier[1]),
+            in_common(touches(other, table_definition), earlier[0]),
+            in_common(touches(one, table_definition), earlier[1]),
         )
         if asked == (None, None):
             assert meaning(after(other, first, 2)) == meaning(after(one, second, 1))
@@ -156,18 +162,23 @@ def test_patches_that_touch_different_things_commute(
 def test_no_id_and_no_physical_name_is_given_twice(
     case: tuple[Definition, list[MetadataPatch]],
 ) -> None:
-    basis, patches = case
-    last, seen = max_column_id(basis.metadata) or 0, set(columns_by_physical(basis.metadata))
+    table_definition, patches = case
+    last, seen = (
+        max_column_id(table_definition.metadata) or 0,
+        set(columns_by_physical(table_definition.metadata)),
+    )
     for number, patch in enumerate(patches):
-        changed = after(patch, basis, number)
-        if changed is None or mode_of(changed.metadata) is Mode.NONE:
+        changed = after(patch, table_definition, number)
+        if changed is None or mode_of(changed.metadata) is ColumnMappingMode.NONE:
             continue
-        added = columns_by_physical(changed.metadata).keys() - columns_by_physical(basis.metadata)
+        added = columns_by_physical(changed.metadata).keys() - columns_by_physical(
+            table_definition.metadata
+        )
         assert not added & seen
         now = max_column_id(changed.metadata)
         assert now is not None
         assert now >= max(last, largest_id(parse_schema(changed.metadata.schema_string)))
-        last, basis, seen = now, changed, seen | added
+        last, table_definition, seen = now, changed, seen | added
 
 
 def test_the_hash_of_metadata_is_one_that_any_program_can_make() -> None:

@@ -17,18 +17,18 @@ from tests.fuzz.mutations import mutate
 from tests.property.test_codec import VALUES
 from tests.property.test_hostile_records import SAMPLES
 from tests.unit.committer.hostile_paths import PATHS
-from tidegate.committer.proposals import content as content_module
-from tidegate.committer.proposals import file_paths
-from tidegate.committer.proposals.candidate import Candidate
-from tidegate.committer.proposals.content import Content, read_content
-from tidegate.committer.proposals.flaws import Flawed
-from tidegate.committer.proposals.intake import Letter, read_record
-from tidegate.committer.proposals.plain_rows import read_plain
-from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.proposals.rows import read_row
-from tidegate.delta.actions import Action, Add, Remove
-from tidegate.delta.paths import canonical_path
-from tidegate.pipeline.read_set import ReadSet
+from tidegate_committer.intake import path_checks
+from tidegate_committer.intake import proposal_actions as content_module
+from tidegate_committer.intake.action_reader import read_row
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.fast_action_reader import read_plain
+from tidegate_committer.intake.proposal_actions import CheckedActions, read_content
+from tidegate_committer.intake.proposal_reader import DeadLetter, read_record
+from tidegate_committer.intake.refusals import Flawed
+from tidegate_committer.policy import Policy
+from tidegate_delta.log.actions import Action, Add, Remove
+from tidegate_delta.log.file_paths import canonical_path
+from tidegate_messages.read_set import ReadSet
 
 SHORT = Policy(stats_chars_max=60, partition_value_chars_max=4, actions_max=3)
 NAMES = sorted(
@@ -128,8 +128,8 @@ def content(rows: Sequence[Row]) -> object:
         return error.rejection
 
 
-def vars_of(found: Content) -> Mapping[str, object]:
-    return {one.name: getattr(found, one.name) for one in fields(Content) if one.compare}
+def vars_of(found: CheckedActions) -> Mapping[str, object]:
+    return {one.name: getattr(found, one.name) for one in fields(CheckedActions) if one.compare}
 
 
 def in_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_they_agree_on_the_actions_of_a_proposal(rows: list[Row]) -> None:
 
 def judged(value: bytes) -> object:
     read = read_record(value, 7, Policy(), (("producer", b"p"),))
-    if isinstance(read, Letter):
+    if isinstance(read, DeadLetter):
         return read
     own = {one.name: getattr(read, one.name) for one in fields(Candidate)}
     return {**own, "content": vars_of(read.content), "files_read": read.files_read}
@@ -190,11 +190,11 @@ def test_they_agree_on_odd_json(name: str, text: str) -> None:
 @given(PATH_TEXTS | st.text("ab1-._/=", max_size=10))
 @settings(max_examples=1_000, deadline=None)
 def test_nothing_is_wrong_with_a_plain_path_and_it_has_one_spelling(path: str) -> None:
-    if file_paths.is_plain(path):
+    if path_checks.is_plain(path):
         assert canonical_path(path) == path
         with pytest.MonkeyPatch.context() as monkeypatch:
-            monkeypatch.setattr(file_paths, "is_plain", lambda _: False)
-            assert file_paths.wrong_with(path) is None
+            monkeypatch.setattr(path_checks, "is_plain", lambda _: False)
+            assert path_checks.wrong_with(path) is None
 
 
 def test_plain_files_are_not_read_in_full(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,13 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.delta.actions import Add, Metadata
-from tidegate.delta.files.columns import adds_to_columns
-from tidegate.delta.files.file_tests import may_hold
-from tidegate.delta.files.predicate import evaluate, may_match_partition, prune
-from tidegate.delta.schema import partitions
-from tidegate.delta.schema.arrow import to_arrow
-from tidegate.delta.schema.types import format_schema, parse_schema
+from tidegate_delta.data_skipping.file_predicates import may_hold
+from tidegate_delta.data_skipping.partition_predicates import evaluate, may_match_partition, prune
+from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.schema import partition_values
+from tidegate_delta.schema.arrow_types import to_arrow
+from tidegate_delta.schema.types import format_schema, parse_schema
+from tidegate_delta.snapshots.file_action_columns import adds_to_columns
 
 KINDS = {
     "i": "integer",
@@ -96,7 +96,7 @@ trees = st.recursive(st.sampled_from(sorted(VALUES)).flatmap(leaf), joined, max_
 
 def texts(row: dict[str, Any]) -> dict[str, str | None]:
     kinds = {one.name: one.kind for one in SCHEMA.fields}
-    return {name: partitions.serialize(value, kinds[name]) for name, value in row.items()}
+    return {name: partition_values.serialize(value, kinds[name]) for name, value in row.items()}
 
 
 @given(trees, rows)

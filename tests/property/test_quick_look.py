@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.delta.actions import Add, Metadata
-from tidegate.delta.files import quick_look
-from tidegate.delta.files.columns import adds_to_columns
-from tidegate.delta.files.pruning import prune
+from tidegate_delta.data_skipping import columnar_pruning
+from tidegate_delta.data_skipping.file_pruning import prune
+from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.snapshots.file_action_columns import adds_to_columns
 
 KINDS = {"i": "integer", "l": "long", "s": "string", "day": "date", "d": "double", "part": "long"}
 SCHEMA = {
@@ -117,5 +117,5 @@ def test_a_first_look_changes_nothing_of_what_is_pruned(
 ) -> None:
     exact = paths_kept(predicate, texts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quick_look, "ROWS_MIN", 0)
+        patch.setattr(columnar_pruning, "ROWS_MIN", 0)
         assert paths_kept(predicate, texts) == exact

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.property.test_codec import PROPOSAL, VALUES
-from tidegate.delta.errors import MalformedRecord
-from tidegate.pipeline import quick_read
-from tidegate.pipeline.codec import decode, encode
-from tidegate.pipeline.proposal import AppTxn, Operation, Proposal
-from tidegate.pipeline.quick_read import read_proposal
-from tidegate.pipeline.read_set import ReadSet
+from tidegate_delta.errors import MalformedRecord
+from tidegate_messages import fast_proposal_reader
+from tidegate_messages.codec import decode, encode
+from tidegate_messages.fast_proposal_reader import read_proposal
+from tidegate_messages.proposal import AppTxn, Operation, Proposal
+from tidegate_messages.read_set import ReadSet
 
 FIELDS = st.sampled_from([*Proposal.model_fields, "newer"])
 NESTED = st.sampled_from(
@@ -90,13 +90,15 @@ def test_a_plain_proposal_is_not_read_in_full(monkeypatch: pytest.MonkeyPatch) -
     def in_full(*_: object) -> Proposal:
         raise AssertionError("this is the slow way")
 
-    monkeypatch.setattr(quick_read, "validated", in_full)
+    monkeypatch.setattr(fast_proposal_reader, "validated", in_full)
     for one in PLAIN:
         assert read_proposal(encode(one)) == one
 
 
 def test_what_is_long_is_not_remembered() -> None:
-    before = quick_read._place.cache_info().currsize
-    long = builders.proposal(builders.add("a"), engine_info="e" * quick_read.PLACE_CHARS_MAX)
+    before = fast_proposal_reader._place.cache_info().currsize
+    long = builders.proposal(
+        builders.add("a"), engine_info="e" * fast_proposal_reader.PLACE_CHARS_MAX
+    )
     assert read_proposal(encode(long)) == long
-    assert quick_read._place.cache_info().currsize == before
+    assert fast_proposal_reader._place.cache_info().currsize == before

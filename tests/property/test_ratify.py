@@ -13,17 +13,17 @@ from uuid import UUID
 
 import pytest
 
-from tidegate.delta.commit import sha256
-from tidegate.delta.errors import BrokenLog, Unavailable
-from tidegate.pipeline.codec import decode
-from tidegate.pipeline.ratification import Ratification, Ratified
-from tidegate.pipeline.topics import Topics
-from tidegate.runtime.bus import Headers, TopicPartition
-from tidegate.runtime.memory import MemoryBus, MemoryStore
-from tidegate.runtime.memory_clients import MemoryProducer, MemoryReader
-from tidegate.runtime.stores import ratified_store
-from tidegate.runtime.stores.log_store import FileStat, Put, Turn, at_once
-from tidegate.runtime.stores.ratified_store import RatifiedStore, RatifyLog
+from tests.fakes.memory_clients import MemoryProducer, MemoryReader
+from tests.fakes.memory_store import MemoryBus, MemoryStore
+from tidegate_delta.errors import BrokenLog, Unavailable
+from tidegate_delta.log.commit import sha256
+from tidegate_messages.codec import decode
+from tidegate_messages.ratification import Ratification, Ratified
+from tidegate_messages.topics import Topics
+from tidegate_runtime.kafka.client_protocols import Headers, TopicPartition
+from tidegate_runtime.storage import ratified_store
+from tidegate_runtime.storage.log_store import FileStat, Put, Turn, at_once
+from tidegate_runtime.storage.ratified_store import RatifiedStore, RatifyLog
 
 SEEDS: Final = 400
 ATTEMPTS: Final = 12

@@ -6,17 +6,17 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fakes.memory_store import MemoryStore
 from tests.property.logs import logs
 from tests.v2_checkpoints import Form, put_v2
-from tidegate.delta.checkpoints.compaction import compact
-from tidegate.delta.commit import Commit
-from tidegate.delta.names import compacted_name, in_log
-from tidegate.delta.paths import canonical_paths
-from tidegate.delta.replay import LogPart, Replayed, read_part, replay
-from tidegate.delta.snapshot import Snapshot, evolve, from_replay
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.tables.checkpoint_writing import write_classic
-from tidegate.runtime.tables.open_table import open_keys, open_snapshot
+from tidegate_delta.checkpoints.log_compaction import compact
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import compacted_name, in_log
+from tidegate_delta.log.file_paths import canonical_paths
+from tidegate_delta.snapshots.replay import LogPart, Replayed, read_part, replay
+from tidegate_delta.snapshots.snapshot import Snapshot, evolve, from_replay
+from tidegate_runtime.table_io.checkpoint_writer import write_classic
+from tidegate_runtime.table_io.open_table import open_keys, open_snapshot
 
 
 def part(commit: Commit) -> LogPart:

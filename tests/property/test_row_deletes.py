@@ -16,13 +16,13 @@ from tests.builders import (
     row_delete,
     rows_of,
 )
-from tidegate.committer.settings import CommitterSection
-from tidegate.delta.actions import DeletionVector
-from tidegate.delta.files.deletion_vectors import inline_rows
-from tidegate.pipeline.outcome import Outcome
-from tidegate.pipeline.proposal import Operation, Proposal
-from tidegate.pipeline.read_set import ReadSet
-from tidegate.runtime.tables.vector_files import read_vector
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.deletion_vectors.descriptors import inline_rows
+from tidegate_delta.log.actions import DeletionVector
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.read_set import ReadSet
+from tidegate_runtime.table_io.deletion_vector_reader import read_vector
 
 NAMES = ["deletionVectors"]
 FEATURE = protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES)

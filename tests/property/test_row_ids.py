@@ -8,22 +8,22 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import NOW_MS, ROOT, TABLE, Row, add, commit, info, metadata, protocol, remove
-from tidegate.committer.conflicts.rules import Conflict, check, follow
-from tidegate.committer.conflicts.standing import Standing, begin
-from tidegate.committer.group_commit.rebase import Attempt, Origin, encode
-from tidegate.committer.judging.machine import Landed, Terms, evolve, plan
-from tidegate.committer.proposals.basis import Basis
-from tidegate.committer.proposals.candidate import Candidate
-from tidegate.committer.proposals.intake import read_record
-from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.tables.entries import Entry, entry_of
-from tidegate.committer.tables.state import TableState, in_full
-from tidegate.delta.commit import Commit, sha256
-from tidegate.delta.features.row_tracking import high_water_mark
-from tidegate.pipeline.proposal import Operation, Proposal
-from tidegate.pipeline.read_set import ReadSet
+from tidegate_committer.batch.entry_encoding import Attempt, EntryWriter, encode
+from tidegate_committer.conflicts.conflict_rules import Conflict, check, follow
+from tidegate_committer.conflicts.rebase_state import RebaseState, begin
+from tidegate_committer.decision.machine import DecisionTerms, VersionLanded, evolve, plan
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_reader import read_record
+from tidegate_committer.policy import Policy
+from tidegate_committer.state.log_entry import Entry, entry_of
+from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_committer.state.table_state import TableState, in_full
+from tidegate_delta.features.row_tracking import high_water_mark
+from tidegate_delta.log.commit import Commit, sha256
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.read_set import ReadSet
 
-ORIGIN = Origin(TABLE, "c/t/0", "tidegate/t/0", "Tidegate")
+ORIGIN = EntryWriter(TABLE, "c/t/0", "tidegate/t/0", "Tidegate")
 TRACKED: Row = protocol(1, 7, writerFeatures=["domainMetadata", "rowTracking"])
 PLAIN: Row = protocol(1, 7, writerFeatures=["domainMetadata"])
 NAMES = st.sampled_from("abcdefgh")
@@ -64,19 +64,19 @@ def considered(one: Proposal, offset: int) -> Candidate:
 def begun(listed: Row) -> TableState:
     state = TableState(TABLE, ROOT, 1_000)
     for version, rows in enumerate(([info(), listed, metadata()], [info("X")])):
-        state = evolve(state, Landed(entry_of(commit(version, *rows), "0" * 64, 1)))
+        state = evolve(state, VersionLanded(entry_of(commit(version, *rows), "0" * 64, 1)))
     return state
 
 
 def written(state: TableState, batch: list[Proposal]) -> tuple[TableState, Commit]:
     candidates = [considered(one, offset) for offset, one in enumerate(batch)]
-    group = plan(state, candidates, Policy(), Terms(NOW_MS, 100)).group
+    group = plan(state, candidates, Policy(), DecisionTerms(NOW_MS, 100)).group
     assert len(group.members) == len(batch)
     first = encode(state, group, ORIGIN, Attempt(TABLE, NOW_MS))
     assert encode(state, group, ORIGIN, Attempt(TABLE, NOW_MS)) == first
     read = Commit.decode(first.entry.version, first.content)
     assert first.entry == entry_of(read, sha256(first.content), len(first.content))
-    return evolve(state, Landed(first.entry)), read
+    return evolve(state, VersionLanded(first.entry)), read
 
 
 @given(histories())
@@ -170,11 +170,11 @@ def proposals(draw: st.DrawFn) -> Proposal:
     )
 
 
-def standing(one: Proposal, listed: Row) -> Standing:
+def rebase_state(one: Proposal, listed: Row) -> RebaseState:
     made = commit(0, listed, metadata())
     assert made.metadata is not None
     assert made.protocol is not None
-    return begin(considered(one, 0), Basis(made.metadata, made.protocol), "Serializable")
+    return begin(considered(one, 0), TableDefinition(made.metadata, made.protocol), "Serializable")
 
 
 def at_hand(met: list[tuple[Entry, Commit]]) -> list[Entry]:
@@ -190,7 +190,7 @@ def test_a_conflict_is_for_ever(
     one: Proposal, met: list[tuple[Entry, Commit]], listed: Row
 ) -> None:
     entries = at_hand(met)
-    found = [check(standing(one, listed), entries[:count]) for count in range(len(entries) + 1)]
+    found = [check(rebase_state(one, listed), entries[:count]) for count in range(len(entries) + 1)]
     first = next((conflict for conflict in found if conflict is not None), None)
     after = found[found.index(first) :] if first is not None else []
     assert all(conflict == first for conflict in after)
@@ -201,12 +201,12 @@ def test_winners_are_followed_one_by_one_or_together(
     one: Proposal, met: list[tuple[Entry, Commit]], listed: Row
 ) -> None:
     entries = at_hand(met)
-    together = follow(standing(one, listed), entries)
-    step: Standing | Conflict = standing(one, listed)
+    together = follow(rebase_state(one, listed), entries)
+    step: RebaseState | Conflict = rebase_state(one, listed)
     for entry in entries:
-        step = follow(step, [entry]) if isinstance(step, Standing) else step
+        step = follow(step, [entry]) if isinstance(step, RebaseState) else step
     assert type(step) is type(together)
-    if isinstance(together, Standing) and isinstance(step, Standing):
+    if isinstance(together, RebaseState) and isinstance(step, RebaseState):
         assert step.candidate.content == together.candidate.content
         assert step.now == together.now
         assert lines_spell_the_actions(together.candidate)

@@ -16,13 +16,13 @@ from tests.builders import (
     row_delete,
     rows_of,
 )
-from tidegate.committer.proposals.moves import Move, moved_rows
-from tidegate.committer.settings import CommitterSection
-from tidegate.delta.actions import DeletionVector
-from tidegate.delta.files.bitmap import of_rows
-from tidegate.delta.files.deletion_vectors import inline
-from tidegate.pipeline.proposal import Operation, Proposal
-from tidegate.runtime.tables.vector_files import read_vector
+from tidegate_committer.intake.relocated_rows import Relocation, moved_rows
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.deletion_vectors.descriptors import inline
+from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
+from tidegate_delta.log.actions import DeletionVector
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_runtime.table_io.deletion_vector_reader import read_vector
 
 NAMES = ["deletionVectors"]
 FEATURE = protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES)
@@ -148,7 +148,7 @@ def test_what_is_left_is_what_nobody_deleted(dice: st.DataObject, members: int) 
 
 @given(st.sets(st.integers(0, 300)), st.sets(st.integers(0, 300)), st.integers(0, 10**6))
 def test_rows_move_as_their_order_says(rows: set[int], base: set[int], offset: int) -> None:
-    move = Move("g", offset, 301 - len(base), 10**7, None, None)
+    move = Relocation("g", offset, 301 - len(base), 10**7, None, None)
     kept = sorted(set(range(301)) - base)
     told = list(moved_rows(of_rows(sorted(rows)), move, of_rows(sorted(base))))
     assert told == [offset + kept.index(row) for row in sorted(rows - base)]

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.delta.paths import canonical_path, decode_path, encode_path
-from tidegate.delta.schema import types
-from tidegate.delta.schema.arrow import from_arrow, to_arrow
-from tidegate.delta.schema.partitions import column, parse, serialize
-from tidegate.delta.schema.types import (
+from tidegate_delta.log.file_paths import canonical_path, decode_path, encode_path
+from tidegate_delta.schema import types
+from tidegate_delta.schema.arrow_types import from_arrow, to_arrow
+from tidegate_delta.schema.partition_values import column, parse, serialize
+from tidegate_delta.schema.types import (
     ArrayType,
     DataType,
     DecimalType,

@@ -10,19 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.delta.actions import Metadata, Protocol
-from tidegate.delta.errors import InvalidRequest, TidegateError
-from tidegate.delta.features import constraints, texts
-from tidegate.delta.schema import alteration
-from tidegate.delta.schema.assignment import map_columns, unmapped
-from tidegate.delta.schema.column_ids import largest_id, max_column_id
-from tidegate.delta.schema.columns import dotted, field_paths, kind_at, transform
-from tidegate.delta.schema.lengths import Limit, limited, limits
-from tidegate.delta.schema.mapping import Mode, dropped, renamed, to_physical
-from tidegate.delta.schema.merging import Merging, as_data, merged
-from tidegate.delta.schema.sql_text import columns_in, names_column
-from tidegate.delta.schema.type_changes import changed, record
-from tidegate.delta.schema.types import (
+from tidegate_delta.constraints import row_constraints
+from tidegate_delta.errors import InvalidRequest, TidegateError
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.properties import property_parsers
+from tidegate_delta.schema.char_varchar import LengthLimit, limited, limits
+from tidegate_delta.schema.column_mapping import ColumnMappingMode, dropped, renamed, to_physical
+from tidegate_delta.schema.column_mapping_assignment import (
+    largest_id,
+    map_columns,
+    max_column_id,
+    unmapped,
+)
+from tidegate_delta.schema.field_paths import dotted, field_paths, kind_at, transform
+from tidegate_delta.schema.sql_column_references import columns_in, names_column
+from tidegate_delta.schema.type_widening import Automatic, changes, widens, widens_for_iceberg
+from tidegate_delta.schema.types import (
     STRING,
     ArrayType,
     DataType,
@@ -34,7 +37,9 @@ from tidegate.delta.schema.types import (
     parse_schema,
     parse_type,
 )
-from tidegate.delta.schema.widening import Automatic, changes, widens, widens_for_iceberg
+from tidegate_delta.schema_evolution import alter_columns
+from tidegate_delta.schema_evolution.schema_merge import Merging, as_data, merged
+from tidegate_delta.schema_evolution.type_changes import changed, record
 
 ATOMS = ["byte", "short", "integer", "long", "float", "double", "date", "string", "void"]
 WRITER = Protocol(
@@ -117,7 +122,7 @@ def test_a_table_whose_mapping_begins_keeps_its_files(schema: StructType) -> Non
     except InvalidRequest:
         return  # two names became one
     after = map_columns(before, table(plain, "name"), iter(()))
-    assert unmapped(to_physical(schema_of(after), Mode.NAME)) == plain
+    assert unmapped(to_physical(schema_of(after), ColumnMappingMode.NAME)) == plain
 
 
 PLAIN = str.maketrans(" ,", "xy")
@@ -128,17 +133,21 @@ def test_a_rename_comes_back_and_touches_no_file(data: st.DataObject) -> None:
     schema = data.draw(schemas)
     mapped = map_columns(None, table(schema), fresh())
     path, one = data.draw(st.sampled_from(list(field_paths(schema_of(mapped)))))
-    other = alteration.rename_column(mapped, path, "other name")
+    other = alter_columns.rename_column(mapped, path, "other name")
     there = (*path[:-1], "other name")
-    assert alteration.rename_column(other, there, one.name) == mapped
+    assert alter_columns.rename_column(other, there, one.name) == mapped
     old, new = schema_of(mapped), schema_of(other)
-    assert to_physical(new, Mode.NAME) == to_physical(old, Mode.NAME)
-    assert [(r.before, r.after) for r in renamed(old, new, Mode.NAME)] == [(path, there)]
-    assert dropped(old, new, Mode.NAME) == ()
-    assert renamed(old, old, Mode.NAME) == ()
-    asked = constraints.requirements(mapped, WRITER)
-    assert constraints.digest(asked) == constraints.digest(constraints.requirements(other, WRITER))
-    assert constraints.unenforced(asked, constraints.hashes(asked)) == ()
+    assert to_physical(new, ColumnMappingMode.NAME) == to_physical(old, ColumnMappingMode.NAME)
+    assert [(r.before, r.after) for r in renamed(old, new, ColumnMappingMode.NAME)] == [
+        (path, there)
+    ]
+    assert dropped(old, new, ColumnMappingMode.NAME) == ()
+    assert renamed(old, old, ColumnMappingMode.NAME) == ()
+    asked = row_constraints.requirements(mapped, WRITER)
+    assert row_constraints.digest(asked) == row_constraints.digest(
+        row_constraints.requirements(other, WRITER)
+    )
+    assert row_constraints.unenforced(asked, row_constraints.hashes(asked)) == ()
 
 
 @given(st.data())
@@ -149,10 +158,10 @@ def test_what_is_dropped_is_told_with_all_inside_it(data: st.DataObject) -> None
     parent = kind_at(schema, path[:-1])
     if isinstance(parent, StructType) and len(parent) == 1:
         with pytest.raises(InvalidRequest, match="the only one of its struct"):
-            alteration.drop_column(mapped, path)
+            alter_columns.drop_column(mapped, path)
         return
-    after = alteration.drop_column(mapped, path)
-    gone = dropped(schema_of(mapped), schema_of(after), Mode.NAME)
+    after = alter_columns.drop_column(mapped, path)
+    gone = dropped(schema_of(mapped), schema_of(after), ColumnMappingMode.NAME)
     expected = [one for one, _ in field_paths(schema_of(mapped)) if one[: len(path)] == path]
     assert list(gone) == expected
     assert max_column_id(map_columns(mapped, after, iter(()))) == max_column_id(mapped)
@@ -287,7 +296,7 @@ def test_limits_are_written_as_they_are_read(data: st.DataObject) -> None:
     kind = data.draw(kinds_of(st.just(STRING) | atoms))
     paths = list(strings_in(kind))
     chosen = data.draw(st.lists(st.sampled_from(paths), unique=True) if paths else st.just([]))
-    each = st.builds(Limit, st.integers(1, 99), st.booleans())
+    each = st.builds(LengthLimit, st.integers(1, 99), st.booleans())
     wanted = {path: data.draw(each) for path in chosen}
     field = limited(StructField("a", kind), wanted)
     assert limits(field) == wanted
@@ -321,12 +330,12 @@ def test_whatever_stands_in_a_schema_is_a_value_or_one_of_our_errors(
     metadata = table(schema, mode, **own)
     everything = Protocol(min_reader_version=2, min_writer_version=6)
     for act in (
-        lambda: constraints.digest(constraints.requirements(metadata, everything)),
+        lambda: row_constraints.digest(row_constraints.requirements(metadata, everything)),
         lambda: map_columns(metadata, metadata, fresh()),
         lambda: map_columns(None, metadata, fresh(), overwrites=True),
-        lambda: alteration.rename_column(metadata, ("a",), "c"),
-        lambda: alteration.drop_column(metadata, ("a",)),
-        lambda: alteration.add_column(metadata, StructField("d", STRING)),
+        lambda: alter_columns.rename_column(metadata, ("a",), "c"),
+        lambda: alter_columns.drop_column(metadata, ("a",)),
+        lambda: alter_columns.add_column(metadata, StructField("d", STRING)),
         lambda: record(schema, StructType((StructField("a", STRING),))),
         lambda: limits(schema.fields[0]),
     ):
@@ -339,16 +348,16 @@ def test_a_constraint_that_is_added_can_be_dropped(name: str, text: str) -> None
     plain = table(StructType((StructField("a", STRING),)), "none", owner="me")
     if not text.strip():
         with pytest.raises(InvalidRequest, match="expression"):
-            constraints.add_check(plain, name, text)
+            row_constraints.add_check(plain, name, text)
         return
-    more = constraints.add_check(plain, name.upper(), text)
-    assert constraints.checks(more) == (constraints.Check(name.lower(), text),)
-    assert constraints.drop_check(more, name) == plain
+    more = row_constraints.add_check(plain, name.upper(), text)
+    assert row_constraints.checks(more) == (row_constraints.CheckConstraint(name.lower(), text),)
+    assert row_constraints.drop_check(more, name) == plain
     with pytest.raises(InvalidRequest, match="drop it first"):
-        constraints.add_check(more, name, text)
+        row_constraints.add_check(more, name, text)
 
 
 @given(st.lists(st.lists(names, min_size=1, max_size=2), min_size=1, max_size=3))
 def test_columns_with_statistics_are_spelled_as_they_are_read(paths: list[list[str]]) -> None:
     text = ",".join(dotted(path) for path in paths)
-    assert texts.column_list(text) == tuple(map(tuple, paths))
+    assert property_parsers.column_list(text) == tuple(map(tuple, paths))

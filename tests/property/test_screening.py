@@ -24,27 +24,27 @@ from tests.property.meetings import (
     writes,
 )
 from tests.property.test_decide import ORIGIN
-from tidegate.committer.conflicts import rules as conflicts
-from tidegate.committer.conflicts.adoption import adopt
-from tidegate.committer.conflicts.rules import RULES
-from tidegate.committer.conflicts.screening import passes_by
-from tidegate.committer.conflicts.standing import begin
-from tidegate.committer.group_commit.grouping import Group
-from tidegate.committer.group_commit.rebase import Attempt, encode
-from tidegate.committer.judging import fast_path, steps
-from tidegate.committer.judging.fast_path import FastPath
-from tidegate.committer.judging.machine import Landed, Terms, evolve, plan
-from tidegate.committer.proposals.basis import Basis
-from tidegate.committer.proposals.candidate import Candidate
-from tidegate.committer.proposals.known import Known
-from tidegate.committer.proposals.policy import Level
-from tidegate.committer.reading.read_cache import ReadCache
-from tidegate.committer.tables.entries import Entry
-from tidegate.committer.tables.state import in_full
-from tidegate.delta.actions import Add
-from tidegate.delta.commit import Commit
-from tidegate.delta.names import Version, commit_name, in_log
-from tidegate.pipeline.proposal import Proposal
+from tidegate_committer.batch.entry_encoding import Attempt, encode
+from tidegate_committer.batch.grouping import Group
+from tidegate_committer.conflicts import conflict_rules as conflicts
+from tidegate_committer.conflicts.conflict_prefilter import passes_by
+from tidegate_committer.conflicts.conflict_rules import RULES
+from tidegate_committer.conflicts.rebase import adopt
+from tidegate_committer.conflicts.rebase_state import begin
+from tidegate_committer.decision import fast_path, steps
+from tidegate_committer.decision.fast_path import FastPath
+from tidegate_committer.decision.machine import DecisionTerms, VersionLanded, evolve, plan
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.policy import Level
+from tidegate_committer.state.fetched_inputs import FetchedInputs
+from tidegate_committer.state.log_entry import Entry
+from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_committer.state.table_state import in_full
+from tidegate_committer.store_reads.read_cache import ReadCache
+from tidegate_delta.log.actions import Add
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import Version, commit_name, in_log
+from tidegate_messages.proposal import Proposal
 
 MEMBERS: Final = st.one_of(
     writes(),
@@ -65,14 +65,14 @@ TABLES: Final = st.sampled_from(
 )
 
 
-def basis(protocol: Row, *, without_x: bool = False) -> Basis:
+def table_definition(protocol: Row, *, without_x: bool = False) -> TableDefinition:
     row = builders.metadata(["p"])
     if without_x:
         row["metaData"]["schemaString"] = builders.schema(s="string", p="integer")
     made = commit(0, protocol, row)
     assert made.metadata is not None
     assert made.protocol is not None
-    return Basis(made.metadata, made.protocol)
+    return TableDefinition(made.metadata, made.protocol)
 
 
 @given(
@@ -92,12 +92,12 @@ def test_no_rule_fires_and_nothing_is_adopted(
 ) -> None:
     winner, adds = met
     candidate = candidate_of(one)
-    known = Known(adds={} if adds is None else {winner.version: adds})
-    before = begin(candidate, basis(protocol), level, known)
+    known = FetchedInputs(adds={} if adds is None else {winner.version: adds})
+    before = begin(candidate, table_definition(protocol), level, known)
     if has_changed:
         # An earlier winner took a column away, without which nothing tells rows apart.
-        before = replace(before, now=basis(protocol, without_x=True))
-    if passes_by(before, winner.footprint, adds):
+        before = replace(before, now=table_definition(protocol, without_x=True))
+    if passes_by(before, winner.write_summary, adds):
         assert [rule.__name__ for rule in RULES if rule(before, winner)] == []
         assert adopt(before, winner) == before
 
@@ -110,8 +110,8 @@ def test_who_passes_by_a_group_passes_by_each_member(
     group = Group(2)
     for offset, member in enumerate(members):
         group.take(candidate_of(member, offset))
-    before = begin(candidate_of(one), basis(TRACKED), level)
-    if passes_by(before, group.footprint, group.adds):
+    before = begin(candidate_of(one), table_definition(TRACKED), level)
+    if passes_by(before, group.write_summary, group.adds):
         for winner in group.winners:
             assert [rule.__name__ for rule in RULES if rule(before, winner)] == []
             assert adopt(before, winner) == before
@@ -141,13 +141,13 @@ def decided(candidates: Sequence[Candidate], table: tuple[Row, dict[str, str]]) 
     read_cache, left, found = ReadCache(store), list(candidates), list[object]()
     while left:
         known = read_cache.learn(state, left, POLICY)
-        done = plan(state, left, POLICY, Terms(NOW_MS, 100), known)
+        done = plan(state, left, POLICY, DecisionTerms(NOW_MS, 100), known)
         left = left[len(done.verdicts) :]
         found += [(one.status, one.version, one.place, one.rejection) for one in done.verdicts]
         if not done.group.is_empty:
             encoded = encode(state, done.group, ORIGIN, Attempt(TABLE, NOW_MS))
             version, content = encoded.entry.version, encoded.content
-            state = evolve(state, Landed(encoded.entry))
+            state = evolve(state, VersionLanded(encoded.entry))
             state = in_full(state, [Commit.decode(Version(version), content)])
             store.put(in_log(commit_name(version)), content)
             read_cache.landed(encoded)

@@ -32,15 +32,15 @@ from tests.builders import (
     rows_of,
     to_bytes,
 )
-from tidegate.committer.settings import CommitterSection
-from tidegate.delta.actions import DeletionVector
-from tidegate.delta.files.bitmap import of_rows
-from tidegate.delta.files.deletion_vectors import inline
-from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.proposal import Operation, Proposal
-from tidegate.pipeline.read_set import ReadSet
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.tables.vector_files import read_vector
+from tests.fakes.memory_store import MemoryStore
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.deletion_vectors.descriptors import inline
+from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
+from tidegate_delta.log.actions import DeletionVector
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.read_set import ReadSet
+from tidegate_runtime.table_io.deletion_vector_reader import read_vector
 
 READING = ["deletionVectors"]
 FEATURES = protocol(3, 7, readerFeatures=READING, writerFeatures=[*READING, "changeDataFeed"])

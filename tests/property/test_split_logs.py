@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fakes.memory_store import MemoryStore
 from tests.property.logs import logs
 from tests.v2_checkpoints import Form, put_v2
-from tidegate.delta.checkpoints import checksum, compaction
-from tidegate.delta.checkpoints.rows import classic, classic_schema
-from tidegate.delta.commit import Commit
-from tidegate.delta.errors import InvalidRequest
-from tidegate.delta.names import commit_name, compacted_name, in_log
-from tidegate.delta.paths import canonical_path
-from tidegate.delta.snapshot import Snapshot
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.tables import log_files
-from tidegate.runtime.tables.checkpoint_writing import move_hint_forward, write_classic
-from tidegate.runtime.tables.open_table import open_keys, open_snapshot, refresh
+from tidegate_delta.checkpoints import log_compaction, version_checksum
+from tidegate_delta.checkpoints.checkpoint_rows import classic, classic_schema
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import commit_name, compacted_name, in_log
+from tidegate_delta.log.file_paths import canonical_path
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_runtime.table_io import log_reader
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.open_table import open_keys, open_snapshot, refresh
 
 NOW_MS = 0
 """Long before anything expires."""
@@ -63,7 +63,7 @@ def put_parts(store: MemoryStore, snapshot: Snapshot, size: int) -> None:
 
 
 def put_compaction(store: MemoryStore, log: list[Commit], start: int, end: int) -> None:
-    content = compaction.compact(log[start : end + 1])
+    content = log_compaction.compact(log[start : end + 1])
     if content:
         store.files[in_log(compacted_name(start, end))] = content
 
@@ -74,7 +74,7 @@ def told(snapshot: Snapshot) -> tuple[Any, ...]:
         sorted(map(str, snapshot.files.select(KEPT).to_pylist())),
         sorted(snapshot.file_keys.to_pylist()),
         sorted(snapshot.tombstones["path"].to_pylist()),
-        checksum.encode(checksum.of(snapshot)),
+        version_checksum.encode(version_checksum.of(snapshot)),
     )
 
 
@@ -123,7 +123,7 @@ def test_commits_read_a_few_at_a_time_say_what_all_of_them_say(
 ) -> None:
     whole = told(open_snapshot(stored(log)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_files, "TOGETHER_BYTES", together)
+        patch.setattr(log_reader, "TOGETHER_BYTES", together)
         assert told(open_snapshot(stored(log))) == whole
 
 

@@ -7,11 +7,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.delta.errors import BrokenLog
-from tidegate.delta.files.stated import to_json
-from tidegate.delta.names import LogFile, in_log, parse, v2_checkpoint_name
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.tables.checkpoint_files import KEYS, WHOLE, Columns, read_checkpoint
+from tests.fakes.memory_store import MemoryStore
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.file_names import LogFile, in_log, parse, v2_checkpoint_name
+from tidegate_delta.snapshots.raw_stats import to_json
+from tidegate_runtime.table_io.checkpoint_reader import KEYS, WHOLE, FileColumns, read_checkpoint
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 LEAVES = st.fixed_dictionaries(
@@ -55,7 +55,9 @@ def test_json_says_what_the_types_hold_and_no_null(rows: list[dict[str, Any] | N
 
 
 @given(st.lists(WORDS | st.binary(max_size=20), max_size=8), st.sampled_from([WHOLE, KEYS]))
-def test_a_checkpoint_of_any_bytes_is_read_or_refused(lines: list[bytes], columns: Columns) -> None:
+def test_a_checkpoint_of_any_bytes_is_read_or_refused(
+    lines: list[bytes], columns: FileColumns
+) -> None:
     store, file = MemoryStore(), parse(NAME)
     store.files[in_log(NAME)] = b"\n".join(lines)
     assert isinstance(file, LogFile)

@@ -11,13 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.spelled import plain
-from tidegate.delta.actions import Add, Metadata
-from tidegate.delta.files.columns import adds_to_columns
-from tidegate.delta.files.file_tests import may_hold
-from tidegate.delta.files.predicate import evaluate, prune
-from tidegate.delta.files.statistics import compute, truncated_maximum, truncated_minimum
-from tidegate.delta.schema.arrow import to_arrow
-from tidegate.delta.schema.types import format_schema, parse_schema
+from tidegate_delta.data_skipping.file_predicates import may_hold
+from tidegate_delta.data_skipping.file_statistics import (
+    compute,
+    truncated_maximum,
+    truncated_minimum,
+)
+from tidegate_delta.data_skipping.partition_predicates import evaluate, prune
+from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.schema.arrow_types import to_arrow
+from tidegate_delta.schema.types import format_schema, parse_schema
+from tidegate_delta.snapshots.file_action_columns import adds_to_columns
 
 SCHEMA = parse_schema(
     json.dumps(

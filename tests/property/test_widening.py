@@ -9,13 +9,13 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.delta.actions import Add, Metadata
-from tidegate.delta.files.columns import adds_to_columns
-from tidegate.delta.files.predicate import evaluate, prune
-from tidegate.delta.files.statistics import compute
-from tidegate.delta.schema import partitions
-from tidegate.delta.schema.arrow import arrow_type, to_arrow
-from tidegate.delta.schema.types import (
+from tidegate_delta.data_skipping.file_statistics import compute
+from tidegate_delta.data_skipping.partition_predicates import evaluate, prune
+from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.schema import partition_values
+from tidegate_delta.schema.arrow_types import arrow_type, to_arrow
+from tidegate_delta.schema.type_widening import holds, widens
+from tidegate_delta.schema.types import (
     DataType,
     DecimalType,
     StructField,
@@ -23,8 +23,8 @@ from tidegate.delta.schema.types import (
     format_schema,
     parse_type,
 )
-from tidegate.delta.schema.widening import holds, widens
-from tidegate.runtime.tables.logical_columns import conform
+from tidegate_delta.snapshots.file_action_columns import adds_to_columns
+from tidegate_runtime.table_io.logical_columns import conform
 
 ATOMS = [
     "byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz",
@@ -107,9 +107,9 @@ def test_a_partition_value_of_before_is_a_value_of_the_wider_type(data: st.DataO
     """A float's text is read as it stands: 1.1 becomes the double 1.1, as Spark reads it."""
     before, after = data.draw(st.sampled_from([one for one in CHANGES if one[0] != "float"]))
     value = data.draw(VALUES[before])
-    text = partitions.serialize(value, parse_type(before))
+    text = partition_values.serialize(value, parse_type(before))
     old = pa.array([value], arrow_type(parse_type(before)))
-    assert partitions.column([text], parse_type(after)) == conform(old, parse_type(after))
+    assert partition_values.column([text], parse_type(after)) == conform(old, parse_type(after))
 
 
 def plain(value: Any) -> Any:

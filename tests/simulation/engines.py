@@ -10,9 +10,9 @@ from tests.simulation.history import Log, commit_path, info_of, paths_of
 from tests.simulation.row_writers import exchange, removal
 from tests.simulation.stage import PUT_DEADLINE_S, VIEW_AGE_S, Stage
 from tests.simulation.tables import TABLES, Table
-from tidegate.delta.names import Version
-from tidegate.runtime.tables.checkpoint_writing import move_hint_forward, write_classic
-from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate_delta.log.file_names import Version
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.open_table import open_snapshot
 
 RETENTION_S: Final = 2 * (VIEW_AGE_S + PUT_DEADLINE_S + LIFE_S)
 """How long a version stays before it may be cleaned up: no view and no PUT may be half as old."""

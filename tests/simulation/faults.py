@@ -11,9 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import BinaryIO, Final, Generic, TypeVar
 
-from tidegate.committer.puts import Flight, Landing, Work
-from tidegate.delta.errors import Fenced, OutcomeUnknown, TidegateError, Unavailable
-from tidegate.runtime.bus import (
+from tests.fakes.memory_bus import MemoryBus, MemoryConsumer
+from tests.fakes.memory_clients import MemoryProducer, MemoryReader
+from tests.fakes.memory_store import MemoryStore
+from tidegate_committer.put_executor import PendingPut, PutCall, PutResult
+from tidegate_delta.errors import Fenced, OutcomeUnknown, TidegateError, Unavailable
+from tidegate_runtime.clock import Clock
+from tidegate_runtime.kafka.client_protocols import (
     ANSWER_S,
     NO_NOTES,
     ClusterIdentity,
@@ -24,11 +28,7 @@ from tidegate.runtime.bus import (
     Polled,
     TopicPartition,
 )
-from tidegate.runtime.clock import Clock
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer
-from tidegate.runtime.memory_clients import MemoryProducer, MemoryReader
-from tidegate.runtime.stores.log_store import FileStat, Put, Turn, at_once
+from tidegate_runtime.storage.log_store import FileStat, Put, Turn, at_once
 
 T = TypeVar("T")
 
@@ -317,7 +317,7 @@ class Deferred(Generic[T]):
 
 
 @dataclass
-class Unhurried(Deferred[Landing]):
+class Unhurried(Deferred[PutResult]):
     """A PUT that lands when the dice say so: until then its committer goes on.
 
     `others` were sent before it lands, and may have landed when it has: each in its turn.
@@ -334,7 +334,7 @@ class Unhurried(Deferred[Landing]):
                     other.go_on()
         return self.is_over
 
-    def result(self, timeout: float | None = None, /) -> Landing:
+    def result(self, timeout: float | None = None, /) -> PutResult:
         """Return how it ended, or raise what it raised."""
         self.go_on()
         if self.error is not None:
@@ -358,7 +358,7 @@ class StormyPuts:
     weather: Weather
     flights: list[Unhurried] = field(default_factory=list)
 
-    def start(self, root: str, work: Work, behind: Flight | None = None) -> Unhurried:
+    def start(self, root: str, work: PutCall, behind: PendingPut | None = None) -> Unhurried:
         """Send one."""
         self.flights = [one for one in self.flights if not one.is_over]
         flight = Unhurried(work, self.weather, self.flights)

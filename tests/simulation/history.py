@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.fakes.memory_bus import MemoryBus
+from tests.fakes.memory_store import MemoryStore
 from tests.linearizability import account
-from tidegate.pipeline.topics import Topics
-from tidegate.runtime.bus import Record, TopicPartition
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.memory_bus import MemoryBus
+from tidegate_messages.topics import Topics
+from tidegate_runtime.kafka.client_protocols import Record, TopicPartition
 
 Rows = list[dict[str, Any]]
 Registered = tuple[str, int]

@@ -11,37 +11,41 @@ from typing import Any
 from unittest import mock
 from uuid import UUID
 
+from tests.fakes.memory_store import MemoryStore
 from tests.simulation import stage
-from tidegate.committer.admission import numbering
-from tidegate.committer.admission import rules as admission
-from tidegate.committer.admission.numbering import Book
-from tidegate.committer.group_commit import grouping
-from tidegate.committer.group_commit.grouping import Group
-from tidegate.committer.group_commit.rebase import Attempt, Encoded, Origin, encode
-from tidegate.committer.judging import machine, steps
-from tidegate.committer.judging.machine import Landed
-from tidegate.committer.judging.steps import Step
-from tidegate.committer.judging.verdicts import Consider, Verdict, View
-from tidegate.committer.loop import desk, entry_encoder, requests, trials
-from tidegate.committer.loop.desk import Desk
-from tidegate.committer.loop.entry_put import EntryPut
-from tidegate.committer.loop.lane import Lane
-from tidegate.committer.loop.registration import Registry
-from tidegate.committer.loop.routing import Routing
-from tidegate.committer.loop.served_tables import ServedTables
-from tidegate.committer.loop.trials import Note
-from tidegate.committer.proposals.leases import Leased, Numbers
-from tidegate.committer.reading import recovery
-from tidegate.committer.reading.fetches import Fetch
-from tidegate.committer.tables.entries import Entry
-from tidegate.committer.tables.state import Settled, TableState
-from tidegate.delta.errors import Unavailable
-from tidegate.pipeline.identity_values import IdentityUsage
-from tidegate.pipeline.outcome import Rejection
-from tidegate.pipeline.published import Ruling, TableRecord
-from tidegate.runtime.bus import Offset
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.stores.log_store import LogStore, Put, Turn, at_once
+from tidegate_committer.admission import admission_rules as admission
+from tidegate_committer.admission import identity_allocation
+from tidegate_committer.admission.identity_allocation import IdentityCounters
+from tidegate_committer.batch import grouping
+from tidegate_committer.batch.entry_encoding import Attempt, EncodedEntry, EntryWriter, encode
+from tidegate_committer.batch.grouping import Group
+from tidegate_committer.decision import machine, steps
+from tidegate_committer.decision.decision_types import Consider, DecisionInput, Verdict
+from tidegate_committer.decision.machine import VersionLanded
+from tidegate_committer.decision.steps import Step
+from tidegate_committer.intake.identity_leases import IdentityEffects, LeasedBlocks
+from tidegate_committer.loop import (
+    entry_encoder,
+    operator_requests,
+    poison_records,
+    table_committer,
+)
+from tidegate_committer.loop.entry_put import EntryPut
+from tidegate_committer.loop.partition_worker import PartitionWorker
+from tidegate_committer.loop.poison_records import SuspectNote
+from tidegate_committer.loop.table_committer import TableCommitter
+from tidegate_committer.loop.table_registration import RegisteredTables
+from tidegate_committer.loop.table_router import ServedTables, TableRouter
+from tidegate_committer.state.log_entry import Entry
+from tidegate_committer.state.table_state import DecidedProposal, TableState
+from tidegate_committer.store_reads import recovery
+from tidegate_committer.store_reads.decision_reads import DecisionRead
+from tidegate_delta.errors import Unavailable
+from tidegate_messages.identity_values import IdentityUsage
+from tidegate_messages.outcome import Rejection
+from tidegate_messages.published_records import Ruling, TableRecord
+from tidegate_runtime.kafka.client_protocols import Offset
+from tidegate_runtime.storage.log_store import LogStore, Put, Turn, at_once
 
 Patch = Callable[[], AbstractContextManager[object]]
 
@@ -69,7 +73,7 @@ def without_sharing(rule: grouping.Sharing) -> AbstractContextManager[object]:
     return mock.patch.object(grouping, "SHARING", kept)
 
 
-def without_admission(check: admission.Check) -> AbstractContextManager[object]:
+def without_admission(check: admission.AdmissionCheck) -> AbstractContextManager[object]:
     kept = tuple(one for one in admission.ADMISSION if one is not check)
     return mock.patch.object(admission, "ADMISSION", kept)
 
@@ -84,7 +88,7 @@ def with_the_id_after_the_conflict() -> AbstractContextManager[object]:
 
 
 def with_other_bytes_taken_for_other_work() -> AbstractContextManager[object]:
-    def known(view: View, command: Consider) -> Verdict | None:
+    def known(view: DecisionInput, command: Consider) -> Verdict | None:
         verdict = steps.told_before(view, command)
         is_reused = verdict and verdict.rejection and verdict.rejection.rule == "id_reused"
         return None if is_reused else verdict
@@ -93,14 +97,14 @@ def with_other_bytes_taken_for_other_work() -> AbstractContextManager[object]:
 
 
 def with_ids_that_only_memory_knows() -> AbstractContextManager[object]:
-    def forgotten(entry: Entry, known: object = None) -> dict[UUID, Settled]:
+    def forgotten(entry: Entry, known: object = None) -> dict[UUID, DecidedProposal]:
         return {}
 
     return mock.patch.object(recovery, "settled_by", forgotten)
 
 
 def with_too_old_taken_for_rejected() -> AbstractContextManager[object]:
-    def reject(view: View, command: Consider) -> Verdict | None:
+    def reject(view: DecisionInput, command: Consider) -> Verdict | None:
         verdict = steps.too_old_to_tell(view, command)
         told = Rejection(rule="too_old", reason="it is too old", winner_version=0)
         return verdict._replace(status="rejected", rejection=told) if verdict else None
@@ -109,7 +113,7 @@ def with_too_old_taken_for_rejected() -> AbstractContextManager[object]:
 
 
 def without_looking_again_before_denying() -> AbstractContextManager[object]:
-    return mock.patch.object(Fetch, "_is_ahead", return_value=False)
+    return mock.patch.object(DecisionRead, "_is_ahead", return_value=False)
 
 
 def without_comparing_on_doubt() -> AbstractContextManager[object]:
@@ -136,7 +140,9 @@ def without_put_if_absent() -> AbstractContextManager[object]:
 
 
 def without_later_times() -> AbstractContextManager[object]:
-    def believe(state: TableState, group: Group, origin: Origin, attempt: Attempt) -> Encoded:
+    def believe(
+        state: TableState, group: Group, origin: EntryWriter, attempt: Attempt
+    ) -> EncodedEntry:
         return encode(replace(state, timestamp=0), group, origin, attempt)
 
     return mock.patch.object(entry_encoder, "encode", believe)
@@ -147,7 +153,7 @@ def without_writing_refusals() -> Iterator[None]:
     written = steps._negative
 
     def tell_at_once(
-        view: View, command: Consider, rejection: Rejection, *, is_log_fact: bool
+        view: DecisionInput, command: Consider, rejection: Rejection, *, is_log_fact: bool
     ) -> Verdict:
         verdict = written(view, command, rejection, is_log_fact=is_log_fact)
         return verdict._replace(needs="nothing")
@@ -162,7 +168,7 @@ def without_rebase() -> AbstractContextManager[object]:
         while (entry := recovery.read_entry(store, state.version + 1)) is not None:
             news.append(entry)
             bare = Entry(entry.version, sha256=entry.sha256, timestamp=entry.timestamp)
-            state = machine.evolve(state, Landed(bare))
+            state = machine.evolve(state, VersionLanded(bare))
         return state, tuple(news)
 
     return mock.patch.object(recovery, "refresh", forge_ahead)
@@ -170,18 +176,18 @@ def without_rebase() -> AbstractContextManager[object]:
 
 @contextmanager
 def without_waiting_for_the_answers() -> Iterator[None]:
-    durable = Lane.make_durable
+    durable = PartitionWorker.make_durable
 
-    def hurry(lane: Lane) -> Offset | None:
-        durable(lane)
-        return None if lane.position == lane.committed else lane.position
+    def hurry(worker: PartitionWorker) -> Offset | None:
+        durable(worker)
+        return None if worker.position == worker.committed else worker.position
 
-    with mock.patch.object(Lane, "make_durable", hurry):
+    with mock.patch.object(PartitionWorker, "make_durable", hurry):
         yield
 
 
 def without_checking_against_the_group() -> AbstractContextManager[object]:
-    def alone(view: View, command: Consider) -> Verdict | Consider | None:
+    def alone(view: DecisionInput, command: Consider) -> Verdict | Consider | None:
         with mock.patch.object(view.group, "rivals", return_value=[]):
             return steps.conflicting(view, command)
 
@@ -190,40 +196,40 @@ def without_checking_against_the_group() -> AbstractContextManager[object]:
 
 @contextmanager
 def without_telling_what_others_wrote() -> Iterator[None]:
-    tell = Lane._tell_news
+    tell = PartitionWorker._tell_news
 
-    def only_ours(lane: Lane, desk: Desk) -> None:
-        desk.news = [entry for entry in desk.news if entry.provenance is not None]
-        tell(lane, desk)
+    def only_ours(worker: PartitionWorker, committer: TableCommitter) -> None:
+        committer.news = [entry for entry in committer.news if entry.provenance is not None]
+        tell(worker, committer)
 
-    with mock.patch.object(Lane, "_tell_news", only_ours):
+    with mock.patch.object(PartitionWorker, "_tell_news", only_ours):
         yield
 
 
 @contextmanager
 def with_versions_told_in_any_order() -> Iterator[None]:
-    tell = Lane._tell_news
+    tell = PartitionWorker._tell_news
 
-    def backwards(lane: Lane, desk: Desk) -> None:
-        desk.news.reverse()
-        tell(lane, desk)
+    def backwards(worker: PartitionWorker, committer: TableCommitter) -> None:
+        committer.news.reverse()
+        tell(worker, committer)
 
-    with mock.patch.object(Lane, "_tell_news", backwards):
+    with mock.patch.object(PartitionWorker, "_tell_news", backwards):
         yield
 
 
 @contextmanager
 def with_the_registry_before_the_versions() -> Iterator[None]:
-    tell = Lane._tell_news
+    tell = PartitionWorker._tell_news
 
-    def ahead(lane: Lane, desk: Desk) -> None:
-        if desk.is_registered and desk.news:
-            last = desk.news[-1]
+    def ahead(worker: PartitionWorker, committer: TableCommitter) -> None:
+        if committer.is_registered and committer.news:
+            last = committer.news[-1]
             update = {"published_through": last.version, "sha256": last.sha256}
-            lane.routing.telling.table(desk.record.model_copy(update=update))
-        tell(lane, desk)
+            worker.router.publisher.table(committer.record.model_copy(update=update))
+        tell(worker, committer)
 
-    with mock.patch.object(Lane, "_tell_news", ahead):
+    with mock.patch.object(PartitionWorker, "_tell_news", ahead):
         yield
 
 
@@ -232,52 +238,54 @@ def without_checking_the_home() -> AbstractContextManager[object]:
         ServedTables,
         is_home=lambda tables, table: True,
         _rival=lambda tables, record: None,
-        _leave=lambda tables, desk, record: None,
+        _leave=lambda tables, committer, record: None,
     )
 
 
 @contextmanager
 def with_every_lane_serving_every_table() -> Iterator[None]:
-    opened = Routing.open
+    opened = TableRouter.open
 
-    def greedy(routing: Routing) -> Registry:
-        known = opened(routing)
+    def greedy(router: TableRouter) -> RegisteredTables:
+        known = opened(router)
         for record in known.tables.values():
-            if record.table not in routing.desks:
-                routing._serve(record)
+            if record.table not in router.table_committers:
+                router._serve(record)
         return known
 
-    with mock.patch.object(Routing, "open", greedy):
+    with mock.patch.object(TableRouter, "open", greedy):
         yield
 
 
 @contextmanager
 def with_a_lost_bus_taken_for_a_resting_table() -> Iterator[None]:
-    settled = Routing.settled
+    settled = TableRouter.settled
 
-    def swallow(routing: Routing, at: Desk, verdict: Verdict) -> None:
+    def swallow(router: TableRouter, at: TableCommitter, verdict: Verdict) -> None:
         try:
-            settled(routing, at, verdict)
+            settled(router, at, verdict)
         except Unavailable:
-            routing.unsettled.discard(verdict.candidate.offset)
-            at.rest(routing.doors.clock.boot_s())
+            router.unsettled.discard(verdict.candidate.offset)
+            at.rest(router.dependencies.clock.boot_s())
 
-    with mock.patch.object(Routing, "settled", swallow):
+    with mock.patch.object(TableRouter, "settled", swallow):
         yield
 
 
 def without_asking_whose_values_they_are() -> AbstractContextManager[object]:
-    def anybodys(usage: IdentityUsage, where: str, found: Numbers, book: Book) -> Numbers:
+    def anybodys(
+        usage: IdentityUsage, where: str, found: IdentityEffects, book: IdentityCounters
+    ) -> IdentityEffects:
         return replace(found, marks={**found.marks, usage.column: usage.high})
 
-    return mock.patch.object(numbering, "_claimed", anybodys)
+    return mock.patch.object(identity_allocation, "_claimed", anybodys)
 
 
 def without_the_leases_of_before() -> AbstractContextManager[object]:
-    def unused(leased: Leased, usage: IdentityUsage) -> Leased:
+    def unused(leased: LeasedBlocks, usage: IdentityUsage) -> LeasedBlocks:
         return leased
 
-    return mock.patch.object(Leased, "after", unused)
+    return mock.patch.object(LeasedBlocks, "after", unused)
 
 
 def mutant(rule: str, patch: Patch, *broken: str) -> Mutant:
@@ -297,7 +305,7 @@ def without_remembering_a_halt() -> AbstractContextManager[object]:
     def as_it_was(record: TableRecord, why: str, ruling: Ruling) -> TableRecord:
         return record
 
-    return mock.patch.object(requests, "halted", as_it_was)
+    return mock.patch.object(operator_requests, "halted", as_it_was)
 
 
 MUTANTS: dict[str, Mutant] = {
@@ -380,7 +388,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "without_waiting_for_its_turn": mutant(
         "F5: the entry behind leaves when the one before it has won, and not else",
-        lambda: mock.patch.object(desk, "turn_behind", return_value=at_once),
+        lambda: mock.patch.object(table_committer, "turn_behind", return_value=at_once),
         *("no_conflict", "consistent_read", "exactly_once", "no_gap", "monotone_time"),
         *(ASSERTED, *AT_ONCE),
     ),
@@ -477,12 +485,14 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "without_blaming_who_kills": mutant(
         "I7: the record over which three died is judged no more",
-        lambda: mock.patch.object(trials, "DEATHS_MAX", 10**9),
+        lambda: mock.patch.object(poison_records, "DEATHS_MAX", 10**9),
         "progress",
     ),
     "with_deaths_that_the_living_forget": mutant(
         "I7: who goes alive takes no death off the count",
-        lambda: mock.patch.object(Note, "clean", lambda note: Note(guilty=note.guilty)),
+        lambda: mock.patch.object(
+            SuspectNote, "clean", lambda note: SuspectNote(guilty=note.guilty)
+        ),
         "progress",
     ),
 }

@@ -13,8 +13,8 @@ from tests import builders
 from tests.simulation.row_writers import added, exchange, intent, live_file, removal, with_rows
 from tests.simulation.stage import Stage, respelt
 from tests.simulation.tables import TABLES, Table
-from tidegate.pipeline.proposal import Operation, Proposal
-from tidegate.pipeline.read_set import ReadSet
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.read_set import ReadSet
 
 Row = dict[str, Any]
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.fakes.memory_store import MemoryStore
 from tests.simulation.history import History, Rows
 from tests.simulation.row_writers import LiveFile, live_file, rows_of
-from tidegate.delta.errors import BrokenLog
-from tidegate.delta.files.bitmap import Bitmap, of_rows
-from tidegate.runtime.memory import MemoryStore
+from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap, of_rows
+from tidegate_delta.errors import BrokenLog
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ class Step:
     def moves(self, body: dict[str, Any]) -> Iterator[tuple[str, Moved]]:
         """Yield each file whose rows a member moves, and where to."""
         removed = [row["remove"] for row in body["actions"] if "remove" in row]
-        bases = {one["path"]: one.get("deletionVector") for one in removed}
+        table_definitions = {one["path"]: one.get("deletionVector") for one in removed}
         for one in body.get("row_mapping", ()):
             for source in one["sources"]:
-                base = rows_of(self.store, bases[source["path"]])
+                base = rows_of(self.store, table_definitions[source["path"]])
                 yield source["path"], Moved(one["path"], source["offset"], base)
 
 

@@ -5,29 +5,29 @@ from typing import Final
 from unittest import mock
 
 from tests.simulation.mutants import AT_ONCE, Mutant, mutant
-from tidegate.committer.conflicts import patching
-from tidegate.committer.conflicts import rules as conflicts
-from tidegate.committer.conflicts.standing import Found, Standing
-from tidegate.committer.loop.entry_put import EntryPut
-from tidegate.committer.proposals import moves
-from tidegate.committer.proposals.basis import Basis
-from tidegate.committer.proposals.candidate import Candidate
-from tidegate.committer.proposals.known import Known
-from tidegate.committer.proposals.moves import Move
-from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.reading.read_cache import ReadCache
-from tidegate.committer.row_level import moving
-from tidegate.committer.row_level.merging import Tally
-from tidegate.committer.tables.entries import Entry
-from tidegate.committer.tables.state import TableState
-from tidegate.delta.files.bitmap import Bitmap
-from tidegate.pipeline.outcome import Rejection
-from tidegate.runtime.clock import Clock
-from tidegate.runtime.stores.log_store import Put, Turn
+from tidegate_committer.conflicts import conflict_rules as conflicts
+from tidegate_committer.conflicts import patch_checks
+from tidegate_committer.conflicts.rebase_state import Finding, RebaseState
+from tidegate_committer.intake import relocated_rows
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.relocated_rows import Relocation
+from tidegate_committer.loop.entry_put import EntryPut
+from tidegate_committer.policy import Policy
+from tidegate_committer.row_level import row_relocation
+from tidegate_committer.row_level.deletion_vector_merge import FileDeletes
+from tidegate_committer.state.fetched_inputs import FetchedInputs
+from tidegate_committer.state.log_entry import Entry
+from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_committer.state.table_state import TableState
+from tidegate_committer.store_reads.read_cache import ReadCache
+from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
+from tidegate_messages.outcome import Rejection
+from tidegate_runtime.clock import Clock
+from tidegate_runtime.storage.log_store import Put, Turn
 
 
 def without_comparing_rows() -> AbstractContextManager[object]:
-    def overlook(standing: Standing, winner: Entry) -> Found | None:
+    def overlook(rebase_state: RebaseState, winner: Entry) -> Finding | None:
         return None
 
     kept = tuple(one for one in conflicts.RULES if one is not conflicts.concurrent_row_delete)
@@ -43,16 +43,16 @@ def without_asking_whether_rows_came_back() -> AbstractContextManager[object]:
 
 
 def without_the_rows_of_the_vector_before() -> AbstractContextManager[object]:
-    return mock.patch.object(Known, "rows_of", return_value=Bitmap())
+    return mock.patch.object(FetchedInputs, "rows_of", return_value=Bitmap())
 
 
 def without_the_rows_of_other_members() -> AbstractContextManager[object]:
-    def take(tally: Tally, rows: Bitmap) -> int:
+    def take(tally: FileDeletes, rows: Bitmap) -> int:
         tally._touched.clear()
         return kept(tally, rows)
 
-    kept = Tally.take
-    return mock.patch.object(Tally, "take", take)
+    kept = FileDeletes.take
+    return mock.patch.object(FileDeletes, "take", take)
 
 
 def without_writing_the_vectors() -> AbstractContextManager[object]:
@@ -66,25 +66,25 @@ def without_writing_the_vectors() -> AbstractContextManager[object]:
 
 
 def without_counting_out_rows_that_were_gone() -> AbstractContextManager[object]:
-    def moved(rows: Bitmap, move: Move, base: Bitmap) -> Bitmap:
+    def moved(rows: Bitmap, move: Relocation, base: Bitmap) -> Bitmap:
         return kept(rows, move, Bitmap())
 
-    kept = moves.moved_rows
-    return mock.patch.object(moving, "moved_rows", moved)
+    kept = relocated_rows.moved_rows
+    return mock.patch.object(row_relocation, "moved_rows", moved)
 
 
 def without_the_deletes_that_a_compaction_met() -> AbstractContextManager[object]:
-    return mock.patch.object(moving, "_vectors", return_value={})
+    return mock.patch.object(row_relocation, "_vectors", return_value={})
 
 
 def without_the_table_at_the_head() -> AbstractContextManager[object]:
     def as_it_was_read(
-        candidate: Candidate, basis: Basis, state: TableState, policy: Policy
+        candidate: Candidate, table_definition: TableDefinition, state: TableState, policy: Policy
     ) -> Candidate | Rejection:
-        return kept(candidate, state.basis_at(candidate.read_version), state, policy)
+        return kept(candidate, state.table_definition_at(candidate.read_version), state, policy)
 
-    kept = patching.with_patch
-    return mock.patch.object(patching, "with_patch", as_it_was_read)
+    kept = patch_checks.with_patch
+    return mock.patch.object(patch_checks, "with_patch", as_it_was_read)
 
 
 ROW_MUTANTS: Final[dict[str, Mutant]] = {

@@ -12,12 +12,12 @@ from typing import Any, Final
 from uuid import UUID
 
 from tests import builders
-from tidegate.delta.actions import DeletionVector
-from tidegate.delta.files.bitmap import Bitmap, of_rows
-from tidegate.delta.files.deletion_vectors import in_file, inline
-from tidegate.pipeline.row_intent import RowIntent
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.tables.vector_files import read_vector
+from tests.fakes.memory_store import MemoryStore
+from tidegate_delta.deletion_vectors.descriptors import in_file, inline
+from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap, of_rows
+from tidegate_delta.log.actions import DeletionVector
+from tidegate_messages.row_intent import RowIntent
+from tidegate_runtime.table_io.deletion_vector_reader import read_vector
 
 FEW: Final = 10
 MANY: Final = 200_000

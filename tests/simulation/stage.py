@@ -11,6 +11,8 @@ from urllib.parse import unquote
 from uuid import UUID
 
 from tests import builders
+from tests.fakes.memory_bus import MemoryBus, MemoryConsumer
+from tests.fakes.memory_store import MemoryStore
 from tests.simulation import background
 from tests.simulation.faults import (
     Character,
@@ -23,19 +25,17 @@ from tests.simulation.faults import (
 )
 from tests.simulation.history import History, Log, commit_path
 from tests.simulation.tables import TABLES, Table
-from tidegate.committer.doors import Doors
-from tidegate.committer.loop.service import CommitterLoop, serve
-from tidegate.committer.loop.trials import read_note
-from tidegate.committer.settings import CommitterSection
-from tidegate.delta.errors import TidegateError
-from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.topics import Topics
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.health import Health
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.memory_bus import MemoryBus, MemoryConsumer
-from tidegate.runtime.service import Running
-from tidegate.runtime.stores.log_store import LogStore, Put
+from tidegate_committer.dependencies import Dependencies
+from tidegate_committer.loop.poison_records import read_note
+from tidegate_committer.loop.service import CommitterLoop, serve
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.errors import TidegateError
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.topics import Topics
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.service.health import Health
+from tidegate_runtime.service.runner import Running
+from tidegate_runtime.storage.log_store import LogStore, Put
 
 
 class Odd(Exception):
@@ -156,7 +156,7 @@ class Stage:
         process.is_running = True
         try:
             if process.loop is None:
-                process.loop = CommitterLoop(self._doors(process))
+                process.loop = CommitterLoop(self._dependencies(process))
             with self.weather.aside(is_aside=False):
                 process.loop.step()
         except (Crash, Odd):
@@ -186,7 +186,7 @@ class Stage:
             self.weather.struck["stopped badly"] += 1
         else:
             self.weather.struck["stopped"] += 1
-            owners = [read_note(loop.consumer.noted(at)[1]).owner for at in loop.lanes]
+            owners = [read_note(loop.consumer.noted(at)[1]).owner for at in loop.workers]
             self.flaws += [f"{owner} stopped and left its name" for owner in owners if owner]
         finally:
             process.is_running = False
@@ -319,8 +319,8 @@ class Stage:
         self.ids += 1
         return self.ids
 
-    def _doors(self, process: Process) -> Doors:
-        return Doors(
+    def _dependencies(self, process: Process) -> Dependencies:
+        return Dependencies(
             StormyBus(self.bus, self.weather, self.members),
             self.topics,
             self._store,

@@ -4,21 +4,21 @@ from contextlib import AbstractContextManager
 from typing import Final
 from unittest import mock
 
+from tests.fakes.memory_bus import MemoryConsumer
 from tests.simulation.mutants import Mutant, mutant
-from tidegate.committer.admission import head_checks
-from tidegate.committer.loop import requests, telling
-from tidegate.committer.loop.desk import Desk
-from tidegate.committer.loop.service import CommitterLoop
-from tidegate.committer.loop.trials import Note
-from tidegate.committer.reading import recovery
-from tidegate.committer.reading.loading import Loaded
-from tidegate.committer.tables.entries import Entry
-from tidegate.committer.tables.state import TableState
-from tidegate.pipeline.codec import encode
-from tidegate.pipeline.published import Ruling, TableRecord
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.memory_bus import MemoryConsumer
-from tidegate.runtime.stores.log_store import LogStore
+from tidegate_committer.admission import post_rebase_checks
+from tidegate_committer.loop import operator_requests, outcome_publisher
+from tidegate_committer.loop.poison_records import SuspectNote
+from tidegate_committer.loop.service import CommitterLoop
+from tidegate_committer.loop.table_committer import TableCommitter
+from tidegate_committer.state.log_entry import Entry
+from tidegate_committer.state.table_state import TableState
+from tidegate_committer.store_reads import recovery
+from tidegate_committer.store_reads.table_loading import LoadedTable
+from tidegate_messages.codec import encode
+from tidegate_messages.published_records import Ruling, TableRecord
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.storage.log_store import LogStore
 
 
 def without_signing_off() -> AbstractContextManager[object]:
@@ -27,11 +27,11 @@ def without_signing_off() -> AbstractContextManager[object]:
 
 def with_a_stop_that_passes_what_waits() -> AbstractContextManager[object]:
     def pass_on(loop: CommitterLoop) -> None:
-        for lane in loop.lanes.values():
-            lane.trials.note = Note()
-            lane.trials.recorded = lane.position or lane.trials.recorded
-        if loop.lanes:
-            loop._record({at: lane.trials.recorded for at, lane in loop.lanes.items()})
+        for worker in loop.workers.values():
+            worker.suspects.note = SuspectNote()
+            worker.suspects.recorded = worker.position or worker.suspects.recorded
+        if loop.workers:
+            loop._record({at: worker.suspects.recorded for at, worker in loop.workers.items()})
 
     return mock.patch.object(CommitterLoop, "_note_clean_stop", pass_on)
 
@@ -61,34 +61,34 @@ def without_pressing_back() -> AbstractContextManager[object]:
 
 
 def with_listings_taken_for_the_log() -> AbstractContextManager[object]:
-    def load(desk: Desk) -> Loaded:
+    def load(table_committer: TableCommitter) -> LoadedTable:
         with mock.patch.object(recovery, "refresh", unmoved):
-            return loaded(desk)
+            return loaded(table_committer)
 
     def unmoved(store: LogStore, state: TableState) -> tuple[TableState, tuple[Entry, ...]]:
         return state, ()
 
-    loaded = Desk._read
-    return mock.patch.object(Desk, "_read", load)
+    loaded = TableCommitter._read
+    return mock.patch.object(TableCommitter, "_read", load)
 
 
 def without_comparing_letters() -> AbstractContextManager[object]:
-    return mock.patch.object(head_checks, "misspelt", return_value=None)
+    return mock.patch.object(post_rebase_checks, "misspelt", return_value=None)
 
 
 def without_asking_for_the_vector() -> AbstractContextManager[object]:
-    return mock.patch.object(head_checks, "dead_file", return_value=None)
+    return mock.patch.object(post_rebase_checks, "dead_file", return_value=None)
 
 
 def without_cutting_outcomes() -> AbstractContextManager[object]:
-    return mock.patch.object(telling, "outcome_value", encode)
+    return mock.patch.object(outcome_publisher, "outcome_value", encode)
 
 
 def without_remembering_a_drop() -> AbstractContextManager[object]:
     def as_it_was(record: TableRecord, ruling: Ruling) -> TableRecord:
         return record
 
-    return mock.patch.object(requests, "dropped", as_it_was)
+    return mock.patch.object(operator_requests, "dropped", as_it_was)
 
 
 STOP_MUTANTS: Final[dict[str, Mutant]] = {

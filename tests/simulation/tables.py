@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from tests import builders
-from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate_messages.proposal import Operation, Proposal
 
 Row = dict[str, Any]
 

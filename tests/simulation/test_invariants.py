@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from tests.builders import Row, add, info, remove, to_bytes
+from tests.fakes.memory_bus import MemoryBus
+from tests.fakes.memory_store import MemoryStore
 from tests.simulation.history import History, Log, commit_path
 from tests.simulation.invariants import Predicate, monotone_time, referential
-from tidegate.pipeline.topics import Topics
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.memory_bus import MemoryBus
+from tidegate_messages.topics import Topics
 
 ROOT = "memory://tables/t"
 TOPICS = Topics()

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from tests.simulation.world import Broken, World
-from tidegate.committer.loop import lane
+from tidegate_committer.loop import partition_worker
 
 SEEDS = range(12)
 
@@ -23,7 +23,9 @@ def not_contained(*_: Any, **__: Any) -> Iterator[None]:
 
 
 def without_containment() -> mock._patch_dict:
-    return mock.patch.dict(vars(lane), {"attempted": let_pass, "contained": not_contained})
+    return mock.patch.dict(
+        vars(partition_worker), {"attempted": let_pass, "contained": not_contained}
+    )
 
 
 def test_the_other_tables_are_served_and_that_one_is_once_it_can_be() -> None:

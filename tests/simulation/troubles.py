@@ -5,7 +5,7 @@ from typing import Final
 from tests import builders
 from tests.simulation.stage import Stage
 from tests.simulation.tables import TABLES, Table
-from tidegate.runtime.bus import Offset, TopicPartition
+from tidegate_runtime.kafka.client_protocols import Offset, TopicPartition
 
 DAY_S: Final = 24 * 60 * 60.0
 STALE_COUNT_S: Final = 20.0

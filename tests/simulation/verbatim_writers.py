@@ -11,7 +11,7 @@ from tests import builders
 from tests.simulation.row_writers import exchange, removal
 from tests.simulation.stage import Stage
 from tests.simulation.tables import TABLES, Table
-from tidegate.pipeline.proposal import Proposal
+from tidegate_messages.proposal import Proposal
 
 Row = dict[str, Any]
 

@@ -27,9 +27,9 @@ from tests.simulation.patch_invariants import patches_say_all
 from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
 from tests.simulation.stage import Event, Odd, Stage
 from tests.unswallowed import expected, unswallowed
-from tidegate.committer.judging import record_limits
-from tidegate.committer.loop import unsettled
-from tidegate.runtime import containment, failpoints
+from tidegate_committer.decision import published_record_limits
+from tidegate_committer.loop import read_ahead
+from tidegate_runtime import containment, failpoints
 
 HEALING_STEPS: Final = 240
 """Steps in which everything must be done: records under suspicion take one or two each."""
@@ -133,9 +133,9 @@ ASLEEP_STEPS: Final = 24
 def hands_not_full(stage: Stage) -> str | None:
     """Nobody reads on who has more records in hand than he may."""
     for process in stage.processes:
-        for at, lane in process.loop.lanes.items() if process.loop else ():
-            if lane.unsettled > unsettled.RECORDS_MAX + POLLED_MAX:
-                return f"{lane.unsettled} records of {at.partition} are in hand"
+        for at, worker in process.loop.workers.items() if process.loop else ():
+            if worker.unsettled > read_ahead.RECORDS_MAX + POLLED_MAX:
+                return f"{worker.unsettled} records of {at.partition} are in hand"
     return None
 
 
@@ -192,10 +192,10 @@ class World:
 
         Raises: Broken, naming the seed, the invariant and the step.
         """
-        in_hand = IN_HAND_MAX if self.is_pressed else unsettled.RECORDS_MAX
+        in_hand = IN_HAND_MAX if self.is_pressed else read_ahead.RECORDS_MAX
         with (
             mock.patch.object(failpoints, "reach", self.stage.reach),
-            mock.patch.object(unsettled, "RECORDS_MAX", in_hand),
+            mock.patch.object(read_ahead, "RECORDS_MAX", in_hand),
             self._narrow() if self.seed % 5 == 4 else nullcontext(),
             unswallowed(),
             expected(Odd) if self.is_odd else nullcontext(),
@@ -214,8 +214,8 @@ class World:
         """Let outcomes be as small as they may be here."""
         self.stage.bus.limit(self.stage.topics.outcomes, OUTCOME_BYTES_MAX + ROOM_BYTES)
         with (
-            mock.patch.object(record_limits, "VALUE_BYTES_MAX", OUTCOME_BYTES_MAX),
-            mock.patch.object(record_limits, "TEXT_CHARS_MAX", TEXT_CHARS_MAX),
+            mock.patch.object(published_record_limits, "VALUE_BYTES_MAX", OUTCOME_BYTES_MAX),
+            mock.patch.object(published_record_limits, "TEXT_CHARS_MAX", TEXT_CHARS_MAX),
         ):
             yield
 

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable
-from tidegate.cdc_publisher.envelope import ChangeRecord
-from tidegate.cdc_publisher.machine import SnapshotMode, State
-from tidegate.cdc_publisher.position import Position
-from tidegate.cdc_publisher.settings import TableChanges
-from tidegate.cdc_publisher.stream import Source, TableStream
-from tidegate.delta.errors import Unavailable
-from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.health import Health
-from tidegate.runtime.service import Running
-from tidegate.runtime.stores.local_store import LocalStore
+from tidegate_cdc_publisher.debezium_envelope import ChangeRecord
+from tidegate_cdc_publisher.machine import SnapshotMode, StreamState
+from tidegate_cdc_publisher.settings import TableChanges
+from tidegate_cdc_publisher.stream_position import Position
+from tidegate_cdc_publisher.table_stream import StreamSource, TableStream
+from tidegate_delta.errors import Unavailable
+from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.service.health import Health
+from tidegate_runtime.service.runner import Running
+from tidegate_runtime.storage.local_store import LocalStore
 
 
 @dataclass
@@ -69,7 +69,7 @@ def stream(
     chunk_rows: int = 1_000,
     mode: SnapshotMode = "initial",
 ) -> TableStream:
-    source = Source(table.id, "t", "tidegate", "cdc.t", changes or TableChanges(), chunk_rows)
-    state = State(table.id, mode, topic.position)
+    source = StreamSource(table.id, "t", "tidegate", "cdc.t", changes or TableChanges(), chunk_rows)
+    state = StreamState(table.id, mode, topic.position)
     clock = SystemClock()
     return TableStream(source, LocalStore(table.root), topic, state, Running(clock, Health(clock)))

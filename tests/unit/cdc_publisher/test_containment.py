@@ -9,18 +9,18 @@ from uuid import UUID
 
 import pytest
 
+from tests.fakes.memory_store import MemoryBus
 from tests.unit.cdc_publisher.remembered_topic import Topic
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
-from tidegate.cdc_publisher import service, stream
-from tidegate.cdc_publisher.service import CdcPublisher
-from tidegate.cdc_publisher.settings import CdcSettings
-from tidegate.pipeline.published import FollowerRecord
-from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.containment import PAUSE_MIN_S
-from tidegate.runtime.following.quarantine import read_follower_state, tell_follower_state
-from tidegate.runtime.health import Health
-from tidegate.runtime.memory import MemoryBus
-from tidegate.runtime.service import Running
+from tidegate_cdc_publisher import service, table_stream
+from tidegate_cdc_publisher.service import CdcPublisher
+from tidegate_cdc_publisher.settings import CdcSettings
+from tidegate_messages.published_records import FollowerRecord
+from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.containment import PAUSE_MIN_S
+from tidegate_runtime.followers.quarantine import read_follower_state, tell_follower_state
+from tidegate_runtime.service.health import Health
+from tidegate_runtime.service.runner import Running
 
 pytestmark = pytest.mark.usefixtures("contained")
 
@@ -121,8 +121,8 @@ STAGES: list[tuple[Any, str]] = [
     (service, "open_store"),
     (service, "head_version"),
     (service, "stated_checksum"),
-    (stream, "open_snapshot"),
-    (stream, "snapshot_batches"),
+    (table_stream, "open_snapshot"),
+    (table_stream, "snapshot_batches"),
 ]
 
 

@@ -4,26 +4,28 @@ from uuid import UUID
 
 import pytest
 
-from tidegate.cdc_publisher.machine import (
+from tidegate_cdc_publisher.machine import (
     Notice,
     Published,
     SnapshotDue,
     SnapshotMode,
-    State,
     Stranded,
     StreamDue,
+    StreamState,
     VersionDue,
     decide,
     evolve,
     reordered,
 )
-from tidegate.cdc_publisher.position import Position
+from tidegate_cdc_publisher.stream_position import Position
 
 TABLE = UUID(int=1)
 ORDER = "1:k"
 
 
-def at(version: int, index: int | None = None, *, complete: bool, snapshot: bool = False) -> State:
+def at(
+    version: int, index: int | None = None, *, complete: bool, snapshot: bool = False
+) -> StreamState:
     position = Position(
         table=TABLE,
         version=version,
@@ -32,11 +34,11 @@ def at(version: int, index: int | None = None, *, complete: bool, snapshot: bool
         snapshot=snapshot,
         order=ORDER,
     )
-    return State(TABLE, "initial", position)
+    return StreamState(TABLE, "initial", position)
 
 
-def fresh(mode: SnapshotMode) -> State:
-    return State(TABLE, mode)
+def fresh(mode: SnapshotMode) -> StreamState:
+    return StreamState(TABLE, mode)
 
 
 def test_a_table_seen_first_is_published_as_it_stands_at_the_head() -> None:

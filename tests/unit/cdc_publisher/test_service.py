@@ -9,22 +9,22 @@ from uuid import UUID
 import prometheus_client
 import pytest
 
+from tests.fakes.memory_store import MemoryBus
 from tests.unit.cdc_publisher.remembered_topic import Topic
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
-from tidegate.cdc_publisher import service
-from tidegate.cdc_publisher.service import CdcPublisher
-from tidegate.cdc_publisher.settings import CdcSettings
-from tidegate.delta.commit import sha256
-from tidegate.delta.errors import MalformedRecord, Misconfigured, TidegateError, Unavailable
-from tidegate.pipeline.codec import encode, headers
-from tidegate.pipeline.published import TableRecord
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.clock import Clock, SystemClock
-from tidegate.runtime.health import Health
-from tidegate.runtime.memory import MemoryBus
-from tidegate.runtime.registry import read_registry
-from tidegate.runtime.service import Running
-from tidegate.runtime.stores.local_store import LocalStore
+from tidegate_cdc_publisher import service
+from tidegate_cdc_publisher.service import CdcPublisher
+from tidegate_cdc_publisher.settings import CdcSettings
+from tidegate_delta.errors import MalformedRecord, Misconfigured, TidegateError, Unavailable
+from tidegate_delta.log.commit import sha256
+from tidegate_messages.codec import encode, headers
+from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.clock import Clock, SystemClock
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.service.health import Health
+from tidegate_runtime.service.runner import Running
+from tidegate_runtime.storage.local_store import LocalStore
+from tidegate_runtime.table_registry import read_registry
 
 TOPICS = CdcSettings().kafka.topics
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.cdc_publisher.settings import CdcSettings, TableChanges
-from tidegate.delta.errors import Misconfigured
-from tidegate.runtime.settings import load
+from tidegate_cdc_publisher.settings import CdcSettings, TableChanges
+from tidegate_delta.errors import Misconfigured
+from tidegate_runtime.service.settings import load
 
 
 def test_a_tables_key_columns_can_be_given_on_the_command_line() -> None:

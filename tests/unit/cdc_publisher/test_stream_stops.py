@@ -6,9 +6,9 @@ import pytest
 
 from tests.unit.cdc_publisher.remembered_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
-from tidegate.cdc_publisher.position import Position
-from tidegate.cdc_publisher.settings import TableChanges
-from tidegate.delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
+from tidegate_cdc_publisher.settings import TableChanges
+from tidegate_cdc_publisher.stream_position import Position
+from tidegate_delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
 
 
 @pytest.fixture

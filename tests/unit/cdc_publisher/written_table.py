@@ -11,11 +11,11 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.delta.files import bitmap, deletion_vectors
-from tidegate.pipeline import codec
-from tidegate.pipeline.published import CommitRecord, TableRecord
-from tidegate.pipeline.topics import Topics
-from tidegate.runtime.bus import Producer, TopicPartition
+from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap
+from tidegate_messages import codec
+from tidegate_messages.published_records import CommitRecord, TableRecord
+from tidegate_messages.topics import Topics
+from tidegate_runtime.kafka.client_protocols import Producer, TopicPartition
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.float64())])
 WIRE = {pa.int64(): "long", pa.string(): "string", pa.float64(): "double"}
@@ -200,7 +200,7 @@ class WrittenTable:
         body: dict[str, Any] = {**_file(path, size, True), "modificationTime": 0}
         stats = {"numRecords": len(self._stored[path]), "tightBounds": False}
         if gone:
-            vector = deletion_vectors.inline(bitmap.of_rows(gone))
+            vector = descriptors.inline(roaring_bitmap.of_rows(gone))
             body["deletionVector"] = vector.model_dump(by_alias=True, exclude_none=True)
             self._vectors[path] = body["deletionVector"]
         return {"add": {**body, "stats": json.dumps(stats)}}

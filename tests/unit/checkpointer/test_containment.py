@@ -9,25 +9,25 @@ from uuid import UUID
 
 import pytest
 
+from tests.fakes.memory_store import MemoryBus
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
-from tidegate.checkpointer import service
-from tidegate.checkpointer.service import Checkpointer
-from tidegate.checkpointer.settings import CheckpointerSettings
-from tidegate.delta.errors import BrokenLog
-from tidegate.delta.names import checkpoint_name, checksum_name
-from tidegate.pipeline.codec import encode
-from tidegate.pipeline.published import FollowerRecord
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.containment import PAUSE_MIN_S
-from tidegate.runtime.following.quarantine import (
+from tidegate_checkpointer import service
+from tidegate_checkpointer.service import Checkpointer
+from tidegate_checkpointer.settings import CheckpointerSettings
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.file_names import checkpoint_name, checksum_name
+from tidegate_messages.codec import encode
+from tidegate_messages.published_records import FollowerRecord
+from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.containment import PAUSE_MIN_S
+from tidegate_runtime.followers.quarantine import (
     Quarantine,
     read_follower_state,
     tell_follower_state,
 )
-from tidegate.runtime.health import Health
-from tidegate.runtime.memory import MemoryBus
-from tidegate.runtime.service import Running
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.service.health import Health
+from tidegate_runtime.service.runner import Running
 
 pytestmark = pytest.mark.usefixtures("contained")
 

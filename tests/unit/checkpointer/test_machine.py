@@ -1,6 +1,6 @@
 """What is due, and when."""
 
-from tidegate.checkpointer.machine import (
+from tidegate_checkpointer.machine import (
     RECENT_MAX,
     CheckpointDue,
     Checkpointed,
@@ -8,16 +8,16 @@ from tidegate.checkpointer.machine import (
     Compacted,
     CompactionDue,
     Notice,
-    State,
+    SummaryState,
     Summed,
     decide,
     evolve,
 )
 
-FRESH = State(compaction_interval=5)
+FRESH = SummaryState(compaction_interval=5)
 
 
-def settle(state: State, due: object) -> State:
+def settle(state: SummaryState, due: object) -> SummaryState:
     match due:
         case CheckpointDue(version):
             return evolve(state, Checkpointed(version))
@@ -28,7 +28,7 @@ def settle(state: State, due: object) -> State:
     raise AssertionError(due)
 
 
-def attend(state: State, head: int, interval: int = 10) -> tuple[State, list[object]]:
+def attend(state: SummaryState, head: int, interval: int = 10) -> tuple[SummaryState, list[object]]:
     due = decide(state, Notice(head, interval))
     for one in due:
         state = settle(state, one)
@@ -85,7 +85,7 @@ def test_after_a_long_pause_old_versions_stay_without_a_checksum() -> None:
 
 
 def test_what_is_due_comes_in_the_order_of_versions_and_the_checkpoint_first() -> None:
-    _, due = attend(State(5, checkpoint=0, compacted=5, summed=8), 10)
+    _, due = attend(SummaryState(5, checkpoint=0, compacted=5, summed=8), 10)
     assert due == [ChecksumDue(9), CheckpointDue(10), ChecksumDue(10)]
 
 
@@ -95,11 +95,11 @@ def test_nothing_is_due_twice() -> None:
 
 
 def test_a_hint_ahead_of_the_log_is_not_written_back() -> None:
-    state, due = attend(State(5, checkpoint=90, compacted=-1, summed=90), 12)
+    state, due = attend(SummaryState(5, checkpoint=90, compacted=-1, summed=90), 12)
     assert due == []
     assert state.checkpoint == 90
 
 
 def test_what_another_has_done_further_on_is_kept() -> None:
-    state = evolve(State(5, checkpoint=20, compacted=25, summed=25), Checkpointed(10))
+    state = evolve(SummaryState(5, checkpoint=20, compacted=25, summed=25), Checkpointed(10))
     assert (state.checkpoint, state.compacted, state.summed) == (20, 25, 25)

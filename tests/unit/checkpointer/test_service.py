@@ -12,26 +12,26 @@ import prometheus_client
 import pyarrow.parquet as pq
 import pytest
 
+from tests.fakes.memory_store import MemoryBus
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
-from tidegate.checkpointer.service import Checkpointer
-from tidegate.checkpointer.settings import CheckpointerSettings
-from tidegate.delta.checkpoints import checksum, hint
-from tidegate.delta.errors import Misconfigured, TidegateError, Unavailable
-from tidegate.delta.names import checkpoint_name, checksum_name, compacted_name
-from tidegate.delta.snapshot import Snapshot
-from tidegate.pipeline.codec import encode, headers
-from tidegate.pipeline.published import TableRecord
-from tidegate.runtime import metrics
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.health import Health
-from tidegate.runtime.memory import MemoryBus
-from tidegate.runtime.registry import read_registry
-from tidegate.runtime.service import Running
-from tidegate.runtime.stores.local_store import LocalStore
-from tidegate.runtime.stores.log_store import NO_CONDITION, Put
-from tidegate.runtime.tables import checkpoint_writing
-from tidegate.runtime.tables.open_table import open_snapshot
+from tidegate_checkpointer.service import Checkpointer
+from tidegate_checkpointer.settings import CheckpointerSettings
+from tidegate_delta.checkpoints import last_checkpoint, version_checksum
+from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
+from tidegate_delta.log.file_names import checkpoint_name, checksum_name, compacted_name
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_messages.codec import encode, headers
+from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.observability import metrics
+from tidegate_runtime.service.health import Health
+from tidegate_runtime.service.runner import Running
+from tidegate_runtime.storage.local_store import LocalStore
+from tidegate_runtime.storage.log_store import NO_CONDITION, Put
+from tidegate_runtime.table_io import checkpoint_writer
+from tidegate_runtime.table_io.open_table import open_snapshot
+from tidegate_runtime.table_registry import read_registry
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_doorbells_bring_checksums_compactions_and_checkpoints(
     expected |= {checkpoint_name(10), checkpoint_name(20)}
     expected |= {compacted_name(0, 4), compacted_name(5, 9), compacted_name(11, 15)}
     assert expected <= log_of(table)
-    found = hint.decode((table.folder / "_delta_log/_last_checkpoint").read_bytes())
+    found = last_checkpoint.decode((table.folder / "_delta_log/_last_checkpoint").read_bytes())
     assert found is not None
     assert found.version == 20
 
@@ -137,9 +137,9 @@ def test_a_hint_that_was_not_moved_is_moved_by_the_next_life(
 ) -> None:
     grow(table, 11)
     store = LocalStore(table.root)
-    checkpoint_writing.write_classic(store, open_snapshot(store, 10), 0)
+    checkpoint_writer.write_classic(store, open_snapshot(store, 10), 0)
     checkpointer(bus).look()
-    found = hint.decode((table.folder / "_delta_log/_last_checkpoint").read_bytes())
+    found = last_checkpoint.decode((table.folder / "_delta_log/_last_checkpoint").read_bytes())
     assert found is not None
     assert found.version == 10
 
@@ -151,8 +151,8 @@ def test_a_checkpoint_that_another_wrote_is_left_as_it_is(
     service.notice(table.doorbell())
     grow(table, 11)
     theirs = table.folder / "_delta_log" / checkpoint_name(10)
-    given = checkpoint_writing.write_classic(store, open_snapshot(store, 10), 0)
-    checkpoint_writing.move_hint_forward(store, given)
+    given = checkpoint_writer.write_classic(store, open_snapshot(store, 10), 0)
+    checkpoint_writer.move_hint_forward(store, given)
     written_ns = theirs.stat().st_mtime_ns
     service.notice(table.doorbell())
     assert theirs.stat().st_mtime_ns == written_ns
@@ -177,7 +177,7 @@ def test_a_table_that_asks_for_checkpoints_of_the_second_kind_gets_them(
     assert top.name.startswith(f"{10:020d}.checkpoint.")
     assert not list(log.glob("*.checkpoint*.parquet"))
     assert list((log / "_sidecars").iterdir())
-    found = hint.decode((log / "_last_checkpoint").read_bytes())
+    found = last_checkpoint.decode((log / "_last_checkpoint").read_bytes())
     assert found is not None
     assert (found.version, found.num_of_add_files) == (10, len(table.files))
     for old in range(10):
@@ -194,8 +194,8 @@ def test_a_checksum_follows_from_the_one_before(table: WrittenTable, bus: Memory
     checkpointer(bus).look()
     for version in range(7):
         content = (table.folder / "_delta_log" / checksum_name(version)).read_bytes()
-        truth = checksum.of(open_snapshot(LocalStore(table.root), version))
-        assert checksum.differences(checksum.decode(content), truth) == ()
+        truth = version_checksum.of(open_snapshot(LocalStore(table.root), version))
+        assert version_checksum.differences(version_checksum.decode(content), truth) == ()
 
 
 def test_a_torn_checksum_is_not_built_upon(table: WrittenTable, bus: MemoryBus) -> None:
@@ -203,8 +203,8 @@ def test_a_torn_checksum_is_not_built_upon(table: WrittenTable, bus: MemoryBus) 
     (table.folder / "_delta_log" / checksum_name(2)).write_bytes(b'{"tableSize')
     checkpointer(bus).look()
     content = (table.folder / "_delta_log" / checksum_name(3)).read_bytes()
-    truth = checksum.of(open_snapshot(LocalStore(table.root), 3))
-    assert checksum.differences(checksum.decode(content), truth) == ()
+    truth = version_checksum.of(open_snapshot(LocalStore(table.root), 3))
+    assert version_checksum.differences(version_checksum.decode(content), truth) == ()
 
 
 def test_a_log_that_begins_with_a_checkpoint_is_followed(
@@ -358,7 +358,7 @@ def test_a_store_that_takes_no_condition_is_looked_at_and_written_to(
     assert theirs.read_bytes() == b"theirs"
     theirs.unlink()
     checkpointer(bus).look()
-    assert checksum.decode(theirs.read_bytes()) is not None
+    assert version_checksum.decode(theirs.read_bytes()) is not None
 
 
 def test_what_another_wrote_first_is_left_as_it_is(table: WrittenTable, bus: MemoryBus) -> None:

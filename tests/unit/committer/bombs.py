@@ -15,14 +15,14 @@ from typing import Any, Final
 from zlib import crc32
 
 from tests.builders import Gate, add, an_id, metadata, proposal, protocol, rows_of
-from tidegate.committer.settings import CommitterSection
-from tidegate.delta.commit import sha256
-from tidegate.delta.files import bitmap, z85
-from tidegate.pipeline.codec import encode
-from tidegate.pipeline.outcome import Outcome
-from tidegate.pipeline.proposal import Proposal
-from tidegate.runtime.bus import Headers
-from tidegate.runtime.stores.local_store import LocalStore
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.deletion_vectors import roaring_bitmap, z85
+from tidegate_delta.log.commit import sha256
+from tidegate_messages.codec import encode
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Proposal
+from tidegate_runtime.kafka.client_protocols import Headers
+from tidegate_runtime.storage.local_store import LocalStore
 
 MEMORY_BYTES: Final = 768 * 1024 * 1024
 """What a bomb may cost, the bytes that it is made of and that are read from a file included."""
@@ -217,7 +217,7 @@ def _vector(buckets: int, blocks: int) -> bytes:
             struct.pack("<HHH", 1, 0, 0xFFFF) * blocks,
         ]
     )
-    head = struct.pack("<IQ", bitmap.MAGIC, buckets)
+    head = struct.pack("<IQ", roaring_bitmap.MAGIC, buckets)
     return head + b"".join(struct.pack("<I", key) + bucket for key in range(buckets))
 
 

@@ -2,23 +2,23 @@
 
 from dataclasses import dataclass, field
 
-from tidegate.committer.puts import Flight, Landing, Work
-from tidegate.delta.errors import OutcomeUnknown
+from tidegate_committer.put_executor import PendingPut, PutCall, PutResult
+from tidegate_delta.errors import OutcomeUnknown
 
 
 @dataclass
 class Held:
     """A PUT that flies until the test lets it land."""
 
-    work: Work
-    landing: Landing | None = None
+    work: PutCall
+    landing: PutResult | None = None
     is_lost: bool = False
 
     def done(self) -> bool:
         """Return whether it was let down."""
         return self.is_lost or self.landing is not None
 
-    def result(self, timeout: float | None = None, /) -> Landing:
+    def result(self, timeout: float | None = None, /) -> PutResult:
         """Return how it ended. Raises: OutcomeUnknown, where no answer came."""
         if self.is_lost:
             raise OutcomeUnknown("no answer")
@@ -34,7 +34,7 @@ class HeldPuts:
     is_holding: bool = False
     lands_in_time: bool = False
 
-    def start(self, root: str, work: Work, behind: Flight | None = None) -> Held:
+    def start(self, root: str, work: PutCall, behind: PendingPut | None = None) -> Held:
         """Send one."""
         flight = Held(work)
         self.flights.append(flight)

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.committer.background import at_once
+from tidegate_committer.background_reads import at_once
 
 
 @dataclass

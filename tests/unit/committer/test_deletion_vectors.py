@@ -17,15 +17,15 @@ from tests.builders import (
     remove,
     to_bytes,
 )
-from tidegate.committer.reading import recovery
-from tidegate.delta.errors import BrokenLog
-from tidegate.delta.files.bitmap import of_rows
-from tidegate.delta.files.deletion_vectors import in_file, inline, path_of
-from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.outcome import Outcome
-from tidegate.pipeline.proposal import Operation
-from tidegate.pipeline.read_set import ReadSet
-from tidegate.runtime.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
+from tidegate_committer.store_reads import recovery
+from tidegate_delta.deletion_vectors.descriptors import in_file, inline, path_of
+from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Operation
+from tidegate_messages.read_set import ReadSet
 
 ROOT = "memory://tables/t"
 NAMES = ["deletionVectors"]
@@ -139,7 +139,7 @@ def test_rows_are_deleted_by_a_vector_and_the_vector_by_another(gate: Gate) -> N
         read_version=3,
     )
     assert second.status == "committed"
-    state = gate.desk().state
+    state = gate.table_committer().state
     assert state is not None
     assert state.files["a"] == f"u{'0' * 19}1@1:{other['sizeInBytes']}:2"
 
@@ -181,7 +181,7 @@ def test_a_vector_is_added_only_to_a_file_that_leaves_with_the_one_it_has(gate: 
 
 def test_a_file_may_lose_its_vector(gate: Gate) -> None:
     assert ask(gate, remove("b", deletionVector=vector()), add("b")).status == "committed"
-    state = gate.desk().state
+    state = gate.table_committer().state
     assert state is not None
     assert state.files["b"] is None
 
@@ -222,7 +222,7 @@ def test_no_vector_is_added_to_a_table_without_the_property() -> None:
 
 def test_whoever_begins_anew_remembers_the_vectors(gate: Gate) -> None:
     ask(gate, add("c"))
-    state = gate.desk().state
+    state = gate.table_committer().state
     assert state is not None
     assert dict(state.files) == {"a": None, "b": "ux@1:34:1", "c": None}
     assert dict(recovery.load(gate.stores[ROOT], TABLE, 10).files) == dict(state.files)

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.builders import Gate, Row, add, metadata, proposal, protocol
-from tests.unit.committer.row_level.test_row_conflicts import statuses, write
-from tidegate.delta.features.feature import Support
-from tidegate.delta.features.table import FEATURES
-from tidegate.pipeline.proposal import Operation
+from tests.unit.committer.row_level.test_row_delete_conflicts import statuses, write
+from tidegate_delta.features.feature import Support
+from tidegate_delta.features.supported_features import FEATURES
+from tidegate_messages.proposal import Operation
 
 BINDING = sorted(
     name for name, row in FEATURES.items() if row.fails_concurrent and row.writes is not Support.NO

@@ -8,13 +8,13 @@ import pytest
 
 from tests import builders
 from tests.builders import Gate, Row, add, metadata, proposal, protocol, remove, rows_of
-from tidegate.committer.proposals.file_paths import wrong_with_old
-from tidegate.committer.settings import CommitterSection
-from tidegate.delta.commit import sha256
-from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.codec import encode, headers
-from tidegate.pipeline.proposal import Operation, Proposal
-from tidegate.pipeline.read_set import ReadSet
+from tidegate_committer.intake.path_checks import wrong_with_old
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.log.commit import sha256
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.codec import encode, headers
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.read_set import ReadSet
 
 BAD_PATHS = (
     "../outside",

@@ -19,11 +19,11 @@ from tests.builders import (
     rows_of,
 )
 from tests.unit.committer.hostile_paths import CONTROLS, PATHS, SLASHES, STAYS, UPS
-from tidegate.committer.proposals.file_paths import wrong_with, wrong_with_old
-from tidegate.committer.settings import CommitterSection
-from tidegate.delta.files.bitmap import of_rows
-from tidegate.delta.files.deletion_vectors import inline
-from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate_committer.intake.path_checks import wrong_with, wrong_with_old
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.deletion_vectors.descriptors import inline
+from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
+from tidegate_messages.proposal import Operation, Proposal
 
 AT_ONCE = 200
 NAMES = ["deletionVectors"]

@@ -19,10 +19,10 @@ from tests.builders import (
     remove,
 )
 from tests.ready_bytes import stage, verbatim
-from tidegate.delta.commit import Commit
-from tidegate.delta.limits import AHEAD_MAX_MS, DEPTH_MAX, MOMENT_MAX
-from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.proposal import Operation
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_delta.value_limits import AHEAD_MAX_MS, DEPTH_MAX, MOMENT_MAX
+from tidegate_messages.proposal import Operation
 
 PAST_A_LONG = 2**64
 TIMED = (

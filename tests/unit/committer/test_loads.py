@@ -8,10 +8,10 @@ import pytest
 
 from tests.builders import ROOT, TABLE, Gate, add, create, proposal
 from tests.unit.committer.held_questions import Held
-from tidegate.committer.background import InThreads
-from tidegate.committer.settings import CommitterSection
-from tidegate.delta.errors import BrokenLog, Unavailable
-from tidegate.pipeline.proposal import Proposal
+from tidegate_committer.background_reads import ReadsInThreads
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.errors import BrokenLog, Unavailable
+from tidegate_messages.proposal import Proposal
 
 OTHER = UUID(int=0x7000_8000_0000_0000_4712)
 OTHER_ROOT = "memory://others/t2"
@@ -58,24 +58,24 @@ def test_who_waits_for_a_store_that_hangs_makes_no_watchman_restart_the_committe
 def test_a_table_is_asked_for_once_and_looked_after_ever_more_rarely(
     gate: Gate, held: Held
 ) -> None:
-    desk = gate.desk()
+    table_committer = gate.table_committer()
     gate.settle()
     assert len(held.asked) == 1
     now_s = gate.clock.boot
-    desk.loading.since_s = now_s
+    table_committer.loading.since_s = now_s
     for took_s, pause_s in ((0.0, 0.001), (0.1, 0.01), (60.0, 0.05)):
         gate.clock.boot = now_s + took_s
-        until_s = desk.waits_until_s
+        until_s = table_committer.waits_until_s
         assert until_s is not None
         assert until_s - gate.clock.boot == pytest.approx(pause_s)
 
 
 def test_nobody_is_kept_awake_by_tables_that_are_idle(gate: Gate, held: Held) -> None:
-    [lane] = gate.loop.lanes.values()
-    assert lane.waits_until_s is not None
+    [worker] = gate.loop.workers.values()
+    assert worker.waits_until_s is not None
     held.answer()
     gate.settle()
-    assert lane.waits_until_s is None
+    assert worker.waits_until_s is None
 
 
 def test_a_view_that_is_too_old_is_read_anew_aside(gate: Gate, held: Held) -> None:
@@ -99,9 +99,9 @@ def test_a_load_that_fails_is_for_its_table_alone(
     [(_, _, answer)] = held.asked
     answer.set_exception(error)
     gate.loop.step()
-    desk = gate.desk()
-    assert desk.rests_until_s > gate.clock.boot
-    assert desk.halted == reason
+    table_committer = gate.table_committer()
+    assert table_committer.rests_until_s > gate.clock.boot
+    assert table_committer.halted == reason
     held.held.clear()
     gate.clock.boot += 60.0
     gate.settle()
@@ -112,17 +112,17 @@ def test_a_load_that_fails_is_for_its_table_alone(
 def test_what_was_asked_before_a_halt_by_hand_does_not_count_after_it(
     gate: Gate, held: Held
 ) -> None:
-    root = gate.desk().record.table_root
+    root = gate.table_committer().record.table_root
     gate.ask(proposal(kind="halt", reason="files are moved", table_root=root))
     held.answer()
     gate.settle()
     [(_, _, answer)] = held.asked
     assert answer.cancelled()
-    assert gate.desk().state is None
+    assert gate.table_committer().state is None
 
 
 def test_tables_of_one_store_are_read_one_by_one_and_stores_beside_each_other() -> None:
-    many, going_on, order = InThreads(1, "load"), threading.Event(), list[str]()
+    many, going_on, order = ReadsInThreads(1, "load"), threading.Event(), list[str]()
 
     def hangs() -> None:
         going_on.wait(10.0)

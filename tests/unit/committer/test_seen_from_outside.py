@@ -11,21 +11,21 @@ import prometheus_client
 import pytest
 
 from tests.builders import NOW_MS, ROOT, Gate, Row, add, create, delete, info, proposal, to_bytes
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.held_puts import HeldPuts
-from tidegate.committer.loop.gauges import STATES
-from tidegate.committer.loop.service import serve
-from tidegate.delta.errors import Unavailable
-from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.codec import encode
-from tidegate.pipeline.published import TableRecord
-from tidegate.pipeline.trace import TRACEPARENT, compose
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.health import Health
-from tidegate.runtime.logs import JsonFormatter
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.metrics import CONFLICTS
-from tidegate.runtime.registry import RegistryReader
-from tidegate.runtime.service import Running
+from tidegate_committer.loop.gauges import STATES
+from tidegate_committer.loop.service import serve
+from tidegate_delta.errors import Unavailable
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.codec import encode
+from tidegate_messages.published_records import TableRecord
+from tidegate_messages.trace_context import TRACEPARENT, compose
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.observability.logs import JsonFormatter
+from tidegate_runtime.observability.metrics import CONFLICTS
+from tidegate_runtime.service.health import Health
+from tidegate_runtime.service.runner import Running
+from tidegate_runtime.table_registry import RegistryReader
 
 
 @pytest.fixture
@@ -167,8 +167,8 @@ def test_what_strangers_call_their_tables_is_no_label(gate: Gate) -> None:
     assert told.status == "denied"
     exposed = prometheus_client.generate_latest().decode()
     assert "labels-without-end" not in exposed
-    [lane] = gate.loop.lanes.values()
-    assert fields["table"] not in lane.watch.audits, "nor is anything kept of them"
+    [worker] = gate.loop.workers.values()
+    assert fields["table"] not in worker.schedule.audits, "nor is anything kept of them"
     assert value("tidegate_refusals_total", table="-", status="denied", rule="root_not_allowed")
 
 
@@ -180,7 +180,7 @@ def test_a_rule_that_somebody_else_wrote_into_the_log_is_no_label(gate: Gate) ->
     assert isinstance(store, MemoryStore)
     store.files[path] = store.files[path].replace(b'"bad_path"', b'"made_up_by_somebody"')
     table = next(iter(gate.tables().values())).model_copy(update={"sha256": None})
-    gate.loop.lanes.clear()
+    gate.loop.workers.clear()
     gate.loop.finish()
     registry = {table.table: table}
     with mock.patch.object(RegistryReader, "read", return_value=registry):

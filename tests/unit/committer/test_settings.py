@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.committer.proposals.policy import Policy
-from tidegate.committer.settings import CommitterSection, CommitterSettings
-from tidegate.delta.errors import Misconfigured
-from tidegate.runtime.settings import load
+from tidegate_committer.policy import Policy
+from tidegate_committer.settings import CommitterSection, CommitterSettings
+from tidegate_delta.errors import Misconfigured
+from tidegate_runtime.service.settings import load
 
 
 def test_no_root_is_allowed_unless_somebody_says_so() -> None:

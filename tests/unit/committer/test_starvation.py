@@ -7,10 +7,10 @@ import pytest
 from tests import builders
 from tests.builders import Gate, add, create, info, proposal
 from tests.ready_bytes import verbatim
-from tidegate.committer.settings import CommitterSection
-from tidegate.pipeline.outcome import Outcome
-from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.read_set import ReadSet
+from tidegate_committer.settings import CommitterSection
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.read_set import ReadSet
 
 TICK_S = 0.05
 """A native group lands in every tick: twenty commits a second."""
@@ -128,7 +128,7 @@ def test_the_loop_sleeps_until_the_deadline_of_a_hold() -> None:
     gate.loop.step(0.0)
     gate.send(proposal(add("c"), read_version=0))
     gate.loop.step(0.0)
-    assert gate.desk().waits_until_s == pytest.approx(gate.clock.boot + 0.5)
+    assert gate.table_committer().waits_until_s == pytest.approx(gate.clock.boot + 0.5)
 
 
 def test_during_a_hold_ready_bytes_overtake_and_the_offset_stays_at_the_first_unsettled() -> None:

@@ -4,11 +4,11 @@ import json
 from uuid import UUID
 
 from tests.builders import ROOT, TABLE, Gate, add, create, proposal, to_bytes
-from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.codec import encode, headers
-from tidegate.pipeline.provenance import Provenance
-from tidegate.pipeline.published import TableRecord
-from tidegate.runtime.bus import TopicPartition
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.codec import encode, headers
+from tidegate_messages.commit_provenance import Provenance
+from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.kafka.client_protocols import TopicPartition
 
 
 def test_what_a_newer_release_says_of_a_table_stays_in_the_registry() -> None:

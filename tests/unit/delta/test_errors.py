@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from tidegate.delta.errors import BrokenLog, TidegateError, UnsupportedFeature
-from tidegate.delta.schema.types import parse_schema
+from tidegate_delta.errors import BrokenLog, TidegateError, UnsupportedFeature
+from tidegate_delta.schema.types import parse_schema
 
 
 def test_an_error_tells_what_is_wrong_apart_from_what_to_do() -> None:

@@ -10,11 +10,17 @@ import typer
 from typer.testing import CliRunner, Result
 
 from tests.builders import Gate, add, create, delete, proposal
-from tidegate.pipeline.proposal import Proposal
-from tidegate.producers import altering, cli, cli_alter, cli_proposals, cli_standing, registering
-from tidegate.runtime.memory_bus import MemoryBus
-from tidegate.runtime.memory_clients import MemoryProducer
-from tidegate.runtime.stores.log_store import LogStore
+from tests.fakes.memory_bus import MemoryBus
+from tests.fakes.memory_clients import MemoryProducer
+from tidegate_messages.proposal import Proposal
+from tidegate_producers.cli import (
+    alter_command,
+    proposal_commands,
+    registration_commands,
+    table_commands,
+)
+from tidegate_producers.writing import alter_table, table_registration
+from tidegate_runtime.storage.log_store import LogStore
 
 
 class Prompt(MemoryProducer):
@@ -46,7 +52,9 @@ class Line:
         return json.loads(result.stdout)
 
     def explained(self, one: Proposal, exit_code: int, *more: object) -> Any:
-        return self.json(cli_proposals.app, "explain", one.proposal_id, *more, exit_code=exit_code)
+        return self.json(
+            proposal_commands.app, "explain", one.proposal_id, *more, exit_code=exit_code
+        )
 
 
 def line_of(monkeypatch: pytest.MonkeyPatch) -> Line:
@@ -58,9 +66,9 @@ def line_of(monkeypatch: pytest.MonkeyPatch) -> Line:
     def store_for(place: Any) -> LogStore:
         return gate.stores[place.root]
 
-    for module in (cli, cli_alter, cli_proposals, cli_standing):
+    for module in (table_commands, alter_command, proposal_commands, registration_commands):
         monkeypatch.setattr(module, "KafkaBus", lambda *_: gate.bus)
-    for module in (altering, cli, cli_proposals, registering):
+    for module in (alter_table, table_commands, proposal_commands, table_registration):
         monkeypatch.setattr(module, "store_for", store_for)
     return Line(gate)
 

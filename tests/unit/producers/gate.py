@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterable
 from uuid import UUID
 
-from tidegate.delta.commit import sha256
-from tidegate.pipeline.codec import decode, encode, headers
-from tidegate.pipeline.outcome import Outcome, Rejection
-from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.published import TableRecord
-from tidegate.pipeline.topics import Topics
-from tidegate.runtime.bus import Headers, TopicPartition
-from tidegate.runtime.memory_bus import MemoryBus
-from tidegate.runtime.memory_clients import MemoryProducer
+from tests.fakes.memory_bus import MemoryBus
+from tests.fakes.memory_clients import MemoryProducer
+from tidegate_delta.log.commit import sha256
+from tidegate_messages.codec import decode, encode, headers
+from tidegate_messages.outcome import Outcome, Rejection
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.published_records import TableRecord
+from tidegate_messages.topics import Topics
+from tidegate_runtime.kafka.client_protocols import Headers, TopicPartition
 
 TABLE = UUID("0192aaaa-0000-7000-8000-000000000001")
 ROOT = "memory://t"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tidegate.delta.errors import InvalidRequest, Misconfigured, UnsupportedFeature
-from tidegate.pipeline.proposal import AppTxn
-from tidegate.producers.options import app_txn_of, for_reading, for_writing, kafka_settings
+from tidegate_delta.errors import InvalidRequest, Misconfigured, UnsupportedFeature
+from tidegate_messages.proposal import AppTxn
+from tidegate_producers.options import app_txn_of, for_reading, for_writing, kafka_settings
 
 PATH = {"path": "/data/t"}
 

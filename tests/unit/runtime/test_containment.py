@@ -2,8 +2,8 @@
 
 import pytest
 
-from tidegate.delta.errors import BrokenLog, Misconfigured, Unavailable
-from tidegate.runtime.containment import (
+from tidegate_delta.errors import BrokenLog, Misconfigured, Unavailable
+from tidegate_runtime.containment import (
     PAUSE_MAX_S,
     PAUSE_MIN_S,
     REASON_CHARS_MAX,

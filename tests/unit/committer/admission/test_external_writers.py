@@ -7,13 +7,13 @@ from prometheus_client import REGISTRY
 
 from tests import builders
 from tests.builders import TABLE, Gate, add, info, metadata, proposal, to_bytes
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.held_puts import HeldPuts
-from tidegate.committer.admission.external_writers import is_unsafe
-from tidegate.committer.puts import AtOnce, Puts
-from tidegate.committer.settings import CommitterSection
-from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.proposal import Operation
-from tidegate.runtime.memory import MemoryStore
+from tidegate_committer.admission.external_writers import is_unsafe
+from tidegate_committer.put_executor import PutExecutor, PutsInline
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.proposal import Operation
 
 BUCKET = "s3://bucket/t"
 SPARK = "Apache-Spark/4.2.0 Delta-Lake/4.4.0"
@@ -25,10 +25,10 @@ def served(
     root: str,
     unsafe_writers: str = "warn",
     said: str | None = None,
-    puts: Puts | None = None,
+    puts: PutExecutor | None = None,
 ) -> Gate:
     section = CommitterSection.model_validate({"roots": ROOTS, "unsafe_writers": unsafe_writers})
-    gate = Gate(section, puts=puts or AtOnce())
+    gate = Gate(section, puts=puts or PutsInline())
     definition = metadata()
     if said is not None:
         definition["metaData"]["configuration"]["tidegate.unsafeWriters"] = said
@@ -161,7 +161,7 @@ def test_delta_spark_through_the_gate_is_a_writer_like_others() -> None:
     assert told.status == "committed"
     assert SPARK in gate.entries(BUCKET)[-1][0]["commitInfo"]["engineInfo"]
     assert (status(gate), warned(gate)) == ("open", before)
-    state = gate.desk().state
+    state = gate.table_committer().state
     assert state is not None
     own = replace(state.entries[told.version or 0], by_delta_spark=True)  # as an heir reads it
     assert not is_unsafe(own, gate.tables()[TABLE])

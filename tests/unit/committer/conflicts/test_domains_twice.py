@@ -14,9 +14,9 @@ from tests.builders import (
     protocol,
     to_bytes,
 )
-from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.outcome import Outcome
-from tidegate.pipeline.proposal import Operation, Proposal
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Operation, Proposal
 
 SAID: Row = {"domainMetadata": {"domain": "a", "configuration": "{}", "removed": False}}
 WITH = protocol(1, 7, writerFeatures=["domainMetadata", "appendOnly", "invariants"])

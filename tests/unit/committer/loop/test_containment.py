@@ -21,18 +21,18 @@ from tests.builders import (
     table_in_memory,
     to_bytes,
 )
-from tidegate.committer.judging import machine
-from tidegate.committer.loop import lane as lanes
-from tidegate.committer.loop.desk import Desk
-from tidegate.committer.loop.routing import Routing
-from tidegate.committer.loop.telling import Telling
-from tidegate.committer.settings import CommitterSection
-from tidegate.delta.errors import Unavailable
-from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.outcome import Outcome
-from tidegate.runtime import failpoints
-from tidegate.runtime.containment import PAUSE_MAX_S, PAUSE_MIN_S
-from tidegate.runtime.metrics import FAULTS
+from tidegate_committer.decision import machine
+from tidegate_committer.loop import partition_worker as workers
+from tidegate_committer.loop.outcome_publisher import OutcomePublisher
+from tidegate_committer.loop.table_committer import TableCommitter
+from tidegate_committer.loop.table_router import TableRouter
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.errors import Unavailable
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.outcome import Outcome
+from tidegate_runtime import failpoints
+from tidegate_runtime.containment import PAUSE_MAX_S, PAUSE_MIN_S
+from tidegate_runtime.observability.metrics import FAULTS
 
 pytestmark = pytest.mark.usefixtures("contained")
 
@@ -69,21 +69,21 @@ def elsewhere(gate: Gate) -> str:
 def of_ours(real: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method of desks that fails at the one table."""
 
-    def method(desk: Desk, *arguments: Any) -> Any:
-        if desk.record.table == TABLE:
+    def method(table_committer: TableCommitter, *arguments: Any) -> Any:
+        if table_committer.record.table == TABLE:
             fail()
-        return real(desk, *arguments)
+        return real(table_committer, *arguments)
 
     return method
 
 
 def no_load(gate: Gate) -> Any:
-    gate.desk().forget()
+    gate.table_committer().forget()
     return mock.patch.object(gate.stores[ROOT], "list_from", fail)
 
 
 def no_refresh(gate: Gate) -> Any:
-    gate.desk().is_behind = True
+    gate.table_committer().is_behind = True
     return mock.patch.object(gate.stores[ROOT], "read", fail)
 
 
@@ -93,7 +93,7 @@ def no_probe(gate: Gate) -> Any:
 
 
 def no_decision(gate: Gate) -> Any:
-    return mock.patch.object(Desk, "_decide", of_ours(Desk._decide))
+    return mock.patch.object(TableCommitter, "_decide", of_ours(TableCommitter._decide))
 
 
 def no_put(gate: Gate) -> Any:
@@ -101,12 +101,12 @@ def no_put(gate: Gate) -> Any:
 
 
 def no_news(gate: Gate) -> Any:
-    told = Telling.version
+    told = OutcomePublisher.version
 
-    def version(telling: Telling, entry: Any, record: Any, trace: Any = ()) -> Any:
-        return fail() if record.table == TABLE else told(telling, entry, record, trace)
+    def version(publisher: OutcomePublisher, entry: Any, record: Any, trace: Any = ()) -> Any:
+        return fail() if record.table == TABLE else told(publisher, entry, record, trace)
 
-    return mock.patch.object(Telling, "version", version)
+    return mock.patch.object(OutcomePublisher, "version", version)
 
 
 STAGES = [no_load, no_refresh, no_probe, no_decision, no_put, no_news]
@@ -142,11 +142,11 @@ def test_what_nobody_foresaw_halts_one_table_and_is_tried_again(
 def test_the_pause_grows_up_to_a_bound(gate: Gate) -> None:
     with no_load(gate):
         gate.settle()
-        desk, pauses = gate.desk(), list[float]()
+        table_committer, pauses = gate.table_committer(), list[float]()
         for _ in range(8):
-            gate.clock.boot = began_s = desk.rests_until_s + 0.1
+            gate.clock.boot = began_s = table_committer.rests_until_s + 0.1
             gate.settle()
-            pauses.append(round(desk.rests_until_s - began_s))
+            pauses.append(round(table_committer.rests_until_s - began_s))
         assert pauses == sorted(pauses)
         assert pauses[0] == 2 * PAUSE_MIN_S
         assert pauses[-1] == PAUSE_MAX_S
@@ -167,7 +167,7 @@ def test_a_halted_table_is_tried_at_once_when_it_is_reopened(gate: Gate) -> None
 
 def test_a_table_that_cannot_be_created_for_such_a_reason_is_denied(gate: Gate) -> None:
     third, root = UUID(int=0x4712), "memory://tables/third"
-    with mock.patch.object(machine.Planning, "extend", fail):
+    with mock.patch.object(machine.BatchPlanner, "extend", fail):
         [told] = gate.ask(create(table=third, table_root=root))
     assert (told.status, rule_of(told)) == ("denied", "fault")
     assert third not in gate.tables()
@@ -195,7 +195,7 @@ def test_a_record_over_which_we_fail_becomes_a_dead_letter(gate: Gate, is_in_hea
         ("proposal_id", str(one.proposal_id).encode()),
         ("table", str(one.table).encode()),
     )
-    with mock.patch.object(lanes, "read_record", fail):
+    with mock.patch.object(workers, "read_record", fail):
         gate.send(one, headers=named if is_in_headers else ())
         gate.settle()
     told = gate.outcomes()[-1]
@@ -206,7 +206,7 @@ def test_a_record_over_which_we_fail_becomes_a_dead_letter(gate: Gate, is_in_hea
 
 
 def test_a_record_that_can_not_be_given_to_its_table_halts_it(gate: Gate) -> None:
-    with mock.patch.object(Routing, "_request", fail):
+    with mock.patch.object(TableRouter, "_request", fail):
         [told] = gate.ask(proposal(kind="drop"))
     assert (told.status, rule_of(told)) == ("denied", "fault")
     assert gate.tables()[TABLE].status == "halted"
@@ -216,7 +216,7 @@ def test_a_record_that_can_not_be_given_to_its_table_halts_it(gate: Gate) -> Non
 
 def test_a_request_over_which_we_fail_is_answered_and_so_are_those_behind(gate: Gate) -> None:
     gate.clock.boot += 0.1
-    with mock.patch.object(Routing, "_drop", fail):
+    with mock.patch.object(TableRouter, "_drop", fail):
         gate.send(proposal(kind="drop"), proposal(add("b")))
         gate.settle()
     assert {rule_of(one) for one in gate.outcomes()[-2:]} <= {"fault", "table_halted"}
@@ -229,15 +229,15 @@ def test_a_request_over_which_we_fail_is_answered_and_so_are_those_behind(gate: 
 def test_an_outcome_that_can_not_be_published_costs_its_writer_the_answer_and_nobody_else(
     gate: Gate,
 ) -> None:
-    told, tells = proposal(add("a")), Telling.verdict
+    told, tells = proposal(add("a")), OutcomePublisher.verdict
 
-    def verdict(telling: Telling, one: Any, *rest: Any) -> None:
+    def verdict(publisher: OutcomePublisher, one: Any, *rest: Any) -> None:
         if one.candidate.id == told.proposal_id and one.status == "committed":
             fail()
-        tells(telling, one, *rest)
+        tells(publisher, one, *rest)
 
     other = proposal(add("b"))
-    with mock.patch.object(Telling, "verdict", verdict):
+    with mock.patch.object(OutcomePublisher, "verdict", verdict):
         answers = {one.proposal_id: one for one in gate.ask(told, other)}
     assert rule_of(answers[told.proposal_id]) == "fault"
     assert answers[other.proposal_id].status == "committed"
@@ -247,14 +247,14 @@ def test_an_outcome_that_can_not_be_published_costs_its_writer_the_answer_and_no
 
 
 def test_a_registration_that_can_not_be_published_halts_its_table(gate: Gate) -> None:
-    tells = Telling.table
+    tells = OutcomePublisher.table
 
-    def table(telling: Telling, record: Any) -> None:
+    def table(publisher: OutcomePublisher, record: Any) -> None:
         if record.table == TABLE and record.table_id is not None:
             fail()
-        tells(telling, record)
+        tells(publisher, record)
 
-    with mock.patch.object(Telling, "table", table):
+    with mock.patch.object(OutcomePublisher, "table", table):
         gate.ask(proposal(add("a")))
         assert gate.tables()[TABLE].status == "halted"
         assert elsewhere(gate) == "committed"
@@ -262,12 +262,12 @@ def test_a_registration_that_can_not_be_published_halts_its_table(gate: Gate) ->
 
 def test_a_store_that_can_not_be_opened_for_such_a_reason_halts_its_table(gate: Gate) -> None:
     gate.restart()
-    opens = gate.loop.doors.open_store
+    opens = gate.loop.dependencies.open_store
 
     def open_store(root: str) -> Any:
         return fail() if root == ROOT else opens(root)
 
-    object.__setattr__(gate.loop.doors, "open_store", open_store)
+    object.__setattr__(gate.loop.dependencies, "open_store", open_store)
     gate.settle()
     assert gate.tables()[TABLE].status == "halted"
     assert elsewhere(gate) == "committed"
@@ -278,7 +278,7 @@ def test_an_error_of_the_bus_still_ends_the_loop(gate: Gate) -> None:
         raise Unavailable("no broker answers")
 
     for method in ("version", "verdict"):
-        with mock.patch.object(Telling, method, away), pytest.raises(Unavailable):
+        with mock.patch.object(OutcomePublisher, method, away), pytest.raises(Unavailable):
             gate.ask(proposal(add(f"of {method}")))
         gate.restart()
         gate.settle(12)
@@ -308,9 +308,9 @@ def test_a_reason_that_no_record_could_hold_is_spelled_so_that_it_can(
     def odd(*_: object) -> NoReturn:
         raise UnicodeError("half a pair: \ud800")
 
-    gate.desk().forget()
+    gate.table_committer().forget()
     # What is caught of the log could not be passed on by pytest's processes either.
-    caplog.set_level(logging.CRITICAL, "tidegate")
+    caplog.set_level(logging.CRITICAL)
     with mock.patch.object(gate.stores[ROOT], "list_from", odd):
         gate.settle()
     assert gate.tables()[TABLE].reason == "UnicodeError: half a pair: \\ud800"
@@ -319,7 +319,7 @@ def test_a_reason_that_no_record_could_hold_is_spelled_so_that_it_can(
 def test_the_reason_names_table_and_version(gate: Gate) -> None:
     gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("z")]))
     gate.clock.boot += 2.0
-    with mock.patch("tidegate.delta.commit.Commit.decode", fail):
+    with mock.patch("tidegate_delta.log.commit.Commit.decode", fail):
         gate.settle()
     assert gate.tables()[TABLE].reason == f"Odd: of an odd kind (version 1) (table {ROOT})"
 

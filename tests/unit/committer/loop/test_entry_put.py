@@ -4,14 +4,14 @@ import pytest
 from prometheus_client import REGISTRY
 
 from tests.builders import ROOT, StillClock, add, commit, digest_of, info, to_bytes
-from tidegate.committer.group_commit.rebase import Encoded
-from tidegate.committer.loop.entry_put import EntryPut
-from tidegate.committer.puts import Landing
-from tidegate.committer.tables.entries import entry_of
-from tidegate.delta.errors import OutcomeUnknown
-from tidegate.delta.names import commit_name, in_log
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.stores.log_store import Put
+from tests.fakes.memory_store import MemoryStore
+from tidegate_committer.batch.entry_encoding import EncodedEntry
+from tidegate_committer.loop.entry_put import EntryPut
+from tidegate_committer.put_executor import PutResult
+from tidegate_committer.state.log_entry import entry_of
+from tidegate_delta.errors import OutcomeUnknown
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_runtime.storage.log_store import Put
 
 ROWS = (info(), add("a"))
 CONTENT = to_bytes(ROWS)
@@ -31,7 +31,7 @@ def store() -> MemoryStore:
 @pytest.fixture
 def put(store: MemoryStore) -> EntryPut:
     entry = entry_of(commit(1, *ROWS), digest_of(CONTENT), len(CONTENT))
-    return EntryPut(store, "entry-put", Encoded(CONTENT, entry))
+    return EntryPut(store, "entry-put", EncodedEntry(CONTENT, entry))
 
 
 def on_their_way() -> float | None:
@@ -48,7 +48,7 @@ def test_what_it_takes_is_counted_from_its_turn(put: EntryPut, clock: StillClock
         clock.boot += 0.5
         return True
 
-    assert put.land(clock, clock.boot + 9.0, turn) == Landing(Put.WON, 0.0)
+    assert put.land(clock, clock.boot + 9.0, turn) == PutResult(Put.WON, 0.0)
 
 
 def test_it_is_not_on_its_way_before_its_turn_nor_after_its_end(

@@ -6,17 +6,17 @@ import pytest
 from prometheus_client import REGISTRY, generate_latest
 
 from tests.builders import NOW_MS, ROOT, Gate, add, create, info, proposal, to_bytes
+from tests.fakes.memory_bus import MemoryConsumer
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.committer.held_questions import Held
-from tidegate.committer.loop import gauges
-from tidegate.committer.loop.gauges import KEPT_S, OBSERVED_S, OBSERVED_SHARE
-from tidegate.committer.loop.service import OUTSIDE_S
-from tidegate.committer.settings import CommitterSection
-from tidegate.delta.errors import Unavailable
-from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.codec import PRODUCER
-from tidegate.runtime import metrics
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.memory_bus import MemoryConsumer
+from tidegate_committer.loop import gauges
+from tidegate_committer.loop.gauges import KEPT_S, OBSERVED_S, OBSERVED_SHARE
+from tidegate_committer.loop.service import OUTSIDE_S
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.errors import Unavailable
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.codec import PRODUCER
+from tidegate_runtime.observability import metrics
 
 
 def shown(metric: str, table: str) -> float | None:
@@ -127,7 +127,9 @@ def test_the_oldest_who_waits_counts_wherever_he_stands_in_the_line() -> None:
         gate.clock.boot += 60
         gate.send(proposal(add("c")), headers=(other,))
         gate.settle(40)
-    assert gate.desk().line[0].candidate.producer == "other", "it is the other one's turn"
+    assert gate.table_committer().line[0].candidate.producer == "other", (
+        "it is the other one's turn"
+    )
     age_s = REGISTRY.get_sample_value("tidegate_proposal_queue_age_seconds")
     assert age_s is not None
     assert age_s >= 60

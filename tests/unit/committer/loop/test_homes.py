@@ -16,15 +16,15 @@ from tests.builders import (
     proposal,
     table_in_memory,
 )
-from tidegate.committer.loop.served_tables import STALE_S, ServedTables
-from tidegate.pipeline.codec import decode, encode, headers
-from tidegate.pipeline.homes import partition_of
-from tidegate.pipeline.outcome import Outcome
-from tidegate.pipeline.proposal import Proposal
-from tidegate.pipeline.published import TableRecord
-from tidegate.pipeline.topics import Topics
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.registry import read_registry
+from tidegate_committer.loop.table_router import STALE_S, ServedTables
+from tidegate_messages.codec import decode, encode, headers
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.published_records import TableRecord
+from tidegate_messages.table_home import partition_of
+from tidegate_messages.topics import Topics
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.table_registry import read_registry
 
 HOME, AWAY = 0, 1
 assert partition_of(TABLE, 2) == HOME
@@ -69,8 +69,8 @@ def registered(gate: Gate, partition: int, **told: Any) -> TableRecord:
 
 def homes(gate: Gate) -> list[int]:
     """Return the topic partitions whose lanes have a desk for the table."""
-    lanes = gate.loop.lanes.items()
-    return sorted(at.partition for at, lane in lanes if TABLE in lane.routing.desks)
+    workers = gate.loop.workers.items()
+    return sorted(at.partition for at, worker in workers if TABLE in worker.router.table_committers)
 
 
 def denial(outcome: Outcome) -> tuple[str, int | None]:
@@ -182,14 +182,14 @@ def test_what_waits_at_a_table_that_closes_is_told_its_home() -> None:
     gate = gate_of(stores={ROOT: table_in_memory(creation())})
     tell(gate, registered(gate, AWAY))
     gate.settle()
-    [lane] = [lane for at, lane in gate.loop.lanes.items() if at.partition == AWAY]
-    with mock.patch.object(lane, "_attend", return_value=False):
+    [worker] = [worker for at, worker in gate.loop.workers.items() if at.partition == AWAY]
+    with mock.patch.object(worker, "_attend", return_value=False):
         assert ask(gate, AWAY, proposal(add("a"))) == []
     tell(gate, registered(gate, HOME))
-    lane.routing.open()
+    worker.router.open()
     gate.settle()
     assert [denial(one) for one in outcomes(gate, AWAY)] == [("other_partition", HOME)]
-    assert lane.unsettled == 0
+    assert worker.unsettled == 0
 
 
 def test_a_table_dropped_on_any_topic_partition_is_dropped() -> None:
@@ -215,11 +215,11 @@ def test_of_two_who_count_the_topic_partitions_differently_one_at_most_registers
         mock.patch.object(ServedTables, "_claim", autospec=True) as claim,
     ):
 
-        def both(self: ServedTables, desk: Any) -> Any:
+        def both(self: ServedTables, table_committer: Any) -> Any:
             if self.at.partition == HOME:
                 # The other one claims the table at the very same time.
                 tell(gate, registered(gate, AWAY, status="staged"))
-            return real(self, desk)
+            return real(self, table_committer)
 
         claim.side_effect = both
         [outcome] = ask(gate, HOME, proposal(kind="register", table_root=ROOT))
@@ -237,9 +237,9 @@ def test_who_finds_the_table_registered_elsewhere_after_creating_it_leaves_it() 
         mock.patch.object(ServedTables, "_claim", autospec=True) as claim,
     ):
 
-        def late(self: ServedTables, desk: Any) -> Any:
+        def late(self: ServedTables, table_committer: Any) -> Any:
             tell(gate, registered(gate, AWAY))
-            return real(self, desk)
+            return real(self, table_committer)
 
         claim.side_effect = late
         [outcome, behind] = ask(gate, HOME, create(), proposal(add("a")))

@@ -8,13 +8,13 @@ from uuid import UUID
 import pytest
 
 from tests.builders import TABLE, Gate, add, create, proposal
+from tests.fakes.memory_clients import MemoryReader
 from tests.unit.committer.held_questions import Held
-from tidegate.committer.loop.desk import Desk
-from tidegate.committer.loop.served_tables import STALE_S
-from tidegate.pipeline.topics import Topics
-from tidegate.runtime.bus import Record, Starts, TopicPartition
-from tidegate.runtime.memory_clients import MemoryReader
-from tidegate.runtime.registry import _read_on
+from tidegate_committer.loop.table_committer import TableCommitter
+from tidegate_committer.loop.table_router import STALE_S
+from tidegate_messages.topics import Topics
+from tidegate_runtime.kafka.client_protocols import Record, Starts, TopicPartition
+from tidegate_runtime.table_registry import _read_on
 
 
 @pytest.fixture
@@ -32,12 +32,12 @@ def fill(gate: Gate, count: int) -> None:
     gate.settle(60)
 
 
-class Looks(dict[UUID, Desk]):
+class Looks(dict[UUID, TableCommitter]):
     """Desks that count how often one is looked at."""
 
     count = 0
 
-    def __getitem__(self, table: UUID) -> Desk:
+    def __getitem__(self, table: UUID) -> TableCommitter:
         Looks.count += 1
         return super().__getitem__(table)
 
@@ -60,8 +60,8 @@ class Looks(dict[UUID, Desk]):
 
 def looks(gate: Gate, steps: int) -> int:
     """Return how often desks are looked at in some steps."""
-    [lane] = gate.loop.lanes.values()
-    lane.routing.desks, Looks.count = Looks(lane.routing.desks), 0
+    [worker] = gate.loop.workers.values()
+    worker.router.table_committers, Looks.count = Looks(worker.router.table_committers), 0
     gate.loop.gauges.due_s = gate.clock.boot_s() + 1e9
     for _ in range(steps):
         gate.loop.step()
@@ -82,13 +82,21 @@ def test_tables_are_read_without_a_look_at_those_that_wait_for_their_turn(gate: 
     gate.restart()
     gate.loop.step()
     gate.loop.step()
-    [lane] = gate.loop.lanes.values()
-    unread = sum(desk.state is None for desk in lane.routing.desks.values())
+    [worker] = gate.loop.workers.values()
+    unread = sum(
+        table_committer.state is None for table_committer in worker.router.table_committers.values()
+    )
     assert unread >= 38
     assert looks(gate, 30) < 30 * 10
-    assert sum(desk.state is None for desk in lane.routing.desks.values()) == unread - 30
+    assert (
+        sum(
+            table_committer.state is None
+            for table_committer in worker.router.table_committers.values()
+        )
+        == unread - 30
+    )
     gate.settle(20)
-    assert not lane.routing.agenda.unread
+    assert not worker.router.scheduler.unread
     assert not gate.loop.step(), "nothing is left to be done at once"
 
 
@@ -100,35 +108,39 @@ def test_a_store_that_hangs_keeps_the_unread_tables_of_others_from_nothing() -> 
     held.held.add("memory://tables/hung/t")
     gate.restart()
     gate.settle()
-    assert gate.desk(UUID(int=7)).state is None
-    assert gate.desk(UUID(int=8)).state is not None
+    assert gate.table_committer(UUID(int=7)).state is None
+    assert gate.table_committer(UUID(int=8)).state is not None
 
 
 def test_who_is_looked_at_again_and_again_has_one_time_on_the_agenda(gate: Gate) -> None:
     for number in range(30):
         gate.ask(proposal(add(f"f{number}"), read_version=number))
-    [lane] = gate.loop.lanes.values()
-    assert len(lane.routing.agenda.later) <= 2
+    [worker] = gate.loop.workers.values()
+    assert len(worker.router.scheduler.later) <= 2
 
 
 def test_nothing_is_kept_of_a_table_that_was_dropped(gate: Gate) -> None:
     gate.settle(60)
-    [lane] = gate.loop.lanes.values()
-    assert TABLE in lane.watch.audits
+    [worker] = gate.loop.workers.values()
+    assert TABLE in worker.schedule.audits
     gate.ask(proposal(kind="drop"))
     gate.clock.boot += 1e9
     gate.settle()
-    agenda = lane.routing.agenda
-    assert TABLE not in (*lane.watch.audits, *lane.watch.probes, *lane.routing.telling.tables)
-    assert not any((agenda.due, agenda.later, agenda.put_off, agenda.unread))
+    scheduler = worker.router.scheduler
+    assert TABLE not in (
+        *worker.schedule.audits,
+        *worker.schedule.probes,
+        *worker.router.publisher.tables,
+    )
+    assert not any((scheduler.due, scheduler.later, scheduler.put_off, scheduler.unread))
 
 
 def test_the_registry_is_read_once_for_all_topic_partitions_of_an_assignment() -> None:
-    with mock.patch("tidegate.runtime.registry._read_on", wraps=_read_on) as asked:
+    with mock.patch("tidegate_runtime.table_registry._read_on", wraps=_read_on) as asked:
         gate = Gate(topics=Topics(partitions=7))
-        while not gate.loop.lanes:
+        while not gate.loop.workers:
             gate.loop.step()
-    assert len(gate.loop.lanes) == 7
+    assert len(gate.loop.workers) == 7
     assert asked.call_count == 1
 
 

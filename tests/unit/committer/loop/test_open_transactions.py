@@ -7,8 +7,8 @@ import pytest
 from prometheus_client import REGISTRY
 
 from tests.builders import Gate, add, create, proposal
-from tidegate.committer.loop.open_transactions import LONG_S, OpenTransactions
-from tidegate.runtime.bus import HeldBack, Offset, TopicPartition
+from tidegate_committer.loop.open_transactions import LONG_S, OpenTransactions
+from tidegate_runtime.kafka.client_protocols import HeldBack, Offset, TopicPartition
 
 NAMES = ("tidegate_open_transaction_offsets", "tidegate_open_transaction_seconds")
 AT = TopicPartition("tidegate.proposals", 0)

@@ -22,16 +22,16 @@ from tests.builders import (
     table_in_memory,
     to_bytes,
 )
-from tidegate.committer.loop.desk import Desk
-from tidegate.committer.loop.lane import Lane
-from tidegate.committer.settings import CommitterSection
-from tidegate.delta.errors import Misconfigured, OutcomeUnknown, Unavailable
-from tidegate.delta.names import commit_name, in_log
-from tidegate.pipeline.outcome import Outcome
-from tidegate.runtime.bus import TopicPartition
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.memory_bus import MemoryConsumer
-from tidegate.runtime.stores.log_store import FileStat, LogStore, Put, Turn, at_once
+from tests.fakes.memory_bus import MemoryConsumer
+from tests.fakes.memory_store import MemoryStore
+from tidegate_committer.loop.partition_worker import PartitionWorker
+from tidegate_committer.loop.table_committer import TableCommitter
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.errors import Misconfigured, OutcomeUnknown, Unavailable
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.outcome import Outcome
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.storage.log_store import FileStat, LogStore, Put, Turn, at_once
 
 AT = TopicPartition("tidegate.proposals", 0)
 
@@ -181,7 +181,7 @@ def test_a_lost_race_is_decided_anew(gate: Gate) -> None:
 def test_where_others_win_every_version_the_table_rests_and_its_writers_wait(
     monkeypatch: pytest.MonkeyPatch, gate: Gate
 ) -> None:
-    monkeypatch.setattr("tidegate.committer.loop.desk.RACES_MAX", 3)
+    monkeypatch.setattr("tidegate_committer.loop.table_committer.RACES_MAX", 3)
     store, put = gate.stores[ROOT], MemoryStore.put_if_absent
 
     def overtaken(path: str, content: bytes, deadline_s: float, turn: Turn = at_once) -> Put:
@@ -193,7 +193,7 @@ def test_where_others_win_every_version_the_table_rests_and_its_writers_wait(
     with mock.patch.object(store, "put_if_absent", side_effect=overtaken):
         for _ in range(9):
             gate.loop.step()
-    assert gate.desk().rests_until_s > gate.clock.boot
+    assert gate.table_committer().rests_until_s > gate.clock.boot
     assert (len(gate.entries()), gate.loop.unsettled) == (4, 1)
     gate.settle(12)
     assert (gate.outcomes()[-1].status, gate.outcomes()[-1].version) == ("committed", 4)
@@ -269,12 +269,12 @@ def test_a_store_that_is_down_holds_up_its_own_table_only(gate: Gate) -> None:
 
     other, root = UUID(int=9), "memory://tables/other"
     gate.ask(create(table=other, table_root=root))
-    sound, desk = gate.stores[ROOT], gate.desk()
-    desk.store = Down(ROOT)
+    sound, table_committer = gate.stores[ROOT], gate.table_committer()
+    table_committer.store = Down(ROOT)
     gate.send(proposal(add("a")), proposal(add("b"), table=other, table_root=root))
     gate.settle(2)
     assert [one.table for one in gate.outcomes()][2:] == [other]
-    desk.store = sound
+    table_committer.store = sound
     gate.settle(20)
     assert [one.table for one in gate.outcomes()][3:] == [TABLE]
 
@@ -479,19 +479,19 @@ def test_an_overwritten_version_halts_the_table_though_others_wrote_behind_it(ga
 
 
 def test_a_stale_view_is_dropped_before_anything_is_decided(gate: Gate) -> None:
-    desk = gate.desk()
-    before = desk.state
+    table_committer = gate.table_committer()
+    before = table_committer.state
     gate.clock.boot += 601
     gate.ask(proposal(add("a")))
-    assert desk.state is not before
-    assert desk.viewed_s > 600
+    assert table_committer.state is not before
+    assert table_committer.viewed_s > 600
 
 
 def test_reading_stops_while_too_much_waits(monkeypatch: pytest.MonkeyPatch, gate: Gate) -> None:
-    monkeypatch.setattr("tidegate.committer.loop.unsettled.RECORDS_MAX", 3)
-    desk = gate.desk()
-    desk.rest_s = 5.0
-    desk.rest(gate.clock.boot)
+    monkeypatch.setattr("tidegate_committer.loop.read_ahead.RECORDS_MAX", 3)
+    table_committer = gate.table_committer()
+    table_committer.rest_s = 5.0
+    table_committer.rest(gate.clock.boot)
     gate.send(*(proposal(add(f"f{number}")) for number in range(10)))
     gate.loop.step()
     gate.send(*(proposal(add(f"g{number}")) for number in range(10)))
@@ -507,10 +507,10 @@ def test_who_loses_what_he_had_paused_counts_it_as_paused_no_more(
     monkeypatch: pytest.MonkeyPatch, gate: Gate
 ) -> None:
     """Its new owner reads it, or pauses it himself; our gauge tells of what is ours."""
-    monkeypatch.setattr("tidegate.committer.loop.unsettled.RECORDS_MAX", 3)
-    desk = gate.desk()
-    desk.rest_s = 5.0
-    desk.rest(gate.clock.boot)
+    monkeypatch.setattr("tidegate_committer.loop.read_ahead.RECORDS_MAX", 3)
+    table_committer = gate.table_committer()
+    table_committer.rest_s = 5.0
+    table_committer.rest(gate.clock.boot)
     gate.send(*(proposal(add(f"f{number}")) for number in range(10)))
     for _ in range(2):
         gate.loop.step()
@@ -520,7 +520,7 @@ def test_who_loses_what_he_had_paused_counts_it_as_paused_no_more(
     gate.start().step()
     gate.bus.expire(consumer)
     gate.loop.step()
-    assert (gate.loop.lanes, gate.loop.paused) == ({}, set())
+    assert (gate.loop.workers, gate.loop.paused) == ({}, set())
 
 
 def test_idle_tables_are_loaded_one_a_step(gate: Gate) -> None:
@@ -531,8 +531,14 @@ def test_idle_tables_are_loaded_one_a_step(gate: Gate) -> None:
     loaded = []
     for _ in range(8):
         gate.loop.step()
-        desks = [desk for lane in gate.loop.lanes.values() for desk in lane.routing.desks.values()]
-        loaded.append(sum(desk.state is not None for desk in desks))
+        table_committers = [
+            table_committer
+            for worker in gate.loop.workers.values()
+            for table_committer in worker.router.table_committers.values()
+        ]
+        loaded.append(
+            sum(table_committer.state is not None for table_committer in table_committers)
+        )
     assert loaded == sorted(loaded)
     assert loaded[-1] == 4
     assert {after - before for before, after in itertools.pairwise(loaded)} <= {0, 1}
@@ -543,14 +549,14 @@ def test_a_step_passes_idle_tables_by(gate: Gate, monkeypatch: pytest.MonkeyPatc
         fields: dict[str, Any] = {"table": UUID(int=100 + number)}
         gate.ask(create(**fields, table_root=f"memory://tables/t{number}"))
     gate.settle(60)
-    [lane] = gate.loop.lanes.values()
-    attend, attended = Lane._attend, list[UUID]()
+    [worker] = gate.loop.workers.values()
+    attend, attended = PartitionWorker._attend, list[UUID]()
 
-    def spied(self: Lane, desk: Desk) -> bool:
-        attended.append(desk.record.table)
-        return attend(self, desk)
+    def spied(self: PartitionWorker, table_committer: TableCommitter) -> bool:
+        attended.append(table_committer.record.table)
+        return attend(self, table_committer)
 
-    monkeypatch.setattr(Lane, "_attend", spied)
+    monkeypatch.setattr(PartitionWorker, "_attend", spied)
     gate.loop.step()
     assert attended == []
     gate.send(proposal(add("a")))
@@ -560,7 +566,7 @@ def test_a_step_passes_idle_tables_by(gate: Gate, monkeypatch: pytest.MonkeyPatc
     attended.clear()
     gate.clock.boot += gate.settings.external_probe_s
     gate.loop.step()
-    assert set(attended) == set(lane.routing.desks)
+    assert set(attended) == set(worker.router.table_committers)
 
 
 def test_a_clean_stop_leaves_nothing_behind(gate: Gate) -> None:

@@ -1,7 +1,7 @@
 """How fast refusals come into a table's log, whoever floods it."""
 
 from tests.builders import Gate, add, create, proposal
-from tidegate.committer.settings import CommitterSection
+from tidegate_committer.settings import CommitterSection
 
 
 def test_a_flood_that_goes_on_is_let_into_the_log_at_the_rate_alone() -> None:

@@ -11,9 +11,9 @@ from tests.builders import add, metadata, schema
 from tests.fuzz.mutations import ODD
 from tests.fuzz.tables import KINDS
 from tests.fuzz.targets import LITERALS
-from tidegate.delta.actions import Add, Metadata
-from tidegate.delta.checkpoints.parsed import columns, fields, parsed_of
-from tidegate.delta.files.columns import adds_to_columns
+from tidegate_delta.checkpoints.parsed_stats import columns, fields, parsed_of
+from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.snapshots.file_action_columns import adds_to_columns
 
 NAMES = {kind.partition("(")[0]: kind for kind in KINDS}
 GOOD = {"numRecords": 3, "minValues": LITERALS, "nullCount": dict.fromkeys(LITERALS, 0)}

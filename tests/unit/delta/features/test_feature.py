@@ -1,8 +1,8 @@
 import pytest
 
-from tidegate.delta.features.arithmetic import IMPLIED_BY_WRITER, LEGACY
-from tidegate.delta.features.feature import PREVIEWS
-from tidegate.delta.features.table import FEATURES, closure
+from tidegate_delta.features.feature import PREVIEWS
+from tidegate_delta.features.supported_features import FEATURES, closure
+from tidegate_delta.log.protocol_versions import IMPLIED_BY_WRITER, LEGACY
 
 FAILING = {
     "invariants",

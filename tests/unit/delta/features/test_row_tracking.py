@@ -2,10 +2,10 @@
 
 import pytest
 
-from tidegate.delta.actions import DomainMetadata, Metadata, Protocol
-from tidegate.delta.errors import BrokenLog
-from tidegate.delta.features import row_tracking
-from tidegate.delta.features.row_tracking import DOMAIN, NO_MARK, mark_domain, mark_in
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.features import row_tracking
+from tidegate_delta.features.row_tracking import DOMAIN, NO_MARK, mark_domain, mark_in
+from tidegate_delta.log.actions import DomainMetadata, Metadata, Protocol
 
 
 def about(**properties: str) -> Metadata:

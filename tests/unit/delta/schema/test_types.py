@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from tidegate.delta.errors import BrokenLog, UnsupportedFeature
-from tidegate.delta.schema.types import (
+from tidegate_delta.errors import BrokenLog, UnsupportedFeature
+from tidegate_delta.schema.types import (
     INTEGER,
     STRING,
     VOID,

@@ -1,5 +1,6 @@
 """The command: verbs of its own, and those that installed services bring."""
 
+import importlib
 import json
 from importlib.metadata import EntryPoint
 from itertools import pairwise
@@ -7,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.delta.errors import Misconfigured
-from tidegate.delta.features.page import features_page
-from tidegate.runtime.cli import found as cli_found
-from tidegate.runtime.cli import kafka as cli_kafka
-from tidegate.runtime.cli import local as cli_local
-from tidegate.runtime.cli import main as cli
-from tidegate.runtime.cli import service as cli_service
-from tidegate.runtime.cli import settings as cli_settings
-from tidegate.runtime.cli import store as cli_store
-from tidegate.runtime.cli.main import command_for
-from tidegate.runtime.cli.service import overrides, service_app
-from tidegate.runtime.kafka.topic_admin import Difference
-from tidegate.runtime.memory import MemoryStore
-from tidegate.runtime.service import EXIT_STOP, Running
-from tidegate.runtime.settings import HttpSettings, Section, ServiceSettings
-from tidegate.runtime.stores.log_store import Put, Turn, at_once
+from tests.fakes.memory_store import MemoryStore
+from tidegate_delta.errors import Misconfigured
+from tidegate_delta.features.features_page import features_page
+from tidegate_local import up_down_commands as cli_local
+from tidegate_runtime.cli import command_plugins as cli_found
+from tidegate_runtime.cli import config_commands as cli_settings
+from tidegate_runtime.cli import main as cli
+from tidegate_runtime.cli import service_command as cli_service
+from tidegate_runtime.cli import store_commands as cli_store
+from tidegate_runtime.cli import topics_commands
+from tidegate_runtime.cli.main import command_for
+from tidegate_runtime.cli.service_command import overrides, service_app
+from tidegate_runtime.kafka.topic_admin import Difference
+from tidegate_runtime.service.runner import EXIT_STOP, Running
+from tidegate_runtime.service.settings import HttpSettings, Section, ServiceSettings
+from tidegate_runtime.storage.log_store import Put, Turn, at_once
 
 
 class Echo(Section):
@@ -46,6 +47,19 @@ def serve(settings: EchoSettings, running: Running) -> None:
 echo = service_app("echo", EchoSettings, serve)
 
 
+LOCAL = {
+    "up": "tidegate_local.up_down_commands:up_app",
+    "down": "tidegate_local.up_down_commands:down_app",
+    "kafka": "tidegate_local.kafka_commands:app",
+}
+"""What brings the local verbs; they are always there."""
+
+
+def installed(value: str) -> object:
+    module, _, name = value.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 @pytest.fixture(autouse=True)
 def brought(monkeypatch: pytest.MonkeyPatch) -> None:
     HEARD.clear()
@@ -54,6 +68,8 @@ def brought(monkeypatch: pytest.MonkeyPatch) -> None:
         "absent": EntryPoint("absent", "tidegate.no_such_service:app", cli_found.GROUP),
     }
     monkeypatch.setattr(EntryPoint, "load", lambda point: load(point.value))
+    for name, app in LOCAL.items():
+        points[name] = EntryPoint(name, app, cli_found.GROUP)
     for module in (cli, cli_settings):
         monkeypatch.setattr(module, "brought", lambda: points)
 
@@ -61,6 +77,8 @@ def brought(monkeypatch: pytest.MonkeyPatch) -> None:
 def load(value: str) -> object:
     if value.endswith(":echo"):
         return echo
+    if value in LOCAL.values():
+        return installed(value)
     raise ModuleNotFoundError("No module", name="absent_library")
 
 
@@ -105,7 +123,7 @@ def test_the_version_tells_on_demand_what_is_missing_and_why(
     shown = json.loads(capsys.readouterr().out)
     assert shown["echo"] == "installed"
     assert shown["absent"] == "not installed: it needs absent_library"
-    assert shown["kafka"] == "4.1.1"
+    assert shown["embedded_kafka"] == "4.1.1"
 
 
 def test_a_services_settings_are_shown_without_starting_it(
@@ -232,8 +250,8 @@ def test_topics_that_are_left_as_they_are_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there = [Difference("tidegate.proposals", "partitions", "3", "1")]
-    monkeypatch.setattr(cli_kafka, "create_topics", lambda *_: [])
-    monkeypatch.setattr(cli_kafka, "differing_topics", lambda *_: there)
+    monkeypatch.setattr(topics_commands, "create_topics", lambda *_: [])
+    monkeypatch.setattr(topics_commands, "differing_topics", lambda *_: there)
     assert call("topics", "apply", "--set", "kafka.partitions=3") == 0
     told = capsys.readouterr().out
     assert "nothing to create" in told

@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 from confluent_kafka import TopicPartition as RdPartition
 
-from tidegate.runtime.kafka.consumer import KafkaConsumer
+from tidegate_runtime.kafka.consumer import KafkaConsumer
 
 HERE = [RdPartition("t", 0)]
 

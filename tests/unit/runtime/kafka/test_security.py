@@ -14,9 +14,9 @@ from faust import SASLCredentials, SSLCredentials
 from faust.types.auth import AuthProtocol
 from pydantic import SecretStr, ValidationError
 
-from tidegate.runtime.following.faust_security import for_faust
-from tidegate.runtime.kafka.security import KafkaSecurity, librdkafka_security, ssl_context
-from tidegate.runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.followers.faust_app import for_faust
+from tidegate_runtime.kafka.security import KafkaSecurity, librdkafka_security, ssl_context
+from tidegate_runtime.kafka.settings import KafkaSettings
 
 USER = {"username": "ann", "password": SecretStr("hush")}
 PLAIN = {"mechanism": "PLAIN", **USER}

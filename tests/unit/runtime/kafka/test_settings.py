@@ -4,13 +4,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tidegate.committer.loop.telling import FLUSH_S
-from tidegate.delta.errors import Misconfigured
-from tidegate.runtime.bus import ANSWER_S
-from tidegate.runtime.kafka.bus import KafkaBus
-from tidegate.runtime.kafka.security import KafkaSecurity
-from tidegate.runtime.kafka.settings import KafkaSettings, for_librdkafka
-from tidegate.runtime.kafka.topic_admin import missing_topics
+from tidegate_committer.loop.outcome_publisher import FLUSH_S
+from tidegate_delta.errors import Misconfigured
+from tidegate_runtime.kafka.client_protocols import ANSWER_S
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.security import KafkaSecurity
+from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
+from tidegate_runtime.kafka.topic_admin import missing_topics
 
 BROKER_SESSION_S = 9.0
 """How long a cluster waits for one of its brokers, unless told otherwise, before others lead."""

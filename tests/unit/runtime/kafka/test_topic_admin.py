@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.runtime.kafka.topic_admin import weaknesses
+from tidegate_runtime.kafka.topic_admin import weaknesses
 
 SOUND = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
 

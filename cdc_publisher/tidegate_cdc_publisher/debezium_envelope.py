@@ -1,0 +1,230 @@
+"""Changes -> records in Debezium's envelope, a column at a time.
+
+The form is described for subscribers in docs/changes.md. Everything that all changes of a version
+share is one constant text; a record differs from its neighbour by its images and its index.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version as version_of
+from itertools import chain
+from typing import Final, Literal, NamedTuple, Self, overload
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_cdc_publisher.json_rows import TEXT, in_utf8, join
+from tidegate_cdc_publisher.row_diff import Images
+
+Op = Literal["c", "u", "d", "r"]
+Tombstones = Literal["with", "without"]
+Headers = list[tuple[str, str | bytes | None]]
+
+CONNECTOR: Final = "tidegate"
+CONTENT_TYPE: Final = b"application/json"
+_RELEASE: Final = version_of("tidegate")
+
+
+class ChangeRecord(NamedTuple):
+    """A record as it is sent. A `value` of None is a tombstone."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+@dataclass
+class Records(Sequence[ChangeRecord]):
+    """Records in four columns; each is put together when its turn comes.
+
+    A `shared` is the headers that all changes of a kind and version have; a tombstone has no event
+    id and no others. Bytes are nothing to the garbage collector, whereas tuples and lists that live
+    as long as a chunk have it walk over all of them again and again.
+    """
+
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    event_ids: list[bytes | None] = field(default_factory=list)
+    shared: list[Headers] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """Return how many records there are."""
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[ChangeRecord]:
+        """Yield the records in order."""
+        columns = zip(self.keys, self.values, self.event_ids, self.shared, strict=True)
+        for key, value, event_id, shared in columns:
+            headers = shared if event_id is None else [*shared, ("event_id", event_id)]
+            # Past the constructor in Python, which costs as much as the rest of the loop.
+            yield tuple.__new__(ChangeRecord, (key, value, headers))
+
+    @overload
+    def __getitem__(self, at: int) -> ChangeRecord: ...
+    @overload
+    def __getitem__(self, at: slice) -> "Records": ...
+    def __getitem__(self, at: int | slice) -> "ChangeRecord | Records":
+        """Return one record, or some of them."""
+        if isinstance(at, slice):
+            return Records(self.keys[at], self.values[at], self.event_ids[at], self.shared[at])
+        (one,) = Records(
+            [self.keys[at]], [self.values[at]], [self.event_ids[at]], [self.shared[at]]
+        )
+        return one
+
+    def __iadd__(self, others: "Records") -> Self:
+        """Put other records behind these."""
+        self.keys += others.keys
+        self.values += others.values
+        self.event_ids += others.event_ids
+        self.shared += others.shared
+        return self
+
+
+@dataclass(frozen=True)
+class SourceBlock:
+    """What all changes of one version share.
+
+    `logical_name` is the installation's (the topics' prefix), `more` goes into `source` as it is.
+    Units: `timestamp_ms` is the version's commit timestamp.
+    """
+
+    table: UUID
+    table_name: str
+    logical_name: str
+    version: int
+    timestamp_ms: int
+    more: Mapping[str, str | int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Changes of one kind; `start` is the index of the first in its version.
+
+    `before` and `after` are given as the kind has them, and have the same rows. `ends` says that
+    the last row is the last of a snapshot.
+    """
+
+    op: Op
+    start: int
+    before: Images | None = None
+    after: Images | None = None
+    ends: bool = False
+
+    def __len__(self) -> int:
+        """Return how many changes there are."""
+        return len(self._images)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the images' text."""
+        return sum(one.texts.nbytes for one in (self.before, self.after) if one is not None)
+
+    @property
+    def keys(self) -> pa.Array | None:
+        """The keys of the rows, or None for a stream without keys."""
+        return self._images.keys
+
+    @property
+    def _images(self) -> Images:
+        images = self.after if self.after is not None else self.before
+        assert images is not None, "a change has an image"
+        return images
+
+    def slice(self, start: int, length: int) -> "Batch":
+        """Return some of the changes, with their indices."""
+        return Batch(
+            self.op,
+            self.start + start,
+            None if self.before is None else self.before.slice(start, length),
+            None if self.after is None else self.after.slice(start, length),
+            self.ends and start + length >= len(self),
+        )
+
+
+def records(origin: SourceBlock, batch: Batch, now_ms: int, tombstones: Tombstones) -> Records:
+    """Return the records of some changes, in order; a delete may be followed by a tombstone.
+
+    Law: the same changes give the same records, but for the top-level `ts_ms`.
+    """
+    numbers = pa.array(range(batch.start, batch.start + len(batch)), pa.int64())
+    values: list[bytes | None] = [*in_utf8(_values(origin, batch, numbers, now_ms))]
+    keys: list[bytes | None] = [None] * len(batch) if batch.keys is None else [*in_utf8(batch.keys)]
+    ids: list[bytes | None] = [*in_utf8(_event_ids(origin, batch, numbers))]
+    if batch.op == "d" and tombstones == "with" and batch.keys is not None:
+        keys, values, ids = _twice(keys, keys), _twice(values), _twice(ids)
+    return Records(keys, values, ids, [_shared_headers(origin, batch.op)] * len(values))
+
+
+def _twice(
+    of_changes: list[bytes | None], of_tombstones: Sequence[bytes | None] = ()
+) -> list[bytes | None]:
+    """Return a column of changes, each of which a tombstone follows."""
+    behind = of_tombstones or [None] * len(of_changes)
+    return list(chain.from_iterable(zip(of_changes, behind, strict=True)))
+
+
+def _values(origin: SourceBlock, batch: Batch, numbers: pa.Array, now_ms: int) -> pa.Array:
+    version, count = origin.version, len(batch)
+    index = pc.cast(numbers, TEXT)
+    parts: list[pa.Array | str] = ['{"before":', _image(batch.before), ',"after":']
+    parts += [_image(batch.after), f',"source":{{{_source(origin)},"snapshot":']
+    parts += [_snapshot_marks(batch), f',"sequence":"[\\"{version}\\",\\"', index, '\\"]"}']
+    parts += [f',"op":"{batch.op}","ts_ms":{now_ms}']
+    if batch.op == "r":
+        return join([*parts, pa.repeat(pa.scalar(',"transaction":null}', TEXT), count)])
+    order = pc.cast(pc.add(numbers, 1), TEXT)
+    parts += [f',"transaction":{{"id":"{origin.table}:{version}","total_order":', order]
+    parts += [',"data_collection_order":', order, "}}"]
+    return join(parts)
+
+
+def _source(origin: SourceBlock) -> str:
+    """Return the constant fields of the source block, without its braces."""
+    *above, table = origin.table_name.split(".")
+    schema, database = [*reversed(above), "", ""][:2]
+    constant = {
+        "version": _RELEASE,
+        "connector": CONNECTOR,
+        "name": origin.logical_name,
+        "ts_ms": origin.timestamp_ms,
+        "ts_us": origin.timestamp_ms * 1000,
+        "db": database,
+        "schema": schema,
+        "table": table,
+        "txId": origin.version,
+        **origin.more,
+    }
+    return json.dumps(constant, ensure_ascii=False, separators=(",", ":"))[1:-1]
+
+
+def _snapshot_marks(batch: Batch) -> pa.Array | str:
+    if batch.op != "r":
+        return '"false"'
+    marks = ['"true"'] * len(batch)
+    if batch.start == 0 and marks:
+        marks[0] = '"first"'
+    if batch.ends and marks:
+        marks[-1] = '"last"'
+    return pa.array(marks, TEXT)
+
+
+def _image(images: Images | None) -> pa.Array | str:
+    return "null" if images is None else images.texts
+
+
+def _event_ids(origin: SourceBlock, batch: Batch, numbers: pa.Array) -> pa.Array:
+    """Name each change for ever; a snapshot's row and a change of the same version differ."""
+    mark = "r" if batch.op == "r" else ""
+    return join([f"{origin.table}:{origin.version}:{mark}", pc.cast(numbers, TEXT)])
+
+
+def _shared_headers(origin: SourceBlock, op: Op) -> Headers:
+    return [
+        ("table", str(origin.table).encode()),
+        ("delta_version", str(origin.version).encode()),
+        ("op", op.encode()),
+        ("content-type", CONTENT_TYPE),
+    ]

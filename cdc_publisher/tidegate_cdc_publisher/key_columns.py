@@ -1,0 +1,73 @@
+"""Which columns are the key of a table's changes: the settings, else the table's own property."""
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Metadata
+from tidegate_delta.properties.property_parsers import column_list
+from tidegate_delta.schema.types import parse_schema
+
+PROPERTY: Final = "tidegate.cdc.keyColumns"
+RULES: Final = 1
+"""Raised with any change to the order in which the changes of a version are published."""
+
+KeyColumns = tuple[str, ...] | None
+"""The key columns; None for a stream that was declared to have no key."""
+
+
+def key_columns(
+    metadata: Metadata, table: str, key: Literal["columns", "none"], declared: Sequence[str]
+) -> KeyColumns:
+    """Return the key columns as the schema spells them.
+
+    Raises: InvalidRequest (`KeyColumnsMissing`), where none are declared or one is not there.
+    """
+    if key == "none":
+        return None
+    text = metadata.configuration.get(PROPERTY, "")
+    wanted = list(declared) or _listed(text, table)
+    if not wanted:
+        raise _missing(
+            f"table {table} has no key columns, without which updates and deletes can't be told; "
+            f"set the table property {PROPERTY}, or cdc.tables.{table}.key_columns, or declare "
+            f"with cdc.tables.{table}.key=none that its changes have no key"
+        )
+    names = {
+        field.name.lower(): field.name for field in parse_schema(metadata.schema_string).fields
+    }
+    absent = [name for name in wanted if name.lower() not in names]
+    if absent:
+        raise _missing(
+            f"table {table} has no column {absent[0]!r}, which is to be a key column; it has "
+            f"{', '.join(names.values())}: correct {PROPERTY} or cdc.tables.{table}.key_columns"
+        )
+    return tuple(names[name.lower()] for name in wanted)
+
+
+def is_asked_for(metadata: Metadata, declared: Sequence[str]) -> bool:
+    """Return whether somebody has named key columns: without, nobody asked for the changes."""
+    return bool(declared or metadata.configuration.get(PROPERTY))
+
+
+def order_of(keys: KeyColumns) -> str:
+    """Return the name of the order of a version's changes: pairs depend on the key."""
+    return f"{RULES}:" + ("-" if keys is None else ",".join(keys))
+
+
+def _listed(text: str, table: str) -> list[str]:
+    try:
+        paths = column_list(text)
+    except ValueError as error:
+        raise _missing(f"table {table}: property {PROPERTY}: {error}; set it anew") from error
+    nested = [path for path in paths if len(path) > 1]
+    if nested:
+        raise _missing(
+            f"table {table}: property {PROPERTY} names the nested column {'.'.join(nested[0])}; "
+            "key columns are columns of the table itself"
+        )
+    return [path[0] for path in paths]
+
+
+def _missing(message: str) -> InvalidRequest:
+    return InvalidRequest(message, error_class="KeyColumnsMissing")

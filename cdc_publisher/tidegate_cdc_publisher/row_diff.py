@@ -1,0 +1,160 @@
+"""What really changed in a version: deleted and inserted rows compared, then paired by key.
+
+A copy-on-write rewrite deletes and inserts the rows that it did not touch; such rows cancel out,
+one against one. Of what is left, a deleted and an inserted row with the same key are an update, if
+nothing else in the version has that key.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_cdc_publisher.json_rows import TEXT, row_texts
+
+
+@dataclass(frozen=True)
+class Images:
+    """Rows as JSON text, and their keys; `keys` is None for a stream without keys."""
+
+    texts: pa.Array
+    keys: pa.Array | None
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+        return len(self.texts)
+
+    def slice(self, start: int, length: int | None = None) -> "Images":
+        """Return some of the rows."""
+        keys = None if self.keys is None else self.keys.slice(start, length)
+        return Images(self.texts.slice(start, length), keys)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The changes of a version in the order in which they are published, kind by kind.
+
+    `updated_before[i]` and `updated_after[i]` are the two images of one row. The order of each kind
+    follows the order of the rows in the version's files, so it is the same at every reading.
+    """
+
+    deleted: Images
+    updated_before: Images
+    updated_after: Images
+    inserted: Images
+
+    def __len__(self) -> int:
+        """Return how many changes there are."""
+        return len(self.deleted) + len(self.updated_after) + len(self.inserted)
+
+
+def images(rows: pa.Table | pa.RecordBatch, key_columns: Sequence[str] | None) -> Images:
+    """Return rows as text, with keys where the stream has key columns."""
+    keys = None if key_columns is None else row_texts(rows, key_columns)
+    return Images(row_texts(rows), keys)
+
+
+def compare(deleted: pa.Table, inserted: pa.Table, key_columns: Sequence[str] | None) -> Changes:
+    """Return the changes between the rows that left and the rows that joined.
+
+    Law: rows before the version - deleted - updated_before + updated_after + inserted are, as a
+    multiset, rows before - `deleted` + `inserted`; no row is both in what left and what joined.
+    """
+    old_texts, new_texts = row_texts(deleted), row_texts(inserted)
+    old_kept, new_kept = _survivors(old_texts, new_texts)
+    old = _images(deleted, old_texts, old_kept, key_columns)
+    new = _images(inserted, new_texts, new_kept, key_columns)
+    if old.keys is None or new.keys is None:
+        return Changes(old, _none(old), _none(new), new)
+    old_paired, new_paired = _pairs(old.keys, new.keys)
+    return Changes(
+        _without(old, old_paired), _take(old, old_paired), _take(new, new_paired),
+        _without(new, new_paired),
+    )  # fmt: skip
+
+
+def _survivors(old: pa.Array, new: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return which rows of each side do not cancel out, as two masks."""
+    old_codes, new_codes, old_count, new_count = _counted(old, new)
+    return (
+        _excess(old_codes, old_count, new_count),
+        _excess(new_codes, new_count, old_count),
+    )
+
+
+def _excess(codes: pa.Array, own: pa.Array, other: pa.Array) -> pa.Array:
+    """Return the mask of rows that outnumber the other side's: of equal rows, the last ones."""
+    alone = pc.equal(other, 0)
+    partly = pc.and_(pc.greater(other, 0), pc.greater(own, other))
+    if not pc.any(partly).as_py():
+        return alone.take(codes)
+    mask = alone.take(codes).to_pylist()
+    cancelled = Counter(dict(enumerate(other.to_pylist())))
+    doubtful = partly.take(codes).to_pylist()
+    for row, (code, doubt) in enumerate(zip(codes.to_pylist(), doubtful, strict=True)):
+        if doubt:
+            mask[row] = cancelled[code] <= 0
+            cancelled[code] -= 1
+    return pa.array(mask, pa.bool_())
+
+
+def _pairs(old: pa.Array, new: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return the rows, as two aligned arrays of indices, whose key is once on either side."""
+    old_codes, new_codes, old_count, new_count = _counted(old, new)
+    single = pc.and_(pc.equal(old_count, 1), pc.equal(new_count, 1))
+    return _rows_of(single, old_codes), _rows_of(single, new_codes)
+
+
+def _rows_of(wanted: pa.Array, codes: pa.Array) -> pa.Array:
+    rows = pc.indices_nonzero(wanted.take(codes))
+    return rows.take(pc.sort_indices(codes.take(rows)))
+
+
+def _counted(old: pa.Array, new: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
+    """Return a number for each distinct text, row by row of both sides, and how often it occurs.
+
+    Numbers follow the first occurrence, the old side first.
+    """
+    codes = pa.concat_arrays([old, new]).dictionary_encode().indices
+    old_codes, new_codes = codes.slice(0, len(old)), codes.slice(len(old))
+    sides = pa.table(
+        {
+            "code": codes,
+            "old": pa.concat_arrays([_ones(len(old)), _zeros(len(new))]),
+            "new": pa.concat_arrays([_zeros(len(old)), _ones(len(new))]),
+        }
+    )
+    totals = sides.group_by("code").aggregate([("old", "sum"), ("new", "sum")]).sort_by("code")
+    counts = [totals.column(name).combine_chunks() for name in ("old_sum", "new_sum")]
+    return old_codes, new_codes, counts[0], counts[1]
+
+
+def _images(
+    rows: pa.Table, texts: pa.Array, kept: pa.Array, key_columns: Sequence[str] | None
+) -> Images:
+    keys = None if key_columns is None else row_texts(rows.filter(kept), key_columns)
+    return Images(texts.filter(kept), keys)
+
+
+def _take(side: Images, rows: pa.Array) -> Images:
+    return Images(side.texts.take(rows), None if side.keys is None else side.keys.take(rows))
+
+
+def _without(side: Images, rows: pa.Array) -> Images:
+    everything = pa.array(range(len(side)), pa.int64())
+    return _take(side, everything.filter(pc.invert(pc.is_in(everything, rows.cast(pa.int64())))))
+
+
+def _none(side: Images) -> Images:
+    keys = None if side.keys is None else pa.array([], TEXT)
+    return Images(pa.array([], TEXT), keys)
+
+
+def _ones(count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(1, pa.int64()), count)
+
+
+def _zeros(count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(0, pa.int64()), count)

@@ -1,0 +1,382 @@
+"""A follower that tells rows: doorbell, position, decide, publish.
+
+It knows nothing but the log and the positions on Kafka. Each table has a stream with a writer of
+its own; who opens one fences whoever had it, so two publishers cannot both tell a version. A table
+with which anything goes wrong stops alone (`runtime.following.quarantine`), and the others go on.
+"""
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from math import inf
+from typing import Final, Literal
+from uuid import UUID
+
+from tidegate_cdc_publisher.key_columns import is_asked_for, key_columns
+from tidegate_cdc_publisher.machine import StreamState
+from tidegate_cdc_publisher.settings import CdcSettings, TableChanges
+from tidegate_cdc_publisher.stream_position import Position, Positions, told_of
+from tidegate_cdc_publisher.table_stream import StreamSource, TableStream
+from tidegate_cdc_publisher.transactional_producer import (
+    RECORD_BYTES_MAX,
+    ChangeWriter,
+    read_positions,
+)
+from tidegate_delta.errors import Fenced, InvalidRequest, Misconfigured, TidegateError, Unavailable
+from tidegate_messages.published_records import CommitRecord, TableRecord
+from tidegate_messages.topics import Topic
+from tidegate_runtime.containment import contained, is_fault
+from tidegate_runtime.followers.quarantine import Quarantine
+from tidegate_runtime.kafka.client_protocols import Bus
+from tidegate_runtime.kafka.topic_admin import create_topics
+from tidegate_runtime.observability import metrics
+from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.service.runner import Running
+from tidegate_runtime.storage.open_store import open_store
+from tidegate_runtime.storage.overwrite_detection import check_promised
+from tidegate_runtime.table_io.checksum_verification import stated_checksum
+from tidegate_runtime.table_io.open_table import head_version, open_keys
+from tidegate_runtime.table_registry import read_registry
+
+SLICE_S: Final = 1.0
+"""How long a turn at a table lasts, and all those of a look: a look waits for turns to end, and all
+tables wait for a look. What a turn leaves has its next one at once, beside other tables.
+"""
+
+_FOLLOWED: Final = frozenset({"open", "managed", "halted"})
+_ABORTED_WITHIN_S: Final = 20.0
+"""How long brokers may take to abort a transaction after its time is up: they look every 10 s."""
+_AS_SET: Final = TableChanges()
+_LAGS: Final = (metrics.CDC_LAG_VERSIONS, metrics.CDC_LAG)
+_log = logging.getLogger(__name__)
+
+
+class CdcPublisher:
+    """Answers doorbells. Called in threads, for one table never twice at once."""
+
+    name = "cdc-publisher"
+
+    def __init__(self, settings: CdcSettings, bus: Bus, running: Running) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._running = running
+        self._tables: dict[UUID, TableRecord] = {}
+        self._owners: dict[str, UUID] = {}
+        self._streams: dict[UUID, TableStream] = {}
+        self._aside: dict[UUID, TableRecord] = {}
+        self._lost: set[UUID] = set()
+        self._keyless: dict[UUID, int] = {}
+        self._seen: Positions | None = None
+        self._behind: dict[UUID, tuple[TableRecord, int]] = {}
+        topics = settings.kafka.topics
+        self._quarantine = Quarantine(self.name, bus, topics, running.clock, self._let_go)
+
+    @property
+    def look_s(self) -> float:
+        """Seconds between two looks."""
+        return self._settings.cdc.look_s
+
+    @property
+    def unfinished(self) -> Collection[UUID]:
+        """The tables with changes left that their last turn did not publish."""
+        return self._behind.keys()
+
+    def notice(self, record: CommitRecord) -> None:
+        """Publish for one turn what there is up to a version.
+
+        A table that was set aside waits for a look, an unfinished one for its next turn.
+        """
+        if record.table in self._aside or record.table in self._behind:
+            return
+        self._tell_of(record)
+        self._quarantine.tell()
+
+    def _tell_of(self, record: CommitRecord) -> None:
+        if record.table not in self._tables:
+            self._tables = self._registered()
+        table = self._tables.get(record.table)
+        if table is not None and table.status not in _FOLLOWED:
+            return
+        if table is None:
+            log_event(_log, "unregistered", level=logging.WARNING, table=record.table)
+            return
+        head = self._head(table, record.version)
+        if head is None:
+            return
+        if record.table not in self._streams and self._has_keys(table, head):
+            self._open([table])
+        self._catch_up(table, head, self._turn_ends_s())
+
+    def go_on(self, table: UUID) -> None:
+        """Publish for one more turn what there is of an unfinished table by now."""
+        unfinished = self._behind.pop(table, None)
+        if unfinished is not None:
+            record, known = unfinished
+            head = self._head(record, known)
+            if head is not None:
+                self._catch_up(record, head, self._turn_ends_s())
+            self._quarantine.tell()
+
+    def look(self) -> None:
+        """Tell what is untold of the tables that are ours, and of those that nobody tells.
+
+        At the first look all of them are; later a table is nobody's whose position stood still
+        since the look before, although there was something to tell, or that was ours until then,
+        when its store or the brokers were away. A look publishes for one turn in all: what that
+        leaves, and tables that were unfinished before, have their turns after it.
+        """
+        self._look_at_all()
+        self._quarantine.tell()
+
+    def _look_at_all(self) -> None:
+        behind, self._behind = self._behind, {}
+        aside, self._aside = self._aside, {}
+        self._tables = self._registered()
+        followed_ids = {one.table for one in self._tables.values() if one.status in _FOLLOWED}
+        asked = self._quarantine.look(followed_ids)
+        for at in asked:
+            self._keyless.pop(at, None)
+        waits = self._quarantine.waits
+        self._aside |= {at: one for at, one in aside.items() if waits(at)}
+        lost = {at for at in self._lost if not waits(at)} | asked
+        self._lost -= lost
+        heads: dict[UUID, int] = {}
+        for one in self._tables.values():
+            if one.status in _FOLLOWED and not waits(one.table):
+                head = self._head(one, max(0, one.published_through))
+                heads |= {} if head is None else {one.table: head}
+        followed = [self._tables[table] for table in heads]
+        others = [one for one in followed if one.table not in self._streams]
+        positions = self._positions("settled") if others else {}
+        stuck = [
+            one
+            for one in others
+            if self._is_legible(one, positions)
+            and (one.table in lost or self._stands_still(one, heads, positions))
+        ]
+        self._open(
+            [
+                one
+                for one in stuck
+                if one.table in positions or self._has_keys(one, heads[one.table])
+            ]
+        )
+        self._seen = positions
+        until_s = self._turn_ends_s()
+        for table in followed:
+            if table.table in behind or self._running.clock.boot_s() >= until_s:
+                self._leave(table, heads[table.table])
+            else:
+                self._catch_up(table, heads[table.table], until_s)
+        ours = self._streams.keys() | self._aside.keys()
+        names = {one.name for one in self._tables.values() if one.table in ours}
+        for one in aside.values():
+            if one.name not in names:
+                _measure_no_more(one.name)  # another publisher has it, or it is no longer published
+
+    def close(self) -> None:
+        """Let go of every table: a stop does not wait for whoever is still at one of them."""
+        for stream in list(self._streams.values()):
+            stream.close()
+        self._streams.clear()
+
+    def _stands_still(
+        self, table: TableRecord, heads: Mapping[UUID, int], positions: Positions
+    ) -> bool:
+        told = told_of(positions, table.table)
+        if told is not None and told.complete and told.version >= heads[table.table]:
+            self._quarantine.heal(table.table)
+            return False
+        return self._seen is None or self._seen.get(table.table) == told
+
+    def _is_legible(self, table: TableRecord, positions: Positions) -> bool:
+        with self._alone_in_trouble(table):
+            told_of(positions, table.table)
+            return True
+        return False
+
+    def _has_keys(self, table: TableRecord, head: int) -> bool:
+        """Return whether a table of which nothing is told can be, before Kafka is asked for it.
+
+        There may be many that nobody wants told, and to open one takes a fifth of a second.
+        """
+        changes = self._changes(table)
+        if changes.key == "none":
+            return True
+        if self._keyless.get(table.table) == head:
+            self._aside[table.table] = table
+            return False
+        with self._alone_in_trouble(table):
+            store = open_store(table.table_root, self._settings.storage)
+            stated = stated_checksum(store, head)
+            metadata = stated.metadata if stated else open_keys(store, head).metadata
+            try:
+                key_columns(metadata, table.name, changes.key, changes.key_columns)
+            except InvalidRequest as error:
+                is_news = table.table not in self._keyless
+                self._keyless[table.table] = head
+                if is_asked_for(metadata, changes.key_columns):
+                    raise
+                self._aside[table.table] = table
+                self._quarantine.heal(table.table)
+                if is_news:
+                    _say_set_aside(table, error, logging.WARNING)
+                return False
+            self._keyless.pop(table.table, None)
+            return True
+        return False
+
+    def _open(self, tables: Sequence[TableRecord]) -> None:
+        """Take tables over: fence who had them first, then read how far they are told."""
+        writers: dict[UUID, ChangeWriter] = {}
+        for table in tables:
+            with self._alone_in_trouble(table):
+                self._prepare(table)
+                timeout_ms = self._settings.cdc.transaction_timeout_ms
+                writer = ChangeWriter(self._settings.kafka, table.table, timeout_ms)
+                writer.take_over()
+                writers[table.table] = writer
+        positions = self._positions("end") if writers else {}
+        for table in [one for one in tables if one.table in writers]:
+            with self._alone_in_trouble(table):
+                told = told_of(positions, table.table)
+                self._streams[table.table] = self._stream(table, writers[table.table], told)
+                version, index = (told.version, told.index) if told else (None, None)
+                log_event(_log, "took_over", table=table.name, version=version, index=index)
+            if table.table not in self._streams:
+                writers[table.table].close()
+
+    def _prepare(self, table: TableRecord) -> None:
+        """Make the table's topic, and refuse to share it.
+
+        Raises: InvalidRequest (`TopicCollision`, `KeylessOrder`).
+        """
+        topic = self._settings.kafka.topics.changes(table.name)
+        owner = self._owners.setdefault(topic, table.table)
+        if owner != table.table:
+            raise InvalidRequest(
+                f"table {table.name} would publish to {topic}, which is the topic of table {owner} "
+                "already; register it under another name",
+                error_class="TopicCollision",
+            )
+        keyless = self._changes(table).key == "none"
+        partitions = 1 if keyless else self._settings.cdc.partitions
+        config = {"max.message.bytes": str(RECORD_BYTES_MAX)}
+        create_topics(
+            self._settings.kafka, [Topic(topic, "key columns", partitions, "delete", -1, config)]
+        )
+        if keyless and self._bus.partitions(topic) > 1:
+            raise InvalidRequest(
+                f"table {table.name} is declared to have no key, and its topic {topic} has several "
+                "partitions, among which its changes would lose their order; declare key columns, "
+                "or make the topic anew with one partition",
+                error_class="KeylessOrder",
+            )
+
+    def _stream(
+        self, table: TableRecord, writer: ChangeWriter, told: Position | None
+    ) -> TableStream:
+        changes = self._changes(table)
+        kafka = self._settings.kafka
+        source = StreamSource(
+            table.table,
+            table.name,
+            kafka.topic_prefix.rstrip(".-_") or "tidegate",
+            kafka.topics.changes(table.name),
+            changes,
+            self._settings.cdc.chunk_rows,
+        )
+        state = StreamState(
+            table.table, changes.snapshot_mode or self._settings.cdc.snapshot_mode, told
+        )
+        store = open_store(table.table_root, self._settings.storage)
+        return TableStream(source, store, writer, state, self._running)
+
+    @contextmanager
+    def _alone_in_trouble(self, table: TableRecord) -> Iterator[None]:
+        """Let a table's trouble be its own: its stream ends, what nothing can repair waits."""
+
+        def treat(error: Exception) -> None:
+            if isinstance(error, Fenced):
+                self._quarantine.let_go(table.table, table.name)
+                log_event(_log, "fenced", level=logging.WARNING, table=table.name, why=error)
+                return
+            may_pass = isinstance(error, Unavailable) or is_fault(error)
+            if table.table in self._streams and may_pass:
+                self._lost.add(table.table)
+            self._aside[table.table] = table
+            self._quarantine.hold(table.table, table.name, error, logging.ERROR)
+            for lag in _LAGS:
+                lag.labels(table.name).set(inf)
+
+        with contained(treat):
+            yield
+
+    def _let_go(self, table: UUID, name: str) -> None:
+        """Let go of a table, if it is ours; who takes it over begins at its position."""
+        stream = self._streams.pop(table, None)
+        if stream is not None:
+            stream.close()
+            _measure_no_more(name)
+            metrics.CDC_ABORTS.labels(name).inc()
+
+    def _registered(self) -> dict[UUID, TableRecord]:
+        """Return the registry; of two names that make one topic, the older table's has it."""
+        tables = read_registry(self._bus, self._settings.kafka.topics)
+        followed = {one.table for one in tables.values() if one.status in _FOLLOWED}
+        # A copy: a notice of another table may add to them meanwhile, in its thread.
+        owners = list(self._owners.items())
+        self._owners = {topic: table for topic, table in owners if table in followed}
+        for one in sorted(tables.values(), key=lambda one: one.table):
+            if one.status in _FOLLOWED:
+                # A name that makes no topic stops its table alone, when it is opened.
+                with suppress(Misconfigured):
+                    topic = self._settings.kafka.topics.changes(one.name)
+                    self._owners.setdefault(topic, one.table)
+        return tables
+
+    def _head(self, table: TableRecord, at_least: int) -> int | None:
+        """Return the newest version; None for a table in trouble, such as one with a forged log."""
+        with self._alone_in_trouble(table):
+            store = open_store(table.table_root, self._settings.storage)
+            check_promised(store, table)
+            head = head_version(store, at_least)
+            return at_least if head is None else head
+        return None
+
+    def _turn_ends_s(self) -> float:
+        return self._running.clock.boot_s() + SLICE_S
+
+    def _catch_up(self, table: TableRecord, head: int, until_s: float) -> None:
+        """Publish a table until its turn ends; what is left of it has the next."""
+        stream = self._streams.get(table.table)
+        if stream is None or self._running.stopping.is_set():
+            return
+        with self._alone_in_trouble(table):
+            if not stream.catch_up(head, until_s):
+                self._leave(table, head)
+            self._quarantine.heal(table.table)
+
+    def _leave(self, table: TableRecord, head: int) -> None:
+        """Leave a table of ours for its next turn."""
+        if table.table in self._streams:
+            self._behind[table.table] = table, head
+
+    def _positions(self, until: Literal["end", "settled"]) -> Positions:
+        """Read the positions, as patiently as an abandoned transaction asks for."""
+        patience_s = _ABORTED_WITHIN_S + self._settings.cdc.transaction_timeout_ms / 1000
+        return read_positions(self._settings.kafka, patience_s, until)
+
+    def _changes(self, table: TableRecord) -> TableChanges:
+        return self._settings.cdc.tables.get(table.name, _AS_SET)
+
+
+def _say_set_aside(table: TableRecord, error: TidegateError, level: int) -> None:
+    why, error_class = str(error), error.error_class
+    log_event(_log, "set_aside", level=level, table=table.name, why=why, error_class=error_class)
+
+
+def _measure_no_more(name: str) -> None:
+    """Take back what was measured of a table: who tells it now measures it anew."""
+    for gauge in (*_LAGS, metrics.CDC_POSITION):
+        gauge.remove(name)

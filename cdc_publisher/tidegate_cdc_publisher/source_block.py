@@ -1,0 +1,50 @@
+"""Where a version comes from, as the `source` block tells it."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tidegate_delta.log.actions import Metadata, Txn
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import LOG_FOLDER
+from tidegate_runtime.storage.log_store import LogStore
+
+_OURS: Final = "tidegate/"
+"""How the app ids begin under which the committer remembers how far it has read."""
+
+
+def provenance(commit: Commit, metadata: Metadata) -> Mapping[str, str | int]:
+    """Return what is known of a version's writer; of several writers, nothing is said."""
+    found: dict[str, str | int | None] = {"table_id": metadata.id}
+    if commit.info is not None:
+        found["operation"] = commit.info.operation
+        found["proposal_id"] = _proposal(commit.info.tidegate)
+    writers = [txn for txn in commit.txns if not txn.app_id.startswith(_OURS)]
+    if len(writers) == 1:
+        found |= _app(writers[0])
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def commit_time_ms(store: LogStore, commit: Commit, now_ms: int) -> int:
+    """Return when a version was committed: its in-commit timestamp, else what commitInfo says.
+
+    A commit that says nothing is as old as its file; one whose file is gone has no age: `now_ms`.
+    """
+    info = commit.info
+    if info is not None and info.in_commit_timestamp is not None:
+        return info.in_commit_timestamp
+    if info is not None and info.timestamp is not None:
+        return info.timestamp
+    stat = next(iter(store.list_from(LOG_FOLDER, commit.name)), None)
+    return stat.modified_ms if stat and stat.path.endswith(commit.name) else now_ms
+
+
+def _proposal(told: Mapping[str, Any] | None) -> str | None:
+    accepted = (told or {}).get("accepted")
+    if not isinstance(accepted, list) or len(accepted) != 1 or not isinstance(accepted[0], dict):
+        return None
+    one = accepted[0].get("id")
+    return one if isinstance(one, str) else None
+
+
+def _app(txn: Txn) -> dict[str, str | int | None]:
+    return {"txn_app_id": txn.app_id, "txn_version": txn.version}

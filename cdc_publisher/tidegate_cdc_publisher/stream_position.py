@@ -1,0 +1,95 @@
+"""How far a table's changes are told: a record in the same Kafka transaction as the rows.
+
+The topic is `cdc-positions`, the key the table. A position is believed because it cannot disagree
+with the rows: a reader of committed records sees both or neither.
+"""
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from tidegate_delta.errors import MalformedRecord
+from tidegate_messages import codec
+from tidegate_messages.message import Message
+
+FORMAT = "cdc-position/1"
+
+
+class Position(Message):
+    """The last change of a table that is published.
+
+    `index` is the change's place in its version, from 0; null where the version had none.
+    `complete` says that the version has no more. `snapshot` says that the change is a row of the
+    initial snapshot at `version`, not of the version's own changes. `order` names the rules by
+    which a version's changes are put in order: an index means nothing under others.
+    """
+
+    table: UUID
+    version: int
+    index: int | None = None
+    complete: bool
+    snapshot: bool = False
+    order: str = ""
+
+    @property
+    def told(self) -> int:
+        """How many changes of the version are published."""
+        return 0 if self.index is None else self.index + 1
+
+
+Positions = Mapping[UUID, Position | MalformedRecord]
+"""The position of each table, or why it cannot be read."""
+
+
+def positions_of(newest: Mapping[bytes | None, bytes | None]) -> Positions:
+    """Return the position of each table, given the newest value of each key of the topic.
+
+    A tombstone lets a table begin anew; people write them, and what stands under a key that is no
+    table's does nothing.
+    """
+    found: dict[UUID, Position | MalformedRecord] = {}
+    for key, value in newest.items():
+        table = _table(key)
+        if table is None or value is None:
+            continue
+        try:
+            found[table] = decode(value, table)
+        except MalformedRecord as error:
+            found[table] = error
+    return found
+
+
+def told_of(positions: Positions, table: UUID) -> Position | None:
+    """Return the position of a table, or None where nothing is told of it yet.
+
+    Raises: MalformedRecord.
+    """
+    told = positions.get(table)
+    if isinstance(told, MalformedRecord):
+        raise told
+    return told
+
+
+def _table(key: bytes | None) -> UUID | None:
+    try:
+        return UUID((key or b"").decode())
+    except ValueError:
+        return None
+
+
+def decode(value: bytes, table: UUID) -> Position:
+    """Return the position that a record's value holds, under the key of a table.
+
+    Raises: MalformedRecord.
+    """
+    try:
+        position = Position.model_validate(codec.parse_json(value))
+        if position.table != table:
+            raise ValueError(f"it stands under the key of table {table}, and is of another one")
+    except (MalformedRecord, ValueError) as error:
+        raise MalformedRecord(
+            f"{FORMAT}: {error}; without its position the changes of table {table} can't go on: "
+            "write its record on the topic of positions anew, or a tombstone in its place, which "
+            "begins with a new snapshot",
+            error_class="malformed",
+        ) from error
+    return position

@@ -1,0 +1,337 @@
+"""The stream of one table: decide what is next, read it, cut it into chunks, publish.
+
+A chunk is one Kafka transaction and may hold the changes of several small versions, or a part of a
+large one. While a full one is on its way the next is made; it leaves when the one before it is
+committed. What fails is thrown away: the next life reads the position and goes on there.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Final, Protocol, assert_never
+from uuid import UUID
+
+from tidegate_cdc_publisher.change_reader import VersionChange, snapshot_batches, version_batches
+from tidegate_cdc_publisher.debezium_envelope import (
+    Batch,
+    ChangeRecord,
+    Records,
+    SourceBlock,
+    Tombstones,
+    records,
+)
+from tidegate_cdc_publisher.key_columns import KeyColumns, key_columns, order_of
+from tidegate_cdc_publisher.machine import (
+    Event,
+    Notice,
+    Published,
+    SnapshotDue,
+    Stranded,
+    StreamDue,
+    StreamState,
+    VersionDue,
+    decide,
+    evolve,
+    reordered,
+)
+from tidegate_cdc_publisher.settings import TableChanges
+from tidegate_cdc_publisher.source_block import commit_time_ms, provenance
+from tidegate_cdc_publisher.stream_position import Position
+from tidegate_cdc_publisher.transaction_chunk import Chunk
+from tidegate_delta.change_feed import plan
+from tidegate_delta.errors import BrokenLog, InvalidRequest
+from tidegate_delta.features.supported_features import check_readable
+from tidegate_delta.log import actions
+from tidegate_delta.log.actions import Metadata
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_runtime.observability import metrics
+from tidegate_runtime.service.runner import Running
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.open_table import open_snapshot, read_commit
+
+
+class SendThread:
+    """Runs what it is handed in a thread.
+
+    Law: nothing begins before what was handed over earlier has ended well.
+    """
+
+    def __init__(self) -> None:
+        self._on_its_way: Future[None] | None = None
+
+    def hand_over(self, send: Callable[[], None]) -> None:
+        """Wait for what is on its way, then begin with this one. Raises: as `settle`."""
+        self.settle()
+        thread = ThreadPoolExecutor(1, "sending")
+        self._on_its_way = thread.submit(send)
+        thread.shutdown(wait=False)
+
+    def settle(self) -> None:
+        """Wait until nothing is on its way. Raises: what sending raised, now or before."""
+        if self._on_its_way is not None:
+            self._on_its_way.result()
+            self._on_its_way = None
+
+
+GAP: Final = "GAP"
+"""The error class of a stream that can't go on without leaving something out."""
+
+
+class Writer(Protocol):
+    """Where chunks go: all of one or nothing, its position included."""
+
+    def publish(self, topic: str, records: Sequence[ChangeRecord], position: Position) -> None:
+        """Make a chunk visible. Raises: Unavailable, Fenced, InvalidRequest."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+@dataclass(frozen=True)
+class StreamSource:
+    """A table, and how its changes are told."""
+
+    table: UUID
+    name: str
+    logical_name: str
+    topic: str
+    changes: TableChanges
+    chunk_rows: int
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What the table is at the last version told."""
+
+    protocol: actions.Protocol
+    metadata: Metadata
+
+
+class TableStream:
+    """One table's stream, from the position that Kafka holds on.
+
+    After an error it is of no more use: close it, open another.
+    """
+
+    def __init__(
+        self,
+        source: StreamSource,
+        store: LogStore,
+        writer: Writer,
+        state: StreamState,
+        running: Running,
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._writer = writer
+        self._state = state
+        self._running = running
+        self._shape: _Shape | None = None
+        self._head = -1
+        self._steps: Iterator[None] | None = None
+        self._chunk = Chunk(source.chunk_rows)
+        self._sending = SendThread()
+
+    def close(self) -> None:
+        """Let go of the writer."""
+        self._writer.close()
+
+    def catch_up(self, head: int, until_s: float = inf) -> bool:
+        """Publish all there is up to the head, or until a moment of `Clock.boot_s`; return whether
+        all is told. What is left goes on where it stopped, at the next call.
+
+        What comes before a version that can't be told is published all the same.
+        Raises: BrokenLog (`GAP`), InvalidRequest or UnsupportedFeature, for a stream that can't
+        go on; Fenced, when another has taken the table over; Unavailable.
+        """
+        self._head = head
+        self._steps = self._steps or self._tell_all()
+        try:
+            for _ in self._steps:
+                if self._running.clock.boot_s() >= until_s:
+                    self._measure()
+                    return False
+        except Exception:
+            self._chunk = self._chunk.of_whole_versions()
+            self._send_last()
+            raise
+        self._steps = None
+        self._send_last()
+        self._measure()
+        return True
+
+    def _measure(self) -> None:
+        told = self._state.position
+        lag = self._head if told is None else self._head - told.version
+        metrics.CDC_LAG_VERSIONS.labels(self._source.name).set(lag)
+        if lag == 0:
+            metrics.CDC_LAG.labels(self._source.name).set(0)
+
+    def _tell_all(self) -> Iterator[None]:
+        """Tell what is due, a step at a time, until nothing is or the service is to stop."""
+        while not self._stopping and (events := decide(self._state, Notice(self._head))):
+            for due in events:
+                yield from self._tell_due(due)
+
+    def _tell_due(self, due: Event) -> Iterator[None]:
+        match due:
+            case SnapshotDue():
+                yield from self._tell_snapshot(due)
+            case VersionDue():
+                yield from self._tell_version(due)
+            case StreamDue(version):
+                self._begin_after(version)
+            case Stranded(reason):
+                raise self._stranded(reason)
+            case Published():
+                raise AssertionError("what is due is not published yet")
+            case _:
+                assert_never(due)
+
+    def _tell_snapshot(self, due: SnapshotDue) -> Iterator[None]:
+        shape, snapshot = self._opened(due.version)
+        keys = self._keys(due, shape.metadata)
+        found = read_commit(self._store, due.version)
+        commit = Commit(snapshot.version, ()) if found is None else found[0]
+        origin = self._origin(commit, shape.metadata)
+        yield from self._tell(
+            origin, snapshot_batches(self._store, snapshot, keys, due.start), due, keys
+        )
+        self._shape = shape
+
+    def _tell_version(self, due: VersionDue) -> Iterator[None]:
+        found = read_commit(self._store, due.version)
+        if found is None:
+            raise self._stranded(
+                f"version {due.version} is next, and its commit file is gone from the log; delete "
+                "the table's record on the topic of positions to begin with a new snapshot"
+            )
+        commit = found[0]
+        before = self._shape or self._shape_before(commit)
+        after = _Shape(commit.protocol or before.protocol, commit.metadata or before.metadata)
+        if after != before:
+            check_readable(after.protocol, after.metadata, self._store.root)
+        keys = self._keys(due, after.metadata)
+        origin = self._origin(commit, after.metadata)
+        age_ms = self._running.clock.now_ms() - origin.timestamp_ms
+        metrics.CDC_LAG.labels(self._source.name).set(max(0, age_ms) / 1000)
+        is_partitioned = bool(before.metadata.partition_columns)
+        planned = plan(commit, origin.timestamp_ms, is_partitioned=is_partitioned)
+        change = VersionChange(planned, before.metadata, after.metadata)
+        yield from self._tell(
+            origin, version_batches(self._store, change, keys, due.start), due, keys
+        )
+        self._shape = after
+
+    def _begin_after(self, version: int) -> None:
+        self._shape, _ = self._opened(version)
+        keys = self._keys(VersionDue(version), self._shape.metadata)
+        self._move(self._position(VersionDue(version), keys, told=0, complete=True))
+
+    def _tell(
+        self,
+        origin: SourceBlock,
+        batches: Iterator[Batch],
+        due: SnapshotDue | VersionDue,
+        keys: KeyColumns,
+    ) -> Iterator[None]:
+        """Publish changes chunk by chunk; the last may wait for those of the next version."""
+        told = due.start
+        for batch in batches:
+            begin = 0
+            while begin < len(batch):
+                part = self._chunk.fitting(batch, begin)
+                begin += len(part)
+                told = part.start + len(part)
+                self._chunk.add(part, self._records(origin, part))
+                self._move(self._position(due, keys, told=told, complete=False))
+                if self._chunk.is_full:
+                    self._sending.hand_over(partial(self._send, self._taken()))
+                if self._stopping:
+                    return
+                yield
+        self._move(self._position(due, keys, told=told, complete=True))
+        yield
+
+    def _records(self, origin: SourceBlock, batch: Batch) -> Records:
+        tombstones: Tombstones = "with" if self._source.changes.tombstones else "without"
+        return records(origin, batch, self._running.clock.now_ms(), tombstones)
+
+    def _move(self, position: Position) -> None:
+        self._state = evolve(self._state, Published(position))
+        self._chunk.move(position)
+
+    def _taken(self) -> Chunk:
+        chunk, self._chunk = self._chunk, Chunk(self._source.chunk_rows)
+        return chunk
+
+    def _send_last(self) -> None:
+        # Of two troubles the one with the chunk on its way came first, and is the one to tell.
+        self._sending.settle()
+        self._send(self._taken())
+
+    def _send(self, chunk: Chunk) -> None:
+        if chunk.position is None:
+            return
+        self._writer.publish(self._source.topic, chunk.records, chunk.position)
+        self._running.health.progress("commits")
+        for op, count in chunk.told.items():
+            metrics.CDC_EVENTS.labels(self._source.name, op).inc(count)
+        metrics.CDC_POSITION.labels(self._source.name).set(chunk.position.version)
+
+    def _position(
+        self, due: SnapshotDue | VersionDue, keys: KeyColumns, *, told: int, complete: bool
+    ) -> Position:
+        return Position(
+            table=self._source.table,
+            version=due.version,
+            index=told - 1 if told else None,
+            complete=complete,
+            snapshot=isinstance(due, SnapshotDue),
+            order=order_of(keys),
+        )
+
+    def _keys(self, due: SnapshotDue | VersionDue, metadata: Metadata) -> KeyColumns:
+        changes = self._source.changes
+        keys = key_columns(metadata, self._source.name, changes.key, changes.key_columns)
+        if stranded := reordered(due, order_of(keys)):
+            raise self._stranded(stranded.reason)
+        return keys
+
+    def _origin(self, commit: Commit, metadata: Metadata) -> SourceBlock:
+        return SourceBlock(
+            self._source.table,
+            self._source.name,
+            self._source.logical_name,
+            commit.version,
+            commit_time_ms(self._store, commit, self._running.clock.now_ms()),
+            provenance(commit, metadata),
+        )
+
+    def _opened(self, version: int) -> tuple[_Shape, Snapshot]:
+        try:
+            snapshot = open_snapshot(self._store, version)
+        except InvalidRequest as error:
+            raise self._stranded(
+                f"version {version} can't be read any more ({error}); delete the table's record on "
+                "the topic of positions to begin with a new snapshot"
+            ) from error
+        return _Shape(snapshot.protocol, snapshot.metadata), snapshot
+
+    def _shape_before(self, commit: Commit) -> _Shape:
+        """Return what the table was before a version; where that is gone, what it is with it."""
+        try:
+            snapshot = open_snapshot(self._store, commit.version - 1)
+        except InvalidRequest:
+            return self._opened(commit.version)[0]
+        return _Shape(snapshot.protocol, snapshot.metadata)
+
+    def _stranded(self, reason: str) -> BrokenLog:
+        return BrokenLog(f"table {self._source.name}: {reason}", error_class=GAP)
+
+    @property
+    def _stopping(self) -> bool:
+        return self._running.stopping.is_set()

@@ -1,0 +1,232 @@
+"""The transactional door to Kafka: a table's changes and its position, both or neither.
+
+One producer a table. Its transactional id is made of the table, so a new owner of the table fences
+the old one, and what the old one left open is given up before the position is read.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+from uuid import UUID
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not declared so
+    AdminClient,
+    OffsetSpec,
+)
+
+from tidegate_cdc_publisher.debezium_envelope import ChangeRecord
+from tidegate_cdc_publisher.stream_position import FORMAT, Position, Positions, positions_of
+from tidegate_delta.errors import Unavailable
+from tidegate_messages import codec
+from tidegate_runtime.failpoints import reach
+from tidegate_runtime.kafka.error_translation import NO_ANSWER, made, translated
+from tidegate_runtime.kafka.librdkafka_logs import LIBRARY
+from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
+
+RECORD_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The largest record of a change topic, as the publisher creates it."""
+
+FAILPOINTS: Final = (
+    "publisher.before_begin",
+    "publisher.in_transaction",
+    "publisher.before_commit",
+    "publisher.after_commit",
+)
+"""Points of `publish` at which a test may kill the process."""
+
+_QUEUE_RECORDS_MAX: Final = 200_000
+_WAIT_S: Final = 30.0
+_BY_KEY: Final = -1
+_LEVEL: Final = {
+    "end": IsolationLevel.READ_UNCOMMITTED,
+    "settled": IsolationLevel.READ_COMMITTED,
+}
+
+
+class ChangeWriter:
+    """Writes the changes of one table, a chunk a Kafka transaction.
+
+    After any error it is of no more use: close it, make another, read the position again.
+    """
+
+    def __init__(self, settings: KafkaSettings, table: UUID, timeout_ms: int) -> None:
+        self._settings = settings
+        self._table = table
+        self._timeout_ms = timeout_ms
+        self._producer: Producer | None = None
+
+    def take_over(self) -> None:
+        """Fence the table's former owner, and give up what it left open.
+
+        Raises: Unavailable; Misconfigured.
+        """
+        prefix = self._settings.topic_prefix
+        with _translated(f"take over the changes of table {self._table}"):
+            self._producer = made(
+                Producer,
+                {
+                    "linger.ms": 5,
+                    "batch.size": 1_000_000,
+                    "compression.type": "lz4",
+                    # Java's partitioner, so that joins with topics of Java clients stay aligned.
+                    "partitioner": "murmur2_random",
+                    "message.max.bytes": RECORD_BYTES_MAX,
+                    "queue.buffering.max.messages": _QUEUE_RECORDS_MAX,
+                    # The commit tells whether all arrived; a report for each would tell it again.
+                    "delivery.report.only.error": True,
+                    **_in_time(_client(self._settings), self._timeout_ms),
+                    "transactional.id": f"{prefix}cdc.{self._table}",
+                    "transaction.timeout.ms": self._timeout_ms,
+                },
+            )
+            self._producer.init_transactions(_WAIT_S)
+
+    def publish(self, topic: str, records: Sequence[ChangeRecord], position: Position) -> None:
+        """Make some changes and the position after them visible, all at once.
+
+        Raises: Unavailable, when it is not known whether they are; Fenced; Misconfigured;
+        InvalidRequest (`RecordTooLarge`).
+        """
+        producer = self._producer
+        assert producer is not None, "taken over"
+        reach("publisher.before_begin", topic)
+        with _translated(f"publish to {topic}"):
+            producer.begin_transaction()
+            for record in records:
+                _produce(producer, topic, record)
+            reach("publisher.in_transaction")
+            key = str(self._table).encode()
+            kept = ChangeRecord(key, codec.encode(position), [("format", FORMAT.encode())])
+            _produce(producer, self._settings.topics.cdc_positions, kept)
+            producer.flush(_WAIT_S)
+            reach("publisher.before_commit")
+            producer.commit_transaction(_WAIT_S)
+        reach("publisher.after_commit")
+
+    def close(self) -> None:
+        """Let go; an open Kafka transaction is given up by the next owner."""
+        if self._producer is not None:
+            self._producer.purge(in_queue=True, in_flight=True)
+            self._producer = None
+
+
+def read_positions(
+    settings: KafkaSettings, timeout_s: float, until: Literal["end", "settled"]
+) -> Positions:
+    """Return the last position of every table.
+
+    To the `end` is to what the brokers hold, settled or not: behind the open transaction of another
+    table there may be a position of ours, so that transaction is waited for. To what is `settled`
+    is a glimpse, which may be of the past.
+    Raises: Unavailable, when it is not reached in time; Misconfigured.
+    """
+    topic = settings.topics.cdc_positions
+    shared = _client(settings)
+    with _translated(f"read the positions on {topic}"):
+        consumer = made(
+            Consumer,
+            {
+                **shared,
+                "group.id": f"{settings.topic_prefix}cdc-positions-reader",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+            },
+        )
+        try:
+            ends = _ends(made(AdminClient, shared), topic, _LEVEL[until])
+            consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in ends])
+            return _read_to(consumer, ends, time.monotonic() + timeout_s)
+        finally:
+            consumer.close()
+
+
+def _client(settings: KafkaSettings) -> dict[str, Any]:
+    return {"logger": LIBRARY, "error_cb": _note, **for_librdkafka(settings)}
+
+
+def _in_time(client: dict[str, Any], timeout_ms: int) -> dict[str, Any]:
+    """Return the settings with no request longer than a transaction: the library refuses that."""
+    key = "socket.timeout.ms"
+    return {**client, key: min(int(client[key]), timeout_ms)}
+
+
+def _note(error: KafkaError) -> None:
+    """Keep what the library says of the brokers out of stderr; it mends or raises by itself.
+
+    Each table has a client, and each client says so.
+    """
+    LIBRARY.log(logging.WARNING, "%s: %s", error.name(), error.str())
+
+
+def _ends(admin: AdminClient, topic: str, level: IsolationLevel) -> dict[int, int]:
+    found = admin.list_topics(topic, timeout=_WAIT_S).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # has no annotations
+    asked = {TopicPartition(topic, p): newest for p in found.partitions}
+    answers = admin.list_offsets(asked, isolation_level=level, request_timeout=_WAIT_S)
+    ends = {at.partition: answer.result(_WAIT_S).offset for at, answer in answers.items()}
+    return {partition: end for partition, end in ends.items() if end > 0}
+
+
+def _read_to(consumer: Consumer, ends: dict[int, int], until_s: float) -> Positions:
+    newest: dict[bytes | None, bytes | None] = {}
+    awaited = set(ends)
+    while awaited:
+        message = consumer.poll(0.5)
+        if time.monotonic() > until_s:
+            raise Unavailable(
+                f"the topic of positions was not read to its end (partitions {sorted(awaited)}): "
+                "a Kafka transaction of another publisher is open, or the brokers do not answer"
+            )
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            newest[message.key()] = message.value()
+        elif error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        else:
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None, "an end is somewhere"
+            assert offset is not None, "an end is somewhere"
+            if offset >= ends[partition]:
+                awaited.discard(partition)
+    return positions_of(newest)
+
+
+def _produce(producer: Producer, topic: str, record: ChangeRecord) -> None:
+    """Queue a record; without a key it goes to the one topic partition that such a stream has."""
+    key, value, headers = record
+    partition = 0 if key is None else _BY_KEY
+    try:
+        producer.produce(topic, value, key, partition, headers=headers)
+    except BufferError:
+        # Room comes with acknowledgements: a queue that does not empty in this time is stuck.
+        producer.flush(_WAIT_S)
+        producer.produce(topic, value, key, partition, headers=headers)
+
+
+@contextmanager
+def _translated(doing: str) -> Iterator[None]:
+    """Turn confluent-kafka's exceptions into ours: what to do next, not where it arose."""
+    try:
+        yield
+    except BufferError as error:
+        raise Unavailable(f"cannot {doing}: the brokers take no records; look at them") from error
+    except TimeoutError as error:
+        raise Unavailable(f"cannot {doing}: no answer in time; {NO_ANSWER}") from error
+    except KafkaException as error:
+        raise translated(error, doing) from error

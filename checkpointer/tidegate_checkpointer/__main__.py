@@ -1,0 +1,20 @@
+"""Wiring: settings -> doors -> service. `python -m tidegate_checkpointer --help`."""
+
+from tidegate_checkpointer.service import Checkpointer
+from tidegate_checkpointer.settings import CheckpointerSettings
+from tidegate_runtime.cli.service_command import service_app
+from tidegate_runtime.followers.commit_follower import run_follower
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.service.runner import Running
+
+
+def serve(settings: CheckpointerSettings, running: Running) -> None:
+    """Write checkpoints, log compactions and version checksums of every registered table."""
+    checkpointer = Checkpointer(settings, KafkaBus(settings.kafka, Checkpointer.name), running)
+    run_follower(checkpointer, settings, running)
+
+
+app = service_app(Checkpointer.name, CheckpointerSettings, serve)
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,304 @@
+"""A follower that keeps the log short to read: doorbell, decide, write, evolve.
+
+The log is all it knows. A file that already stands is as good as one of its own, so it may be
+killed anywhere and run beside another. A table that it may not summarise, or with which anything
+goes wrong, is left alone (`runtime.following.quarantine`).
+"""
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Final, assert_never
+from uuid import UUID
+
+from tidegate_checkpointer.claim_file_cleanup import DAY_MS, sweep
+from tidegate_checkpointer.machine import (
+    CheckpointDue,
+    Checkpointed,
+    ChecksumDue,
+    Compacted,
+    CompactionDue,
+    Done,
+    Due,
+    Notice,
+    Summed,
+    decide,
+    evolve,
+)
+from tidegate_checkpointer.settings import CheckpointerSettings
+from tidegate_checkpointer.supported_tables import check_shortenable, wants_v2
+from tidegate_checkpointer.table_view import TableView, first_sight, read_version
+from tidegate_delta.checkpoints import log_compaction, version_checksum
+from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
+from tidegate_delta.errors import OutcomeUnknown, Unavailable
+from tidegate_delta.log.file_names import checksum_name, compacted_name, in_log
+from tidegate_delta.properties.table_properties import checkpoint_interval
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_messages.published_records import CommitRecord, TableRecord
+from tidegate_runtime.clock import Clock, new_id
+from tidegate_runtime.failpoints import reach
+from tidegate_runtime.followers.quarantine import Quarantine
+from tidegate_runtime.kafka.client_protocols import Bus
+from tidegate_runtime.observability import metrics
+from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.service.runner import Running
+from tidegate_runtime.storage.log_store import NO_CONDITION, LogStore, Put
+from tidegate_runtime.storage.open_store import open_store
+from tidegate_runtime.table_io.checkpoint_writer import (
+    hinted_version,
+    move_hint_forward,
+    write_classic,
+)
+from tidegate_runtime.table_io.checksum_verification import check_stated
+from tidegate_runtime.table_io.open_table import head_version, open_snapshot
+from tidegate_runtime.table_io.v2_checkpoint_writer import CheckpointLayout, Form, write_v2
+from tidegate_runtime.table_registry import read_registry
+
+FAILPOINTS: Final = (
+    "checkpointer.before_put",
+    "checkpointer.after_put",
+    "checkpointer.after_hint",
+    "checkpointer.before_compaction",
+    "checkpointer.before_checksum",
+)
+"""Points at which a test may kill the process."""
+
+PUT_DEADLINE_S: Final = 30.0
+SWEEP_S: Final = 24 * 60 * 60.0
+"""How often what proposals left behind is swept."""
+
+_FOLLOWED: Final = frozenset({"open", "managed", "halted"})
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Table:
+    id: UUID
+    root: str
+    name: str
+
+
+class Checkpointer:
+    """Answers doorbells. Called in threads, for one table never twice at once."""
+
+    name = "checkpointer"
+
+    def __init__(self, settings: CheckpointerSettings, bus: Bus, running: Running) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._running = running
+        self._views: dict[UUID, TableView] = {}
+        self._swept_s: dict[UUID, float] = {}
+        topics = settings.kafka.topics
+        self._quarantine = Quarantine(self.name, bus, topics, running.clock, self._let_go)
+
+    @property
+    def look_s(self) -> float:
+        """Seconds between two looks."""
+        return self._settings.checkpointer.look_s
+
+    @property
+    def unfinished(self) -> Collection[UUID]:
+        """No table: all that is due of one is done in one turn."""
+        return ()
+
+    def go_on(self, table: UUID) -> None:
+        """Do nothing, as nothing is ever left."""
+
+    def notice(self, record: CommitRecord) -> None:
+        """Do what the version makes due; a table that was set aside waits for the next look."""
+        view = self._views.get(record.table)
+        told = view is not None and record.version <= view.head
+        if told or self._quarantine.holds(record.table):
+            return
+        table = _Table(record.table, record.table_root, record.name or str(record.table))
+        with self._quarantine.around(table.id, table.name):
+            self._attend(table, record.version)
+        self._quarantine.tell()
+
+    def look(self) -> None:
+        """Do what is due on every registered table, whether or not its doorbell rang."""
+        registry = read_registry(self._bus, self._settings.kafka.topics).values()
+        followed = [one for one in registry if _is_followed(one)]
+        for name in {one.name for one in registry} - {one.name for one in followed}:
+            _measure_no_more(name)
+        self._quarantine.look({one.table for one in followed})
+        for record in followed:
+            if self._quarantine.waits(record.table) or self._running.stopping.is_set():
+                continue
+            table = _table(record)
+            with self._quarantine.around(table.id, table.name):
+                self._attend(table, max(0, record.published_through))
+                self._sweep(table)
+                if not self._running.stopping.is_set():
+                    self._quarantine.heal(table.id)
+        self._quarantine.tell()
+
+    def _sweep(self, table: _Table) -> None:
+        """Delete what expired proposals left of a table, once a day."""
+        now_s, view = self._running.clock.boot_s(), self._views.get(table.id)
+        if view is None or now_s - self._swept_s.get(table.id, -inf) < SWEEP_S:
+            return
+        self._swept_s[table.id] = now_s
+        before_ms = self._running.clock.now_ms() - self._kept_ms
+        if swept := sweep(view.store, view.head, before_ms):
+            log_event(_log, "swept", table=table.name, files=swept)
+
+    @property
+    def _kept_ms(self) -> int:
+        """How long what belongs to a proposal is kept: as long as this may be read, and a day."""
+        topics = self._settings.kafka.topics
+        [proposals] = [one for one in topics.declared() if one.name == topics.proposals]
+        return proposals.retention_ms + DAY_MS
+
+    def _attend(self, table: _Table, version: int) -> None:
+        view = self._views.get(table.id)
+        if view is None:
+            store = open_store(table.root, self._settings.storage)
+            view = first_sight(store, self._settings.checkpointer.compaction_interval)
+            self._views[table.id] = view
+        head = head_version(view.store, max(version, view.head))
+        if head is None:
+            return
+        if head < view.head:
+            # Another table lies in its place, or an older state: nothing that is known holds.
+            self._views[table.id] = view = first_sight(view.store, view.state.compaction_interval)
+        view.head = head
+        while due := decide(view.state, Notice(view.head, _interval(view))):
+            for one in due:
+                if self._running.stopping.is_set():
+                    return
+                view.state = evolve(view.state, self._do(table, view, one))
+                self._running.health.progress("commits")
+        _measure(table, view)
+
+    def _do(self, table: _Table, view: TableView, due: Due) -> Done:
+        match due:
+            case CheckpointDue(version):
+                return self._checkpoint(table, view, version)
+            case ChecksumDue(version):
+                return _sum(table, view, version)
+            case CompactionDue():
+                return _compact(table, view, due)
+            case _:
+                assert_never(due)
+
+    def _checkpoint(self, table: _Table, view: TableView, version: int) -> Checkpointed:
+        # To write over the file of another would tear it under those who are reading it.
+        if (hinted := hinted_version(view.store)) >= version:
+            return Checkpointed(hinted)
+        began_s = self._running.clock.boot_s()
+        snapshot = open_snapshot(view.store, version)
+        check_shortenable(snapshot.protocol, snapshot.metadata, view.store.root)
+        check_stated(view.store, snapshot)
+        reach("checkpointer.before_put")
+        hint = _write(view.store, snapshot, self._running.clock)
+        reach("checkpointer.after_put")
+        moved = move_hint_forward(view.store, hint)
+        reach("checkpointer.after_hint")
+        took_s = self._running.clock.boot_s() - began_s
+        metrics.CHECKPOINT_WRITE.labels(table.name).observe(took_s)
+        log_event(
+            _log,
+            "checkpointed",
+            table=table.name,
+            version=version,
+            actions=hint.size,
+            hint="moved" if moved else "ahead",
+            took_ms=round(took_s * 1000),
+        )
+        commit = read_version(view.store, version)
+        view.remember(
+            version, version_checksum.of(snapshot, commit.info.txn_id if commit.info else None)
+        )
+        return Checkpointed(version)
+
+    def _let_go(self, table: UUID, name: str) -> None:
+        """Forget what is known of a table: its log is read anew."""
+        self._views.pop(table, None)
+        metrics.CHECKPOINT_AGE.labels(name).set(inf)
+
+
+def _write(store: LogStore, snapshot: Snapshot, clock: Clock) -> LastCheckpoint:
+    """Write the checkpoint of a snapshot, of the kind that its table asks for."""
+    now_ms = clock.now_ms()
+    if wants_v2(snapshot.metadata):
+        return write_v2(
+            store, snapshot, CheckpointLayout(Form.JSON), now_ms, partial(new_id, clock)
+        )
+    return write_classic(store, snapshot, now_ms)
+
+
+def _sum(table: _Table, view: TableView, version: int) -> Summed:
+    totals = view.learn(version)
+    reach("checkpointer.before_checksum", table.name)
+    _put(view.store, checksum_name(version), version_checksum.encode(totals))
+    return Summed(version)
+
+
+def _compact(table: _Table, view: TableView, due: CompactionDue) -> Compacted:
+    versions = range(due.start, due.end + 1)
+    content = log_compaction.compact([read_version(view.store, version) for version in versions])
+    reach("checkpointer.before_compaction")
+    if content:
+        # Commits that only say who wrote them leave nothing, and an empty file reads as a torn one.
+        _put(view.store, compacted_name(due.start, due.end), content)
+        log_event(_log, "compacted", table=table.name, start=due.start, end=due.end)
+    return Compacted(due.start, due.end)
+
+
+def _put(store: LogStore, name: str, content: bytes) -> None:
+    """Write a file of the log unless one stands there, ours or another's: either serves.
+
+    Where the store takes no condition, and a partition decides on versions, it is looked at first:
+    what is derived from the log may be written twice.
+    Raises: OutcomeUnknown, when it is not known whether one does; Unavailable.
+    """
+    path = in_log(name)
+    try:
+        told = store.put_if_absent(path, content, PUT_DEADLINE_S)
+    except Unavailable as error:
+        if error.error_class != NO_CONDITION:
+            raise
+        if store.read(path) is None:
+            store.put(path, content)
+        return
+    if told is Put.UNKNOWN:
+        raise OutcomeUnknown(
+            f"the store did not say whether {name} of table {store.root} was written; the log is "
+            "read again and what is missing is written then"
+        )
+
+
+def _interval(view: TableView) -> int:
+    """Return how often the table wants a checkpoint, as far as its versions are known here."""
+    totals = view.totals or view.learn(view.head)
+    return checkpoint_interval(totals.metadata)
+
+
+def _measure(table: _Table, view: TableView) -> None:
+    age = view.head - view.state.checkpoint
+    metrics.CHECKPOINT_AGE.labels(table.name).set(age)
+    metrics.LOG_TAIL.labels(table.name).set(age)
+    metrics.TABLE_VERSION.labels(table.name).set(view.head)
+
+
+def _measure_no_more(name: str) -> None:
+    """Take back what was measured of a table that is left alone: nobody need get up for it."""
+    metrics.CHECKPOINT_AGE.remove(name)
+    metrics.LOG_TAIL.remove(name)
+
+
+def _is_followed(record: TableRecord) -> bool:
+    """Whether a table is there, with the log that was committed: damage stays as it is.
+
+    So does a table that its operator is at work on.
+    """
+    is_left_alone = record.overwritten is not None or record.halted_by_hand is not None
+    return record.status in _FOLLOWED and not is_left_alone
+
+
+def _table(record: TableRecord) -> _Table:
+    return _Table(record.table, record.table_root, record.name)

@@ -1,0 +1,356 @@
+"""Admission: is a proposal legal for the table that it read, in time, and allowed by the operator.
+
+The answers depend on time and settings, so a refusal is written into the log before it is
+published. `ADMISSION` holds the checks, in the order in which a writer would want to hear of them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tidegate_committer.admission import change_data_checks, constraint_checks, feature_checks
+from tidegate_committer.admission.drop_feature_checks import DROP_FEATURE
+from tidegate_committer.admission.identity_allocation import BRING_BACK
+from tidegate_committer.admission.table_change_checks import wrong_table
+from tidegate_committer.intake.action_reader import NAME_CHARS_MAX, OUR_APPS
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_actions import CheckedActions, canonical
+from tidegate_committer.intake.refusals import FEATURE_NOT_LISTED, PARTITION_VALUES, TOO_LARGE, flaw
+from tidegate_committer.policy import LEVELS, STRICTNESS, Level, Policy
+from tidegate_committer.row_level.row_relocation import ids_left_behind
+from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_delta.data_skipping.predicate_validation import wrong_with
+from tidegate_delta.log.actions import Add, Cdc, Metadata
+from tidegate_delta.schema import partition_value_checks
+from tidegate_messages.outcome import Rejection
+from tidegate_messages.proposal import Proposal
+
+OPERATION_CHARS_MAX: Final = 128
+PARTITIONS_MAX: Final = 4_096
+"""Partitions of a table that are remembered to be spelled right."""
+
+
+@dataclass(frozen=True)
+class AdmissionInput:
+    """The table's root, its definition at the read version (None: no table yet), and the time."""
+
+    root: str
+    read: TableDefinition | None
+    now_ms: int
+
+
+class _Case(NamedTuple):
+    candidate: Candidate
+    proposal: Proposal
+    place: AdmissionInput
+    policy: Policy
+    after: TableDefinition | None
+
+
+AdmissionCheck = Callable[[_Case], Rejection | None]
+
+
+def table_level(metadata: Metadata) -> Level:
+    """Return a table's isolation level; an unknown one counts as the strictest."""
+    named = metadata.configuration.get("delta.isolationLevel", "").lower()
+    return LEVELS.get(named, "Serializable")
+
+
+def level_of(candidate: Candidate, read: TableDefinition) -> Level:
+    """Return a proposal's isolation level: its own, else that of the table it read or writes."""
+    return candidate.level(table_level(candidate.content.metadata or read.metadata))
+
+
+def refusal(candidate: Candidate, place: AdmissionInput, policy: Policy) -> Rejection | None:
+    """Return why a candidate is not admitted, or None."""
+    if candidate.flaw is not None:
+        return candidate.flaw
+    assert candidate.proposal is not None, "what is no proposal has a flaw"
+    content, after = candidate.content, place.read
+    if content.metadata is not None or content.protocol is not None:
+        after = _after(content, after)
+    case = _Case(candidate, candidate.proposal, place, policy, after)
+    for check in ADMISSION:
+        found = check(case)
+        if found is not None:
+            return found
+    return None
+
+
+def out_of_time_or_place(
+    candidate: Candidate, place: AdmissionInput, policy: Policy
+) -> Rejection | None:
+    """Return why ready bytes come too late, or are for another table, or None."""
+    assert candidate.proposal is not None, "ready bytes are proposed"
+    case = _Case(candidate, candidate.proposal, place, policy, place.read)
+    return right_table(case) or in_time(case)
+
+
+def _after(content: CheckedActions, read: TableDefinition | None) -> TableDefinition | None:
+    """Return the table that was read with what the proposal writes of it, where that is a table."""
+    metadata, protocol = content.metadata, content.protocol
+    if read is not None:
+        return read.after(metadata, protocol)
+    return TableDefinition(metadata, protocol) if metadata and protocol else None
+
+
+def right_table(case: _Case) -> Rejection | None:
+    """The proposal was made for the table that is here now."""
+    if case.proposal.table_root != case.place.root:
+        return flaw(
+            "other_root",
+            "table_root",
+            f"is {case.proposal.table_root[:256]!r}, the table is registered at {case.place.root}",
+            "propose with the registered root",
+        )
+    read_id = case.place.read.metadata.id if case.place.read else None
+    if case.proposal.table_id == read_id:
+        return None
+    told = (case.proposal.table_id or "")[:64]
+    return flaw(
+        "other_table",
+        "table_id",
+        f"is {told!r}, the table at read_version had the id {read_id!r}",
+        "read the table that is here and propose again",
+    )
+
+
+def in_time(case: _Case) -> Rejection | None:
+    """The writer still wants it, and its files are younger than what vacuum may delete."""
+    deadline, since = case.proposal.deadline_ms, case.candidate.since_ms
+    if deadline is not None and case.place.now_ms > deadline:
+        return flaw(
+            "deadline_passed",
+            "deadline_ms",
+            f"passed {case.place.now_ms - deadline} ms ago",
+            "propose again with a later deadline",
+            advice="rerun",
+        )
+    age = 0 if since is None else case.place.now_ms - since
+    candidate = case.candidate
+    brings_files = candidate.content.adds or any(one.inline is None for one in candidate.intents)
+    if brings_files and age > case.policy.files_age_max_ms:
+        return flaw(
+            "files_too_old",
+            "files_since_ms",
+            f"the files are {age} ms old, so vacuum may have deleted them",
+            f"write them anew; {case.policy.files_age_max_ms} ms are allowed",
+            advice="rerun",
+        )
+    return None
+
+
+def allowed_isolation(case: _Case) -> Rejection | None:
+    """The isolation level that is asked for is not weaker than the operator allows."""
+    asked = case.proposal.isolation
+    weakest = case.policy.weakest_isolation
+    if asked == "default" or STRICTNESS.index(asked) >= STRICTNESS.index(weakest):
+        return None
+    return flaw(
+        "isolation_not_allowed",
+        "isolation",
+        f"{asked} is weaker than {weakest}, the weakest that is allowed",
+        "ask for a stronger level",
+    )
+
+
+def understood(case: _Case) -> Rejection | None:
+    """Nothing is asked that this release does not do."""
+    wrong = wrong_with(case.candidate.reads.predicates, case.policy.predicate_nodes_max)
+    if wrong is not None:
+        return flaw(
+            "bad_predicate",
+            f"reads.predicates[{wrong[0]}]",
+            wrong[1],
+            "use the grammar of read sets, or say `opaque`",
+        )
+    return None
+
+
+def well_named(case: _Case) -> Rejection | None:
+    """Names are short, and the proposal's own application is not among its actions, too."""
+    own = case.proposal.app_txn
+    if len(case.candidate.operation) > OPERATION_CHARS_MAX:
+        what = f"is longer than {OPERATION_CHARS_MAX} characters"
+        return flaw(TOO_LARGE, "operation.name", what, "use one of Delta's names")
+    if own is None:
+        return None
+    if len(own.app_id) > NAME_CHARS_MAX:
+        what = f"is longer than {NAME_CHARS_MAX} characters"
+        return flaw(TOO_LARGE, "app_txn.app_id", what, "shorten it")
+    if own.app_id.startswith(OUR_APPS) or any(
+        txn.app_id == own.app_id for txn in case.candidate.content.txns
+    ):
+        return flaw(
+            "duplicate_action",
+            "app_txn.app_id",
+            f"{own.app_id[:64]!r} is the committer's, or stands among the actions too",
+            "give each application once, under a name of its own",
+        )
+    return None
+
+
+def legal_table(case: _Case) -> Rejection | None:
+    """What is written of the table itself, and what is dropped of it, is legal; we can keep it."""
+    content, place = case.candidate.content, case.place
+    if place.read is None and not (content.metadata and content.protocol):
+        return flaw(
+            "bad_metadata",
+            "actions",
+            "a table begins with metaData and protocol",
+            "put both into the first proposal",
+        )
+    if content.metadata is None and content.protocol is None:
+        return None
+    wrong = wrong_table(content, place.read, place.root, case.policy, case.candidate.operation)
+    drops = wrong is None or (
+        wrong.rule == FEATURE_NOT_LISTED and case.candidate.operation == DROP_FEATURE
+    )
+    if not drops or place.read is None or case.after is None:
+        return wrong
+    # Who drops what the metadata uses hears of that: the feature is in use.
+    return feature_checks.wrong_drop(case.candidate, place.read, case.after) or wrong
+
+
+def clear(case: _Case) -> Rejection | None:
+    """The table's properties say how it is written; who changes them is judged by what they become.
+
+    delta-spark commits nothing to such a table. What a patch makes of it is judged at the head.
+    """
+    unclear = case.after.unclear if case.after else None
+    if unclear is None or case.candidate.patch is not None:
+        return None
+    found = flaw("unclear_table", "table", unclear.what, "set that property of the table first")
+    return found.model_copy(update={"error_class": unclear.error_class})
+
+
+def removable(case: _Case) -> Rejection | None:
+    """No row is taken from a table that, when it was read, took appends alone."""
+    read = case.place.read
+    return feature_checks.wrong_removal(case.candidate.content, read) if read else None
+
+
+def legal_by_features(case: _Case) -> Rejection | None:
+    """Vectors, domains and new files are such as the table's features allow."""
+    content, after = case.candidate.content, case.after
+    if after is None or not (content.vectors or content.domains or after.tracks_rows):
+        return None
+    return (
+        ids_left_behind(case.candidate, after)
+        or feature_checks.wrong_vector(case.candidate, after)
+        or feature_checks.uncounted_rows(case.candidate, after)
+        or feature_checks.wrong_domain(case.candidate, after)
+    )
+
+
+def held_to_constraints(case: _Case) -> Rejection | None:
+    """Its writer vouches for what the table asks of rows, and statistics do not deny it."""
+    candidate, after, read = case.candidate, case.after, case.place.read
+    if after is None:
+        return None
+    wrong = constraint_checks.not_validated(candidate, read, after) if read is not None else None
+    return (
+        wrong
+        or constraint_checks.not_enforced(candidate, after)
+        or constraint_checks.wrong_statistics(candidate, after)
+    )
+
+
+def told_as_changes(case: _Case) -> Rejection | None:
+    """Readers of the change feed, where the table has one, can tell which rows it changes."""
+    candidate, after, read = case.candidate, case.after, case.place.read
+    if after is None:
+        return None
+    wrong = change_data_checks.columns_change(candidate, read, after) if read else None
+    return wrong or change_data_checks.wrong_mode(candidate, after)
+
+
+def partitioned_alike(case: _Case) -> Rejection | None:
+    """Each file has a value, of the right type, for each partition column and for nothing else."""
+    content, after = case.candidate.content, case.after
+    if after is None or not (content.adds or content.changes):
+        return None
+    return unlike_partitioning(content, after, case.candidate.operation)
+
+
+def unlike_partitioning(
+    content: CheckedActions, table_definition: TableDefinition, named: str | None
+) -> Rejection | None:
+    """Return which file does not go with a table's partitioning, or None.
+
+    An operation that is `named` as one which brings files back spells their values as they were.
+    """
+    kinds, right = table_definition.partition_kinds, table_definition.right_partitions
+    columns = kinds.keys()
+    files: Sequence[Add | Cdc] = (
+        (*content.adds, *content.changes) if content.changes else content.adds
+    )
+    for file in files:
+        values = file.partition_values
+        key = frozenset(values.items())
+        if key in right:
+            continue
+        if values.keys() != columns:
+            return flaw(
+                PARTITION_VALUES,
+                f"{file.wire_name}.partitionValues",
+                f"{file.path[:128]!r} has values for {sorted(values)[:20]}, the table is "
+                f"partitioned by {sorted(columns)}",
+                "give exactly those, by their physical names",
+                path=file.path,
+            )
+        is_new = named not in BRING_BACK and _is_new(file, content)
+        wrong = _mistyped(file, table_definition, is_new=is_new)
+        if wrong is not None:
+            return wrong
+        if len(right) >= PARTITIONS_MAX:
+            right.clear()
+        if is_new:
+            right.add(key)
+    return None
+
+
+def _mistyped(
+    file: Add | Cdc, table_definition: TableDefinition, *, is_new: bool
+) -> Rejection | None:
+    """Return which partition value is none of its column's type, or None.
+
+    A file that was there before has the values that it had, as its writer spelt them, and so has
+    one of before its column was widened.
+    """
+    for name, text in file.partition_values.items():
+        kind = table_definition.partition_kinds[name]
+        is_widened = name in table_definition.widened_partitions
+        try:
+            partition_value_checks.check_of_file(text, kind, is_new=is_new, is_widened=is_widened)
+        except ValueError as error:
+            return flaw(
+                PARTITION_VALUES,
+                f"{file.wire_name}.partitionValues.{name}",
+                f"{file.path[:128]!r}: {error}",
+                f"write the value as {kind}",
+                path=file.path,
+            )
+    return None
+
+
+def _is_new(file: Add | Cdc, content: CheckedActions) -> bool:
+    if isinstance(file, Cdc) or not content.removes:
+        return isinstance(file, Cdc) or file.data_change
+    return file.data_change and canonical(file.path) not in content.removed
+
+
+ADMISSION: Final[tuple[AdmissionCheck, ...]] = (
+    right_table,
+    in_time,
+    allowed_isolation,
+    understood,
+    well_named,
+    legal_table,
+    clear,
+    removable,
+    legal_by_features,
+    held_to_constraints,
+    told_as_changes,
+    partitioned_alike,
+)

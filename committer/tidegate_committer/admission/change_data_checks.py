@@ -1,0 +1,133 @@
+"""Whether readers of the change feed will learn what a proposal does, and nothing else.
+
+A version with change files is told by these alone; one without, by the files that join and leave.
+So whoever brings change files brings them all, and whoever brings none rewrites no row that stays.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidegate_committer.admission.constraint_checks import new_files
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_actions import PartitionValues
+from tidegate_committer.intake.refusals import CDC_MODE, CHANGE_FILES, COLUMNS_AND_ROWS, flaw
+from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_delta.log.actions import Add
+from tidegate_delta.schema.column_mapping import ColumnMappingMode, dropped, mode_of, renamed
+from tidegate_messages.outcome import Rejection
+
+REWRITES: Final = frozenset({"DELETE", "UPDATE"})
+"""Operations that add rows only where they stood before: what joins is never new."""
+
+MAY_CHANGE_NOTHING: Final = frozenset({"MERGE"})
+"""Operations that may rewrite a file and leave every row of it as it is."""
+
+_MODE: Final = "cdc_mode"
+_FILES: Final = "actions.cdc"
+_BRING_THEM: Final = "write the rows that changed into change files and name them in cdc actions"
+
+
+def wrong_mode(candidate: Candidate, after: TableDefinition) -> Rejection | None:
+    """Return why a proposal's changes could not be told from what it brings, or None."""
+    asserted = candidate.proposal.cdc_mode if candidate.proposal else None
+    if not after.feeds_changes or (asserted is None and candidate.is_indifferent):
+        # Rows that only join are told by the files that they lie in.
+        return None
+    joins, leaves = _joins(candidate), _leaves(candidate)
+    changes_rows = joins or leaves
+    is_explicit = bool(candidate.content.changes)
+    if is_explicit and not changes_rows:
+        what = "name change files, and no row joins or leaves"
+        return flaw(CDC_MODE, _FILES, what, "leave them out: rows that are moved do not change")
+    if asserted == "none" and changes_rows:
+        what = "is none, and rows join or leave"
+        return flaw(CDC_MODE, _MODE, what, "say explicit or implicit, or dataChange: false")
+    if asserted in ("implicit", "none") and is_explicit:
+        what = f"is {asserted}, and there are change files, which alone would be read"
+        return flaw(CDC_MODE, _MODE, what, "say explicit, or leave them out")
+    if is_explicit or not changes_rows:
+        return None
+    if asserted == "explicit":
+        return flaw(CHANGE_FILES, _FILES, "are none, and cdc_mode is explicit", _BRING_THEM)
+    return _not_derivable(candidate) if joins and leaves else None
+
+
+def columns_change(
+    candidate: Candidate, read: TableDefinition, after: TableDefinition
+) -> Rejection | None:
+    """Return why rows may not change where columns get other names or go, or None.
+
+    Under which of its two names a column is told of, readers of the change feed would each decide.
+    """
+    content, mode = candidate.content, mode_of(after.metadata)
+    if content.metadata is None or not content.has_files or mode is ColumnMappingMode.NONE:
+        return None
+    if not after.feeds_changes:
+        return None
+    if mode_of(read.metadata) is not ColumnMappingMode.NONE:
+        schemas = read.schema, after.schema
+        if not (dropped(*schemas, mode) or renamed(*schemas, mode)):
+            return None
+    what = "maps, renames or drops columns, and files join or leave in a table with a change feed"
+    return flaw(COLUMNS_AND_ROWS, "actions.metaData", what, "change the columns in a version alone")
+
+
+def incomplete(
+    candidate: Candidate, table_definition: TableDefinition, files: Mapping[str, Add]
+) -> Rejection | None:
+    """Return which partition changes without a change file of it, or None.
+
+    `files` are the live ones that lose rows, by canonical path, as far as they are known.
+    """
+    content = candidate.content
+    if not (content.changes and table_definition.feeds_changes):
+        return None
+    if candidate.operation in MAY_CHANGE_NOTHING:
+        return None
+    told = {_key(change.partition_values) for change in content.changes}
+    touched = [(add.path, add.partition_values) for add in content.adds if add.data_change]
+    touched += [
+        (one.path, one.partition_values)
+        for one in content.removes
+        if one.data_change and one.partition_values is not None
+    ]
+    touched += [
+        (files[path].path, files[path].partition_values)
+        for path in sorted(candidate.intended & files.keys())
+    ]
+    for path, values in touched:
+        if _key(values) not in told:
+            return flaw(
+                CHANGE_FILES,
+                _FILES,
+                f"none is of the partition of {path[:128]!r}, in which rows change",
+                _BRING_THEM,
+                path=path,
+            )
+    return None
+
+
+def _not_derivable(candidate: Candidate) -> Rejection | None:
+    """Rows join and leave, and no change file says which are the same: only the writer knows."""
+    updates = any(intent.is_update for intent in candidate.intents)
+    asserted = candidate.proposal.cdc_mode if candidate.proposal else None
+    if asserted == "implicit" and not updates and candidate.operation not in REWRITES:
+        return None
+    remedy = _BRING_THEM
+    if not updates and candidate.operation not in REWRITES:
+        remedy += "; or say cdc_mode: implicit, where no row that leaves comes back"
+    what = "are none, and rows leave and join: which of them changed could not be told"
+    return flaw(CHANGE_FILES, _FILES, what, remedy)
+
+
+def _joins(candidate: Candidate) -> bool:
+    return next(new_files(candidate), None) is not None
+
+
+def _leaves(candidate: Candidate) -> bool:
+    return bool(candidate.intents) or any(one.data_change for one in candidate.content.removes)
+
+
+def _key(values: PartitionValues) -> frozenset[tuple[str, str | None]]:
+    """Return partition values as a key; an empty one is null."""
+    return frozenset((name, value or None) for name, value in values.items())

@@ -1,0 +1,157 @@
+"""What a table asks of new rows, and whether a proposal vouches for it or its statistics deny it.
+
+Rows lie in files that the committer never opens. A writer that evaluates SQL says by hashes what
+held for every row; what statistics can disprove, they do.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import orjson
+
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.refusals import (
+    BOUNDS_OF_VARIANTS,
+    NOT_ENFORCED,
+    NOT_VALIDATED,
+    NULL_IN_REQUIRED,
+    flaw,
+)
+from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_delta.constraints.row_constraints import expressions, unenforced
+from tidegate_delta.log.actions import Add
+from tidegate_delta.schema.field_paths import FieldPath
+from tidegate_messages.outcome import Rejection
+
+WORDS_CHARS_MAX: Final = 256
+
+_FIELD: Final = "constraints_enforced"
+_EVERYTHING: Final = {"op": "true"}
+
+
+def new_files(candidate: Candidate) -> Iterator[Add]:
+    """Yield the files that bring rows: neither moved ones, nor a file with another vector."""
+    content = candidate.content
+    for add, (path, _) in zip(content.adds, content.added, strict=True):
+        if add.data_change and path not in content.removed:
+            yield add
+
+
+def not_enforced(
+    candidate: Candidate, after: TableDefinition, *, is_news: bool = False
+) -> Rejection | None:
+    """Return which constraint of a table the proposal's rows were not held to, or None.
+
+    `is_news` says that the table has changed since its writer looked.
+    """
+    if not after.expressions or next(new_files(candidate), None) is None:
+        return None
+    lacking = _lacking(candidate, after)
+    if not lacking:
+        return None
+    return flaw(
+        NOT_ENFORCED,
+        _FIELD,
+        f"lacks the hash of {_told(lacking)}, to which the table holds every new row",
+        "read the table, evaluate it on every row and propose again with its hash"
+        if is_news
+        else "evaluate it on every row and give its hash, or write by an engine that does",
+        advice="rebase" if is_news else "fix",
+    )
+
+
+def not_validated(
+    candidate: Candidate, read: TableDefinition, after: TableDefinition
+) -> Rejection | None:
+    """Return which new constraint the rows of the table were not held to, or None."""
+    new = after.expressions.keys() - read.expressions.keys() if after is not read else None
+    if not new:
+        return None
+    words = after.expressions[min(new)][:WORDS_CHARS_MAX]
+    proposal, reads = candidate.proposal, candidate.reads
+    enforced = proposal.constraints_enforced if proposal else ()
+    if not new <= set(enforced):
+        remedy = "evaluate it on every row of the table and give its hash in constraints_enforced"
+        return flaw(NOT_VALIDATED, _FIELD, f"lacks the hash of {words}, which is new", remedy)
+    looked = reads.whole_table or _EVERYTHING in reads.predicates
+    asked = proposal.isolation if proposal else "default"
+    if looked and asked != "SnapshotIsolation":
+        return None
+    field = "isolation" if looked else "reads"
+    what = f"rows that join meanwhile would not be held to {words}, which is new"
+    remedy = "say that the whole table was read, under WriteSerializable at least"
+    return flaw(NOT_VALIDATED, field, what, remedy)
+
+
+def wrong_statistics(candidate: Candidate, after: TableDefinition) -> Rejection | None:
+    """Return which file's statistics deny what the table asks of its rows, or None."""
+    if not (after.never_null or after.unbounded_variants):
+        return None
+    for add in new_files(candidate):
+        stated: dict[str, Any] = orjson.loads(add.stats or "{}")
+        wrong = _null_at(add, stated, after) or _bounded_variant(add, stated, after)
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def _null_at(add: Add, stated: dict[str, Any], after: TableDefinition) -> Rejection | None:
+    """Return which column that may not be null is, by counts of the rows that are there, or None.
+
+    Where rows are deleted the counts are those of before.
+    """
+    is_exact = add.deletion_vector is None and stated.get("tightBounds") is not False
+    for path in after.never_null:
+        if path[0] in after.partition_kinds:
+            is_null = not add.partition_values.get(path[0])
+        else:
+            count = _at(stated, "nullCount", path)
+            is_null = is_exact and type(count) is int and count > 0
+        if is_null:
+            return flaw(
+                NULL_IN_REQUIRED,
+                "actions.add",
+                f"{add.path[:128]!r} has rows where {_dotted(path)} is null, which it may not be",
+                "leave these rows out, or let the column be nullable",
+                path=add.path,
+            )
+    return None
+
+
+def _bounded_variant(add: Add, stated: dict[str, Any], after: TableDefinition) -> Rejection | None:
+    """Return which variant has bounds, which readers know of shredded ones alone, or None."""
+    for path in after.unbounded_variants:
+        for name in ("minValues", "maxValues"):
+            if _at(stated, name, path) is not None:
+                return flaw(
+                    BOUNDS_OF_VARIANTS,
+                    f"actions.add.stats.{name}",
+                    f"{add.path[:128]!r} has bounds of the variant {_dotted(path)}, and the table "
+                    "takes no shredded ones",
+                    "leave them out, or set delta.enableVariantShredding",
+                    path=add.path,
+                )
+    return None
+
+
+def _lacking(candidate: Candidate, after: TableDefinition) -> tuple[str, ...]:
+    """Return in words what the table asks and the proposal does not vouch for."""
+    given = candidate.proposal.constraints_enforced if candidate.proposal else ()
+    if after.expressions.keys() <= set(given):
+        return ()
+    return unenforced(expressions(after.required), given)
+
+
+def _told(lacking: tuple[str, ...]) -> str:
+    first = lacking[0][:WORDS_CHARS_MAX]
+    return first if len(lacking) == 1 else f"{first} and of {len(lacking) - 1} more"
+
+
+def _dotted(path: FieldPath) -> str:
+    return repr(".".join(path)[:WORDS_CHARS_MAX])
+
+
+def _at(stated: Any, name: str, path: FieldPath) -> Any:
+    for step in (name, *path):
+        stated = stated.get(step) if isinstance(stated, dict) else None
+    return stated

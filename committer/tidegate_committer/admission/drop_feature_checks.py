@@ -1,0 +1,88 @@
+"""Whether a feature may be dropped: who uses it still."""
+
+from collections.abc import Set
+from typing import Final
+
+from tidegate_committer.state.log_entry import Entry
+from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_committer.state.table_state import TableState
+from tidegate_delta.definitions.definition_changes import check_change
+from tidegate_delta.definitions.feature_traces import FeatureRemains, traces
+from tidegate_delta.features import row_tracking
+from tidegate_delta.features.supported_features import FEATURES
+from tidegate_delta.properties.table_properties import checkpoint_protection_version
+
+DROP_FEATURE: Final = "DROP FEATURE"
+"""What a commit calls itself that drops one."""
+
+BOUND: Final = checkpoint_protection_version.key
+"""The property that keeps old checkpoints for those who knew the feature that was dropped."""
+
+NO_REMAINS: Final = FeatureRemains()
+
+
+def needs_history(dropped: Set[str]) -> bool:
+    """Return whether earlier versions can't be read without features: keep their checkpoints."""
+    return any(name in FEATURES and FEATURES[name].leaves_traces for name in dropped)
+
+
+def moves_bound(before: TableDefinition, after: TableDefinition) -> bool:
+    """Return whether who drops a feature keeps the checkpoints before its own version."""
+    if "checkpointProtection" not in after.features:
+        return False
+    return needs_history(before.features - after.features)
+
+
+def stays(dropped: Set[str]) -> bool:
+    """Return whether what is dropped is one feature that no release knows how to take out."""
+    return len(dropped) == 1 and not any(
+        name in FEATURES and FEATURES[name].is_removable for name in dropped
+    )
+
+
+def before_drop(dropped: Set[str]) -> str:
+    """Return what is to be done by who would drop features that `in_use` keeps."""
+    if len(dropped) > 1:
+        return "drop one at a time"
+    if stays(dropped):
+        return "keep it: it asks nothing where no property or column of the table uses it"
+    return "take every trace of the feature out of the table first"
+
+
+def in_use(
+    dropped: Set[str], table_definition: TableDefinition, remains: FeatureRemains = NO_REMAINS
+) -> str | None:
+    """Return why features can't be dropped from a table, or None."""
+    if len(dropped) > 1:
+        return f"{len(dropped)} features go at once, of which each may hide another's traces"
+    [name] = dropped
+    if stays(dropped):
+        return f"the feature {name!r} stays for ever"
+    if name == row_tracking.FEATURE:
+        # Who drops it takes the ids off files that winners gave some: only the switch must be off,
+        # and no file carry one where it was read.
+        enabled = row_tracking.is_enabled(table_definition.metadata)
+        return f"the feature {name!r} is enabled" if enabled else None
+    trace = next(traces(name, table_definition.definition, remains), None)
+    return f"the feature {name!r} is in use: {trace[0]} {trace[1]}" if trace else None
+
+
+def wrong_before_drop(
+    dropped: Set[str], read: TableDefinition, after: TableDefinition
+) -> str | None:
+    """Return why a table is not ready for a drop, or loses more by it than the feature, or None."""
+    [name] = dropped
+    found = check_change(read.definition, after.definition, dropping=name)
+    return str(found[0]) if found else None
+
+
+def left_by(winner: Entry) -> FeatureRemains:
+    """Return what the files and domains of a winner leave of features."""
+    living = frozenset(one.domain for one in winner.domains if not one.removed)
+    return FeatureRemains(deletion_vectors=len(winner.vectors), domains=living)
+
+
+def left_in(state: TableState) -> FeatureRemains:
+    """Return what the files and domains of a table leave of features."""
+    living = frozenset(name for name, one in state.domains.items() if not one.removed)
+    return FeatureRemains(deletion_vectors=state.files.with_vector, domains=living)

@@ -1,0 +1,246 @@
+"""Admission by the table's features: vectors, counts of rows, metadata domains, dropped features.
+
+Judged by the table that was read, with what the proposal itself writes of it: what a winner changed
+since then is for the conflict rules.
+"""
+
+from typing import Final
+
+import orjson
+
+from tidegate_committer.admission.drop_feature_checks import (
+    DROP_FEATURE,
+    before_drop,
+    in_use,
+    stays,
+    wrong_before_drop,
+)
+from tidegate_committer.intake.candidate import BACKFILL, UNBACKFILL, Candidate
+from tidegate_committer.intake.proposal_actions import CheckedActions
+from tidegate_committer.intake.refusals import (
+    BAD_PROTOCOL,
+    DOMAINS_NOT_SUPPORTED,
+    FEATURE_IN_USE,
+    MALFORMED,
+    RESERVED_DOMAIN,
+    ROW_IDS_WITHOUT_COUNT,
+    TOO_LARGE,
+    VECTOR_WITH_TIGHT_BOUNDS,
+    VECTOR_WITHOUT_COUNT,
+    VECTORS_NOT_ALLOWED,
+    flaw,
+)
+from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_delta.features import row_tracking
+from tidegate_delta.features.active_features import deletion_vectors
+from tidegate_delta.log.actions import Add
+from tidegate_delta.properties.table_properties import append_only
+from tidegate_messages.outcome import Rejection
+
+CLUSTERING: Final = "delta.clustering"
+WITH_FEATURE: Final = {CLUSTERING: "clustering"}
+"""Domains of table features that a proposal may write, and the feature that it takes."""
+
+IN_PLACE: Final = frozenset({DROP_FEATURE, "COMPUTE STATS", BACKFILL, UNBACKFILL})
+"""Operations that add files again as they are: vectors are repeated, though none may be new."""
+
+NOT_REMOVABLE: Final = "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE"
+"""delta-spark's name for dropping what it does not know how to take out."""
+
+ROWS_MAX: Final = 10**14
+"""Rows that one proposal may bring to a table that tracks them: no table has as many."""
+
+MARK_MAX: Final = 2**62
+"""The greatest row id after which a table is given more."""
+
+_COUNT: Final = "actions.add.stats.numRecords"
+
+MAY_BE_TIGHT: Final = frozenset(
+    {"Manual Update", "COMPUTE STATS", "RESTORE", "CLONE", BACKFILL, UNBACKFILL}
+)
+"""Operations that repeat vectors, with statistics that somebody else vouches for."""
+
+
+def wrong_vector(candidate: Candidate, after: TableDefinition) -> Rejection | None:
+    """Return why a deletion vector may not be written, or None."""
+    if not candidate.content.vectors:
+        return None
+    supported = "deletionVectors" in after.features
+    enabled = deletion_vectors(after.metadata, after.schema)
+    if not (supported and (enabled or candidate.operation in IN_PLACE)):
+        return flaw(
+            VECTORS_NOT_ALLOWED,
+            "actions.add.deletionVector",
+            "the table takes no new deletion vectors",
+            "set delta.enableDeletionVectors, or rewrite the file",
+            path=min(candidate.content.vectors),
+        )
+    for add in candidate.content.adds:
+        if add.deletion_vector is not None:
+            wrong = _wrong_statistics(add, candidate)
+            if wrong is not None:
+                return wrong
+    return None
+
+
+def _wrong_statistics(add: Add, candidate: Candidate) -> Rejection | None:
+    assert add.deletion_vector is not None, "only files with a vector are looked at"
+    count = row_tracking.physical_records(add.stats)
+    if count is None or count < add.deletion_vector.cardinality:
+        return flaw(
+            VECTOR_WITHOUT_COUNT,
+            _COUNT,
+            f"{add.path[:128]!r} has a deletion vector and {count} rows, deleted ones included",
+            "count the rows of the file",
+            path=add.path,
+        )
+    if candidate.operation in MAY_BE_TIGHT:
+        return None
+    if orjson.loads(add.stats or "{}").get("tightBounds") is not False:
+        return flaw(
+            VECTOR_WITH_TIGHT_BOUNDS,
+            "actions.add.stats.tightBounds",
+            f"{add.path[:128]!r} has a deletion vector, and bounds that are not said to be wide",
+            "say tightBounds: false",
+            path=add.path,
+        )
+    return None
+
+
+def wrong_removal(content: CheckedActions, table_definition: TableDefinition) -> Rejection | None:
+    """Return which file leaves with its rows, though none of the table may, or None."""
+    if not content.removes or not append_only(table_definition.metadata):
+        return None
+    gone = next((one for one in content.removes if one.data_change), None)
+    if gone is None:
+        return None
+    return flaw(
+        "append_only",
+        "actions",
+        f"{gone.path[:128]!r} is removed from a table that only takes appends",
+        "unset delta.appendOnly first",
+        path=gone.path,
+    )
+
+
+def uncounted_rows(candidate: Candidate, after: TableDefinition) -> Rejection | None:
+    """Return why a new file can be given no row ids, or None."""
+    if not candidate.content.adds or not after.tracks_rows:
+        return None
+    rows = 0
+    for add in candidate.content.adds:
+        if add.base_row_id is not None:
+            continue
+        count = row_tracking.physical_records(add.stats)
+        if count is None:
+            return flaw(
+                ROW_IDS_WITHOUT_COUNT,
+                _COUNT,
+                f"{add.path[:128]!r} does not say how many rows it has, and the table tracks rows",
+                "write the statistics of the file",
+                path=add.path,
+            )
+        rows += count
+        if rows > ROWS_MAX:
+            what = f"come to {rows} rows with {add.path[:128]!r}, {ROWS_MAX} are allowed"
+            return flaw(TOO_LARGE, _COUNT, what, "count the rows of each file", path=add.path)
+    return None
+
+
+def no_ids_left(candidate: Candidate, after: TableDefinition, mark: int) -> Rejection | None:
+    """Return why no row ids are left for new files, or None. `mark` is the greatest given so far.
+
+    Ids are whole numbers of 64 bits. Half of them are kept for an entry: whatever members it has,
+    each with as many rows as it may have, their ids are numbers that readers know.
+    """
+    if not candidate.content.adds or not after.tracks_rows or mark <= MARK_MAX:
+        return None
+    what = f"needs row ids, and the table has given {mark} of them"
+    return flaw(TOO_LARGE, "actions.add", what, "copy the rows into a new table")
+
+
+def wrong_domain(candidate: Candidate, after: TableDefinition) -> Rejection | None:
+    """Return why a metadata domain may not be written, or None."""
+    for domain in candidate.content.domains:
+        if domain.domain == row_tracking.DOMAIN and (
+            not domain.removed or row_tracking.supports(after.protocol)
+        ):
+            return flaw(
+                RESERVED_DOMAIN,
+                "actions.domainMetadata",
+                f"the domain {row_tracking.DOMAIN!r} is kept by the committer",
+                "leave it out: row ids are given when the entry is written",
+            )
+        if "domainMetadata" not in after.features:
+            return flaw(
+                DOMAINS_NOT_SUPPORTED,
+                "actions.domainMetadata",
+                f"the table has no metadata domains, so none called {domain.domain[:64]!r}",
+                "add the feature domainMetadata to the table first",
+            )
+        needed = None if domain.removed else WITH_FEATURE.get(domain.domain)
+        if needed and needed not in after.features:
+            return flaw(
+                DOMAINS_NOT_SUPPORTED,
+                "actions.domainMetadata",
+                f"the domain {domain.domain!r} belongs to a feature that the table lacks",
+                f"add the feature {needed!r} to the table first",
+            )
+        if domain.domain == CLUSTERING and not domain.removed:
+            wrong = _wrong_clustering(domain.configuration)
+            if wrong is not None:
+                return wrong
+    return None
+
+
+def _wrong_clustering(configuration: str) -> Rejection | None:
+    try:
+        columns = orjson.loads(configuration)["clusteringColumns"]
+        good = isinstance(columns, list) and all(
+            isinstance(path, list) and path and all(isinstance(name, str) for name in path)
+            for path in columns
+        )
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        good = False
+    if good:
+        return None
+    return flaw(
+        MALFORMED,
+        "actions.domainMetadata.configuration",
+        "names no clusteringColumns as lists of physical names",
+        'write {"clusteringColumns": [["name"], ...]}',
+    )
+
+
+def wrong_drop(
+    candidate: Candidate, read: TableDefinition, after: TableDefinition
+) -> Rejection | None:
+    """Return why the proposal may not drop the features that it drops, or None."""
+    dropped = read.features - after.features
+    if not dropped:
+        return _drops_nothing(candidate)
+    if candidate.operation != DROP_FEATURE:
+        return flaw(
+            BAD_PROTOCOL,
+            "actions.protocol",
+            f"drops the feature {min(dropped)!r}",
+            "keep every feature that the table has, or drop one by DROP FEATURE",
+        )
+    why = in_use(dropped, after) or wrong_before_drop(dropped, read, after)
+    if why is None:
+        return None
+    found = flaw(
+        FEATURE_IN_USE,
+        "actions.protocol",
+        f"drops {', '.join(sorted(dropped))}: {why}",
+        before_drop(dropped),
+    )
+    return found.model_copy(update={"error_class": NOT_REMOVABLE}) if stays(dropped) else found
+
+
+def _drops_nothing(candidate: Candidate) -> Rejection | None:
+    """A commit that says it drops a feature, and writes a protocol, drops one."""
+    if candidate.operation != DROP_FEATURE or candidate.content.protocol is None:
+        return None
+    remedy = "leave out the feature that is dropped"
+    return flaw(BAD_PROTOCOL, "actions.protocol", f"drops no feature by {DROP_FEATURE}", remedy)

@@ -1,0 +1,225 @@
+"""Values of identity columns: claimed beyond the mark, or from a lease; each given out once.
+
+The rows lie in files already, so no value can be changed late. What is late is the high-water mark:
+the entry writes the farthest value that its members reach (docs/adr/0020).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+
+from tidegate_committer.admission.constraint_checks import new_files
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.identity_leases import IdentityEffects, LeasedBlocks
+from tidegate_committer.intake.refusals import MALFORMED, TOO_LARGE, flaw
+from tidegate_delta.constraints.identity_columns import IdentityColumn, lease
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Add
+from tidegate_messages.identity_values import IdentityBlock, IdentityUsage
+from tidegate_messages.outcome import Rejection
+
+LEASE_VALUES_MAX: Final = 10**12
+"""How many values one lease may hold: a column has 2^63, and what is given out is gone."""
+
+BRING_BACK: Final = frozenset({"RESTORE"})
+"""Operations that add files which were there before."""
+
+IdentityColumns = Mapping[str, IdentityColumn]
+
+
+@dataclass(frozen=True)
+class IdentityCounters:
+    """The identity columns as they are before a proposal, by physical name.
+
+    `columns` are those of the table that it leaves, `before` of the one it follows; both with the
+    marks that the members before it reach. `leased` looks a lease up.
+    """
+
+    columns: IdentityColumns
+    before: IdentityColumns
+    leased: Callable[[UUID], LeasedBlocks | None]
+
+
+def with_reached(columns: IdentityColumns, marks: Mapping[str, int]) -> IdentityColumns:
+    """Return columns whose marks are where the members of a group have moved them."""
+    if not marks:
+        return columns
+    return {
+        name: replace(one, mark=marks[name]) if name in marks else one
+        for name, one in columns.items()
+    }
+
+
+def numbers(candidate: Candidate, book: IdentityCounters) -> IdentityEffects | Rejection | None:
+    """Return what a proposal does to identity columns, or why it may not; None for nothing."""
+    proposal = candidate.proposal
+    assert proposal is not None, "what is no proposal was refused"
+    wrong = _untold(candidate, book)
+    if wrong is not None:
+        return wrong
+    if not (proposal.identity_usage or proposal.identity_leases):
+        return None
+    found = IdentityEffects({})
+    for index, usage in enumerate(proposal.identity_usage):
+        where = f"identity_usage[{index}]"
+        column = book.columns.get(usage.column)
+        if column is None:
+            return _no_column(f"{where}.column", usage.column)
+        misfit = _misfit(usage, column, where)
+        taken = misfit or (_claimed if usage.lease is None else _leased)(usage, where, found, book)
+        if isinstance(taken, Rejection):
+            return taken
+        found = taken
+    return _granted(candidate, found, book)
+
+
+def _claimed(
+    usage: IdentityUsage, where: str, found: IdentityEffects, book: IdentityCounters
+) -> IdentityEffects | Rejection:
+    """Take values beyond the mark, which moves behind them."""
+    column = book.columns[usage.column]
+    mark = found.marks.get(usage.column, column.mark)
+    near, far = (usage.low, usage.high) if column.step > 0 else (usage.high, usage.low)
+    is_free = mark is None or column.is_beyond(near, mark)
+    if is_free and not column.is_beyond(column.start, near):
+        return replace(found, marks={**found.marks, usage.column: far})
+    first = column.start if mark is None else mark + column.step
+    return flaw(
+        "identity_values_taken",
+        where,
+        f"{usage.low} to {usage.high} of {usage.column[:128]!r} lie not all beyond what has been "
+        f"given out: the next value is {first}",
+        "write the files anew with values from there on, or lease a block first (identity_leases)",
+        advice="rerun",
+    )
+
+
+def _leased(
+    usage: IdentityUsage, where: str, found: IdentityEffects, book: IdentityCounters
+) -> IdentityEffects | Rejection:
+    """Take values of a lease, which nobody else has, and which were not used before."""
+    assert usage.lease is not None, "they are from a lease"
+    known = found.leases.get(usage.lease) or book.leased(usage.lease)
+    what = f"{usage.low} to {usage.high} of {usage.column[:128]!r}"
+    if known is None:
+        return flaw(
+            "identity_lease_unknown",
+            f"{where}.lease",
+            f"no lease {usage.lease} is known since read_version, or it has lapsed",
+            "lease values anew; or propose with the read_version of before the lease",
+            advice="rerun",
+        )
+    if known.block_of(usage) is None:
+        return flaw(
+            "outside_identity_lease",
+            where,
+            f"{what} lie outside the blocks of lease {usage.lease}",
+            "use the values that its outcome names, or lease more",
+        )
+    after = known.after(usage)
+    if after is None:
+        return flaw(
+            "identity_values_taken",
+            where,
+            f"some of {what} of lease {usage.lease} have been used by another proposal",
+            "use each value of a lease once: write the files anew with the ones that are left",
+            advice="rerun",
+        )
+    leases = {**found.leases, usage.lease: after}
+    return replace(found, used=(*found.used, usage), leases=leases)
+
+
+def _granted(
+    candidate: Candidate, found: IdentityEffects, book: IdentityCounters
+) -> IdentityEffects | Rejection:
+    """Give out the blocks that are asked for, beyond the mark and the proposal's own claims."""
+    assert candidate.proposal is not None, "what is no proposal was refused"
+    for index, wanted in enumerate(candidate.proposal.identity_leases):
+        where = f"identity_leases[{index}]"
+        column = book.columns.get(wanted.column)
+        if column is None:
+            return _no_column(f"{where}.column", wanted.column)
+        if wanted.count > LEASE_VALUES_MAX:
+            what = f"is {wanted.count}, {LEASE_VALUES_MAX} are allowed"
+            return flaw(TOO_LARGE, f"{where}.count", what, "lease fewer, and more often")
+        reached = replace(column, mark=found.marks.get(wanted.column, column.mark))
+        try:
+            made = lease(reached, wanted.count)
+        except InvalidRequest as error:
+            return flaw("no_identity_values_left", where, str(error), "lease fewer values")
+        block = IdentityBlock(
+            column=wanted.column, first=made.first, step=made.step, count=made.count
+        )
+        marks = {**found.marks, wanted.column: made.last}
+        found = replace(found, marks=marks, blocks=(*found.blocks, block))
+    return found
+
+
+def _untold(candidate: Candidate, book: IdentityCounters) -> Rejection | None:
+    """Return which column has new values of which nothing is said, or None.
+
+    Values that the table alone may give must be told of. Rows that are rewritten, or come back,
+    have theirs from before, so there only values beyond the mark are new.
+    """
+    proposal, content = candidate.proposal, candidate.content
+    if not any(not one.allows_explicit for one in book.columns.values()):
+        return None
+    files = [(add, orjson.loads(add.stats or "{}")) for add in new_files(candidate)]
+    brings_back = candidate.operation in BRING_BACK
+    is_append = not (content.removes or candidate.intents or brings_back)
+    for name, column in book.columns.items():
+        if column.allows_explicit or not files or _moves_it_itself(name, book):
+            continue
+        told = [one for one in (proposal.identity_usage if proposal else ()) if one.column == name]
+        if is_append and not told:
+            return _not_told(name, "has new values, of which nothing is said", None)
+        hull = (min(one.low for one in told), max(one.high for one in told)) if told else None
+        for add, stated in files:
+            for value in ends(stated, name):
+                is_new = is_append or column.mark is None or column.is_beyond(value, column.mark)
+                if is_new and not (hull and hull[0] <= value <= hull[1]):
+                    what = f"has the value {value} in {add.path[:128]!r}, of which nothing is said"
+                    return _not_told(name, what, add)
+    return None
+
+
+def _moves_it_itself(name: str, book: IdentityCounters) -> bool:
+    """Whether the proposal writes the mark into metaData of its own, as engines do."""
+    own, before = book.columns[name], book.before.get(name)
+    if own.mark is None:
+        return False
+    known = before.mark if before else None
+    return known is None or own.is_beyond(own.mark, known)
+
+
+def _not_told(name: str, what: str, add: Add | None) -> Rejection:
+    remedy = "name its least and greatest new value in identity_usage"
+    path = add.path if add else None
+    return flaw(
+        "identity_values_not_told", "identity_usage", f"{name[:128]!r} {what}", remedy, path=path
+    )
+
+
+def _misfit(usage: IdentityUsage, column: IdentityColumn, where: str) -> Rejection | None:
+    for name, value in (("low", usage.low), ("high", usage.high)):
+        if (value - column.start) % column.step:
+            what = f"is {value}, which is not {column.start} + k * {column.step}"
+            return flaw(MALFORMED, f"{where}.{name}", what, "give values of the column")
+    return None
+
+
+def _no_column(field: str, name: str) -> Rejection:
+    what = f"{name[:128]!r} is the physical name of no identity column"
+    return flaw("no_identity_column", field, what, "name one, or leave it out")
+
+
+def ends(stated: Any, name: str) -> Iterator[int]:
+    """Yield the least and the greatest value of a column, as far as statistics tell."""
+    for bound in ("minValues", "maxValues"):
+        values = stated.get(bound)
+        value = values.get(name) if isinstance(values, dict) else None
+        if type(value) is int:
+            yield value

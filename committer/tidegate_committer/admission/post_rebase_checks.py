@@ -1,0 +1,178 @@
+"""Checks of a proposal against the table at the head, after it has adopted all winners."""
+
+from collections.abc import Mapping
+
+from tidegate_committer.admission import change_data_checks, constraint_checks, feature_checks
+from tidegate_committer.admission.admission_rules import unlike_partitioning
+from tidegate_committer.admission.drop_feature_checks import before_drop, in_use, left_in
+from tidegate_committer.admission.feature_enablement import (
+    drops_row_ids,
+    files_left_behind,
+    rows_without_ids,
+)
+from tidegate_committer.admission.table_change_checks import wrong_table
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.path_checks import wrong_with_new
+from tidegate_committer.intake.proposal_actions import CheckedActions, canonical
+from tidegate_committer.intake.refusals import BAD_PATH, FEATURE_IN_USE, PARTITION_VALUES, flaw
+from tidegate_committer.policy import Policy
+from tidegate_committer.row_level import row_delete_checks
+from tidegate_committer.state.fetched_inputs import FetchedInputs
+from tidegate_committer.state.live_files import GONE
+from tidegate_committer.state.path_normal_form import NormalForms, misspelt, spelling_of
+from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_committer.state.table_state import TableState
+from tidegate_delta.features import row_tracking
+from tidegate_messages.outcome import Rejection
+
+
+def wrong_at_head(
+    candidate: Candidate, state: TableState, policy: Policy, known: FetchedInputs
+) -> Rejection | None:
+    """Return why a proposal is illegal for the table at the head, or None.
+
+    Asked after the conflict rules, which explain better what a winner did, and of the proposal as
+    it is after the winners.
+    """
+    content, live = candidate.content, state.files
+    since, table_definition = state.table_definitions[-1]
+    has_moved = since > candidate.read_version
+    wrong = _wrong_since(candidate, state, policy) if has_moved else None
+    if wrong is None and content.protocol is not None:
+        wrong = _traces(
+            candidate, state, table_definition.after(content.metadata, content.protocol)
+        )
+    wrong = wrong or rows_without_ids(candidate, state) or files_left_behind(content, state)
+    if wrong is not None:
+        return wrong
+    wrong = feature_checks.wrong_removal(content, table_definition)
+    if wrong is not None:
+        return wrong
+    after = table_definition.after(content.metadata, content.protocol)
+    if content.has_row_ids or has_moved or candidate.is_unbackfill:
+        wrong = feature_checks.uncounted_rows(candidate, after)
+    if wrong is None and after.tracks_rows:
+        mark = row_tracking.high_water_mark(state.domains)
+        wrong = feature_checks.no_ids_left(candidate, after, mark)
+    wrong = wrong or dead_file(content, live) or oddly_named(content, live, state.spelt)
+    wrong = wrong or _live_file(content, live)
+    wrong = wrong or misspelt(content, live, state.spelt) or in_another_partition(content)
+    return wrong or row_delete_checks.wrong_vectors(candidate, live, known, policy)
+
+
+def _wrong_since(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
+    """Return why a proposal is illegal after table changes by winners that did not conflict."""
+    content = candidate.content
+    if content.metadata is not None or content.protocol is not None:
+        wrong = wrong_table(
+            content, state.table_definition, state.root, policy, candidate.operation
+        )
+        if wrong is not None:
+            return wrong
+    after = state.table_definition.after(content.metadata, content.protocol)
+    wrong = (
+        constraint_checks.not_enforced(candidate, after, is_news=True)
+        or constraint_checks.wrong_statistics(candidate, after)
+        or change_data_checks.wrong_mode(candidate, after)
+    )
+    if wrong is not None or not (content.adds or content.changes):
+        return wrong
+    return unlike_partitioning(content, state.table_definition, candidate.operation)
+
+
+def _traces(candidate: Candidate, state: TableState, after: TableDefinition) -> Rejection | None:
+    """Return why a feature can't be dropped: some file or domain of the table still uses it."""
+    dropped = state.table_definition.features - after.features
+    trace = in_use(dropped, after, left_in(state)) if dropped else None
+    if trace is None and drops_row_ids(candidate, state):
+        looked = state.row_ids.get(candidate.read_version)
+        trace = (looked.carried if looked else "") or None
+    if trace is None:
+        return None
+    return flaw(
+        FEATURE_IN_USE,
+        "actions.protocol",
+        f"drops {', '.join(sorted(dropped))}: {trace}",
+        before_drop(dropped),
+    )
+
+
+def dead_file(content: CheckedActions, live: Mapping[str, str | None]) -> Rejection | None:
+    """Return which file is removed that is not live, or not with its vector, or None."""
+    vectors = content.removed_vectors
+    gone: list[str] = []
+    changed: list[str] = []
+    for path in content.removed:
+        vector = live.get(path, GONE)
+        if vector != vectors.get(path):
+            (gone if vector == GONE else changed).append(path)
+    if gone:
+        dead = min(gone)
+        what = f"{dead[:128]!r} is removed, and is no file of the table"
+    elif changed:
+        dead = min(changed)
+        what = f"{dead[:128]!r} is removed with another deletion vector than it has"
+    else:
+        return None
+    advice = "read the table and propose again"
+    return flaw("removed_file_not_live", "actions", what, advice, path=dead)
+
+
+def in_another_partition(content: CheckedActions) -> Rejection | None:
+    """Return which file leaves one partition and comes again in another, or None."""
+    if not (content.vectors or content.removed_vectors):
+        return None
+    known = {canonical(one.path): one.partition_values for one in content.removes}
+    for add, (path, values) in zip(content.adds, content.added, strict=True):
+        # Who removes a file need not tell its values; delta-spark leaves out those that are null.
+        before = {name: value for name, value in (known.get(path) or {}).items() if value}
+        if before and before != {name: value for name, value in values.items() if value}:
+            what = f"{add.path[:128]!r} leaves with other values than it comes again with"
+            remedy = "give those that it has: its rows stay where they are"
+            where = "actions.add.partitionValues"
+            return flaw(PARTITION_VALUES, where, what, remedy, path=add.path)
+    return None
+
+
+def oddly_named(
+    content: CheckedActions, live: Mapping[str, str | None], spelt: NormalForms
+) -> Rejection | None:
+    """Return which file joins that lies elsewhere, or is spelt as no new file may be, or None.
+
+    One that is there already, spelt like that, may come again.
+    """
+    if content.is_plain:
+        return None
+    for add, (path, _) in zip(content.adds, content.added, strict=True):
+        wrong = wrong_with_new(add.path)
+        is_there = path in live and add.path == spelling_of(path, spelt)
+        if wrong is not None and not is_there:
+            remedy = "name a new file below the table root, percent-encoded once"
+            what = f"{add.path[:128]!r} {wrong}"
+            return flaw(BAD_PATH, "actions.add.path", what, remedy, path=add.path)
+    return None
+
+
+def _live_file(content: CheckedActions, live: Mapping[str, str | None]) -> Rejection | None:
+    vectors = content.vectors
+    for add, (path, _) in zip(content.adds, content.added, strict=True):
+        if path in content.removed:
+            # It leaves with the vector that it has and comes again with another one.
+            continue
+        if path in live and (add.data_change or live[path] != vectors.get(path)):
+            return flaw(
+                "added_file_live",
+                "actions",
+                f"{path[:128]!r} is in the table already",
+                "write new rows under a new name, or remove the file with the vector that it has",
+                path=path,
+            )
+        if not (add.data_change or content.removes or path in live):
+            return flaw(
+                "rows_from_nowhere",
+                "actions",
+                f"{path[:128]!r} joins without changing data, and no file leaves",
+                "say dataChange, or remove the files whose rows it holds",
+                path=path,
+            )
+    return None

@@ -1,0 +1,231 @@
+"""Reading stores in threads beside the loop, which looks for the answers later.
+
+Each store has threads of its own, so one that is slow or hangs delays its own tables and no others.
+A thread whose answer nobody waits for any more is replaced: in one store a single file may hang.
+The loop itself never waits for a store.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from threading import Lock
+from typing import Any, Final, Generic, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from tidegate_delta.errors import TidegateError
+from tidegate_runtime.clock import Clock
+
+T = TypeVar("T")
+
+LOOK_SHARE: Final = 0.1
+LOOK_MIN_S: Final = 0.001
+LOOK_MAX_S: Final = 0.05
+"""The pause until the next look for an answer: a share of the wait so far, within bounds."""
+
+STORES_KEPT: Final = 32
+"""Stores of which idle threads are kept."""
+
+
+LOST_MAX: Final = 64
+"""Threads of a store that were given up, and may never come back, that are replaced."""
+
+
+class ReadExecutor(Protocol):
+    """Runs questions to stores; those of one store do not wait for another's."""
+
+    def is_free(self, root: str) -> bool:
+        """Whether no question runs or waits at the store of the table at `root`."""
+
+    def begin(self, root: str, question: Callable[[], T], /) -> Future[T]:
+        """Start a question to the store of the table at `root`; return the future answer."""
+
+    def give_up(self, root: str, answer: Future[Any], /) -> None:
+        """Expect no answer any more: another thread takes the place of the one that is at it."""
+
+    def close(self) -> None:
+        """Start no more; answers under way are dropped."""
+
+
+class ReadsInline:
+    """Answers each question before `begin` returns: no thread, so that a seed replays."""
+
+    def is_free(self, root: str) -> bool:
+        """Return that nothing is under way."""
+        return True
+
+    def begin(self, root: str, question: Callable[[], T], /) -> Future[T]:
+        """Ask, and wait for it."""
+        return at_once(question)
+
+    def give_up(self, root: str, answer: Future[Any], /) -> None:
+        """Do nothing: it was answered."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class ReadsInThreads:
+    """Up to `most` threads for each store, started as needed. Safe to call from several threads.
+
+    There may be a thousand stores with little to do: of idle ones, the threads of those used last
+    are kept (`STORES_KEPT`).
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most, self._name = most, name
+        self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._newest: dict[str, Future[Any]] = {}
+        self._begun: dict[str, dict[Future[Any], _Question]] = {}
+        self._lost: dict[str, list[Future[Any]]] = {}
+        self._turn = Lock()
+
+    def begin(self, root: str, work: Callable[[], T], /) -> Future[T]:
+        """Work in a thread of the store in which a table lies; past the most it waits for one."""
+        store = store_of(root)
+        with self._turn:
+            threads = self._threads.pop(store, None)
+            if threads is None:
+                self._let_go()
+                threads = self._new_threads()
+            self._threads[store] = threads
+            answer = self._newest[store] = Future[T]()
+            question = _Question(work, answer)
+            asked = self._ask(store, question)
+        asked.add_done_callback(question.pass_on)
+        return answer
+
+    def give_up(self, root: str, answer: Future[Any], /) -> None:
+        """Expect no answer any more. The store's threads are replaced, up to LOST_MAX of them: the
+        one that is at it may never come back, and what waits behind it goes to the new ones.
+        """
+        store = store_of(root)
+        with self._turn:
+            lost = [one for one in self._lost.pop(store, ()) if not one.done()]
+            if not answer.running() or store not in self._threads:
+                self._lost[store] = lost
+                return
+            self._lost[store] = [*lost, answer]
+            if len(lost) >= LOST_MAX:
+                return
+            self._threads[store].shutdown(wait=False, cancel_futures=True)
+            self._threads[store] = self._new_threads()
+            waiting = [one for asked, one in self._begun.pop(store).items() if asked.cancelled()]
+            again = [(self._ask(store, question), question) for question in waiting]
+        for asked, question in again:
+            asked.add_done_callback(question.pass_on)
+
+    def is_free(self, root: str) -> bool:
+        """Return whether what was begun last for a store has ended."""
+        newest = self._newest.get(store_of(root))
+        return newest is None or newest.done()
+
+    def close(self) -> None:
+        """Start nothing more, and drop what waits: a stop must not wait for it."""
+        with self._turn:
+            for threads in self._threads.values():
+                threads.shutdown(wait=False, cancel_futures=True)
+            begun = [one for questions in self._begun.values() for one in questions.values()]
+        for question in begun:
+            question.answer.cancel()
+
+    def _new_threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._most, thread_name_prefix=self._name)
+
+    def _ask(self, store: str, question: "_Question") -> Future[Any]:
+        begun = self._begun.setdefault(store, {})
+        for done in [one for one in begun if one.done()]:
+            del begun[done]
+        asked = self._threads[store].submit(question.ask)
+        begun[asked] = question
+        return asked
+
+    def _let_go(self) -> None:
+        excess = max(0, len(self._threads) - STORES_KEPT)
+        idle = (store for store in self._threads if self._newest[store].done())
+        for store in list(islice(idle, excess)):
+            self._threads.pop(store).shutdown(wait=False)
+            del self._newest[store]
+            self._begun.pop(store, None)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A question, and the answer that somebody waits for."""
+
+    work: Callable[[], Any]
+    answer: Future[Any]
+
+    def ask(self) -> Any:
+        """Ask, in a thread; not where nobody waits for the answer any more."""
+        return self.work() if self.answer.set_running_or_notify_cancel() else None
+
+    def pass_on(self, asked: Future[Any]) -> None:
+        """Pass on the result or the exception to the caller that waits."""
+        if asked.cancelled() or self.answer.cancelled():
+            return
+        error = asked.exception()
+        if error is None:
+            self.answer.set_result(asked.result())
+        else:
+            self.answer.set_exception(error)
+
+
+@dataclass
+class PendingRead(Generic[T]):
+    """The one question about a table that may be under way, since `since_s` by `Clock.boot_s`."""
+
+    background: ReadExecutor
+    clock: Clock
+    root: str
+    since_s: float = 0.0
+    answer: Future[T] | None = None
+
+    def end(self, question: Callable[[], T]) -> T | None:
+        """Return the answer, or None while there is none; the first call starts the question.
+
+        Raises: as `question`.
+        """
+        if self.answer is None:
+            self.since_s = self.clock.boot_s()
+            self.answer = self.background.begin(self.root, question)
+        if not self.answer.done():
+            return None
+        answer, self.answer = self.answer, None
+        return answer.result()
+
+    def forget(self) -> None:
+        """Drop the question: its answer is ignored."""
+        if self.answer is not None:
+            self.answer.cancel()
+        self.answer = None
+
+    def give_up(self) -> None:
+        """Drop the question, which may never be answered."""
+        answer = self.answer
+        self.forget()
+        if answer is not None:
+            self.background.give_up(self.root, answer)
+
+    @property
+    def looked_after_s(self) -> float:
+        """When to look for the answer again. By `Clock.boot_s`."""
+        now_s = self.clock.boot_s()
+        pause_s = LOOK_SHARE * (now_s - self.since_s)
+        return now_s + min(LOOK_MAX_S, max(LOOK_MIN_S, pause_s))
+
+
+def at_once(question: Callable[[], T], /) -> Future[T]:
+    """Answer a question in this thread, so that a seed replays every step."""
+    answer: Future[T] = Future()
+    try:
+        answer.set_result(question())
+    except TidegateError as error:
+        answer.set_exception(error)
+    return answer
+
+
+def store_of(root: str) -> str:
+    """Return which store a table is in: its bucket, or its parent folder."""
+    parts = urlsplit(root)
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else root.rpartition("/")[0]

@@ -1,0 +1,197 @@
+"""The queue of a table's waiting candidates: by arrival, and fair between producers under load.
+
+A producer that floods the table delays itself, not others. The producer's name is a header that
+nobody verifies, so it only orders the line and grants nothing.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_reader import full_size
+
+
+@dataclass(frozen=True)
+class QueuedCandidate:
+    """A candidate in the line, and when it came. Units: `since_s` by `Clock.boot_s`."""
+
+    candidate: Candidate
+    since_s: float
+
+
+@dataclass
+class FairQueue:
+    """The waiting candidates, oldest first. `last` are the producers of those served last; `aside`
+    the candidates that are not in the line while something is read for them.
+    """
+
+    waiting: deque[QueuedCandidate] = field(default_factory=deque)
+    last: frozenset[str] = frozenset()
+    aside: list[QueuedCandidate] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.waiting)
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.aside)
+
+    def __getitem__(self, place: int) -> QueuedCandidate:
+        return self.waiting[place]
+
+    def join(self, candidate: Candidate, now_s: float) -> None:
+        """Add a candidate at the end."""
+        self.waiting.append(QueuedCandidate(candidate, now_s))
+
+    def replace(self, place: int, candidate: Candidate) -> None:
+        """Replace the candidate at a place, by itself with its claim check read."""
+        self.waiting[place] = QueuedCandidate(candidate, self.waiting[place].since_s)
+
+    def bring_forward(self, place: int) -> None:
+        """Move the candidate at a place to the front."""
+        if place:
+            one = self.waiting[place]
+            del self.waiting[place]
+            self.waiting.appendleft(one)
+
+    def first_verbatim(self) -> int | None:
+        """Return the place of the first verbatim candidate, or None."""
+        places = (place for place, one in enumerate(self.waiting) if one.candidate.is_verbatim)
+        return next(places, None)
+
+    def head(self, start: int, count: int) -> Iterator[Candidate]:
+        """Yield up to `count` candidates from place `start` on."""
+        return (one.candidate for one in islice(self.waiting, start, start + count))
+
+    def batch(self, start: int, most: int, bytes_max: int) -> Iterator[Candidate]:
+        """Yield candidates from a place on, as many as fit an entry by count and by size, claimed
+        files included; a verbatim one ends it.
+        """
+        size = 0
+        for place, candidate in enumerate(self.head(start, most - start)):
+            size += full_size(candidate)
+            if candidate.is_verbatim or ((start or place) and size > bytes_max):
+                return
+            yield candidate
+
+    def served(self, count: int) -> None:
+        """Remove the first `count`, which have their verdicts."""
+        if count:
+            self.last = _producers(self.waiting, count)
+        for _ in range(count):
+            self.waiting.popleft()
+
+    def leave(self, offsets: Collection[int]) -> None:
+        """Remove the candidates that came at some offsets."""
+        self.waiting = deque(one for one in self.waiting if one.candidate.offset not in offsets)
+        self.aside = [one for one in self.aside if one.candidate.offset not in offsets]
+
+    def everybody(self) -> list[QueuedCandidate]:
+        """Remove all from the line, those aside too, and return them."""
+        all_of_them, self.waiting, self.aside = [*self.aside, *self.waiting], deque(), []
+        return all_of_them
+
+    def set_aside(self, start: int, count: int, needs: Callable[[Candidate], bool]) -> None:
+        """Set those aside that need something, of `count` from place `start` on.
+
+        Law: a candidate that may build on one that is aside is set aside behind it (`_series`)
+        """
+        behind = islice(self.waiting, start, start + count)
+        if not self.aside and not any(needs(one.candidate) for one in behind):
+            return
+        series = {_series(one.candidate) for one in self.aside} - {None}
+        place, end = start, min(start + count, len(self.waiting))
+        while place < end:
+            one = self.waiting[place]
+            own = _series(one.candidate)
+            if own in series or needs(one.candidate):
+                del self.waiting[place]
+                self.aside.append(one)
+                series |= {own} - {None}
+                end -= 1
+            else:
+                place += 1
+
+    def remove_aside(self, which: Callable[[Candidate], bool]) -> list[Candidate]:
+        """Remove some of those that are aside, and return them."""
+        removed = [one.candidate for one in self.aside if which(one.candidate)]
+        self.aside = [one for one in self.aside if one.candidate not in removed]
+        return removed
+
+    def bring_back(self, start: int) -> None:
+        """Bring those that are aside back into the line, from place `start` on."""
+        for place, one in enumerate(self.aside, start):
+            self.waiting.insert(place, one)
+        self.aside = []
+
+    def share_out(self, start: int, count: int) -> None:
+        """Bring a fair choice of `count` to place `start`: each producer in turn, oldest first.
+
+        Producers that had a turn in the entry before (those before `start`, else those served last)
+        come after the others, so that nobody starves even where an entry holds one proposal.
+        Law: no candidate is lost, each producer's own keep their order, and where all fit nothing
+        moves. The chosen keep the order of arrival.
+        """
+        if len(self.waiting) - start <= count:
+            return
+        before = _producers(self.waiting, start) if start else self.last
+        behind = islice(self.waiting, start, None)
+        chosen = _fresh(behind, count, before)
+        if len(chosen) < count:
+            chosen = sorted(_in_turn(list(self.waiting)[start:], count, before))
+        for moved, place in enumerate(chosen):
+            self._move(start + place, start + moved)
+
+    def _move(self, place: int, to: int) -> None:
+        if place != to:
+            one = self.waiting[place]
+            del self.waiting[place]
+            self.waiting.insert(to, one)
+
+
+def _series(candidate: Candidate) -> str | None:
+    """Return what names the candidates that keep their order: a producer, or the application of one
+    without a name; None where nothing does.
+    """
+    if candidate.producer:
+        return f"producer {candidate.producer}"
+    return next((f"application {one.app_id}" for one in candidate.txns), None)
+
+
+def _producers(waiting: deque[QueuedCandidate], count: int) -> frozenset[str]:
+    return frozenset(one.candidate.producer for one in islice(waiting, count))
+
+
+def _fresh(waiting: Iterator[QueuedCandidate], count: int, before: frozenset[str]) -> list[int]:
+    """Return the places of the oldest candidate of each of `count` producers without a turn before.
+
+    There are nearly always so many; then the rest of the line need not be looked at.
+    """
+    chosen: list[int] = []
+    seen = set(before)
+    for place, one in enumerate(waiting):
+        producer = one.candidate.producer
+        if producer not in seen:
+            seen.add(producer)
+            chosen.append(place)
+            if len(chosen) == count:
+                break
+    return chosen
+
+
+def _in_turn(waiting: list[QueuedCandidate], count: int, before: frozenset[str]) -> set[int]:
+    """Return `count` places, taken from the producers in turn; those `before` come last."""
+    queues: dict[str, deque[int]] = {}
+    for place, one in enumerate(waiting):
+        queues.setdefault(one.candidate.producer, deque()).append(place)
+    chosen: set[int] = set()
+    in_turn = sorted(queues, key=before.__contains__)
+    while len(chosen) < count:
+        for producer in [one for one in in_turn if one in queues]:
+            chosen.add(queues[producer].popleft())
+            if not queues[producer]:
+                del queues[producer]
+            if len(chosen) == count:
+                break
+    return chosen

@@ -1,0 +1,288 @@
+"""Group commit: which proposals may share an entry of the log.
+
+An entry has one commitInfo, and readers take it as one change. Each rule of `SHARING` names
+something that one entry can't say of several proposals, or that a reader of it would misread. The
+first proposal that does not fit closes the group and opens the next one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal
+from uuid import UUID
+
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.identity_leases import LeasedBlocks
+from tidegate_committer.intake.proposal_actions import CheckedActions
+from tidegate_committer.policy import Policy
+from tidegate_committer.row_level.deletion_vector_merge import MergedDeletes
+from tidegate_committer.state.fetched_inputs import NOTHING, FetchedInputs
+from tidegate_committer.state.log_entry import Entry, member_entry, moves_row_ids, revisions
+from tidegate_committer.state.write_summary import WriteSummary
+from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
+from tidegate_delta.log.actions import Add
+from tidegate_messages.outcome import Rejection
+
+NO_DELETES: Final[Mapping[str, Bitmap]] = {}
+
+GroupKind = Literal["append", "change", "rearrangement", "bare", "mixed"]
+
+
+def nature(candidate: Candidate) -> GroupKind:
+    """Return what kind of change a proposal is to a streaming reader of the table.
+
+    An append only adds rows; a change also removes some; a rearrangement (`dataChange` false) moves
+    rows between files, as OPTIMIZE does; a bare one names no files; a mixed one does several of
+    these at once.
+    """
+    content = candidate.content
+    if not (content.adds or content.removes or content.changes or candidate.intents):
+        return "bare"
+    flags = candidate.data_changes
+    if len(flags) > 1 or (content.changes and False in flags):
+        return "mixed"
+    if False in flags:
+        return "rearrangement"
+    return "change" if content.removes or content.changes or candidate.intents else "append"
+
+
+class Group:
+    """The proposals that will share one entry, while it is being decided. Mutable.
+
+    `members` are accepted, `refused` are refusals to be written. `settled` is what the entry will
+    say of each proposal id: the digest of its bytes, with its place or its rejection. `touched` are
+    the paths that members add, remove or name as change files, `removed` those that lose rows or
+    leave; `adds` the new files, `footprint` the effects of all members together. `merges` joins
+    what members delete by row intents; `deleted` is how many rows each is the first to delete so.
+    `revises` tells whether a member brings a deletion vector of its own, `moves` whether one moves
+    rows. `marks` and `leases` are identity values used and given out. `actions` and `size` count
+    towards the limits of an entry.
+    """
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.members: list[Candidate] = []
+        self._winners: list[Entry] = []
+        self._deletes: list[Mapping[str, Bitmap]] = []
+        self.refused: list[tuple[Candidate, UUID, Rejection]] = []
+        self.settled: dict[UUID, tuple[str | None, int | Rejection]] = {}
+        self.touched: set[str] = set()
+        self.removed: set[str] = set()
+        self.adds: list[Add] = []
+        self.merges = MergedDeletes()
+        self.deleted: list[int | None] = []
+        self.app_ids: set[str] = set()
+        self.domains: set[str] = set()
+        self.marks: dict[str, int] = {}
+        self.leases: dict[UUID, LeasedBlocks] = {}
+        self.nature: GroupKind = "bare"
+        self.has_changes = False
+        self.changes_table = False
+        self.moves_row_ids = False
+        self.revises = False
+        self.moves = False
+        self.actions = 0
+        self.size = 0
+        self.write_summary = WriteSummary(
+            version, removed=self.removed, app_ids=self.app_ids, domains=self.domains
+        )
+
+    def take(self, candidate: Candidate, known: FetchedInputs = NOTHING) -> None:
+        """Add a member; its place in the entry is the number of members before it."""
+        content, intents = candidate.content, candidate.intents
+        place = len(self.members)
+        self.members.append(candidate)
+        deletes, count = NO_DELETES, None
+        if intents:
+            before = len(self.merges.tallies)
+            deletes, count = self.merges.take(candidate, known)
+            self.actions += 2 * (len(self.merges.tallies) - before)
+        self.deleted.append(count)
+        self._deletes.append(deletes)
+        self.settled[candidate.id] = (candidate.sha256, place)
+        if candidate.numbers is not None:
+            self.marks.update(candidate.numbers.marks)
+            self.leases.update(candidate.numbers.leases)
+        own = nature(candidate)
+        self.nature = self.nature if own == "bare" else own
+        self.moves_row_ids = not intents and moves_row_ids(
+            candidate.operation, content.adds, content.removes
+        )
+        if content.metadata is not None or content.protocol is not None:
+            self.changes_table = True
+        if content.vectors or content.removed_vectors:
+            self.revises = self.revises or bool(revisions(content.removes, content.adds))
+        self.moves = self.moves or bool(candidate.moves)
+        self._note_files(content)
+        self._note_effects(candidate, deletes)
+        self.actions += len(content.lines) + len(candidate.txns)
+        self.size += candidate.size
+
+    def _note_files(self, content: CheckedActions) -> None:
+        """Note the paths and domains that a member names, which no other may name again."""
+        self.touched.update([path for path, _ in content.added])
+        if content.removed:
+            self.touched.update(content.removed)
+        if content.changes:
+            self.touched.update([file.path for file in content.changes])
+            self.has_changes = True
+        if content.domains:
+            self.domains.update([domain.domain for domain in content.domains])
+
+    def _note_effects(self, candidate: Candidate, deletes: Mapping[str, Bitmap]) -> None:
+        """Note the effects of a member that can conflict with candidates after it."""
+        content, write_summary = candidate.content, self.write_summary
+        if candidate.txns:
+            self.app_ids.update([txn.app_id for txn in candidate.txns])
+        if content.removed or deletes:
+            self.removed.update(content.removed, deletes)
+        self.adds += content.adds
+        write_summary.add(content.added)
+        write_summary.is_blind_append = write_summary.is_blind_append and candidate.is_blind_append
+        write_summary.is_plain = not (self.changes_table or self.moves_row_ids)
+
+    @property
+    def winners(self) -> Sequence[Entry]:
+        """The members so far, each as an entry that the next candidate has to follow."""
+        for place in range(len(self._winners), len(self.members)):
+            member, deletes = self.members[place], self._deletes[place]
+            self._winners.append(member_entry(member, self.version, deletes))
+        return self._winners
+
+    @property
+    def rows_by(self) -> tuple[tuple[int, ...], ...]:
+        """For each file that loses rows by intents, in the order of paths, the members' places."""
+        by: dict[str, list[int]] = {}
+        for place, deletes in enumerate(self._deletes):
+            for path in deletes:
+                by.setdefault(path, []).append(place)
+        return tuple(tuple(by[path]) for path in sorted(by))
+
+    def may_meet_rows_of(self, candidate: Candidate) -> bool:
+        """Return whether members revised vectors or moved rows, or the candidate moves some."""
+        return self.revises or self.moves or bool(candidate.moves)
+
+    @property
+    def beyond_row_deletes(self) -> Sequence[Entry]:
+        """The winners without those that do nothing but delete rows by intents."""
+        pairs = zip(self.winners, self.members, strict=True)
+        return [winner for winner, member in pairs if not member.only_deletes_rows]
+
+    def rivals(self, candidate: Candidate, known: FetchedInputs) -> Sequence[Entry]:
+        """Return the members with which a candidate may conflict, or that may change it.
+
+        Members that only delete rows are left out for a candidate that tolerates such deletes
+        (`settles_for_less`), as long as it deletes none of the same rows: so a thousand row deletes
+        need not be compared in pairs.
+        """
+        bears = candidate.settles_for_less and not candidate.content.has_row_ids
+        if bears and self.merges.are_apart_from(candidate, known):
+            return self.beyond_row_deletes
+        return self.winners
+
+    def refuse(self, candidate: Candidate, target: UUID, rejection: Rejection) -> None:
+        """Add a refusal of the proposal `target`: the candidate's own, or the one it cancels."""
+        self.refused.append((candidate, target, rejection))
+        digest = candidate.sha256 if target == candidate.id else None
+        self.settled[target] = (digest, rejection)
+        self.size += len(rejection.reason) + 256
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not (self.members or self.refused)
+
+
+Sharing = Callable[[Group, Candidate], bool]
+"""Returns whether a proposal may join the members of a group."""
+
+
+def the_table_changes_alone(group: Group, candidate: Candidate) -> bool:
+    """Metadata and protocol are written in an entry of their own."""
+    alone = candidate.content.metadata or candidate.content.protocol
+    return not (alone or group.changes_table)
+
+
+def row_ids_move_alone(group: Group, candidate: Candidate) -> bool:
+    """Others recognize a row tracking backfill by the operation of its entry: it stays alone."""
+    if group.moves_row_ids:
+        return False
+    return candidate.is_indifferent or not candidate.only_moves_row_ids
+
+
+def like_with_like(group: Group, candidate: Candidate) -> bool:
+    """Appends share with appends only: streaming readers skip, or fail on, a version that removes.
+
+    Rearrangements share with their like only, or they lose the weaker isolation that Delta allows
+    a commit which changes no data.
+    """
+    own = nature(candidate)
+    if "mixed" in (own, group.nature):
+        return False
+    return own == group.nature or "bare" in (own, group.nature)
+
+
+def change_files_for_all_or_none(group: Group, candidate: Candidate) -> bool:
+    """One change file hides all adds and removes of a version from readers of the change feed."""
+    if nature(candidate) == "bare" or group.nature == "bare":
+        return True
+    return bool(candidate.content.changes) == group.has_changes
+
+
+def no_path_twice(group: Group, candidate: Candidate) -> bool:
+    """No two members name one path, be it as add, remove or change file.
+
+    Row intents on one file are the exception: they are merged into one deletion vector.
+    """
+    content, touched, merged = candidate.content, group.touched, group.merges.tallies.keys()
+    added = [path for path, _ in content.added]
+    if merged and not (merged.isdisjoint(added) and merged.isdisjoint(content.removed)):
+        return False
+    return (
+        touched.isdisjoint(added)
+        and touched.isdisjoint(content.removed)
+        and touched.isdisjoint(candidate.intended)
+        and touched.isdisjoint([file.path for file in content.changes])
+    )
+
+
+def one_version_per_application(group: Group, candidate: Candidate) -> bool:
+    """An entry holds one txn action for an application at most."""
+    return group.app_ids.isdisjoint([txn.app_id for txn in candidate.txns])
+
+
+def one_of_each_domain(group: Group, candidate: Candidate) -> bool:
+    """An entry writes one metadata domain at most once."""
+    return group.domains.isdisjoint([domain.domain for domain in candidate.content.domains])
+
+
+SHARING: Final[tuple[Sharing, ...]] = (
+    the_table_changes_alone,
+    row_ids_move_alone,
+    like_with_like,
+    change_files_for_all_or_none,
+    no_path_twice,
+    one_version_per_application,
+    one_of_each_domain,
+)
+"""All must hold between a proposal and the members before it."""
+
+
+def fits(group: Group, candidate: Candidate, policy: Policy) -> bool:
+    """Return whether a proposal may join a group; into an empty one it always may."""
+    if not group.members:
+        return True
+    if not has_room(group, candidate, policy):
+        return False
+    return all(may_share(group, candidate) for may_share in SHARING)
+
+
+def has_room(group: Group, candidate: Candidate, policy: Policy) -> bool:
+    """Return whether an entry with one more proposal is no larger than allowed."""
+    actions = len(candidate.content.lines) + len(candidate.txns)
+    if candidate.intents:
+        # A file that loses rows costs one remove and one add, however many members delete of it.
+        actions += 2 * len(candidate.intended - group.merges.tallies.keys())
+    return (
+        len(group.members) < policy.group_members_max
+        and group.actions + actions <= policy.group_actions_max
+        and group.size + candidate.size <= policy.group_bytes_max
+    )

@@ -1,0 +1,284 @@
+"""What depends on the version that an entry gets, and is assigned when it is encoded.
+
+Row ids and commit versions, in-commit timestamps, type-widening versions, the checkpoint-protection
+bound, identity high-water marks. After a lost race all of it is assigned anew. Each effect is a
+function; the tuples are the specification: `METADATA_EFFECTS` on the metadata that a member writes,
+`FILE_EFFECTS` on the lines of all members together.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+
+from tidegate_committer.admission.drop_feature_checks import BOUND, moves_bound
+from tidegate_committer.conflicts.metadata_compatibility import numbers_only
+from tidegate_committer.intake.action_reader import ActionLine, add_line, dated, is_add, tracked
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.state.log_entry import IDENTITY_ONLY
+from tidegate_committer.state.table_definition import TableDefinition, table_definition_after
+from tidegate_committer.state.table_state import TableState, in_commit_timestamp
+from tidegate_delta.constraints import identity_columns
+from tidegate_delta.features import in_commit_timestamps, row_tracking
+from tidegate_delta.log.actions import Add, DomainMetadata, Metadata
+from tidegate_delta.properties.table_properties import in_commit_timestamps_enabled
+from tidegate_delta.schema.type_widening import TYPE_CHANGES
+from tidegate_delta.value_limits import AHEAD_MAX_MS
+
+EntryLines = tuple[ActionLine, ...]
+
+
+@dataclass(frozen=True)
+class EntryDraft:
+    """An entry in the making: its version and time, and what its members bring.
+
+    `before` is the table's definition at the version before, None for version 0; `after` the one it
+    leaves. `row_mark` is the high-water mark of row ids before it. `lines` are each member's log
+    lines, `domains` those that the entry itself adds.
+    Units: `now_ms` in ms since the Unix epoch.
+    """
+
+    version: int
+    now_ms: int
+    members: tuple[Candidate, ...]
+    before: TableDefinition | None
+    after: TableDefinition
+    row_mark: int
+    lines: tuple[EntryLines, ...]
+    domains: tuple[DomainMetadata, ...] = ()
+
+
+def in_commit_timestamps_begin(
+    draft: EntryDraft, metadata: Metadata, read_version: int
+) -> Metadata:
+    """Metadata that enables in-commit timestamps records since which version and timestamp."""
+    before = draft.before.metadata if draft.before else None
+    return in_commit_timestamps.with_enablement(before, metadata, draft.version, draft.now_ms)
+
+
+def type_changes_are_of_this_version(
+    draft: EntryDraft, metadata: Metadata, read_version: int
+) -> Metadata:
+    """Type changes of type widening that a proposal dates past its read version get its own."""
+    widens = {"typeWidening", "typeWidening-preview"} & draft.after.features
+    if not widens or TYPE_CHANGES not in metadata.schema_string:
+        return metadata
+    if metadata.configuration.get("delta.enableTypeWidening", "").lower() != "true":
+        return metadata
+    schema: Any = orjson.loads(metadata.schema_string)
+    if not _date_changes(schema, read_version, draft.version):
+        return metadata
+    return metadata.with_(schema_string=orjson.dumps(schema).decode())
+
+
+def history_is_protected(draft: EntryDraft, metadata: Metadata, read_version: int) -> Metadata:
+    """Dropping a feature that old versions need sets `requireCheckpointProtectionBeforeVersion`."""
+    if draft.before is None or not moves_bound(draft.before, draft.after):
+        return metadata
+    bound = {BOUND: str(draft.version)}
+    return metadata.with_(configuration={**metadata.configuration, **bound})
+
+
+MetadataEffect = Callable[[EntryDraft, Metadata, int], Metadata]
+"""Returns the metadata to write, given the entry, the metadata so far and its proposal's read
+version."""
+
+METADATA_EFFECTS: Final[tuple[MetadataEffect, ...]] = (
+    type_changes_are_of_this_version,
+    history_is_protected,
+    in_commit_timestamps_begin,
+)
+
+
+def rows_are_numbered(draft: EntryDraft) -> EntryDraft:
+    """With row tracking, new files get base row ids and the version as default commit version."""
+    if not draft.after.tracks_rows:
+        return draft
+    mark, lines = draft.row_mark, []
+    for member, own in zip(draft.members, draft.lines, strict=True):
+        numbered, mark = _numbered(member.content.adds, own, mark, draft.version)
+        lines.append(numbered)
+    if mark == draft.row_mark:
+        return replace(draft, lines=tuple(lines))
+    domain = row_tracking.mark_domain(mark)
+    return replace(draft, lines=tuple(lines), domains=(*draft.domains, domain))
+
+
+def rows_lose_their_numbers(draft: EntryDraft) -> EntryDraft:
+    """While row tracking is suspended, new files are written without row ids."""
+    if not row_tracking.is_suspended(draft.after.metadata):
+        return draft
+    lines = tuple(
+        _bare(member.content.adds, own) if member.content.has_row_ids else own
+        for member, own in zip(draft.members, draft.lines, strict=True)
+    )
+    return replace(draft, lines=lines)
+
+
+def identity_marks_follow(draft: EntryDraft) -> EntryDraft:
+    """The high-water marks of identity columns follow the values that members use."""
+    reached: dict[str, list[int]] = {}
+    for member in draft.members:
+        for column, value in (member.numbers.marks if member.numbers else {}).items():
+            reached.setdefault(column, []).append(value)
+    if not reached:
+        return draft
+    metadata = identity_columns.with_marks(draft.after.metadata, reached)
+    return replace(draft, after=TableDefinition(metadata, draft.after.protocol))
+
+
+FileEffect = Callable[[EntryDraft], EntryDraft]
+"""Returns the entry with one more thing assigned to the files of all members."""
+
+FILE_EFFECTS: Final[tuple[FileEffect, ...]] = (
+    rows_are_numbered,
+    rows_lose_their_numbers,
+    identity_marks_follow,
+)
+
+
+def dated_lines(draft: EntryDraft) -> Iterator[bytes]:
+    """Yield the lines of all members; `deletionTimestamp`, by which VACUUM goes, is the entry's."""
+    for own in draft.lines:
+        for line in own:
+            yield line if isinstance(line, bytes) else dated(line, draft.now_ms)
+
+
+def row_ids_given(draft: EntryDraft) -> tuple[Mapping[str, int], ...]:
+    """Return for each member the base row ids that its new files get, by path.
+
+    Empty where the table tracks no rows; files that brought their own ids are left out.
+    """
+    if not draft.after.tracks_rows:
+        return ()
+    mark, given = draft.row_mark, []
+    for member in draft.members:
+        own: dict[str, int] = {}
+        for add in member.content.adds:
+            if add.base_row_id is None:
+                own[add.path] = mark + 1
+                mark += row_tracking.physical_records(add.stats) or 0
+        given.append(own)
+    return tuple(given)
+
+
+def tags_of(members: Sequence[Candidate], state: TableState, after: Metadata) -> Mapping[str, str]:
+    """Return the tags of an entry's commitInfo: what any member sets, and whether its metadata only
+    moves identity high-water marks.
+
+    `after` is the table's metadata as the entry leaves it.
+    """
+    tags: dict[str, str] = {}
+    for member in members:
+        if member.tags:
+            tags.update(member.tags)
+        metadata = member.content.metadata
+        if metadata is None or state.version < 0 or member.content.protocol is not None:
+            continue
+        if numbers_only(state.table_definition.metadata, metadata):
+            tags[IDENTITY_ONLY] = "true"
+    only_marks = not any(member.content.metadata for member in members)
+    if only_marks and state.version >= 0 and after is not state.table_definition.metadata:
+        tags[IDENTITY_ONLY] = "true"
+    return tags
+
+
+def draft_of(state: TableState, members: Sequence[Candidate], now_ms: int) -> EntryDraft:
+    """Return the entry after a state, before any effect has been applied."""
+    contents = [member.content for member in members]
+    metadata = next((one.metadata for one in contents if one.metadata), None)
+    protocol = next((one.protocol for one in contents if one.protocol), None)
+    before = state.table_definition if state.version >= 0 else None
+    after = table_definition_after(before, metadata, protocol)
+    mark = row_tracking.NO_MARK
+    if after.tracks_rows:
+        mark = row_tracking.high_water_mark(state.domains)
+    lines = tuple(one.lines for one in contents)
+    return EntryDraft(state.version + 1, now_ms, tuple(members), before, after, mark, lines)
+
+
+def follows_untimed(state: TableState, members: Sequence[Candidate]) -> bool:
+    """Return whether in-commit timestamps begin with this entry: the one before it has none.
+
+    Then the modification time of the file before takes the place of its timestamp.
+    """
+    last = state.entries.get(state.version)
+    if last is None or last.is_timed:
+        return False
+    own = next((one.content.metadata for one in members if one.content.metadata), None)
+    return in_commit_timestamps_enabled(own or state.table_definition.metadata)
+
+
+def time_before(state: TableState, now_ms: int) -> int:
+    """Return the time that the next version must be later than.
+
+    The in-commit timestamp of the last version binds, however far ahead of our clock it lies: that
+    is the protocol's. What versions without one say of themselves does not, past AHEAD_MAX_MS: one
+    of them would date all that come after it, and what is removed would be kept for ever.
+    Units: ms since the Unix epoch.
+    """
+    claimed = state.timestamp if state.timestamp <= now_ms + AHEAD_MAX_MS else 0
+    return max(claimed, in_commit_timestamp(state) or 0)
+
+
+def assigned(draft: EntryDraft) -> EntryDraft:
+    """Return an entry with all effects applied, in their order."""
+    writers = [one for one in draft.members if one.content.metadata is not None]
+    for writer in writers:
+        metadata = draft.after.metadata
+        for effect in METADATA_EFFECTS:
+            metadata = effect(draft, metadata, writer.read_version)
+        if metadata is not draft.after.metadata:
+            draft = replace(draft, after=TableDefinition(metadata, draft.after.protocol))
+    for file_effect in FILE_EFFECTS:
+        draft = file_effect(draft)
+    return draft
+
+
+def _numbered(
+    adds: Sequence[Add], lines: EntryLines, mark: int, version: int
+) -> tuple[EntryLines, int]:
+    """Return lines with row ids and commit versions, and the mark after them."""
+    following = iter(adds)
+    after: list[ActionLine] = []
+    for line in lines:
+        if not is_add(line):
+            after.append(line)
+            continue
+        add = next(following)
+        base, written = add.base_row_id, add.default_row_commit_version
+        if base is None:
+            count = row_tracking.physical_records(add.stats)
+            assert count is not None, "on a table that tracks rows every new file is counted"
+            base, mark = mark + 1, mark + count
+        if add.base_row_id is None and written is None:
+            assert isinstance(line, bytes), "what adds a file is spelled out"
+            after.append(tracked(line, base, version))
+            continue
+        ids = {"base_row_id": base, "default_row_commit_version": version}
+        after.append(add_line(add.with_(**ids if written is None else {"base_row_id": base})))
+    return tuple(after), mark
+
+
+def _bare(adds: Sequence[Add], lines: EntryLines) -> EntryLines:
+    following = iter(adds)
+    none = {"base_row_id": None, "default_row_commit_version": None}
+    return tuple(add_line(next(following).with_(**none)) if is_add(one) else one for one in lines)
+
+
+def _date_changes(node: Any, read_version: int, version: int) -> bool:
+    """Date the changes of type in a part of a schema; return whether any was dated otherwise."""
+    if isinstance(node, list):
+        return any([_date_changes(one, read_version, version) for one in node])
+    if not isinstance(node, dict):
+        return False
+    moved = any([_date_changes(one, read_version, version) for one in node.values()])
+    metadata = node.get("metadata")
+    changes = metadata.get(TYPE_CHANGES) if isinstance(metadata, dict) else None
+    for change in changes if isinstance(changes, list) else ():
+        dated_at = change.get("tableVersion") if isinstance(change, dict) else None
+        if type(dated_at) is int and read_version < dated_at < version:
+            change["tableVersion"] = version
+            moved = True
+    return moved

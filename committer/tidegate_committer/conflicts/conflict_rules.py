@@ -1,0 +1,357 @@
+"""The conflict rules: why a proposal cannot be committed after a winning commit.
+
+A winner is a version after the one that the proposal read, or an earlier member of its group. For
+each winner in the order of versions, `RULES` is asked in its order, and the first rule that fires
+names the conflict. A winner against which none fires is *adopted*: the proposal goes on as if it
+had read the table after it. Rules and error classes are those of delta-spark's ConflictChecker.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+from uuid import UUID
+
+from tidegate_committer.conflicts.concurrent_appends import (
+    LOOKS_MAX,
+    AddedFiles,
+    may_have_been_read,
+    stated,
+)
+from tidegate_committer.conflicts.conflict_prefilter import passes_by
+from tidegate_committer.conflicts.rebase import adopt, with_ids
+from tidegate_committer.conflicts.rebase_state import ConflictRule, Finding, RebaseState
+from tidegate_committer.conflicts.table_conflict_rules import (
+    backfill_of_more_than_files,
+    concurrent_transaction,
+    domain_metadata_changed,
+    dropped_feature_in_use,
+    feature_binds_writers,
+    metadata_changed,
+    protocol_changed,
+    protocol_unsupported,
+    row_ids_of_no_table,
+    row_ids_without_statistics,
+    unbackfill_meets_backfill,
+    unclear_table,
+)
+from tidegate_committer.intake.proposal_actions import PartitionKey, canonical
+from tidegate_committer.row_level.row_delete_conflicts import gone_for, rows_in_the_way
+from tidegate_committer.row_level.row_relocation import carried
+from tidegate_committer.state.log_entry import Entry
+from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_delta.features import row_tracking
+from tidegate_messages.outcome import Rejection
+
+__all__ = [
+    "CONCURRENT",
+    "DELTA_NAMES",
+    "RULES",
+    "RULES_VERSION",
+    "Conflict",
+    "RebaseState",
+    "TableDefinition",
+    "check",
+    "follow",
+]
+
+RULES_VERSION: Final = 13
+"""Raised with every change that can change a verdict. Every entry names it, so that a committer
+knows whether the rejections an entry implies were judged by its own rules."""
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A rule that fired, and the winner it fired against."""
+
+    rule: str
+    winner_version: int
+    found: Finding = field(default_factory=lambda: Finding(""))
+    winner_proposal_id: UUID | None = None
+
+    @property
+    def rejection(self) -> Rejection:
+        """The rejection that a writer gets for it."""
+        error_class, exception = DELTA_NAMES[self.rule]
+        winner = f"proposal {self.winner_proposal_id} in " if self.winner_proposal_id else ""
+        return Rejection(
+            rule=self.rule,
+            reason=f"{winner}version {self.winner_version} {self.found.detail}",
+            advice="fix" if self.rule in FOR_A_PERSON else "rerun",
+            error_class=self.found.error_class or error_class,
+            exception=self.found.exception or exception,
+            winner_version=self.winner_version,
+            winner_proposal_id=str(self.winner_proposal_id) if self.winner_proposal_id else None,
+            path=self.found.path,
+            predicate=self.found.predicate,
+            domain=self.found.domain,
+            app_id=self.found.app_id,
+        )
+
+
+def concurrent_append(rebase_state: RebaseState, winner: Entry) -> Finding | None:
+    """The winner added a file that may hold rows which the proposal would have read."""
+    if not _minds_appends(rebase_state, winner):
+        return None
+    candidate, columns = rebase_state.candidate, rebase_state.read.metadata.partition_columns
+    added = may_have_been_read(candidate, winner, rebase_state.file_tests, rebase_state.known)
+    if added and candidate.reads.whole_table:
+        path = added[0][0]
+        return Finding(f"added {path!r}, and the whole table was read", path)
+    if added and not columns:
+        path = added[0][0]
+        return _may_match(path, _predicate_for(path, rebase_state, winner))
+    return _in_partitions_read(rebase_state, winner, added)
+
+
+def _minds_appends(rebase_state: RebaseState, winner: Entry) -> bool:
+    candidate = rebase_state.candidate
+    if not winner.added or candidate.is_blind_append or rebase_state.level == "SnapshotIsolation":
+        return False
+    if candidate.only_moves_row_ids or _only_moves_row_ids(rebase_state, winner):
+        return False
+    may_come_later = winner.is_blind_append and not candidate.writes_metadata
+    return not (rebase_state.level == "WriteSerializable" and may_come_later)
+
+
+def _only_moves_row_ids(rebase_state: RebaseState, winner: Entry) -> bool:
+    """Return whether a winner only gave or took row ids, on a table with row tracking.
+
+    The operation's name alone does not count: without the feature it can't have done so.
+    """
+    if not winner.only_moves_row_ids:
+        return False
+    tables = (rebase_state.read, rebase_state.after(winner))
+    return any(row_tracking.supports(one.protocol) for one in tables)
+
+
+def _in_partitions_read(
+    rebase_state: RebaseState, winner: Entry, added: AddedFiles
+) -> Finding | None:
+    """Return the first of the added files that lies in a partition which was read, or None.
+
+    A partition value that its column's type can't hold is found first: delta-spark casts the values
+    of all the winner's files, also of those that `added` leaves out by their statistics.
+    """
+    partitions = dict[PartitionKey, str]()
+    for path, values in added:
+        partitions.setdefault(frozenset(values.items()), path)
+    ruled_out = [
+        key for key in winner.write_summary.added if key not in partitions and _is_told(key)
+    ]
+    if rebase_state.partitions_weight * (len(partitions) + len(ruled_out)) > LOOKS_MAX:
+        if not added:
+            return None
+        path = added[0][0]
+        return Finding(f"added {path!r}, and too much was read by predicates to be compared", path)
+    for scan in rebase_state.scans:
+        first: str | None = None
+        for key in (*partitions, *ruled_out):
+            try:
+                matches = scan.partitions[key]
+            except ValueError as error:
+                path = winner.added[winner.write_summary.added[key][0]][0]
+                return Finding(f"added {path!r}: {error}", path, *NO_VALUE)
+            if matches and first is None:
+                first = partitions.get(key)
+        if first is not None:
+            return _may_match(first, scan.place)
+    return None
+
+
+def _may_match(path: str, predicate: int | None) -> Finding:
+    where = "what was read" if predicate is None else f"reads.predicates[{predicate}]"
+    return Finding(f"added {path!r}, which may match {where}", path, predicate=predicate)
+
+
+def _predicate_for(path: str, rebase_state: RebaseState, winner: Entry) -> int | None:
+    """Return the index of the first read predicate that a new file may match, or None."""
+    if len(rebase_state.reads.predicates) == 1:
+        return 0
+    adds = stated(rebase_state.candidate, winner, rebase_state.known) or {}
+    add = adds.get(path)
+    scans = rebase_state.scans if add is not None else ()
+    return next((one.place for one in scans if add is not None and one.anywhere(add)), None)
+
+
+def _is_told(key: PartitionKey) -> bool:
+    """Return whether no partition value is empty text: that means null, which matches nothing."""
+    return all(text != "" for _, text in key)
+
+
+def _named_as_by_delta_spark(rebase_state: RebaseState, winner: Entry, found: Finding) -> Finding:
+    """Return a conflict over removed files, with the error class that delta-spark would give it.
+
+    delta-spark checks appends first, and without statistics: where we have ruled a winner's append
+    out by them, it would report that append as the conflict.
+    """
+    if not _minds_appends(rebase_state, winner):
+        return found
+    if rebase_state.read.metadata.partition_columns:
+        matched = _in_partitions_read(rebase_state, winner, winner.added)
+        if matched is None or matched.error_class is not None:
+            return found
+    error_class, exception = DELTA_NAMES[concurrent_append.__name__]
+    return replace(found, error_class=error_class, exception=exception)
+
+
+def concurrent_delete_read(rebase_state: RebaseState, winner: Entry) -> Finding | None:
+    """The winner removed a file that was read."""
+    if not winner.removed:
+        return None
+    candidate = rebase_state.candidate
+    removed = gone_for(candidate, winner, rebase_state.known)
+    # A backfill or unbackfill drops the removed files from its work, so it does not conflict.
+    forgets = candidate.only_moves_row_ids or rebase_state.takes_ids_off(winner)
+    if not (forgets or candidate.files_read.isdisjoint(removed)):
+        path = min(candidate.files_read & removed)
+        found = Finding(f"removed {path!r}, which was read", path)
+        return _named_as_by_delta_spark(rebase_state, winner, found)
+    if candidate.reads.whole_table and removed:
+        path = min(removed)
+        return Finding(f"removed {path!r}, and the whole table was read", path)
+    return None
+
+
+def concurrent_delete_delete(rebase_state: RebaseState, winner: Entry) -> Finding | None:
+    """The winner removed a file that the proposal removes too."""
+    twice = winner.removed & rebase_state.candidate.content.removed
+    if twice and rebase_state.candidate.moves:
+        twice -= carried(rebase_state.candidate, winner, rebase_state.known)
+    if not twice:
+        return None
+    found = Finding(f"removed {min(twice)!r} too", min(twice))
+    return _named_as_by_delta_spark(rebase_state, winner, found)
+
+
+def concurrent_row_delete(rebase_state: RebaseState, winner: Entry) -> Finding | None:
+    """The winner removed a file from which the proposal deletes rows, or deleted the same rows."""
+    candidate, level = rebase_state.candidate, rebase_state.level
+    found = rows_in_the_way(candidate, level, winner, rebase_state.known)
+    return Finding(*found) if found else None
+
+
+def duplicate_actions(rebase_state: RebaseState, winner: Entry) -> Finding | None:
+    """The proposal strips row ids from a file that the winner added, and also removes it or rows
+    of it: it would add the file twice.
+    """
+    content, intended = rebase_state.candidate.content, rebase_state.candidate.intended
+    if not (content.removes or intended) or not rebase_state.takes_ids_off(winner):
+        return None
+    for add in with_ids(winner):
+        path = canonical(add.path)
+        if path in intended:
+            return Finding(f"added {path!r}, which the proposal adds without ids, less rows", path)
+        if path in content.removed and winner.vectors.get(path) == content.removed_vectors.get(
+            path
+        ):
+            return Finding(f"added {path!r}, which the proposal adds without ids and removes", path)
+    return None
+
+
+RULES: Final[tuple[ConflictRule, ...]] = (
+    protocol_unsupported,
+    protocol_changed,
+    feature_binds_writers,
+    dropped_feature_in_use,
+    metadata_changed,
+    domain_metadata_changed,
+    concurrent_transaction,
+    row_ids_of_no_table,
+    backfill_of_more_than_files,
+    unbackfill_meets_backfill,
+    unclear_table,
+    row_ids_without_statistics,
+    concurrent_append,
+    concurrent_delete_read,
+    concurrent_delete_delete,
+    concurrent_row_delete,
+    duplicate_actions,
+)
+"""All rules, in the order in which they are asked: first about the table, then about files."""
+
+DELTA_NAMES: Final[Mapping[str, tuple[str | None, str]]] = {
+    "protocol_unsupported": ("DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", "DeltaTableFeatureException"),
+    "protocol_changed": ("DELTA_PROTOCOL_CHANGED", "ProtocolChangedException"),
+    "feature_binds_writers": ("DELTA_PROTOCOL_CHANGED", "ProtocolChangedException"),
+    "dropped_feature_in_use": (
+        "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL",
+        "DeltaTableFeatureException",
+    ),
+    "metadata_changed": ("DELTA_METADATA_CHANGED", "MetadataChangedException"),
+    "domain_metadata_changed": ("DELTA_CONCURRENT_TRANSACTION", "ConcurrentTransactionException"),
+    "concurrent_transaction": ("DELTA_CONCURRENT_TRANSACTION", "ConcurrentTransactionException"),
+    "row_ids_of_no_table": (None, "AssertionError"),
+    "backfill_of_more_than_files": (None, "IllegalStateException"),
+    "unbackfill_meets_backfill": (
+        "DELTA_ROW_TRACKING_BACKFILL_RUNNING_CONCURRENTLY_WITH_UNBACKFILL",
+        "DeltaIllegalStateException",
+    ),
+    "unclear_table": (
+        "DELTA_ROW_TRACKING_ILLEGAL_PROPERTY_COMBINATION",
+        "DeltaIllegalStateException",
+    ),
+    "row_ids_without_statistics": (
+        "DELTA_ROW_ID_ASSIGNMENT_WITHOUT_STATS",
+        "DeltaIllegalStateException",
+    ),
+    "concurrent_append": ("DELTA_CONCURRENT_APPEND", "ConcurrentAppendException"),
+    "concurrent_delete_read": ("DELTA_CONCURRENT_DELETE_READ", "ConcurrentDeleteReadException"),
+    "concurrent_delete_delete": (
+        "DELTA_CONCURRENT_DELETE_DELETE",
+        "ConcurrentDeleteDeleteException",
+    ),
+    "concurrent_row_delete": (
+        "DELTA_CONCURRENT_DELETE_DELETE",
+        "ConcurrentDeleteDeleteException",
+    ),
+    "duplicate_actions": ("DELTA_DUPLICATE_ACTIONS_FOUND", "DeltaRuntimeException"),
+}
+"""Rule -> delta-spark's error class, where it has one, and exception."""
+
+FOR_A_PERSON: Final = frozenset(
+    {"protocol_unsupported", "row_ids_of_no_table", "row_ids_without_statistics", "unclear_table"}
+)
+"""Rules after which running the operation again does not help: somebody must change the table or
+upgrade the gate (advice `fix`, not `rerun`)."""
+
+NO_VALUE: Final = ("CAST_INVALID_INPUT", "SparkRuntimeException")
+"""delta-spark's error for a partition value that its column's type can't hold: not a conflict."""
+
+CONCURRENT: Final = frozenset(
+    {
+        "ProtocolChangedException",
+        "MetadataChangedException",
+        "ConcurrentTransactionException",
+        "ConcurrentAppendException",
+        "ConcurrentDeleteReadException",
+        "ConcurrentDeleteDeleteException",
+    }
+)
+"""The exceptions that delta-spark counts as conflicts; the others say that a commit is invalid."""
+
+
+def check(rebase_state: RebaseState, winners: Iterable[Entry]) -> Conflict | None:
+    """Return the first conflict with the winners, oldest first, or None: the proposal may follow.
+
+    Law: a conflict is for ever. If check(s, ws) is a conflict, check(s, ws + more) is the same one.
+    """
+    met = follow(rebase_state, winners)
+    return met if isinstance(met, Conflict) else None
+
+
+def follow(rebase_state: RebaseState, winners: Iterable[Entry]) -> RebaseState | Conflict:
+    """Return a proposal's standing after all winners, oldest first, or its first conflict."""
+    indifferent = rebase_state.candidate.is_indifferent
+    for winner in winners:
+        if indifferent and not winner.concerns_all:
+            continue
+        adds = rebase_state.known.adds.get(winner.version, winner.adds)
+        if passes_by(rebase_state, winner.write_summary, adds):
+            continue
+        for rule in RULES:
+            found = rule(rebase_state, winner)
+            if found is not None:
+                by = winner.proposal_with(found.path, found.app_id, found.domain)
+                return Conflict(rule.__name__, winner.version, found, by)
+        rebase_state = adopt(rebase_state, winner)
+    return rebase_state

@@ -1,0 +1,259 @@
+"""Metadata patches: what they touch of a table, and what the table becomes by them.
+
+What a patch touches is told under the table that its writer read, and what a winner touched by
+comparing the metadata before and after it. Where the two have nothing in common the patch says the
+same of the table after the winner as of the table before it: docs/adr/0021 has the proof.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import Any, Final
+from uuid import UUID, uuid5
+
+import orjson
+
+from tidegate_committer.state.metadata_diff import MetadataTouch
+from tidegate_delta.constraints import column_defaults, row_constraints
+from tidegate_delta.definitions.definition import Definition, refuse
+from tidegate_delta.definitions.feature_directives import canonical_keys
+from tidegate_delta.definitions.resolve_definition import settle
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Metadata
+from tidegate_delta.properties import table_properties
+from tidegate_delta.schema.column_mapping import mode_of, physical_name
+from tidegate_delta.schema.column_mapping_assignment import map_columns, physical_names
+from tidegate_delta.schema.field_paths import FieldPath, resolve, steps_inside
+from tidegate_delta.schema.sql_column_references import columns_in
+from tidegate_delta.schema.types import DataType, StructField, StructType, parse_schema
+from tidegate_delta.schema_evolution import alter_columns
+from tidegate_messages.metadata_patch import (
+    AddColumn,
+    AllowNulls,
+    ChangeType,
+    CommentOn,
+    DropColumn,
+    MetadataPatch,
+    PatchChange,
+    RenameColumn,
+    SetDefault,
+    SetProperty,
+    UnsetProperty,
+)
+
+_LATE: Final = frozenset(
+    one.key
+    for one in (
+        table_properties.max_column_id,
+        table_properties.checkpoint_protection_version,
+        table_properties.ict_enablement_version,
+        table_properties.ict_enablement_timestamp_ms,
+    )
+)
+"""Properties that nobody sets: they are assigned when an entry is written."""
+
+
+def touches(patch: MetadataPatch, read: Definition) -> frozenset[MetadataTouch]:
+    """Return what a patch touches of the table that its writer read.
+
+    A property that names columns touches them, for it would not hold without them.
+    Raises: InvalidRequest for what the table does not let be changed so.
+    """
+    found = set[MetadataTouch]()
+    here = _Here(read, read.metadata)
+    for change in patch.changes:
+        found.update(_touches(change, here.metadata))
+        here = here.after(change)
+    return frozenset(found)
+
+
+def applied(
+    patch: MetadataPatch,
+    table: Definition,
+    proposal: UUID,
+    clustered_by: Collection[FieldPath] = (),
+) -> Definition:
+    """Return the table after a patch; columns that come get ids, and names made of the proposal's.
+
+    `clustered_by` are the physical paths of columns that have to stay.
+    Law: the same of the same; no id of a column is given twice
+    Raises: InvalidRequest for what the table does not let be changed so; what parsing raises.
+    """
+    here = _Here(table, table.metadata, _names(proposal), clustered_by)
+    for change in patch.changes:
+        here = here.after(change)
+    return here.settled().base
+
+
+def _names(proposal: UUID) -> Iterator[str]:
+    return physical_names(uuid5(proposal, f"column {number}") for number in count())
+
+
+@dataclass(frozen=True)
+class _Here:
+    """A table on its way through a patch: what was settled last, and the metadata since then."""
+
+    base: Definition
+    metadata: Metadata
+    names: Iterator[str] = field(default_factory=lambda: _names(UUID(int=0)))
+    clustered_by: Collection[FieldPath] = ()
+    is_settled: bool = True
+
+    def after(self, change: PatchChange) -> "_Here":
+        """Return the table after a change.
+
+        Columns rest on the features that properties before them have listed, so it is settled
+        between these and those; which costs what the table is wide.
+        """
+        is_property = isinstance(change, SetProperty | UnsetProperty)
+        if not (is_property or self.is_settled):
+            return self.settled().after(change)
+        if isinstance(change, DropColumn):
+            altered = alter_columns.drop_column(self.metadata, change.path, self.clustered_by)
+        else:
+            altered = _altered(change, Definition(self.metadata, self.base.protocol))
+        return replace(self, metadata=altered, is_settled=not is_property)
+
+    def settled(self) -> "_Here":
+        """Return the table with its columns mapped, and with the features that it asks for."""
+        found = settle(self.base, map_columns(self.base.metadata, self.metadata, self.names))
+        refuse(found.flaws, "that is to be patched")
+        base = found.definition
+        return replace(self, base=base, metadata=base.metadata, is_settled=True)
+
+
+def _altered(change: PatchChange, before: Definition) -> Metadata:
+    metadata, protocol = before
+    match change:
+        case AddColumn():
+            place = alter_columns.FieldPosition(change.first, change.after)
+            return alter_columns.add_column(metadata, _column(change.column), change.parent, place)
+        case RenameColumn():
+            return alter_columns.rename_column(metadata, change.path, change.name)
+        case ChangeType():
+            kind = _column({"name": "a", "type": change.type, "nullable": True, "metadata": {}})
+            return alter_columns.change_type(metadata, protocol, change.path, kind.kind)
+        case AllowNulls():
+            return alter_columns.allow_nulls(metadata, change.path)
+        case CommentOn():
+            return alter_columns.comment_on(metadata, change.path, change.comment)
+        case SetDefault():
+            return column_defaults.set_default(metadata, protocol, change.column, change.expression)
+        case SetProperty():
+            return _with_property(metadata, change)
+        case UnsetProperty():
+            return _without_property(metadata, change)
+        case DropColumn():
+            raise AssertionError("a column is dropped by who knows what the table is clustered by")
+
+
+def _with_property(metadata: Metadata, change: SetProperty) -> Metadata:
+    key = _settable(change.key)
+    if key.lower().startswith(table_properties.CONSTRAINT_PREFIX):
+        name = key[len(table_properties.CONSTRAINT_PREFIX) :]
+        return row_constraints.add_check(metadata, name, change.value)
+    return metadata.with_(configuration={**metadata.configuration, key: change.value})
+
+
+def _without_property(metadata: Metadata, change: UnsetProperty) -> Metadata:
+    key = _settable(change.key)
+    if key.lower().startswith(table_properties.CONSTRAINT_PREFIX):
+        name = key[len(table_properties.CONSTRAINT_PREFIX) :]
+        return row_constraints.drop_check(metadata, name, if_exists=True)
+    kept = {one: text for one, text in metadata.configuration.items() if one != key}
+    return metadata.with_(configuration=kept)
+
+
+def _settable(key: str) -> str:
+    """Return a property as it is kept. Raises: InvalidRequest for one that nobody sets."""
+    canonical = _canonical(key)
+    if canonical in _LATE:
+        raise InvalidRequest(
+            f"the property {canonical!r} is assigned by the committer; leave it out",
+            error_class="DELTA_CANNOT_MODIFY_TABLE_PROPERTY",
+        )
+    return canonical
+
+
+def _canonical(key: str) -> str:
+    [canonical] = canonical_keys({key: ""})
+    if canonical.lower().startswith(table_properties.CONSTRAINT_PREFIX):
+        return canonical.lower()
+    return canonical
+
+
+def _column(plain: Mapping[str, Any]) -> StructField:
+    """Return the field that a plain object spells. Raises: as `parse_schema`."""
+    schema = {"type": "struct", "fields": [{"nullable": True, "metadata": {}, **plain}]}
+    return parse_schema(orjson.dumps(schema).decode()).fields[0]
+
+
+def _touches(change: PatchChange, metadata: Metadata) -> Iterator[MetadataTouch]:
+    on = partial(_physical, metadata)
+    match change:
+        case AddColumn():
+            name = str(change.column.get("name", "")).lower()
+            yield MetadataTouch("name", (*on(change.parent), name))
+            if change.after is not None:
+                yield MetadataTouch("column", on((*change.parent, change.after)))
+        case RenameColumn():
+            yield MetadataTouch("column", on(change.path))
+            yield MetadataTouch("name", (*on(change.path[:-1]), change.name.lower()))
+            yield from _followed(metadata)
+        case DropColumn():
+            yield MetadataTouch("column", on(change.path))
+            yield from _followed(metadata)
+        case SetDefault():
+            yield MetadataTouch("column", on((change.column,)))
+        case SetProperty() | UnsetProperty():
+            key = _canonical(change.key)
+            yield MetadataTouch("property", (key,))
+            if isinstance(change, SetProperty):
+                yield from (
+                    MetadataTouch("column", on(path)) for path in _named(metadata, key, change)
+                )
+        case _:
+            yield MetadataTouch("column", on(change.path))
+
+
+def _followed(metadata: Metadata) -> Iterator[MetadataTouch]:
+    """Yield the property that follows columns which go or get another name, where it is set."""
+    if alter_columns.STATISTICS_COLUMNS in metadata.configuration:
+        yield MetadataTouch("property", (alter_columns.STATISTICS_COLUMNS,))
+
+
+def _named(metadata: Metadata, key: str, change: SetProperty) -> Iterable[FieldPath]:
+    """Return the columns that a property names: all of them where that can't be told."""
+    schema = parse_schema(metadata.schema_string)
+    every = [(name,) for name in schema.names]
+    if key == alter_columns.STATISTICS_COLUMNS:
+        try:
+            return table_properties.stats_columns.of({key: change.value}) or ()
+        except InvalidRequest:
+            return every
+    if not key.startswith(table_properties.CONSTRAINT_PREFIX):
+        return ()
+    found = columns_in(change.value, schema)
+    return every if found is None else found
+
+
+def _physical(metadata: Metadata, path: FieldPath) -> FieldPath:
+    """Return the physical path of what a path leads to. What leads nowhere is what it says."""
+    mode = mode_of(metadata)
+    kind: DataType = parse_schema(metadata.schema_string)
+    try:
+        found = resolve(kind, path) if isinstance(kind, StructType) else path
+    except InvalidRequest:
+        return tuple(path)
+    there: list[str] = []
+    for step in found:
+        if isinstance(kind, StructType):
+            one = kind.get(step)
+            assert one is not None, "a path that was resolved leads somewhere"
+            there.append(physical_name(one, mode))
+            kind = one.kind
+        else:
+            there.append(step)
+            kind = dict(steps_inside(kind))[step]
+    return tuple(there)

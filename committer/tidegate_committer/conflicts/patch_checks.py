@@ -1,0 +1,72 @@
+"""Where a patch is committed: judged by the table that was read, applied to the one at the head."""
+
+import orjson
+
+from tidegate_committer.admission.constraint_checks import not_validated
+from tidegate_committer.admission.feature_checks import CLUSTERING
+from tidegate_committer.admission.table_change_checks import wrong_table
+from tidegate_committer.conflicts.patch_apply import applied
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.refusals import BAD_METADATA, fault_in, flaw
+from tidegate_committer.policy import Policy
+from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_committer.state.table_state import TableState
+from tidegate_delta.definitions.definition import refuse
+from tidegate_delta.definitions.definition_changes import check_change
+from tidegate_delta.errors import TidegateError
+from tidegate_messages.metadata_patch import metadata_hash
+from tidegate_messages.outcome import Rejection
+
+_FIELD = "metadata_patch"
+
+
+def wrong_patch(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
+    """Return why a patch does not go with the table that its writer read, or None."""
+    patch = candidate.patch
+    assert patch is not None, "only who brings a patch is asked for it"
+    read = state.table_definition_at(candidate.read_version)
+    if patch.base is not None and patch.base != metadata_hash(read.metadata):
+        what = f"is not the hash of the metadata at version {candidate.read_version}"
+        return flaw("other_metadata", f"{_FIELD}.base", what, "read the table and propose again")
+    found = with_patch(candidate, read, state, policy)
+    if isinstance(found, Rejection):
+        return found
+    after = read.after(found.content.metadata, found.content.protocol)
+    return not_validated(candidate, read, after)
+
+
+def with_patch(
+    candidate: Candidate, table_definition: TableDefinition, state: TableState, policy: Policy
+) -> Candidate | Rejection:
+    """Return a proposal that brings what its patch makes of a table, or why it makes nothing.
+
+    Metadata and protocol are judged together, as a change of the table that they are applied to.
+    """
+    patch = candidate.patch
+    assert patch is not None, "only who brings a patch is asked for it"
+    try:
+        before = table_definition.definition
+        after = applied(patch, before, candidate.id, _clustered_by(state))
+        refuse(check_change(before, after), state.root)
+    except (TidegateError, ValueError, RecursionError) as error:
+        return _refusal(error)
+    listed = None if after.protocol == table_definition.protocol else after.protocol
+    patched = candidate.with_table(after.metadata, listed)
+    return wrong_table(patched.content, table_definition, state.root, policy) or patched
+
+
+def _clustered_by(state: TableState) -> list[tuple[str, ...]]:
+    """Return the physical paths of the columns that a table is clustered by at its head."""
+    domain = state.domains.get(CLUSTERING)
+    if domain is None or domain.removed:
+        return []
+    try:
+        return [tuple(path) for path in orjson.loads(domain.configuration)["clusteringColumns"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the domain {CLUSTERING!r} names no clusteringColumns") from error
+
+
+def _refusal(error: Exception) -> Rejection:
+    made = flaw(BAD_METADATA, _FIELD, fault_in(error), "correct what it names")
+    error_class = error.error_class if isinstance(error, TidegateError) else None
+    return made.model_copy(update={"error_class": error_class})

@@ -1,0 +1,237 @@
+"""What a patch did to a table, as far as a proposal made before it must mind.
+
+delta-spark carries a proposal over few changes of metadata. Over a patch, which says all that it
+changes, it may be carried further: docs/adr/0021 says over what, and why.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from tidegate_committer.admission.feature_checks import CLUSTERING
+from tidegate_committer.conflicts.metadata_compatibility import (
+    TOLERATED,
+    MetadataChange,
+    changed_field,
+)
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.state.metadata_diff import SchemaColumn, columns_by_physical
+from tidegate_delta.constraints import (
+    column_defaults,
+    generated_columns,
+    identity_columns,
+    row_constraints,
+)
+from tidegate_delta.data_skipping.predicate_tree import holds_opaque, paths_of
+from tidegate_delta.log.actions import Metadata
+from tidegate_delta.properties import table_properties
+from tidegate_delta.schema.column_mapping import physical_partition_columns
+from tidegate_delta.schema.column_mapping_assignment import MAPPING_KEYS
+from tidegate_delta.schema.field_paths import FieldPath, dotted
+from tidegate_delta.schema.type_widening import TYPE_CHANGES, TypeChange, changes, widens
+from tidegate_delta.schema.types import ArrayType, DataType, MapType, StructField
+from tidegate_delta.schema_evolution.alter_columns import COMMENT
+from tidegate_delta.schema_evolution.type_changes import changed
+
+HARMLESS: Final = frozenset(
+    {
+        *(
+            one.key
+            for one in (
+                table_properties.checkpoint_interval,
+                table_properties.checkpoint_retention_ms,
+                table_properties.checkpoint_stats_as_json,
+                table_properties.checkpoint_stats_as_struct,
+                table_properties.log_cleanup_enabled,
+                table_properties.log_retention_ms,
+                table_properties.tombstone_retention_ms,
+                table_properties.txn_retention_ms,
+                table_properties.compression_codec,
+            )
+        ),
+        *table_properties.OF_OTHERS,
+        "delta.autoOptimize",
+        "delta.autoOptimize.autoCompact",
+        "delta.autoOptimize.optimizeWrite",
+    }
+)
+"""Properties that say how the log is kept and how large files are: of no row, and of no file that
+is written, do they ask anything. Those without `delta.` in front mean nothing to Delta."""
+
+_ASKING: Final = (
+    column_defaults.CURRENT,
+    column_defaults.EXISTS,
+    row_constraints.INVARIANT,
+    generated_columns.EXPRESSION,
+)
+_LOOSE: Final = frozenset({COMMENT, TYPE_CHANGES, *MAPPING_KEYS})
+
+
+@dataclass(frozen=True)
+class PatchEffect:
+    """A table before and after a patch, and the features that it supports after."""
+
+    before: Metadata
+    after: Metadata
+    features: frozenset[str]
+
+    @property
+    def fields(self) -> Iterator[tuple[FieldPath, SchemaColumn | None, SchemaColumn | None]]:
+        """Each field by its physical path, before and after, where it is there."""
+        old, new = columns_by_physical(self.before), columns_by_physical(self.after)
+        for path in sorted(old.keys() | new.keys()):
+            yield path, old.get(path), new.get(path)
+
+
+def minded(candidate: Candidate, effect: PatchEffect) -> str | None:
+    """Return what a patch changed that a proposal is not carried over, or None."""
+    return next((what for rule in LIMITS if (what := rule(candidate, effect))), None)
+
+
+def other_fields(candidate: Candidate, effect: PatchEffect) -> str | None:
+    """The table has another name or description, or is another table."""
+    # Which columns it is partitioned by is asked by physical names, and then by any name.
+    before = effect.before.with_(partition_columns=effect.after.partition_columns)
+    return changed_field(MetadataChange(before, effect.after, effect.features))
+
+
+def other_partitions(candidate: Candidate, effect: PatchEffect) -> str | None:
+    """The table is partitioned otherwise, or by a column that was changed in any way."""
+    before, after = effect.before, effect.after
+    keys = physical_partition_columns(before)
+    if before.partition_columns != after.partition_columns:
+        return "the table's partition columns"
+    if keys != physical_partition_columns(after):
+        return "the table's partition columns"
+    for path, was, now in effect.fields:
+        if path[0] in keys.values() and was and now and was.field.kind != now.field.kind:
+            return f"the partition column {dotted(now.path)!r}"
+    return None
+
+
+def other_properties(candidate: Candidate, effect: PatchEffect) -> str | None:
+    """A property was changed that asks something of rows or files."""
+    before, after = effect.before.configuration, effect.after.configuration
+    change = MetadataChange(effect.before, effect.after, effect.features)
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key) == after.get(key) or key in HARMLESS:
+            continue
+        if not key.lower().startswith("delta.") and key not in TOLERATED:
+            continue
+        if key not in after or key not in TOLERATED or not TOLERATED[key](change):
+            return f"the property {key!r}"
+    return None
+
+
+def column_that_asks(candidate: Candidate, effect: PatchEffect) -> str | None:
+    """A column came that rows without it could not have."""
+    for _, was, now in effect.fields:
+        if was is None and now is not None and _asks(now.field):
+            return f"the new column {dotted(now.path)!r}, which asks something of rows"
+    return None
+
+
+def column_that_was_read(candidate: Candidate, effect: PatchEffect) -> str | None:
+    """A column is gone that the proposal looked at, or may have."""
+    for path, was, now in effect.fields:
+        if was is not None and now is None and _may_use(candidate, path, was.path):
+            return f"the column {dotted(was.path)!r}, which is gone"
+    return None
+
+
+def column_to_cluster_by(candidate: Candidate, effect: PatchEffect) -> str | None:
+    """A column is gone by which the proposal wants the table clustered."""
+    wanted = {
+        tuple(path)
+        for domain in candidate.content.domains
+        if domain.domain == CLUSTERING and not domain.removed
+        for path in orjson.loads(domain.configuration)["clusteringColumns"]
+    }
+    for path, was, now in effect.fields if wanted else ():
+        if was is not None and now is None and path in wanted:
+            return f"the column {dotted(was.path)!r}, which is gone"
+    return None
+
+
+def column_of_other_values(candidate: Candidate, effect: PatchEffect) -> str | None:
+    """A column holds other values than before, or is filled in another way."""
+    for _, was, now in effect.fields:
+        if was is None or now is None or was == now:
+            continue
+        if was.field.nullable and not now.field.nullable:
+            return f"the column {dotted(now.path)!r}, which may not be null any more"
+        if _about(was.field) != _about(now.field):
+            return f"the column {dotted(now.path)!r}, which is filled in another way"
+        if not _takes(was, now):
+            return f"the type of the column {dotted(now.path)!r}"
+    return None
+
+
+PatchRule = Callable[[Candidate, PatchEffect], str | None]
+LIMITS: Final[tuple[PatchRule, ...]] = (
+    other_fields,
+    other_partitions,
+    other_properties,
+    column_that_asks,
+    column_that_was_read,
+    column_to_cluster_by,
+    column_of_other_values,
+)
+"""What stops a proposal at a patch; what none of them says, it is carried over."""
+
+
+def _asks(field: StructField) -> bool:
+    asking = any(key in field.metadata for key in _ASKING)
+    return not field.nullable or asking or identity_columns.identity_of(field) is not None
+
+
+def _may_use(candidate: Candidate, physical: FieldPath, logical: FieldPath) -> bool:
+    """Return whether a proposal may rest on the values of a column.
+
+    What only adds rows looked at none. What takes rows away, or moves them, looked at the columns
+    of its predicates; what brings other rows for them may have computed these from any column.
+    """
+    if candidate.is_blind_append:
+        return False
+    if candidate.reads.whole_table or any(one.data_change for one in candidate.content.adds):
+        return True
+    for predicate in candidate.reads.predicates:
+        if holds_opaque(predicate):
+            return True
+        for path in paths_of(predicate):
+            named = tuple(path)
+            if any(_on_one_way(named, one) for one in (physical, logical)):
+                return True
+    return False
+
+
+def _on_one_way(one: FieldPath, other: FieldPath) -> bool:
+    return all(a.lower() == b.lower() for a, b in zip(one, other, strict=False))
+
+
+def _about(field: StructField) -> Mapping[str, object]:
+    return {key: value for key, value in field.metadata.items() if key not in _LOOSE}
+
+
+def _takes(was: SchemaColumn, now: SchemaColumn) -> bool:
+    """Return whether a column has a type that files of the type before are read as, by record."""
+    steps = list(changed(was.shape, now.shape))
+    if not _nulls_stay(was.shape, now.shape):
+        return False
+    known = set(changes(now.field)) if steps else set[TypeChange]()
+    return all(widens(step.before, step.after) and step in known for step in steps)
+
+
+def _nulls_stay(was: DataType, now: DataType) -> bool:
+    match was, now:
+        case ArrayType(), ArrayType():
+            stay = now.contains_null or not was.contains_null
+            return stay and _nulls_stay(was.element, now.element)
+        case MapType(), MapType():
+            stay = now.value_contains_null or not was.value_contains_null
+            inside = _nulls_stay(was.key, now.key) and _nulls_stay(was.value, now.value)
+            return stay and inside
+        case _:
+            return True

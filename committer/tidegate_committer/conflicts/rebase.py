@@ -1,0 +1,244 @@
+"""Adoption: how following a winner changes a proposal that does not conflict with it.
+
+Afterwards the proposal is as if its writer had read the table after the winner. For each winner
+against which no conflict rule fires, `ADOPTIONS` are applied in order. What depends on the version
+that the proposal gets in the end, such as new row ids, is assigned in `group_commit.late`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from tidegate_committer.admission.feature_checks import CLUSTERING
+from tidegate_committer.conflicts.rebase_state import RebaseState
+from tidegate_committer.intake.action_reader import domain_line
+from tidegate_committer.intake.candidate import REPLACES_TABLE, Candidate
+from tidegate_committer.intake.proposal_actions import canonical
+from tidegate_committer.row_level.row_relocation import bearing, following
+from tidegate_committer.state.log_entry import Entry
+from tidegate_committer.state.table_state import TableState
+from tidegate_delta.features import row_tracking
+from tidegate_delta.log.actions import Add
+
+NOT_PRESERVED: Final = {"delta.rowTracking.preserved": "false"}
+
+RebaseStep = Callable[[RebaseState, Entry], RebaseState]
+"""Returns the standing with one consequence of a winner applied."""
+
+
+def rows_lose_their_ids(rebase_state: RebaseState, winner: Entry) -> RebaseState:
+    """The winner enabled row tracking: the commit is tagged as not preserving row ids."""
+    if winner.metadata is None or row_tracking.is_enabled(rebase_state.now.metadata):
+        return rebase_state
+    if not row_tracking.is_enabled(winner.metadata):
+        return rebase_state
+    tags = {**(rebase_state.candidate.tags or {}), **NOT_PRESERVED}
+    return replace(rebase_state, candidate=replace(rebase_state.candidate, tags=tags))
+
+
+def row_ids_begin(rebase_state: RebaseState, winner: Entry) -> RebaseState:
+    """The winner made the table track rows: row ids that the proposal brings are dropped."""
+    if winner.protocol is None or not rebase_state.candidate.content.has_row_ids:
+        return rebase_state
+    if rebase_state.now.tracks_rows or not rebase_state.after(winner).tracks_rows:
+        return rebase_state
+    return _with_adds(rebase_state, lambda add, path: add.with_(base_row_id=None))
+
+
+def table_as_it_is(rebase_state: RebaseState, winner: Entry) -> RebaseState:
+    """The winner's metadata and protocol become those of the table."""
+    if not winner.changes_table:
+        return rebase_state
+    return replace(rebase_state, now=rebase_state.after(winner))
+
+
+def commit_version_follows(rebase_state: RebaseState, winner: Entry) -> RebaseState:
+    """A default row commit version that is the winner's becomes the proposal's own, when known."""
+    if not (rebase_state.candidate.content.has_row_ids and rebase_state.now.tracks_rows):
+        return rebase_state
+    taken = winner.version
+    return _with_adds(
+        rebase_state,
+        lambda add, path: (
+            add.with_(default_row_commit_version=None)
+            if add.default_row_commit_version == taken
+            else add
+        ),
+    )
+
+
+def backfilled_files_left_out(rebase_state: RebaseState, winner: Entry) -> RebaseState:
+    """A backfill leaves out files that the winner removed or added: those need no ids from it."""
+    if not rebase_state.candidate.is_backfill or not row_tracking.supports(
+        rebase_state.now.protocol
+    ):
+        return rebase_state
+    touched = winner.removed.union(path for path, _ in winner.added)
+    return _with_adds(rebase_state, lambda add, path: None if path in touched else add)
+
+
+def backfilled_ids_taken(rebase_state: RebaseState, winner: Entry) -> RebaseState:
+    """Where the proposal names files to which a winning backfill gave ids, it takes these over."""
+    if not winner.is_backfill or not row_tracking.supports(rebase_state.now.protocol):
+        return rebase_state
+    if not names_files_of(rebase_state.candidate, winner):
+        return rebase_state
+    given = {canonical(add.path): add for add in _adds_of(winner)}
+
+    def with_given(add: Add, path: str) -> Add:
+        return add.with_(**_ids(given[path])) if path in given else add
+
+    rebase_state = _with_adds(rebase_state, with_given)
+    content = rebase_state.candidate.content.with_removes(
+        {path: _ids(add) for path, add in given.items()}
+    )
+    return replace(rebase_state, candidate=replace(rebase_state.candidate, content=content))
+
+
+def ids_taken_off(rebase_state: RebaseState, winner: Entry) -> RebaseState:
+    """An unbackfill strips the ids of the files that the winner added, too."""
+    if not rebase_state.takes_ids_off(winner):
+        return rebase_state
+    touched = winner.removed.union(path for path, _ in winner.added)
+    rebase_state = _with_adds(rebase_state, lambda add, path: None if path in touched else add)
+    bare = [
+        add.with_(data_change=False, base_row_id=None, default_row_commit_version=None)
+        for add in with_ids(winner)
+    ]
+    content = rebase_state.candidate.content.with_more(bare)
+    return replace(rebase_state, candidate=replace(rebase_state.candidate, content=content))
+
+
+def clustering_buried(rebase_state: RebaseState, winner: Entry) -> RebaseState:
+    """A REPLACE TABLE removes the clustering domain that a winner set meanwhile."""
+    candidate = rebase_state.candidate
+    if not winner.domains or candidate.operation not in REPLACES_TABLE:
+        return rebase_state
+    own = {domain.domain for domain in candidate.content.domains}
+    found = [one for one in winner.domains if one.domain == CLUSTERING and CLUSTERING not in own]
+    if not found or "domainMetadata" not in rebase_state.now.features:
+        return rebase_state
+    tombstone = found[0].with_(removed=True)
+    content = replace(
+        candidate.content,
+        lines=(*candidate.content.lines, domain_line(tombstone)),
+        domains=(*candidate.content.domains, tombstone),
+    )
+    buried = candidate.buried | {tombstone.domain}
+    return replace(rebase_state, candidate=replace(candidate, content=content, buried=buried))
+
+
+def rows_are_where_they_moved(rebase_state: RebaseState, winner: Entry) -> RebaseState:
+    """The winner compacted files that the proposal read or deletes rows of: it follows the rows."""
+    if not winner.moved:
+        return rebase_state
+    return replace(
+        rebase_state, candidate=following(rebase_state.candidate, winner, rebase_state.known)
+    )
+
+
+def rows_gone_meanwhile_stay_gone(rebase_state: RebaseState, winner: Entry) -> RebaseState:
+    """The winner deleted rows that the proposal's compaction moves: its new files delete them."""
+    if not (rebase_state.candidate.moves and winner.revised):
+        return rebase_state
+    return replace(
+        rebase_state, candidate=bearing(rebase_state.candidate, winner, rebase_state.known)
+    )
+
+
+REBASE_STEPS: Final[tuple[RebaseStep, ...]] = (
+    rows_lose_their_ids,
+    row_ids_begin,
+    table_as_it_is,
+    clustering_buried,
+    backfilled_files_left_out,
+    commit_version_follows,
+    backfilled_ids_taken,
+    ids_taken_off,
+    rows_are_where_they_moved,
+    rows_gone_meanwhile_stay_gone,
+)
+"""All adoptions, in their order: first the table's definition, then the proposal's own actions."""
+
+
+def adopt(rebase_state: RebaseState, winner: Entry) -> RebaseState:
+    """Return the standing after a winner that does not conflict; most winners change nothing."""
+    speaks = winner.changes_table or winner.domains or winner.only_moves_row_ids
+    moves = winner.moved or rebase_state.candidate.moves
+    if not (speaks or moves or rebase_state.candidate.minds_every_file):
+        return rebase_state
+    for rebase_step in REBASE_STEPS:
+        rebase_state = rebase_step(rebase_state, winner)
+    return rebase_state
+
+
+def with_own_ids_only(candidate: Candidate, state: TableState) -> Candidate | None:
+    """Return a proposal without base row ids past the high-water mark at its read version.
+
+    Ids up to the mark belong to rows that it moves; those past it are guesses. None where the log
+    no longer tells the mark: then the two can't be told apart.
+    """
+    if not candidate.content.has_row_ids:
+        return candidate
+    read = state.table_definition_at(candidate.read_version)
+    if not read.after(candidate.content.metadata, candidate.content.protocol).tracks_rows:
+        return candidate
+    known = state.row_mark_at(candidate.read_version)
+    if known is None and state.table_definition.tracks_rows:
+        return None
+    mark = row_tracking.NO_MARK if known is None else known
+
+    def own(add: Add, path: str) -> Add:
+        is_guess = add.base_row_id is not None and add.base_row_id > mark
+        return add.with_(base_row_id=None) if is_guess else add
+
+    content = candidate.content.with_adds(own)
+    return candidate if content is candidate.content else replace(candidate, content=content)
+
+
+def names_files_of(candidate: Candidate, winner: Entry) -> bool:
+    """Return whether a proposal removes a file that a winner added, or adds it again."""
+    content = candidate.content
+    own = content.removed.union(path for path, _ in content.added)
+    return not own.isdisjoint(path for path, _ in winner.added)
+
+
+def _adds_of(winner: Entry) -> Sequence[Add]:
+    """Return the full add actions of a winner."""
+    assert winner.adds is not None or not winner.added, "the commit has been read again"
+    return winner.adds or ()
+
+
+def with_ids(winner: Entry) -> Iterable[Add]:
+    """Return a winner's new files that have a base row id or a default row commit version."""
+    return (
+        add
+        for add in _adds_of(winner)
+        if add.base_row_id is not None or add.default_row_commit_version is not None
+    )
+
+
+def wanted_in_full(candidate: Candidate, winners: Sequence[Entry]) -> list[int]:
+    """Return the versions whose add actions must be read before a proposal can adopt them."""
+    protocol = candidate.content.protocol
+    drops = protocol is not None and not row_tracking.supports(protocol)
+    if not (drops or candidate.is_unbackfill):
+        winners = [one for one in winners if one.is_backfill and names_files_of(candidate, one)]
+    since = candidate.read_version
+    unread = (one for one in winners if one.added and one.adds is None)
+    return [one.version for one in unread if one.version > since]
+
+
+def _with_adds(rebase_state: RebaseState, change: Callable[[Add, str], Add | None]) -> RebaseState:
+    """Return the standing with each own new file changed, or left out where that gives None."""
+    content = rebase_state.candidate.content.with_adds(change)
+    if content is rebase_state.candidate.content:
+        return rebase_state
+    return replace(rebase_state, candidate=replace(rebase_state.candidate, content=content))
+
+
+def _ids(add: Add) -> Mapping[str, int | None]:
+    return {
+        "base_row_id": add.base_row_id,
+        "default_row_commit_version": add.default_row_commit_version,
+    }

@@ -1,0 +1,45 @@
+"""What a proposal's metaData comes to: instructions are obeyed and gone, features in use listed.
+
+A writer that turns a feature on by a property need not know the arithmetic of protocols. Who writes
+a protocol, too, is taken at its word.
+"""
+
+from dataclasses import replace
+
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_delta.definitions.definition import Flaw
+from tidegate_delta.definitions.resolve_definition import settle
+from tidegate_delta.errors import TidegateError
+from tidegate_messages.outcome import Rejection
+
+
+def settled(candidate: Candidate, read: TableDefinition) -> Candidate | Rejection:
+    """Return the proposal with the definition it asks for, or why that can't be asked for.
+
+    What can't be read is left to admission, which says why.
+    """
+    content = candidate.content
+    if content.metadata is None or content.protocol is not None:
+        return candidate
+    try:
+        found = settle(read.definition, content.metadata)
+    except (TidegateError, ValueError, RecursionError):
+        return candidate
+    if found.flaws:
+        return _refusal(found.flaws[0])
+    metadata, protocol = found.definition
+    if metadata == content.metadata and protocol == read.protocol:
+        return candidate
+    listed = None if protocol == read.protocol else protocol
+    return replace(candidate, content=replace(content, metadata=metadata, protocol=listed))
+
+
+def _refusal(flaw: Flaw) -> Rejection:
+    return Rejection(
+        rule=flaw.rule,
+        reason=f"actions.{flaw}",
+        advice="fix",
+        error_class=flaw.error_class,
+        field=f"actions.{flaw.field}",
+    )

@@ -1,0 +1,126 @@
+"""The types of a decision: the command `Consider`, the `View` it is decided on, the `Verdict`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+from uuid import UUID
+
+from tidegate_committer.batch.grouping import Group
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.policy import Policy
+from tidegate_committer.state.fetched_inputs import NOTHING, FetchedInputs
+from tidegate_committer.state.table_state import TableState
+from tidegate_delta.log.actions import Txn
+from tidegate_messages.outcome import ClientAdvice, Rejection, Status
+from tidegate_messages.proposal import Proposal
+
+Needs = Literal["nothing", "membership", "refusal", "another entry"]
+"""What must be written to the log before a verdict may be published: nothing, the proposal as a
+member of the entry, or its refusal. "another entry" is for `BatchPlanner` alone: decide again.
+"""
+
+
+class Consider(NamedTuple):
+    """The command to decide on a candidate; `may_refuse`: whether a refusal may be written."""
+
+    candidate: Candidate
+    now_ms: int
+    may_refuse: bool = True
+
+
+@dataclass(frozen=True)
+class DecisionInput:
+    """What a decision is taken on: the table's state, the group so far, the operator's policy.
+
+    `known` is what was read from the store for it, beyond the state.
+    """
+
+    state: TableState
+    group: Group
+    policy: Policy
+    known: FetchedInputs = NOTHING
+
+
+class Verdict(NamedTuple):
+    """What becomes of one delivery of a proposal, once the group's entry has landed.
+
+    `version` and `place` say where it is committed: in which entry, as which member. `repeat` says
+    that the log had the answer already. `row_ids` are the base row ids of its new files, by path,
+    where the table tracks rows.
+    """
+
+    candidate: Candidate
+    status: Status
+    needs: Needs = "nothing"
+    version: int | None = None
+    place: int | None = None
+    rejection: Rejection | None = None
+    repeat: bool = False
+    row_ids: Mapping[str, int] | None = None
+
+
+def target_of(candidate: Candidate) -> UUID:
+    """Return the id of the proposal that a delivery is about: of the cancelled one in a cancel."""
+    proposal = candidate.proposal
+    if proposal is not None and proposal.kind == "cancel" and proposal.cancels is not None:
+        return proposal.cancels
+    return candidate.id
+
+
+def another_entry(candidate: Candidate) -> Verdict:
+    """Return the internal verdict that a candidate must wait for the next entry."""
+    return Verdict(candidate, "denied", "another entry")
+
+
+def denied(candidate: Candidate, rule: str, reason: str, advice: ClientAdvice = "fix") -> Verdict:
+    """Return a denial: it promises nothing about other deliveries of the same proposal."""
+    rejection = Rejection(rule=rule, reason=reason, advice=advice, field=field_of(reason))
+    return Verdict(candidate, "denied", rejection=rejection)
+
+
+def claim_unread(candidate: Candidate, waited_s: float) -> Verdict:
+    """Return the denial of a proposal whose claim check's file could not be read for so long."""
+    reason = (
+        f"claim_check: {candidate.claim.path[:256]!r} could not be read for {waited_s:g} s: "
+        "its store hangs or fails; send the same bytes again once it answers"
+    )
+    return denied(
+        candidate, "staged_file" if candidate.is_verbatim else "claim_check", reason, "retry"
+    )
+
+
+def unwritten(candidate: Candidate, rejection: Rejection) -> Verdict:
+    """Return the denial that stands for a refusal which can't be written to the log just now."""
+    told = Rejection(
+        rule="too_many_refusals",
+        reason=f"{rejection.reason} (rule {rejection.rule}; too many refusals in a short time to "
+        "write this one down: send it again later for an answer that holds)",
+        advice="retry",
+        error_class=rejection.error_class,
+        field=rejection.field,
+        path=rejection.path,
+    )
+    return Verdict(candidate, "denied", rejection=told)
+
+
+def app_txn_seen(state: TableState, seen: Txn, asked: int) -> Rejection:
+    """Return the rejection of an app transaction at whose version, or past it, the table is."""
+    winner = state.written_by(seen.app_id)
+    since = f" since the table's version {winner.version}" if winner else ""
+    by = winner.proposal_with(None, seen.app_id) if winner else None
+    return Rejection(
+        rule="app_txn_seen",
+        reason=f"app_txn: the table has application {seen.app_id!r} at version {seen.version}"
+        f"{since}, so {asked} is in it or comes too late; go on with the next one",
+        advice="fix",
+        field="app_txn.version",
+        winner_version=winner.version if winner else None,
+        winner_proposal_id=str(by) if by else None,
+        app_id=seen.app_id,
+    )
+
+
+def field_of(reason: str) -> str | None:
+    """Return the field of a proposal that a reason names at its start, before a colon, or None."""
+    field = reason.partition(":")[0]
+    return field if field.partition(".")[0] in Proposal.model_fields else None

@@ -1,0 +1,160 @@
+"""The committer's pure core: verdicts on proposals, given a table's state.
+
+    batch ──plan──▶ group + verdicts ──▶ one entry ──put-if-absent──▶ Landed ──evolve──▶ state
+
+Several proposals may share an entry (group commit): each is decided against the versions it has not
+read and against the members before it, as if these had landed. The first proposal that can't share
+the entry closes the group, and opens the next.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tidegate_committer.admission.batch_limits import within
+from tidegate_committer.batch.grouping import Group
+from tidegate_committer.decision.decision_types import Consider, DecisionInput, Verdict, target_of
+from tidegate_committer.decision.fast_path import FastPath
+from tidegate_committer.decision.steps import CANCEL_STEPS, STEPS
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.policy import Policy
+from tidegate_committer.state.fetched_inputs import NOTHING, FetchedInputs
+from tidegate_committer.state.log_entry import Entry
+from tidegate_committer.state.table_state import TableState, advance
+from tidegate_committer.verbatim.verbatim_priority import AnsweredBytes
+from tidegate_committer.verbatim.verbatim_validation import VerbatimEntry
+
+
+@dataclass(frozen=True)
+class DecisionTerms:
+    """What a decision needs from outside: the time, and how many refusals it may write."""
+
+    now_ms: int
+    refusals_max: int
+
+
+@dataclass(frozen=True)
+class VersionLanded:
+    """A version is in the log, written by us or by others.
+
+    Units: `written_ms`, when its file was written, since the Unix epoch; None where nobody looked.
+    """
+
+    entry: Entry
+    written_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """The verdicts on the first records of a batch, and the group whose entry makes them true.
+
+    For a verbatim proposal `ready` holds the bytes of the entry, and `answer` what its writer is
+    told.
+    """
+
+    group: Group
+    verdicts: tuple[Verdict, ...]
+    ready: VerbatimEntry | None = None
+    answer: AnsweredBytes | None = None
+
+
+def decide(view: DecisionInput, command: Consider) -> Verdict:
+    """Return the verdict on a candidate, which holds once the group's entry has landed."""
+    steps = CANCEL_STEPS if command.candidate.is_cancel else STEPS
+    for step in steps:
+        answer = step(view, command)
+        if answer is None:
+            continue
+        if isinstance(answer, Verdict):
+            return answer
+        command = answer
+    return _accepted(command.candidate, view.group)
+
+
+def _accepted(candidate: Candidate, group: Group) -> Verdict:
+    return Verdict(candidate, "committed", "membership", group.version, len(group.members))
+
+
+def members_max(state: TableState, policy: Policy) -> int:
+    """Return how many proposals may share an entry, by the settings and the table's properties."""
+    return _of_table(state, policy).group_members_max
+
+
+def _of_table(state: TableState, policy: Policy) -> Policy:
+    return (
+        within(policy, state.table_definition.metadata.configuration)
+        if state.table_definitions
+        else policy
+    )
+
+
+class BatchPlanner:
+    """The next entry in the making: candidates are decided in order and join its group.
+
+    `is_closed` says that nobody else may join: the group is full, or the next needs another entry.
+    """
+
+    def __init__(self, state: TableState, policy: Policy) -> None:
+        self.state = state
+        self.group = Group(state.version + 1)
+        self.verdicts: list[Verdict] = []
+        self.is_closed = False
+        self._policy = _of_table(state, policy)
+        self._fast_path = FastPath(state, self._policy)
+
+    @property
+    def taken(self) -> int:
+        """How many candidates have a verdict."""
+        return len(self.verdicts)
+
+    def extend(
+        self, batch: Iterable[Candidate], terms: DecisionTerms, known: FetchedInputs = NOTHING
+    ) -> None:
+        """Decide on the next candidates, up to the first that needs another entry.
+
+        `known` is what was read for them: `required_reads.wanted` says what that must be.
+        """
+        if self.is_closed:
+            return
+        group, view = self.group, DecisionInput(self.state, self.group, self._policy, known)
+        for candidate in batch:
+            may_refuse = len(group.refused) < terms.refusals_max
+            command = Consider(candidate, terms.now_ms, may_refuse)
+            if self._fast_path.is_clear(view, command):
+                verdict = _accepted(candidate, group)
+            else:
+                verdict = decide(view, command)
+            if verdict.needs == "another entry":
+                self.is_closed = True
+                return
+            if verdict.needs == "membership":
+                group.take(verdict.candidate, known)
+            elif verdict.needs == "refusal":
+                assert verdict.rejection is not None, "a refusal says why"
+                group.refuse(candidate, target_of(candidate), verdict.rejection)
+            self.verdicts.append(verdict)
+            if len(group.members) + len(group.refused) >= self._policy.group_members_max:
+                self.is_closed = True
+                return
+
+    def plan(self) -> BatchPlan:
+        """Return what was decided so far."""
+        return BatchPlan(self.group, tuple(self.verdicts))
+
+
+def plan(
+    state: TableState,
+    batch: Sequence[Candidate],
+    policy: Policy,
+    terms: DecisionTerms,
+    known: FetchedInputs = NOTHING,
+) -> BatchPlan:
+    """Decide on a batch in order, up to the first candidate that needs another entry."""
+    planning = BatchPlanner(state, policy)
+    planning.extend(batch, terms, known)
+    assert planning.verdicts or not batch, "the first record fits into an empty group"
+    return planning.plan()
+
+
+def evolve(state: TableState, event: VersionLanded) -> TableState:
+    """Return the state after a version that is in the log, whoever wrote it."""
+    return advance(state, event.entry, event.written_ms)

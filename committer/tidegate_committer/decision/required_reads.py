@@ -1,0 +1,143 @@
+"""What must be read from the store before a batch can be decided, so that deciding stays pure.
+
+`wanted` is asked again after each read, for one answer leads to the next question: the row of a
+file names its deletion vector. Most batches need nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from tidegate_committer.admission.admission_rules import level_of
+from tidegate_committer.conflicts.concurrent_appends import needs_statistics
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.row_level.row_delete_conflicts import concerned
+from tidegate_committer.row_level.row_relocation import at_head, passed, vectors_of_moves
+from tidegate_committer.state.fetched_inputs import (
+    FetchedInputs,
+    Growth,
+    brought_vectors,
+    key_of,
+    size_of,
+)
+from tidegate_committer.state.log_entry import Revision
+from tidegate_committer.state.table_state import TableState
+from tidegate_delta.log.actions import DeletionVector
+
+
+@dataclass(frozen=True)
+class RequiredReads:
+    """What is to be read.
+
+    `files` are live files, by canonical path; `vectors` deletion vectors, by `key_of`; `growths`
+    pairs of vectors, before and after a version, to be compared; `versions` those whose added files
+    are needed in full, with their statistics.
+    """
+
+    files: frozenset[str]
+    vectors: Mapping[str, DeletionVector]
+    growths: Mapping[Growth, Revision]
+    versions: frozenset[int]
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.vectors or self.growths or self.versions)
+
+
+def wanted(
+    state: TableState, batch: Sequence[Candidate], known: FetchedInputs, vector_bytes_max: int
+) -> RequiredReads:
+    """Return what is not in `known` yet and may decide over the batch.
+
+    A proposal whose vectors exceed `vector_bytes_max` is refused without reading them.
+    Law: plan(state, batch, policy, terms, known) looks at nothing else once nothing is wanted
+    """
+    files: set[str] = set()
+    vectors: dict[str, DeletionVector] = {}
+    growths: dict[Growth, Revision] = {}
+    versions: set[int] = set()
+    for candidate in batch:
+        if candidate.flaw is None and candidate.id not in state.settled:
+            brought = brought_vectors(candidate, state.files)
+            vectors |= brought if size_of(brought) <= vector_bytes_max else {}
+        if candidate.is_indifferent or not _is_open(state, candidate):
+            continue
+        versions.update(_versions(state, candidate, known))
+        if not (candidate.intents or candidate.settles_for_less):
+            continue
+        last = at_head(candidate, state.since(candidate.read_version))
+        for path in last.intended & state.files.keys():
+            if path not in known.files:
+                files.add(path)
+        if burden(state, candidate, known) > vector_bytes_max:
+            continue
+        for revision in _revisions(state, candidate):
+            pair = key_of(revision.before), key_of(revision.after)
+            if pair not in known.growths:
+                growths[pair] = revision
+        vectors |= vectors_for(state, candidate, known)
+    unread = {key: vector for key, vector in vectors.items() if key not in known.rows}
+    return RequiredReads(frozenset(files), unread, growths, frozenset(versions))
+
+
+def burden(state: TableState, candidate: Candidate, known: FetchedInputs) -> int:
+    """Return how many bytes of vectors have to be read for a candidate."""
+    if not (candidate.intents or candidate.settles_for_less):
+        return 0
+    return size_of(vectors_for(state, candidate, known))
+
+
+def vectors_for(
+    state: TableState, candidate: Candidate, known: FetchedInputs
+) -> Mapping[str, DeletionVector]:
+    """Return the deletion vectors whose rows decide over a candidate, by key, known so far.
+
+    Law: it grows with what is known of files, and with the log
+    """
+    winners = list(state.since(candidate.read_version))
+    revisions = _revisions(state, candidate)
+    found = chain(
+        _vectors(at_head(candidate, winners), revisions, known),
+        vectors_of_moves(candidate, winners),
+    )
+    return {key_of(vector): vector for vector in found}
+
+
+def _is_open(state: TableState, candidate: Candidate) -> bool:
+    """Return whether a candidate will be compared with the versions after its read version."""
+    return (
+        candidate.flaw is None
+        and candidate.id not in state.settled
+        and state.remembers(candidate.read_version)
+    )
+
+
+def _versions(state: TableState, candidate: Candidate, known: FetchedInputs) -> Iterator[int]:
+    if candidate.is_blind_append or not candidate.reads.predicates:
+        return
+    level = level_of(candidate, state.table_definition_at(candidate.read_version))
+    if level == "SnapshotIsolation":
+        return
+    for winner in state.since(candidate.read_version):
+        if level == "WriteSerializable" and winner.is_blind_append:
+            continue
+        if winner.version not in known.adds and needs_statistics(candidate, winner):
+            yield winner.version
+
+
+def _revisions(state: TableState, candidate: Candidate) -> Iterator[Revision]:
+    for winner, here in passed(candidate, state.since(candidate.read_version)):
+        for path in sorted(concerned(here, winner)):
+            yield winner.revised[path]
+
+
+def _vectors(
+    candidate: Candidate, revisions: Iterable[Revision], known: FetchedInputs
+) -> Iterator[DeletionVector]:
+    for intent in candidate.intents:
+        if intent.inline is None:
+            yield intent.vector
+        file = known.files.get(intent.path)
+        if file is not None and file.deletion_vector is not None:
+            yield file.deletion_vector
+    for revision in revisions:
+        yield from (vector for vector in revision if vector is not None)

@@ -1,0 +1,349 @@
+"""The steps of a decision, in their order: the first that returns a verdict decides.
+
+The proposal id is looked up before conflicts are, for a committed proposal would conflict with
+itself. A rejection is a promise: where the log does not imply it, it is written into the log before
+it is published.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from tidegate_committer.admission import admission_rules as admission
+from tidegate_committer.admission import change_data_checks, post_rebase_checks
+from tidegate_committer.admission.identity_allocation import IdentityCounters, numbers, with_reached
+from tidegate_committer.batch.grouping import fits
+from tidegate_committer.conflicts import patch_checks
+from tidegate_committer.conflicts.concurrent_appends import asks_too_much
+from tidegate_committer.conflicts.conflict_prefilter import passes_by
+from tidegate_committer.conflicts.conflict_rules import RULES_VERSION, Conflict, follow
+from tidegate_committer.conflicts.rebase import with_own_ids_only
+from tidegate_committer.conflicts.rebase_state import begin
+from tidegate_committer.conflicts.resolved_metadata import settled
+from tidegate_committer.decision import decision_types
+from tidegate_committer.decision.decision_types import (
+    Consider,
+    DecisionInput,
+    Verdict,
+    another_entry,
+    denied,
+    target_of,
+)
+from tidegate_committer.decision.required_reads import burden, vectors_for
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.row_level import row_delete_checks, row_relocation
+from tidegate_committer.row_level.row_delete_conflicts import concerned
+from tidegate_committer.state.log_entry import Entry
+from tidegate_committer.state.table_definition import table_definition_after
+from tidegate_committer.state.table_state import DecidedProposal
+from tidegate_delta.properties.table_properties import txn_retention_ms
+from tidegate_messages.outcome import Rejection
+
+Step = Callable[[DecisionInput, Consider], Verdict | Consider | None]
+"""Returns a verdict; or the command with a changed candidate for the next step; or None, to go on
+with the candidate as it is."""
+
+
+def read_ahead(view: DecisionInput, command: Consider) -> Verdict | None:
+    """The version that was read does not exist."""
+    candidate = command.candidate
+    if candidate.read_version <= view.state.version:
+        return None
+    return denied(
+        candidate,
+        "read_version_ahead",
+        f"read_version: {candidate.read_version} is not in the log, whose head is "
+        f"{view.state.version}; read the table and propose again",
+    )
+
+
+def too_old_to_tell(view: DecisionInput, command: Consider) -> Verdict | None:
+    """The log no longer holds every version after the one that was read."""
+    since = command.candidate.read_version + 1
+    if since < view.state.oldest:
+        return Verdict(command.candidate, "expired")
+    assert since >= view.state.window_start, "the versions after the read one are at hand"
+    return None
+
+
+def told_before(view: DecisionInput, command: Consider) -> Verdict | None:
+    """The id is in the log or the group: the same bytes get the same answer, others are denied."""
+    candidate = command.candidate
+    found = _known(view, command)
+    if found is None:
+        return None
+    if not candidate.is_cancel and found.sha256 not in (None, candidate.sha256):
+        return denied(
+            candidate,
+            "id_reused",
+            "proposal_id: it came before with other bytes; take a new id for other work",
+        )
+    if found.rejection is not None:
+        return Verdict(candidate, "rejected", rejection=found.rejection, repeat=True)
+    return Verdict(candidate, "committed", "nothing", found.version, found.place, repeat=True)
+
+
+def _known(view: DecisionInput, command: Consider) -> DecidedProposal | None:
+    target = target_of(command.candidate)
+    in_group = view.group.settled.get(target)
+    if in_group is None:
+        return view.state.settled.get(target)
+    digest, told = in_group
+    if isinstance(told, Rejection):
+        return DecidedProposal(view.group.version, 0, digest, told)
+    return DecidedProposal(view.group.version, told, digest)
+
+
+def created_before(view: DecisionInput, command: Consider) -> Verdict | None:
+    """It would create a table that exists; version 0 implies that, so no refusal is written."""
+    if command.candidate.read_version >= 0:
+        return None
+    if view.state.version < 0 and not view.group.members:
+        return None
+    rejection = Rejection(
+        rule="table_exists",
+        reason=f"read_version: {view.state.root} holds a table; write to it, or make it known with "
+        "`tidegate table register`",
+        advice="fix",
+        error_class="DELTA_TABLE_ALREADY_EXISTS",
+        field="read_version",
+        winner_version=0,
+    )
+    return Verdict(command.candidate, "rejected", rejection=rejection)
+
+
+def app_txn_seen(view: DecisionInput, command: Consider) -> Verdict | None:
+    """The application's version, or a later one, is in the table."""
+    proposal = command.candidate.proposal
+    if proposal is None or proposal.app_txn is None or view.state.version < 0:
+        return None
+    seen = view.state.apps.get(proposal.app_txn.app_id)
+    if seen is None or seen.version < proposal.app_txn.version:
+        return None
+    rejection = decision_types.app_txn_seen(view.state, seen, proposal.app_txn.version)
+    # With `delta.setTransactionRetentionDuration` the table may forget the application later, so
+    # there the rejection must be written to the log.
+    keeps = txn_retention_ms(view.state.table_definition.metadata) is None
+    return _negative(view, command, rejection, is_log_fact=keeps)
+
+
+def asks_for_a_table(view: DecisionInput, command: Consider) -> Verdict | Consider | None:
+    """The metadata it writes is completed as Delta does (features, columns), or is illegal."""
+    candidate, state = command.candidate, view.state
+    if candidate.content.metadata is None or candidate.flaw is not None or state.version < 0:
+        return None
+    found = settled(candidate, state.table_definition_at(candidate.read_version))
+    if isinstance(found, Rejection):
+        return _negative(view, command, found, is_log_fact=False)
+    return None if found is candidate else command._replace(candidate=found)
+
+
+def inadmissible(view: DecisionInput, command: Consider) -> Verdict | None:
+    """Admission fails: the proposal is malformed, illegal for the table, or not allowed."""
+    candidate, state = command.candidate, view.state
+    read = state.table_definition_at(candidate.read_version) if state.version >= 0 else None
+    place = admission.AdmissionInput(state.root, read, command.now_ms)
+    rejection = admission.refusal(candidate, place, view.policy)
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
+def unlawful_patch(view: DecisionInput, command: Consider) -> Verdict | None:
+    """Its metadata patch is illegal for the table that was read."""
+    candidate, state = command.candidate, view.state
+    if candidate.patch is None:
+        return None
+    rejection = patch_checks.wrong_patch(candidate, state, view.policy)
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
+def unreadable_rows(view: DecisionInput, command: Consider) -> Verdict | None:
+    """The deletion vectors it needs can't be read, do not fit their files, or are too large.
+
+    Checked before conflicts: whether a file can be read is no fact of the log.
+    """
+    candidate, state = command.candidate, view.state
+    if not (candidate.intents or candidate.settles_for_less):
+        return None
+    if state.version < 0:
+        rejection: Rejection | None = row_delete_checks.no_table() if candidate.intents else None
+    elif burden(state, candidate, view.known) > view.policy.vector_bytes_max:
+        rejection = row_delete_checks.too_heavy(view.policy)
+    else:
+        needed = vectors_for(state, candidate, view.known)
+        lost = row_delete_checks.unreadable(needed, view.known)
+        rejection = lost or row_delete_checks.wrong_rows(candidate, view.known)
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
+def behind_a_new_vector(view: DecisionInput, command: Consider) -> Verdict | None:
+    """A member brings a vector of its own making, or moves rows, or deletes some of those that the
+    proposal moves: what became of the rows shows in its entry.
+    """
+    candidate, state, group = command.candidate, view.state, view.group
+    if not group.may_meet_rows_of(candidate):
+        return None
+    # Members name files as the head does: what was read may have moved into these.
+    candidate = row_relocation.at_head(candidate, state.since(candidate.read_version))
+    deletes = group.merges.tallies.keys()
+    if candidate.moves.keys().isdisjoint(deletes) and not any(
+        concerned(candidate, member) or _moves_rows_of(candidate, member)
+        for member in group.beyond_row_deletes
+    ):
+        return None
+    return another_entry(command.candidate)
+
+
+def _moves_rows_of(candidate: Candidate, member: Entry) -> bool:
+    seen = candidate.intended | candidate.files_read if member.moved else frozenset[str]()
+    return not seen.isdisjoint(member.moved)
+
+
+def conflicting(view: DecisionInput, command: Consider) -> Verdict | Consider | None:
+    """A conflict rule fires against a version after the one it read, or an earlier member.
+
+    Otherwise the candidate goes on rebased: as if it had read the table as it is now.
+    """
+    candidate, state = command.candidate, view.state
+    if state.version < 0:
+        return None
+    if candidate.is_indifferent and state.table_definitions[-1][0] <= candidate.read_version:
+        return None
+    read, group = state.table_definition_at(candidate.read_version), view.group
+    own = with_own_ids_only(candidate, state)
+    if own is None:
+        return Verdict(candidate, "expired")
+    rebase_state = begin(own, read, admission.level_of(candidate, read), view.known)
+    met = follow(rebase_state, state.since(candidate.read_version))
+    if not (isinstance(met, Conflict) or passes_by(met, group.write_summary, group.adds)):
+        if asks_too_much(met.candidate, group.write_summary.count):
+            return another_entry(candidate)
+        met = follow(met, group.rivals(met.candidate, view.known))
+    if isinstance(met, Conflict):
+        return _negative(view, command, met.rejection, is_log_fact=True)
+    return None if met.candidate is candidate else command._replace(candidate=met.candidate)
+
+
+def behind_a_table_change(view: DecisionInput, command: Consider) -> Verdict | None:
+    """A member changes metadata or protocol: what follows is decided on the table it leaves."""
+    if not view.group.changes_table:
+        return None
+    return another_entry(command.candidate)
+
+
+def patched(view: DecisionInput, command: Consider) -> Verdict | Consider | None:
+    """Its metadata patch is applied to the table at the head, where the result may be illegal."""
+    candidate, state = command.candidate, view.state
+    if candidate.patch is None:
+        return None
+    found = patch_checks.with_patch(candidate, state.table_definition, state, view.policy)
+    if isinstance(found, Rejection):
+        # It was legal when its writer read: a winner's change to the table makes it illegal.
+        rejection = found.model_copy(update={"advice": "rerun"})
+        return _negative(view, command, rejection, is_log_fact=False)
+    return command._replace(candidate=found)
+
+
+def unlike_the_group(view: DecisionInput, command: Consider) -> Verdict | None:
+    """It may not share an entry with the members: they may name the same files, for one."""
+    candidate = command.candidate
+    return None if fits(view.group, candidate, view.policy) else another_entry(candidate)
+
+
+def wrong_at_head(view: DecisionInput, command: Consider) -> Verdict | None:
+    """A file to remove is not live, a file to add is, or the table does not take removals."""
+    candidate, state = command.candidate, view.state
+    if state.version < 0:
+        odd = post_rebase_checks.oddly_named(candidate.content, state.files, state.spelt)
+        return _negative(view, command, odd, is_log_fact=False) if odd else None
+    rejection = post_rebase_checks.wrong_at_head(candidate, state, view.policy, view.known)
+    rejection = rejection or change_data_checks.incomplete(
+        candidate, state.table_definition, view.known.files
+    )
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
+def rows_wrong_at_head(view: DecisionInput, command: Consider) -> Verdict | None:
+    """A file that loses rows is not live or not as its writer saw it, or may not lose any."""
+    candidate, state = command.candidate, view.state
+    if not (candidate.intents or candidate.moved_away):
+        return None
+    entries = list(state.since(candidate.read_version))
+    rejection = row_delete_checks.may_not_delete(
+        candidate, state.table_definition
+    ) or row_delete_checks.wrong_files(candidate, state.files, entries, view.known)
+    rejection = rejection or row_relocation.wrong_origins(candidate, entries, view.known)
+    return _negative(view, command, rejection, is_log_fact=False) if rejection else None
+
+
+def values_taken(view: DecisionInput, command: Consider) -> Verdict | Consider | None:
+    """Its identity column values are taken by others, or it does not say which it uses."""
+    candidate, state, group = command.candidate, view.state, view.group
+    content, proposal = candidate.content, candidate.proposal
+    before = state.table_definition if state.version >= 0 else None
+    after = table_definition_after(before, content.metadata, content.protocol)
+    asks = proposal and (proposal.identity_usage or proposal.identity_leases)
+    if not (after.numbered or asks):
+        return None
+    book = IdentityCounters(
+        with_reached(after.numbered, group.marks),
+        with_reached(before.numbered, group.marks) if before is not None else {},
+        lambda lease: group.leases.get(lease) or state.leases.get(lease),
+    )
+    found = numbers(candidate, book)
+    if isinstance(found, Rejection):
+        return _negative(view, command, found, is_log_fact=False)
+    return command._replace(candidate=replace(candidate, numbers=found)) if found else None
+
+
+def give_up(view: DecisionInput, command: Consider) -> Verdict | None:
+    """A cancel: the proposal that it names is refused for ever."""
+    rejection = Rejection(
+        rule="cancelled",
+        reason=f"its writer gave it up with proposal {command.candidate.id}; propose the work anew",
+        advice="rerun",
+    )
+    return _negative(view, command, rejection, is_log_fact=False)
+
+
+STEPS: Final[tuple[Step, ...]] = (
+    read_ahead,
+    too_old_to_tell,
+    told_before,
+    behind_a_table_change,
+    created_before,
+    app_txn_seen,
+    asks_for_a_table,
+    inadmissible,
+    unlawful_patch,
+    unreadable_rows,
+    behind_a_new_vector,
+    conflicting,
+    patched,
+    unlike_the_group,
+    wrong_at_head,
+    rows_wrong_at_head,
+    values_taken,
+)
+"""A candidate that passes them all is committed."""
+
+CANCEL_STEPS: Final[tuple[Step, ...]] = (read_ahead, too_old_to_tell, told_before, give_up)
+"""The steps of a cancel: it needs no admission, for it changes nothing in the table."""
+
+
+def _negative(
+    view: DecisionInput, command: Consider, rejection: Rejection, *, is_log_fact: bool
+) -> Verdict:
+    """Return a verdict that rejects a candidate, in the form in which it can keep its promise.
+
+    Where the log implies the rejection (`is_log_fact`) and was judged by this version of the rules,
+    it holds by itself. Else it must be written to the log first (`needs="refusal"`). Where nothing
+    can be written, the candidate is denied, which promises nothing.
+    """
+    candidate = command.candidate
+    if is_log_fact and view.state.rules == RULES_VERSION:
+        return Verdict(candidate, "rejected", rejection=rejection)
+    if view.state.version < 0 and not view.group.members:
+        return Verdict(candidate, "denied", rejection=rejection)
+    if not command.may_refuse:
+        return decision_types.unwritten(candidate, rejection)
+    return Verdict(candidate, "rejected", "refusal", rejection=rejection)

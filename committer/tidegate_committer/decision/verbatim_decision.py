@@ -1,0 +1,197 @@
+"""Verbatim proposals: ready bytes that become exactly version N, unchanged and alone, or do not.
+
+    N = head + 1    the bytes are written as version N, if they may be
+    N ≤ head        version N holds these bytes: committed, a repeat; others: rejected, for ever
+    N > head + 1    denied: there is a gap
+
+A refusal need not be written into the log: version N never changes, so the log implies it. The
+staged file is read only where it decides; a missing one does not change what the log says.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tidegate_committer.admission.admission_rules import AdmissionInput, out_of_time_or_place
+from tidegate_committer.batch.entry_encoding import EncodedEntry
+from tidegate_committer.batch.grouping import Group
+from tidegate_committer.decision.decision_types import Verdict, denied
+from tidegate_committer.decision.machine import BatchPlan
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_actions import overfull
+from tidegate_committer.policy import Policy
+from tidegate_committer.state.table_state import TableState
+from tidegate_committer.verbatim.verbatim_priority import (
+    AnsweredBytes,
+    VerbatimPriority,
+    after_answer,
+    after_native_group,
+)
+from tidegate_committer.verbatim.verbatim_validation import VerbatimEntry, read_ready, wrong_bytes
+from tidegate_delta.log.commit import sha256
+from tidegate_messages.outcome import Rejection
+
+VERSION_TAKEN: Final = "version_taken"
+STAGED_FILE: Final = "staged_file"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The verdict on ready bytes; `ready`, where given, must be written for it to hold.
+
+    `writer` identifies the writer for the right of way: its `txn_id`, else the proposal's id.
+    """
+
+    verdict: Verdict
+    writer: str
+    ready: VerbatimEntry | None = None
+
+
+def exact_version(candidate: Candidate) -> int:
+    """Return the version that ready bytes are to become."""
+    assert candidate.proposal is not None, "ready bytes are proposed"
+    version = candidate.proposal.exact_version
+    assert version is not None, "ready bytes are those of a version"
+    return version
+
+
+def needs_bytes(state: TableState, candidate: Candidate) -> bool:
+    """Return whether the staged file must be read for a decision."""
+    version = exact_version(candidate)
+    if version > state.version:
+        return version == state.version + 1
+    entry = state.entries.get(version)
+    is_other = entry is not None and entry.sha256 != candidate.claim.sha256
+    return is_other and _told_name(candidate) is None
+
+
+@dataclass(frozen=True)
+class VerbatimCase:
+    """Ready bytes to be decided on: `content` is the staged file, where `needs_bytes`; None: it is
+    not there; a text: why what is there is not read.
+    """
+
+    candidate: Candidate
+    content: bytes | str | None
+    now_ms: int
+    policy: Policy
+
+
+def decide(state: TableState, case: VerbatimCase) -> Decision:
+    """Return what becomes of ready bytes.
+
+    Law: the versions after the one that was read are at hand, as far as the log holds them
+    """
+    candidate = case.candidate
+    version, claim = exact_version(candidate), candidate.claim
+    name = _told_name(candidate)
+    writer = name or str(candidate.id)
+    own = state.entries.get(version)
+    if own is not None and own.sha256 == claim.sha256:
+        verdict = Verdict(candidate, "committed", version=version, repeat=True)
+        return Decision(verdict, writer)
+    if min(version, candidate.read_version + 1) < state.oldest:
+        return Decision(Verdict(candidate, "expired"), writer)
+    if version > state.version + 1:
+        return Decision(_gap(state, candidate), writer)
+    ready: VerbatimEntry | None = None
+    if needs_bytes(state, candidate):
+        read = _read(candidate, case.content, case.policy)
+        if isinstance(read, Rejection):
+            verdict = Verdict(candidate, "denied", rejection=read)
+            return Decision(verdict, writer)
+        ready = read
+        name = name or ready.entry.txn_id
+        writer = name or str(candidate.id)
+    there = _done_under(state, candidate, name)
+    if there is not None:
+        reason = f"txn_id: this work is committed, as version {there}; take its rows for written"
+        return Decision(denied(candidate, "already_committed", reason), writer)
+    if version <= state.version:
+        return Decision(_taken(state, candidate), writer)
+    assert ready is not None, "what may be written was read"
+    place = AdmissionInput(
+        state.root, state.table_definition_at(max(candidate.read_version, 0)), case.now_ms
+    )
+    whole = replace(candidate, content=ready.actions)
+    wrong = out_of_time_or_place(whole, place, case.policy)
+    wrong = wrong or wrong_bytes(candidate, ready, state, case.now_ms)
+    if wrong is not None:
+        return Decision(Verdict(candidate, "denied", rejection=wrong), writer)
+    return Decision(Verdict(candidate, "committed", "membership", version), writer, ready)
+
+
+def plan_of(state: TableState, decision: Decision) -> BatchPlan:
+    """Return the plan that makes a decision true: an entry of its own, or none."""
+    group = Group(state.version + 1)
+    if decision.ready is not None:
+        group.take(decision.verdict.candidate)
+    verdict = decision.verdict
+    answer = AnsweredBytes(decision.writer, verdict.candidate.claim.sha256, verdict.status)
+    return BatchPlan(group, (verdict,), decision.ready, answer)
+
+
+def encoded_of(plan: BatchPlan) -> EncodedEntry | None:
+    """Return the entry of a plan whose bytes came ready, None for another plan."""
+    ready = plan.ready
+    return EncodedEntry(ready.content, ready.entry, ready.actions.adds) if ready else None
+
+
+def way_after(way: VerbatimPriority, plan: BatchPlan, now_s: float) -> VerbatimPriority:
+    """Return the right of way after a plan was carried out."""
+    if plan.answer is not None:
+        return after_answer(way, plan.answer, now_s)
+    return way if plan.group.is_empty else after_native_group(way)
+
+
+def _told_name(candidate: Candidate) -> str | None:
+    return candidate.proposal.txn_id if candidate.proposal else None
+
+
+def _done_under(state: TableState, candidate: Candidate, name: str | None) -> int | None:
+    """Return the version after the read one that has the same `txnId`, or None."""
+    if name is None:
+        return None
+    since = state.since(candidate.read_version)
+    return next((entry.version for entry in since if entry.txn_id == name), None)
+
+
+def _read(
+    candidate: Candidate, content: bytes | str | None, policy: Policy
+) -> VerbatimEntry | Rejection:
+    claim = candidate.claim
+    wrong = None
+    if content is None:
+        wrong = "is not there"
+    elif isinstance(content, str):
+        wrong = f"cannot be read: {content}"
+    elif len(content) != claim.size or sha256(content) != claim.sha256:
+        wrong = "holds other bytes than were proposed"
+    if wrong is not None or not isinstance(content, bytes):
+        reason = (
+            f"claim_check: {claim.path[:256]!r} {wrong}; stage the bytes anew, and propose them"
+        )
+        return Rejection(rule=STAGED_FILE, reason=reason, advice="fix", field="claim_check")
+    return overfull(content, policy) or read_ready(exact_version(candidate), content)
+
+
+def _gap(state: TableState, candidate: Candidate) -> Verdict:
+    return denied(
+        candidate,
+        "version_ahead",
+        f"exact_version: {exact_version(candidate)} is not the next one, the table's head is "
+        f"{state.version}; read the table and propose the version after it",
+    )
+
+
+def _taken(state: TableState, candidate: Candidate) -> Verdict:
+    version = exact_version(candidate)
+    rejection = Rejection(
+        rule=VERSION_TAKEN,
+        reason=f"exact_version: {version} holds other bytes, the table's head is {state.version}; "
+        "look at the versions since, and propose the one after it",
+        advice="rebase",
+        field="exact_version",
+        winner_version=version,
+        head_version=state.version,
+    )
+    return Verdict(candidate, "rejected", rejection=rejection)

@@ -1,0 +1,94 @@
+"""What the committer's loop is given: Kafka, stores, clock, threads, settings; its failpoints."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+from uuid import UUID
+
+from tidegate_committer import put_executor
+from tidegate_committer.background_reads import ReadExecutor, ReadsInline
+from tidegate_committer.policy import Policy
+from tidegate_committer.put_executor import PutExecutor
+from tidegate_committer.settings import CommitterSection
+from tidegate_committer.state.version_history import HistoryBudget
+from tidegate_messages.topics import Topics
+from tidegate_runtime import failpoints
+from tidegate_runtime.clock import Clock
+from tidegate_runtime.kafka.client_protocols import Bus
+from tidegate_runtime.storage.log_store import LogStore
+
+FAILPOINTS: Final = (
+    "after_read",
+    "after_take",
+    "after_load",
+    "after_decide",
+    "before_put",
+    "after_put",
+    "before_resolve",
+    "after_claim",
+    "after_register",
+    "after_outcomes",
+    "after_commits",
+    "before_flush",
+    "after_flush",
+    "after_state",
+    "before_offsets",
+    "after_offsets",
+)
+"""Every point at which a test may kill the committer, in the order in which they are passed."""
+
+
+def _accept_any_store(store: LogStore) -> None:
+    """Accept a store unchecked."""
+
+
+def _nothing(at_leisure: bool, is_idle: bool) -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """The interfaces to the world outside, so that tests can replace each of them.
+
+    `new_id` returns random UUIDs; `engine` is our release, as commitInfo names it. `process`
+    identifies the operating system's process; without one each loop counts as a process.
+    Stores are read in `background` (audits, probes: nobody waits), `loads` (whole tables) and
+    `reads` (what decisions need); PUTs go through `puts`. Without threads of a service's own, each
+    is done at once.
+    `tidy` is called after each step, with whether there is a moment to spare, and whether nothing
+    is under way at all. `vet` checks a store before the first table on it is accepted. Raises:
+    Misconfigured; Unavailable.
+    """
+
+    bus: Bus
+    topics: Topics
+    open_store: Callable[[str], LogStore]
+    clock: Clock
+    new_id: Callable[[], UUID]
+    settings: CommitterSection
+    engine: str = "Tidegate"
+    puts: PutExecutor = field(default_factory=put_executor.PutsInline)
+    background: ReadExecutor = field(default_factory=ReadsInline)
+    loads: ReadExecutor = field(default_factory=ReadsInline)
+    reads: ReadExecutor = field(default_factory=ReadsInline)
+    tidy: Callable[[bool, bool], None] = _nothing
+    vet: Callable[[LogStore], None] = _accept_any_store
+    histories: HistoryBudget = field(default_factory=HistoryBudget)
+    process: str = ""
+
+    def close(self) -> None:
+        """Start no more reads and PUTs; what is in flight goes on by itself."""
+        for one in (self.puts, self.background, self.loads, self.reads):
+            one.close()
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The operator's limits, as the pure code takes them."""
+        return self.settings.policy
+
+
+def reach(point: str, about: object = "") -> None:
+    """Pass one of FAILPOINTS, with the id of what it is about."""
+    assert point in FAILPOINTS, "a point has a name that tests can know"
+    failpoints.reach(point, about)

@@ -1,0 +1,374 @@
+"""From a row of a record to one checked action: kinds, types, paths, numbers, statistics."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+from pydantic import ValidationError
+
+from tidegate_committer.intake import path_checks
+from tidegate_committer.intake.refusals import (
+    BAD_PATH,
+    MALFORMED,
+    NOT_SUPPORTED,
+    PARTITION_VALUES,
+    RESERVED_DOMAIN,
+    TOO_LARGE,
+    refuse,
+)
+from tidegate_committer.policy import Policy
+from tidegate_delta.data_skipping.column_bounds import wrong_count
+from tidegate_delta.deletion_vectors.descriptors import (
+    INLINE,
+    RELATIVE,
+    frame_of,
+    inline_rows,
+    is_inline,
+    path_of,
+)
+from tidegate_delta.log.actions import (
+    Action,
+    Add,
+    Cdc,
+    DeletionVector,
+    DomainMetadata,
+    FileAction,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+)
+from tidegate_delta.value_limits import LONG_MAX, is_moment
+
+OUR_APPS: Final = "tidegate/"
+DELTA_DOMAINS: Final = "delta."
+OPEN_DOMAINS: Final = frozenset({"delta.clustering", "delta.rowTracking"})
+"""Domains of table features that a proposal may write, each on terms of its own."""
+NAME_CHARS_MAX: Final = 1_024
+ENTRIES_MAX: Final = 128
+"""Partition values or tags that a file may have: each takes many times the room of its bytes."""
+KINDS: Final[Mapping[str, type[Action]]] = {
+    kind.wire_name: kind for kind in (Add, Remove, Cdc, Metadata, Protocol, Txn, DomainMetadata)
+}
+"""The actions that a proposal may hold."""
+
+ActionLine = bytes | Mapping[str, Any]
+"""A line of the log as it will be written, or the body of a removal, which is dated late."""
+
+_ADD: Final = b'{"add":'
+_UNSAID: Final = {"domainMetadata": {"removed": False}, "cdc": {"dataChange": False}}
+"""What is false where a proposal does not say it. The log has to: strict readers stop without."""
+_SPELLING: Final = "write the action as PROTOCOL.md spells it"
+
+
+def read_row(row: Any, where: str, policy: Policy) -> tuple[ActionLine, Action]:
+    """Return the line that a row becomes in the log, and the action that it spells.
+
+    Raises: Flawed.
+    """
+    name, body = _named(row, where)
+    body = {**_UNSAID[name], **body} if name in _UNSAID else body
+    place = f"{where}.{name}"
+    line = body if name == "remove" else _line({name: body}, place)
+    action = read_action(KINDS[name], body, place)
+    if isinstance(action, FileAction):
+        _check_file(action, place, policy)
+    elif isinstance(action, Cdc):
+        _check_change_file(action, place, policy)
+    elif isinstance(action, Txn):
+        _check_txn(action, place)
+    elif isinstance(action, Metadata):
+        check_moments(action, place)
+    elif isinstance(action, DomainMetadata):
+        _check_domain(action, place)
+    return line, action
+
+
+def dated(line: ActionLine, now_ms: int) -> bytes:
+    """Return a line of the log; a removal gets its time when its entry is written.
+
+    One that says nothing of partitions says so by an empty map, as delta-spark writes it.
+    """
+    if isinstance(line, bytes):
+        return line
+    if line and "partitionValues" not in line:
+        line = {**line, "partitionValues": {}}
+    if not line or "deletionTimestamp" in line:
+        return orjson.dumps({"remove": {**line, "deletionTimestamp": now_ms}}) + b"\n"
+    return b'{"remove":%b,"deletionTimestamp":%d}}\n' % (orjson.dumps(line)[:-1], now_ms)
+
+
+def is_add(line: ActionLine) -> bool:
+    """Return whether a line adds a file."""
+    return isinstance(line, bytes) and line.startswith(_ADD)
+
+
+def add_line(add: Add) -> bytes:
+    """Return the line that adds a file."""
+    return orjson.dumps(add.to_row()) + b"\n"
+
+
+def body_of(remove: Remove) -> ActionLine:
+    """Return the body of a removal, which is dated late."""
+    body = remove.to_row()["remove"]
+    assert isinstance(body, dict), "a row holds an object"
+    return body
+
+
+def domain_line(domain: DomainMetadata) -> bytes:
+    """Return the line that writes a metadata domain."""
+    return orjson.dumps(domain.to_row()) + b"\n"
+
+
+def tracked(line: bytes, base_row_id: int, commit_version: int) -> bytes:
+    """Return a line that adds a file, which says nothing of rows, with their ids and version."""
+    ids = b',"baseRowId":%d,"defaultRowCommitVersion":%d}}\n' % (base_row_id, commit_version)
+    return line.removesuffix(b"}}\n") + ids
+
+
+def _line(row: Mapping[str, Any], where: str) -> bytes:
+    try:
+        # Joined, which copies: what orjson returns may hold ten times its size in addresses.
+        return orjson.dumps(row) + b"\n"
+    except TypeError as error:
+        refuse(MALFORMED, where, f"cannot be written as JSON: {error}", _SPELLING)
+
+
+def _named(row: Any, where: str) -> tuple[str, dict[str, Any]]:
+    if not isinstance(row, dict):
+        refuse(MALFORMED, where, "is no object", "give one action a row")
+    named = [(name, body) for name, body in row.items() if body is not None]
+    if len(named) != 1:
+        refuse(MALFORMED, where, f"holds {len(named)} actions", "give exactly one action a row")
+    name, body = named[0]
+    if name not in KINDS:
+        refuse(
+            NOT_SUPPORTED,
+            f"{where}.{name[:64]}",
+            "is no action that a proposal may hold",
+            f"leave it out: a proposal holds {', '.join(KINDS)}",
+        )
+    if not isinstance(body, dict):
+        refuse(MALFORMED, f"{where}.{name}", "is no object", _SPELLING)
+    if None not in body.values():
+        return name, body
+    return name, {key: value for key, value in body.items() if value is not None}
+
+
+def read_action(kind: type[Action], body: Mapping[str, Any], where: str) -> Action:
+    """Return the action that a body spells, each field by its name in the log, and of its type.
+
+    Raises: Flawed.
+    """
+    try:
+        if kind is Metadata or kind is Protocol:
+            # Lists become tuples in JSON mode only; strictness is wanted either way.
+            return kind.model_validate_json(
+                orjson.dumps(body), strict=True, by_alias=True, by_name=False
+            )
+        validator = kind.__pydantic_validator__
+        found: Action = validator.validate_python(body, strict=True, by_alias=True, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = "".join(f".{str(part)[:64]}" for part in first["loc"])
+        refuse(MALFORMED, f"{where}{field}", first["msg"], _SPELLING)
+    return found
+
+
+def _check_file(action: FileAction, where: str, policy: Policy) -> None:
+    if isinstance(action, Add):
+        _check_place_of(action, where)
+        check_numbers(action, where)
+        _check_partition_values(action.partition_values, where, policy)
+        _check_few(action.tags, f"{where}.tags")
+        if action.stats is not None:
+            _check_stats(action.stats, where, policy)
+    elif isinstance(action, Remove):
+        _check_remove(action, where, policy)
+
+
+def _check_place_of(add: Add, where: str) -> None:
+    """Refuse a file that may lie nowhere; one that stays may lie anywhere, and be spelt as its
+    writer liked: at the head it has to be in the table.
+    """
+    if path_checks.is_plain(add.path) or (add.data_change and add.deletion_vector is None):
+        check_place(add, where)
+        return
+    _check_path(add.path, path_checks.wrong_with_old(add.path), where)
+    if add.deletion_vector is not None:
+        _check_vector(add.deletion_vector, f"{where}.deletionVector")
+
+
+def check_place(action: Add | Cdc, where: str) -> None:
+    """Refuse a file, or rows deleted of it, that lie where no new file may lie. Raises: Flawed."""
+    is_change_file = isinstance(action, Cdc)
+    wrong = path_checks.wrong_with_new(action.path, is_change_file=is_change_file)
+    _check_path(action.path, wrong, where)
+    if isinstance(action, Add) and action.deletion_vector is not None:
+        _check_vector(action.deletion_vector, f"{where}.deletionVector")
+
+
+def check_numbers(action: Add, where: str) -> None:
+    """Refuse a new file with numbers that can't be. Raises: Flawed."""
+    for name, value in (
+        ("baseRowId", action.base_row_id),
+        ("defaultRowCommitVersion", action.default_row_commit_version),
+        ("size", action.size),
+        ("modificationTime", action.modification_time),
+    ):
+        if value is not None:
+            _check_number(value, where, name)
+    check_moments(action, where)
+
+
+_MOMENTS: Final[Mapping[type[Action], tuple[str, str]]] = {
+    Add: ("modification_time", "modificationTime"),
+    Remove: ("deletion_timestamp", "deletionTimestamp"),
+    Txn: ("last_updated", "lastUpdated"),
+    Metadata: ("created_time", "createdTime"),
+}
+"""The time that an action states, as we call it and as the log does."""
+
+
+def check_moments(action: Action, where: str) -> None:
+    """Refuse an action dated where no version of a table may be. Raises: Flawed."""
+    field, name = _MOMENTS.get(type(action), ("", ""))
+    value = getattr(action, field) if field else None
+    if not is_moment(value):
+        what = f"is {value}"
+        refuse(MALFORMED, f"{where}.{name}", what, "give milliseconds since 1970, up to 2^53")
+
+
+def _check_vector(vector: DeletionVector, where: str) -> None:
+    """A new vector stands in the log, or in a file of the table's own, and is what it says."""
+    if vector.storage_type not in (INLINE, RELATIVE):
+        what = f"has the storage type {vector.storage_type[:8]!r}"
+        refuse(BAD_PATH, where, what, "write the vector inline or into a file of the table")
+    try:
+        frame_of(vector)
+        if is_inline(vector):
+            inline_rows(vector)
+        folder = "" if vector.storage_type == INLINE else path_of(vector).rpartition("/")[0]
+    except ValueError as error:
+        refuse(MALFORMED, where, str(error), "write the vector as PROTOCOL.md spells it")
+    # Readers put the folder into a URI as it is: only what means the same there is taken.
+    if folder and not path_checks.is_plain(folder):
+        what = f"lies in the folder {folder[:128]!r}"
+        refuse(BAD_PATH, where, what, "name a folder of letters and digits below the root, or none")
+    if vector.cardinality < 0:
+        refuse(MALFORMED, f"{where}.cardinality", f"is {vector.cardinality}", "count the rows")
+
+
+def _check_remove(action: Remove, where: str, policy: Policy) -> None:
+    _check_path(action.path, path_checks.wrong_with_old(action.path), where)
+    if action.size is not None:
+        _check_number(action.size, where, "size")
+    check_moments(action, where)
+    if action.partition_values is not None:
+        _check_partition_values(action.partition_values, where, policy)
+    if action.extended_file_metadata and (action.size is None or action.partition_values is None):
+        refuse(
+            MALFORMED,
+            f"{where}.extendedFileMetadata",
+            "is true without size and partitionValues",
+            "copy them from the file's add action",
+        )
+
+
+def _check_change_file(action: Cdc, where: str, policy: Policy) -> None:
+    check_place(action, where)
+    _check_partition_values(action.partition_values, where, policy)
+    _check_number(action.size, where, "size")
+    if action.data_change:
+        refuse(MALFORMED, f"{where}.dataChange", "is true", "a change file says false")
+
+
+def _check_txn(action: Txn, where: str) -> None:
+    _check_number(action.version, where, "version")
+    check_moments(action, where)
+    if len(action.app_id) > NAME_CHARS_MAX:
+        what = f"is longer than {NAME_CHARS_MAX} characters"
+        refuse(TOO_LARGE, f"{where}.appId", what, "shorten it")
+    if action.app_id.startswith(OUR_APPS):
+        refuse(
+            NOT_SUPPORTED,
+            f"{where}.appId",
+            f"app ids that begin with {OUR_APPS!r} are the committer's own",
+            "use another app id",
+        )
+
+
+def _check_domain(action: DomainMetadata, where: str) -> None:
+    if len(action.domain) > NAME_CHARS_MAX:
+        what = f"is longer than {NAME_CHARS_MAX} characters"
+        refuse(TOO_LARGE, f"{where}.domain", what, "shorten it")
+    if action.domain.startswith(DELTA_DOMAINS) and action.domain not in OPEN_DOMAINS:
+        refuse(
+            RESERVED_DOMAIN,
+            f"{where}.domain",
+            f"domains that begin with {DELTA_DOMAINS!r} belong to table features",
+            "use a domain of your own",
+        )
+
+
+def _check_path(path: str, wrong: str | None, where: str) -> None:
+    if wrong:
+        refuse(
+            BAD_PATH,
+            f"{where}.path",
+            f"{path[:128]!r} {wrong}",
+            "name a file below the table root, percent-encoded once",
+            path=path[:1024],
+        )
+
+
+def _check_number(value: int, where: str, name: str) -> None:
+    if not 0 <= value <= LONG_MAX:
+        refuse(MALFORMED, f"{where}.{name}", f"is {value}", "give a number from 0 to 2^63 - 1")
+
+
+def _check_few(entries: Mapping[str, str | None] | None, where: str) -> None:
+    if entries is not None and len(entries) > ENTRIES_MAX:
+        what = f"has {len(entries)} entries, {ENTRIES_MAX} are allowed"
+        refuse(TOO_LARGE, where, what, "leave some out")
+
+
+def _check_partition_values(values: Mapping[str, str | None], where: str, policy: Policy) -> None:
+    _check_few(values, f"{where}.partitionValues")
+    for name, value in values.items():
+        if value is not None and len(value) > policy.partition_value_chars_max:
+            refuse(
+                PARTITION_VALUES,
+                f"{where}.partitionValues.{name[:64]}",
+                f"is longer than {policy.partition_value_chars_max} characters",
+                "partition by something shorter",
+            )
+
+
+def _check_stats(stats: str, where: str, policy: Policy) -> None:
+    if len(stats) > policy.stats_chars_max:
+        wrong: str | None = f"are longer than {policy.stats_chars_max} characters"
+    else:
+        try:
+            wrong = _wrong_with_stats(orjson.loads(stats))
+        except orjson.JSONDecodeError as error:
+            wrong = f"are no JSON: {error}"
+    if wrong:
+        refuse(
+            MALFORMED,
+            f"{where}.stats",
+            wrong,
+            "write statistics as PROTOCOL.md spells them, or none",
+        )
+
+
+def _wrong_with_stats(parsed: Any) -> str | None:
+    if not isinstance(parsed, dict):
+        return "are no object"
+    count = parsed.get("numRecords")
+    if type(count) is not int or not 0 <= count <= LONG_MAX:
+        return "have no numRecords, a whole number from 0 to 2^63 - 1"
+    for name in ("minValues", "maxValues", "nullCount"):
+        if not isinstance(parsed.get(name, {}), dict):
+            return f"have a {name} that is no object"
+    return wrong_count(parsed)

@@ -1,0 +1,252 @@
+"""A candidate: a delivery of a proposal, with everything that follows from its bytes alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from tidegate_committer.cached_property import CachedProperty
+from tidegate_committer.intake.identity_leases import IdentityEffects
+from tidegate_committer.intake.proposal_actions import EMPTY, CheckedActions, canonical
+from tidegate_committer.intake.relocated_rows import Relocations
+from tidegate_committer.intake.row_intents import RowDelete
+from tidegate_committer.policy import Level
+from tidegate_delta.data_skipping.predicate_tree import weight_of
+from tidegate_delta.features.row_tracking import DOMAIN as ROW_TRACKING
+from tidegate_delta.log.actions import Metadata, Protocol, Txn
+from tidegate_messages.codec import Headers
+from tidegate_messages.metadata_patch import MetadataPatch
+from tidegate_messages.outcome import Rejection
+from tidegate_messages.proposal import ClaimCheck, Proposal
+from tidegate_messages.read_set import ReadSet
+
+CHANGES_DATA = frozenset(
+    {
+        "WRITE",
+        "STREAMING UPDATE",
+        "DELETE",
+        "TRUNCATE",
+        "CONVERT",
+        "MERGE",
+        "UPDATE",
+        "CREATE TABLE AS SELECT",
+        "REPLACE TABLE",
+        "REPLACE TABLE AS SELECT",
+        "CREATE OR REPLACE TABLE",
+        "CREATE OR REPLACE TABLE AS SELECT",
+        "RESTORE",
+        "CLONE",
+    }
+)
+"""Operations that count as changing data, whatever `dataChange` their actions say."""
+
+BACKFILL = "ROW TRACKING BACKFILL"
+UNBACKFILL = "ROW TRACKING UNBACKFILL"
+ROW_ID_OPERATIONS = frozenset({BACKFILL, UNBACKFILL})
+"""Operations that add files again only to give them row ids, or to take these away."""
+
+REPLACES_TABLE = frozenset(name for name in CHANGES_DATA if "REPLACE TABLE" in name)
+"""Operations that replace the table's definition and all of its files."""
+
+_MIND_WINNERS = ROW_ID_OPERATIONS | REPLACES_TABLE
+"""Operations whose own actions change with what winners did, though they read no rows."""
+
+_WHOLE_TABLE = ReadSet(whole_table=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One delivery of a proposal.
+
+    Its identity is (`id`, `sha256`), the hash of the record's value. `flaw` says why it can't be
+    committed whatever the table holds; `proposal` is None where the record was malformed but its
+    identity could be read. `intents` are rows that it deletes by deletion vectors, `moves` rows
+    that its compaction moves to new files. `producer` and `trace` are what its headers claim.
+    What follows comes from following winners: `tags` for the commitInfo, `numbers` of identity
+    columns, `came` files into which a winner moved rows that it read, `moved_away` its intents on
+    files that a winner compacted, `buried` domains that it removes because a winner set them.
+    Units: `size` in bytes; `sent_ms`, the time of its record, in ms since the Unix epoch.
+    """
+
+    id: UUID
+    sha256: str
+    offset: int
+    table: UUID
+    read_version: int
+    size: int
+    proposal: Proposal | None = None
+    content: CheckedActions = EMPTY
+    flaw: Rejection | None = None
+    intents: tuple[RowDelete, ...] = ()
+    producer: str = ""
+    trace: Headers = ()
+    tags: Mapping[str, str] | None = None
+    numbers: IdentityEffects | None = None
+    moves: Relocations = field(default_factory=dict)
+    came: frozenset[str] = frozenset()
+    moved_away: tuple[RowDelete, ...] = ()
+    buried: frozenset[str] = frozenset()
+    sent_ms: int | None = None
+
+    @property
+    def since_ms(self) -> int | None:
+        """When its files were written, or by when they were: the first of its times that is told.
+
+        Units: ms since the Unix epoch.
+        """
+        assert self.proposal is not None, "who brings files proposes them"
+        told = (self.proposal.files_since_ms, self.proposal.created_ms, self.sent_ms)
+        return next((one for one in told if one is not None), None)
+
+    @property
+    def is_cancel(self) -> bool:
+        """Whether it cancels another proposal."""
+        return self.proposal is not None and self.proposal.kind == "cancel"
+
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether it brings the bytes of one version, ready."""
+        return self.proposal is not None and self.proposal.kind == "verbatim"
+
+    @property
+    def claim(self) -> ClaimCheck:
+        """Its claim check: the file that holds its actions, or its ready bytes."""
+        assert self.proposal is not None, "a claim check stands in a proposal"
+        return self.proposal.claim
+
+    @property
+    def patch(self) -> MetadataPatch | None:
+        """The changes of metadata that it asks for, to be applied to the table at the head."""
+        return self.proposal.metadata_patch if self.proposal else None
+
+    def with_table(self, metadata: Metadata, protocol: Protocol | None) -> "Candidate":
+        """Return the candidate with the metadata and protocol that it will write."""
+        content = replace(self.content, metadata=metadata, protocol=protocol)
+        return replace(self, content=content)
+
+    @property
+    def writes_metadata(self) -> bool:
+        """Whether it writes metaData, as an action or as a patch."""
+        return bool(self.content.metadata or self.patch)
+
+    @property
+    def speaks_of_table(self) -> bool:
+        """Whether it writes metaData, be it as a patch, or a protocol."""
+        return self.writes_metadata or self.content.protocol is not None
+
+    @CachedProperty
+    def reads(self) -> ReadSet:
+        """Its read set; a proposal that says none has read the whole table."""
+        return (self.proposal and self.proposal.reads) or _WHOLE_TABLE
+
+    @CachedProperty
+    def weight(self) -> int:
+        """The cost of testing one file against its predicates."""
+        return sum(map(weight_of, self.reads.predicates))
+
+    @CachedProperty
+    def files_read(self) -> frozenset[str]:
+        """The canonical paths of the files that were read."""
+        read = frozenset(self.reads.files)
+        if not (self.content.is_plain and read <= self.content.removed):
+            read = frozenset(map(canonical, read))
+        return read | self.came if self.came else read
+
+    @CachedProperty
+    def intended(self) -> frozenset[str]:
+        """The canonical paths of the files from which its intents delete rows."""
+        return frozenset(intent.path for intent in self.intents)
+
+    @CachedProperty
+    def data_changes(self) -> frozenset[bool]:
+        """The values of `dataChange` of its files; an intent counts as true."""
+        content = self.content
+        if not (content.removes or self.intents) and len(content.adds) == 1:
+            return frozenset((content.adds[0].data_change,))
+        stated = {file.data_change for file in (*content.adds, *content.removes)}
+        return frozenset(stated | {True} if self.intents else stated)
+
+    @CachedProperty
+    def only_deletes_rows(self) -> bool:
+        """Whether it holds row intents and nothing else."""
+        content = self.content
+        more = content.metadata or content.protocol or content.domains or self.txns
+        return bool(self.intents) and not (content.has_files or more)
+
+    @CachedProperty
+    def settles_for_less(self) -> bool:
+        """Whether deletes by others of other rows in the files that it read leave it valid."""
+        return self.reads.delete_insensitive or bool(self.moves)
+
+    @CachedProperty
+    def is_blind_append(self) -> bool:
+        """Whether it read nothing and only adds files."""
+        content = self.content
+        return self.reads.is_empty and not (content.removes or content.changes or self.intents)
+
+    @CachedProperty
+    def is_rearranging(self) -> bool:
+        """Whether it only rearranges rows (`dataChange` false throughout), as OPTIMIZE does."""
+        if True in self.data_changes:
+            return False
+        kept = self.buried | {ROW_TRACKING}
+        own = any(one.domain not in kept for one in self.content.domains)
+        return not (self.speaks_of_table or own or self.txns or self.intents)
+
+    @CachedProperty
+    def is_indifferent(self) -> bool:
+        """Whether it is a blind append with which only metadata or protocol can conflict."""
+        content = self.content
+        return (
+            self.is_blind_append
+            and not (self.speaks_of_table or content.domains)
+            and not (self.reads.app_ids or self.reads.domains)
+            and not (content.has_row_ids or self.operation in _MIND_WINNERS)
+        )
+
+    @CachedProperty
+    def minds_every_file(self) -> bool:
+        """Whether winners that only wrote files may change its own actions (row ids, drops)."""
+        content = self.content
+        return content.has_row_ids or content.protocol is not None or self.only_moves_row_ids
+
+    @property
+    def is_backfill(self) -> bool:
+        """Whether it gives row ids to files that have none."""
+        return self.operation == BACKFILL
+
+    @property
+    def is_unbackfill(self) -> bool:
+        """Whether it takes row ids away."""
+        return self.operation == UNBACKFILL
+
+    @property
+    def only_moves_row_ids(self) -> bool:
+        """Whether it is a backfill or unbackfill: files that winners add are no conflict."""
+        return self.operation in ROW_ID_OPERATIONS
+
+    @CachedProperty
+    def txns(self) -> tuple[Txn, ...]:
+        """The app transactions: those among the actions, then its own application's."""
+        own = self.proposal and self.proposal.app_txn
+        if not own:
+            return self.content.txns
+        return (*self.content.txns, Txn(app_id=own.app_id, version=own.version))
+
+    @property
+    def operation(self) -> str:
+        """What the commit calls itself."""
+        return self.proposal.operation.name if self.proposal else "WRITE"
+
+    def level(self, table_level: Level) -> Level:
+        """Return the isolation level that applies to it on a table of some level.
+
+        What moves rows between files without changing any needs no guard against appends, except
+        that under WriteSerializable the operation, too, must be of that kind.
+        """
+        asked = self.proposal.isolation if self.proposal else "default"
+        level = table_level if asked == "default" else asked
+        if not self.is_rearranging:
+            return level
+        if level == "WriteSerializable" and self.operation in CHANGES_DATA:
+            return level
+        return "SnapshotIsolation"

@@ -1,0 +1,103 @@
+"""Leases of identity values: blocks that entries gave out, and which of their values were used.
+
+A lease is named by the proposal that asked for it. The entry that grants it moves the high-water
+mark past its values, so that writers which know no leases use others.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from tidegate_committer.persistent_map import PersistentMap
+from tidegate_delta.constraints.identity_columns import IdentityColumn, Lease
+from tidegate_messages.commit_provenance import Accepted
+from tidegate_messages.identity_values import IdentityBlock, IdentityUsage
+
+Ranges = tuple[tuple[int, int], ...]
+"""Pairs of least and greatest values, ascending, not touching one another."""
+
+
+@dataclass(frozen=True)
+class LeasedBlocks:
+    """The blocks of a lease, and the values of each column that have been used."""
+
+    blocks: tuple[IdentityBlock, ...]
+    used: Mapping[str, Ranges] = field(default_factory=dict)
+
+    def block_of(self, usage: IdentityUsage) -> IdentityBlock | None:
+        """Return the block that holds the values which are used, or None."""
+        for block in self.blocks:
+            held = Lease(block.column, block.column, block.first, block.step, block.count)
+            if block.column == usage.column and held.holds(usage.low, usage.high):
+                return block
+        return None
+
+    def after(self, usage: IdentityUsage) -> "LeasedBlocks | None":
+        """Return the lease with some values used, or None where one of them was used before."""
+        block = self.block_of(usage)
+        known = self.used.get(usage.column, ())
+        ranges = with_range(known, (usage.low, usage.high), abs(block.step) if block else 1)
+        return None if ranges is None else replace(self, used={**self.used, usage.column: ranges})
+
+
+@dataclass(frozen=True)
+class IdentityEffects:
+    """The decided effects of a proposal on identity columns.
+
+    `marks` are the values that its files and leased blocks reach, by physical column name; `blocks`
+    the blocks that it leases; `used` the values of earlier leases that its files hold, `leases`
+    those leases afterwards.
+    """
+
+    marks: Mapping[str, int]
+    blocks: tuple[IdentityBlock, ...] = ()
+    used: tuple[IdentityUsage, ...] = ()
+    leases: Mapping[UUID, LeasedBlocks] = field(default_factory=dict)
+
+
+def with_range(ranges: Ranges, new: tuple[int, int], step: int) -> Ranges | None:
+    """Return ranges with one more, or None where it overlaps one; adjacent ones are joined."""
+    at = bisect_left(ranges, new)
+    before, after = ranges[max(0, at - 1) : at], ranges[at : at + 1]
+    if (before and before[0][1] >= new[0]) or (after and after[0][0] <= new[1]):
+        return None
+    low, high = new
+    start, end = at, at
+    if before and before[0][1] + step == low:
+        low, start = before[0][0], at - 1
+    if after and high + step == after[0][0]:
+        high, end = after[0][1], at + 1
+    return (*ranges[:start], (low, high), *ranges[end:])
+
+
+def leases_after(
+    leases: PersistentMap[UUID, LeasedBlocks], accepted: Iterable[Accepted]
+) -> PersistentMap[UUID, LeasedBlocks]:
+    """Return the leases after an entry that accepted some proposals."""
+    changed: dict[UUID, LeasedBlocks] = {}
+    for one in accepted:
+        if one.identity_blocks:
+            changed[one.id] = LeasedBlocks(one.identity_blocks)
+        for usage in one.identity_used:
+            if usage.lease is None:
+                continue
+            known = changed.get(usage.lease) or leases.get(usage.lease)
+            after = known.after(usage) if known else None
+            if after is not None:
+                changed[usage.lease] = after
+    return leases.changed(changed) if changed else leases
+
+
+def lapsed(
+    leases: PersistentMap[UUID, LeasedBlocks], columns: Mapping[str, IdentityColumn]
+) -> list[UUID]:
+    """Return leases that no longer hold: the high-water mark was set back below their values."""
+
+    def is_safe(block: IdentityBlock) -> bool:
+        column = columns.get(block.column)
+        if column is None or column.mark is None:
+            return False
+        return not column.is_beyond(block.first + (block.count - 1) * block.step, column.mark)
+
+    return [one for one, leased in leases.items() if not all(map(is_safe, leased.blocks))]

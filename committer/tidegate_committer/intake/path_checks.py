@@ -1,0 +1,127 @@
+"""Which paths an action may name: files of this table, and nothing that a reader would stumble on.
+
+A path is decoded once, as readers do; what decodes to something outside the root is refused, and
+so is what would leave it if somebody decoded twice.
+"""
+
+import re
+from typing import Any, Final
+from urllib.parse import unquote
+
+from tidegate_delta.log.file_paths import is_absolute
+
+PATH_CHARS_MAX: Final = 1_024
+SEGMENT_BYTES_MAX: Final = 255
+CHANGE_FOLDER: Final = "_change_data"
+
+_SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
+_ABSOLUTE: Final = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]")
+_SEPARATOR: Final = re.compile(r"[/\\]")
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_plain: Final = re.compile(r"(?!.*/[/._])[A-Za-z0-9](?:[A-Za-z0-9_=./-]*[A-Za-z0-9])?").fullmatch
+"""Most paths: nothing to decode, no segment that is too long, empty, dotted or hidden."""
+
+
+_NO_URI: Final = re.compile(
+    '[ "#<>?\\[\\]^`{|}\x80-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]'
+)
+"""What stands in no path of a URI as Java reads one: delta-spark would read no file of the table,
+or the one before the sign."""
+
+
+def is_plain(path: Any) -> bool:
+    """Return whether something is a path with which nothing is wrong, and its own canonical form.
+
+    Most paths are: others may be right as well.
+    """
+    return type(path) is str and len(path) <= SEGMENT_BYTES_MAX and _plain(path) is not None
+
+
+def wrong_with(path: str, *, is_change_file: bool = False) -> str | None:
+    """Return what is wrong with the path of a data file or a change file, or None."""
+    if not is_change_file and is_plain(path):
+        return None
+    if len(path) > PATH_CHARS_MAX:
+        return f"is longer than {PATH_CHARS_MAX} characters"
+    if _SCHEME.match(path):
+        return "has a scheme, and so leads out of the table"
+    if path.startswith(("/", "\\")):
+        return "is absolute, and so leads out of the table"
+    if _BAD_ESCAPE.search(path):
+        return "has a percent sign without two hexadecimal digits"
+    try:
+        key = unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        return "does not decode to UTF-8"
+    if _CONTROL.search(key):
+        return "holds a control character"
+    if "\\" in key:
+        return "holds a backslash"
+    if "%" in key and _leaves(unquote(key, errors="replace")):
+        return "leads out of the table where it is decoded twice"
+    return _wrong_with_segments(key.split("/"), is_change_file=is_change_file)
+
+
+def wrong_with_old(path: str) -> str | None:
+    """Return what is wrong with the path of a file that is in the table already, or None.
+
+    Such a file may lie anywhere, as those of a shallow clone do, and be spelt as its writer liked
+    (`./a`, `x//a`). Law: the log spells it like that, letter by letter; whoever asks has to look.
+    """
+    if is_plain(path):
+        return None
+    if len(path) > PATH_CHARS_MAX:
+        return f"is longer than {PATH_CHARS_MAX} characters"
+    key = unquote(path)
+    if _CONTROL.search(key):
+        return "holds a control character"
+    if not is_absolute(path) and (_leaves(key) or _leaves(unquote(key))):
+        return "leads out of the table"
+    return None
+
+
+def wrong_with_new(path: str, *, is_change_file: bool = False) -> str | None:
+    """Return what is wrong with the path of a file that joins a table, or None.
+
+    What another writer has spelt otherwise may leave, and lose rows.
+    """
+    wrong = wrong_with(path, is_change_file=is_change_file)
+    if wrong is not None or is_plain(path):
+        return wrong
+    if found := _NO_URI.search(path):
+        return f"holds {found[0]!r}, which a URI holds only percent-encoded"
+    if ":" in path.partition("/")[0]:
+        return "has a colon before its first slash, where a URI has one after its scheme"
+    return None
+
+
+def _leaves(path: str) -> bool:
+    """Return whether a path leads out of the folder that it starts from."""
+    if _ABSOLUTE.match(path):
+        return True
+    depth = 0
+    for part in _SEPARATOR.split(path):
+        depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
+        if depth < 0:
+            return True
+    return False
+
+
+def _wrong_with_segments(segments: list[str], *, is_change_file: bool) -> str | None:
+    for segment in segments:
+        if not segment:
+            return "has an empty segment"
+        if unquote(segment, errors="replace") in (".", "..") or segment in (".", ".."):
+            return "has a dotted segment"
+        if len(segment.encode()) > SEGMENT_BYTES_MAX:
+            return f"has a segment longer than {SEGMENT_BYTES_MAX} bytes"
+    folders = segments[:-1]
+    if is_change_file and folders[:1] == [CHANGE_FOLDER]:
+        folders = folders[1:]
+    for folder in folders:
+        if folder.startswith(".") or (folder.startswith("_") and "=" not in folder):
+            return f"lies in the hidden folder {folder!r}"
+    if segments[-1].startswith(("_", ".")):
+        return "names a hidden file"
+    return None

@@ -1,0 +1,338 @@
+"""The actions of a proposal, checked as far as that is possible without the table.
+
+The lines for the log are kept beside the parsed actions, as the writer spelled them: so fields that
+this release does not know survive.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from tidegate_committer.intake.action_reader import ActionLine, add_line, body_of, is_add, read_row
+from tidegate_committer.intake.fast_action_reader import read_plain
+from tidegate_committer.intake.fast_dataclass import made
+from tidegate_committer.intake.refusals import DUPLICATE, TOO_LARGE, flaw, refuse
+from tidegate_committer.policy import Policy
+from tidegate_delta.log.actions import (
+    Action,
+    Add,
+    Cdc,
+    DeletionVector,
+    DomainMetadata,
+    FileAction,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+)
+from tidegate_delta.log.commit import Commit, sha256
+from tidegate_delta.log.file_paths import canonical_path
+from tidegate_messages.outcome import Rejection
+
+PartitionValues = Mapping[str, str | None]
+PartitionKey = frozenset[tuple[str, str | None]]
+"""The partition values of a file, to be compared."""
+A = TypeVar("A", bound=Action)
+
+_VECTOR_NAME_CHARS_MAX: Final = 80
+_ODD: Final = re.compile(r"%|^[A-Za-z][A-Za-z0-9+.-]*:|^/|//|(^|/)\.{1,2}(/|$)")
+_ODD_START: Final = ("", "/", ".")
+
+_SPELT_LATE: Final = frozenset({Metadata, Protocol, Txn})
+
+
+@dataclass(frozen=True)
+class CheckedActions:
+    """Checked actions.
+
+    `lines` are the log lines of files and domains, in the proposal's order. `added` holds canonical
+    path and partition values of each new file, `removed` the canonical paths of removed ones;
+    `vectors` and `removed_vectors` the deletion vectors of those that have one, by canonical path,
+    as `vector_text` spells them. `has_row_ids` tells whether a new file brings a base row id or a
+    default row commit version. `is_plain` says that every path is known to be its own canonical
+    form, spelled as usual; False where nobody looked.
+    """
+
+    lines: tuple[ActionLine, ...] = ()
+    adds: tuple[Add, ...] = ()
+    removes: tuple[Remove, ...] = ()
+    changes: tuple[Cdc, ...] = ()
+    txns: tuple[Txn, ...] = ()
+    domains: tuple[DomainMetadata, ...] = ()
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+    added: tuple[tuple[str, PartitionValues], ...] = ()
+    removed: frozenset[str] = frozenset()
+    vectors: Mapping[str, str] = field(default_factory=dict)
+    removed_vectors: Mapping[str, str] = field(default_factory=dict)
+    has_row_ids: bool = False
+    is_plain: bool = field(default=False, compare=False)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether any data or change file is named."""
+        return bool(self.adds or self.removes or self.changes)
+
+    def with_adds(self, change: Callable[[Add, str], Add | None]) -> "CheckedActions":
+        """Return the content with each new file changed, or left out where that gives None.
+
+        `change` is given the file and its canonical path.
+        """
+        after = [change(add, path) for add, (path, _) in zip(self.adds, self.added, strict=True)]
+        if all(one is add for one, add in zip(after, self.adds, strict=True)):
+            return self
+        changed = iter(zip(self.adds, after, strict=True))
+        lines: list[ActionLine] = []
+        for line in self.lines:
+            if not is_add(line):
+                lines.append(line)
+                continue
+            add, one = next(changed)
+            if one is not None:
+                lines.append(line if one is add else add_line(one))
+        kept = _about([one for one in after if one])
+        # Stays true though the ids were dropped: such files must still be checked for a row count.
+        kept["has_row_ids"] = self.has_row_ids or kept["has_row_ids"]
+        return replace(self, lines=tuple(lines), **kept)
+
+    def with_more(self, adds: Sequence[Add]) -> "CheckedActions":
+        """Return the content with more files added."""
+        if not adds:
+            return self
+        lines = (*self.lines, *map(add_line, adds))
+        more = _about([*self.adds, *adds])
+        return replace(self, lines=lines, is_plain=False, **more)
+
+    def with_removes(self, fields: Mapping[str, Mapping[str, Any]]) -> "CheckedActions":
+        """Return the content with some fields of some removals set, by their canonical paths."""
+        removes = tuple(
+            one.with_(**fields[path]) if (path := canonical(one.path)) in fields else one
+            for one in self.removes
+        )
+        changed = iter(removes)
+        lines = tuple(
+            line if isinstance(line, bytes) else body_of(next(changed)) for line in self.lines
+        )
+        return replace(self, lines=lines, removes=removes)
+
+
+EMPTY: Final = CheckedActions()
+_BARE: Final = vars(EMPTY)
+
+
+def _about(adds: Sequence[Add]) -> dict[str, Any]:
+    """Return the fields of a content that follow from its new files."""
+    return {
+        "adds": tuple(adds),
+        "added": _paths_of(adds),
+        "vectors": vectors_of(adds),
+        "has_row_ids": any(map(_has_row_ids, adds)),
+    }
+
+
+def canonical(path: str) -> str:
+    """Return the canonical form of a path, which is equal for all spellings of one file."""
+    # A cheap test first: the pattern alone would take ten times as long.
+    if "%" in path or "/." in path or "//" in path or ":" in path or path[:1] in _ODD_START:
+        return canonical_path(path) if _ODD.search(path) else path
+    return path
+
+
+def vector_text(vector: DeletionVector) -> str:
+    """Return a text that identifies a deletion vector: equal texts, equal in every field.
+
+    A removal must repeat its file's vector in every field, or readers of the change feed fail. A
+    long one (inline vectors) is hashed, for the text is kept for each live file.
+    """
+    name = vector.unique_id
+    if len(name) > _VECTOR_NAME_CHARS_MAX:
+        name = f"{vector.storage_type}#{sha256(name.encode())}"
+    return f"{name}:{vector.size_in_bytes}:{vector.cardinality}"
+
+
+def vectors_of(files: Iterable[FileAction]) -> Mapping[str, str]:
+    """Return the deletion vectors of those files that have one, by canonical path."""
+    return {
+        canonical(file.path): vector_text(file.deletion_vector)
+        for file in files
+        if file.deletion_vector is not None
+    }
+
+
+def overfull(content: bytes, policy: Policy) -> Rejection | None:
+    """Return why a claim check's file has too many lines, or too long ones, to be parsed, or None.
+
+    All lines count, blank ones too: parsed, they take many times their bytes of memory.
+    """
+    lines_max = 2 * policy.actions_max
+    if content.count(b"\n") > lines_max:
+        what = f"the file has more than {lines_max} lines"
+        return flaw(TOO_LARGE, "claim_check", what, "propose them in several steps")
+    longest = max(map(len, content.split(b"\n")))
+    if longest > policy.line_bytes_max:
+        what = f"the file has a line of {longest} bytes, {policy.line_bytes_max} are allowed"
+        return flaw(TOO_LARGE, "claim_check", what, "give each action a line of its own")
+    return None
+
+
+def read_content(rows: Iterable[Any], policy: Policy) -> CheckedActions:
+    """Return the checked actions of a proposal's rows.
+
+    Raises: Flawed, for the first row that is refused.
+    """
+    adds: list[Any] = []
+    removes: list[Any] = []
+    actions: dict[type[Action], list[Any]] = {Add: adds, Remove: removes}
+    kept: list[ActionLine] = []
+    unknown, are_plain = 0, True
+    for index, row in enumerate(rows):
+        if index >= policy.actions_max:
+            refuse(
+                TOO_LARGE,
+                "actions",
+                f"more than {policy.actions_max} actions",
+                "propose them in several steps",
+            )
+        plain = read_plain(row, policy)
+        if plain is not None:
+            line, file = plain
+            kept.append(line)
+            (adds if type(file) is Add else removes).append(file)
+            continue
+        are_plain = False
+        line, action = read_row(row, f"actions[{index}]", policy)
+        kind = type(action)
+        if action.model_extra:
+            unknown += len(orjson.dumps(action.model_extra))
+            if unknown > policy.record_bytes_max:
+                what = f"fields that this release does not know, {unknown} bytes of them"
+                refuse(TOO_LARGE, "actions", what, "leave them out")
+        actions.setdefault(kind, []).append(action)
+        if kind not in _SPELT_LATE:
+            kept.append(line)
+    if are_plain:
+        return _plain(adds, removes, kept)
+    return _content(actions, tuple(kept))
+
+
+def content_of(commit: Commit) -> CheckedActions:
+    """Return the content of a commit by another writer; its lines are not kept.
+
+    Raises: Flawed, where it says something twice.
+    """
+    actions: dict[type[Action], list[Action]] = {}
+    for action in commit.actions:
+        actions.setdefault(type(action), []).append(action)
+    return _content(actions, ())
+
+
+def _plain(adds: list[Add], removes: list[Remove], lines: list[ActionLine]) -> CheckedActions:
+    """Return the content of files without vectors or row ids, each path its own canonical form."""
+    fields = dict(_BARE)
+    fields["lines"], fields["adds"], fields["removes"] = tuple(lines), tuple(adds), tuple(removes)
+    fields["added"] = tuple([(add.path, add.partition_values) for add in adds])
+    fields["removed"] = removed = frozenset([remove.path for remove in removes])
+    fields["is_plain"] = True
+    content = made(CheckedActions, fields)
+    if len(lines) > 1 and len(removed.union([add.path for add in adds])) < len(lines):
+        _check_duplicates(content)
+    return content
+
+
+def _content(
+    actions: Mapping[type[Action], list[Action]], lines: tuple[ActionLine, ...]
+) -> CheckedActions:
+    adds = _of(actions, Add)
+    odd = [add for add in adds if add.deletion_vector is not None or _has_row_ids(add)]
+    removes = _of(actions, Remove)
+    content = CheckedActions(
+        lines=lines,
+        adds=adds,
+        removes=removes,
+        changes=_of(actions, Cdc),
+        txns=_one_each(_of(actions, Txn)),
+        domains=_of(actions, DomainMetadata),
+        metadata=_only(_of(actions, Metadata)),
+        protocol=_only(_of(actions, Protocol)),
+        removed=frozenset([canonical(remove.path) for remove in removes]),
+        added=_paths_of(adds),
+        vectors=vectors_of(odd),
+        removed_vectors=vectors_of(removes),
+        has_row_ids=any(map(_has_row_ids, odd)),
+    )
+    if len(lines) != 1:
+        _check_duplicates(content)
+    return content
+
+
+def _of(actions: Mapping[type[Action], list[Any]], kind: type[A]) -> tuple[A, ...]:
+    return tuple(actions.get(kind, ()))
+
+
+def _paths_of(adds: Sequence[Add]) -> tuple[tuple[str, PartitionValues], ...]:
+    return tuple([(canonical(add.path), add.partition_values) for add in adds])
+
+
+def _only(found: tuple[A, ...]) -> A | None:
+    if len(found) > 1:
+        name = found[0].wire_name
+        refuse(DUPLICATE, "actions", f"{len(found)} {name} actions", "give one at most")
+    return found[0] if found else None
+
+
+def _one_each(txns: tuple[Txn, ...]) -> tuple[Txn, ...]:
+    by_app: dict[str, Txn] = {}
+    for txn in txns:
+        if by_app.setdefault(txn.app_id, txn).version != txn.version:
+            refuse(
+                DUPLICATE,
+                "actions",
+                f"application {txn.app_id[:64]!r} has several versions",
+                "give each application once",
+            )
+    return tuple(by_app.values())
+
+
+def _check_duplicates(content: CheckedActions) -> None:
+    added = [path for path, _ in content.added]
+    told = [canonical(one.path) for one in content.changes]
+    domains = {domain.domain for domain in content.domains}
+    if len(set(told)) < len(told):
+        _refuse_twice("named as a change file twice", _first_repeated(told))
+    if len(set(added)) < len(added):
+        _refuse_twice("added twice", _first_repeated(added))
+    if len(content.removed) < len(content.removes):
+        _refuse_twice("removed twice", _first_repeated([one.path for one in content.removes]))
+    if not content.removed.isdisjoint(added):
+        _check_pairs(content, content.removed.intersection(added))
+    if len(domains) < len(content.domains):
+        refuse(DUPLICATE, "actions", "one domain several times", "give each domain once")
+
+
+def _check_pairs(content: CheckedActions, paths: frozenset[str]) -> None:
+    """A file may leave and come again only with another deletion vector."""
+    new = {path: add for (path, _), add in zip(content.added, content.adds, strict=True)}
+    for remove in content.removes:
+        path = canonical(remove.path)
+        if path in paths and remove.key.dv_id == new[path].key.dv_id:
+            _refuse_twice("both added and removed, with one deletion vector", path)
+
+
+def _has_row_ids(add: Add) -> bool:
+    return add.base_row_id is not None or add.default_row_commit_version is not None
+
+
+def _refuse_twice(what: str, path: str) -> None:
+    refuse(DUPLICATE, "actions", f"{path[:128]!r} is {what}", "give each file once", path=path)
+
+
+def _first_repeated(paths: list[str]) -> str:
+    seen: set[str] = set()
+    for path in map(canonical, paths):
+        if path in seen:
+            return path
+        seen.add(path)
+    raise AssertionError("a path is repeated")

@@ -1,0 +1,308 @@
+"""Intake: from a record of the topic of proposals to a candidate, or to a dead letter.
+
+A record whose proposal id, table and read version can be read becomes a candidate even where the
+rest is malformed: its `flaw` is then written to its table's log as a refusal, which holds.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, get_args
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.fast_dataclass import made
+from tidegate_committer.intake.proposal_actions import EMPTY, overfull, read_content
+from tidegate_committer.intake.refusals import (
+    MALFORMED,
+    NOT_SUPPORTED,
+    TOO_LARGE,
+    UNKNOWN_KIND,
+    Flawed,
+    flaw,
+)
+from tidegate_committer.intake.relocated_rows import NO_MOVES, read_moves
+from tidegate_committer.intake.row_intents import RowDelete, check_apart, read_intents
+from tidegate_committer.policy import Policy
+from tidegate_delta.errors import MalformedRecord
+from tidegate_delta.log import file_names
+from tidegate_delta.log.commit import sha256
+from tidegate_delta.log.file_names import in_log, staged_version
+from tidegate_delta.value_limits import LONG_MAX
+from tidegate_messages.codec import FORMATS, Headers, other_format, parse_json, producer_of
+from tidegate_messages.fast_proposal_reader import read_proposal
+from tidegate_messages.outcome import Rejection
+from tidegate_messages.proposal import ClaimCheck, Proposal, ProposalKind
+from tidegate_messages.read_set import ReadSet
+from tidegate_messages.row_intent import ROW_INTENT, RowIntent
+from tidegate_messages.trace_context import passed_on
+
+CLAIM_FOLDER: Final = "_tidegate/proposals/"
+STAGED_FOLDER: Final = in_log(file_names.STAGED_FOLDER)
+KINDS: Final = frozenset(get_args(ProposalKind))
+
+_IDENTITY: Final = ("proposal_id", "table")
+
+UNREAD: Final = 4
+"""How many times the allowed size a record may have and still be parsed."""
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A dead letter: the record's bytes go to the topic `dead-letters`, with the reason.
+
+    Where `proposal_id` and `table` could be read, in the record or in its headers, its writer gets
+    an outcome as well.
+    """
+
+    rule: str
+    reason: str
+    sha256: str
+    proposal_id: UUID | None = None
+    table: UUID | None = None
+
+
+def read_record(
+    value: bytes | None,
+    offset: int,
+    policy: Policy,
+    headers: Headers = (),
+    sent_ms: int | None = None,
+) -> Candidate | DeadLetter:
+    """Return the candidate that a record proposes, or the dead letter that it becomes.
+
+    What is wrong with a readable proposal is the candidate's `flaw`. A claim check is not read yet:
+    `with_claim` adds its actions. A record of many times the allowed size is not parsed.
+    Units: `sent_ms`, the timestamp of the record, in ms since the Unix epoch.
+    """
+    size, digest = len(value or b""), sha256(value or b"")
+    unread = _unread(value, digest, policy, headers)
+    if unread is not None:
+        return unread
+    try:
+        proposal = read_proposal(value)
+    except MalformedRecord as error:
+        unreadable = flaw(MALFORMED, error.field, error.what, "write it as its schema says")
+        return read_identity(value, offset, unreadable, headers)
+    wrong, content, moves = _wrong(proposal, size, policy), EMPTY, NO_MOVES
+    intents: tuple[RowDelete, ...] = ()
+    if wrong is None:
+        try:
+            intents = read_intents(proposal.dv_intents, policy) if proposal.dv_intents else ()
+            if proposal.claim_check is None:
+                content = read_content(proposal.actions, policy)
+                check_apart(intents, content)
+                moves = read_moves(proposal.row_mapping, content)
+        except Flawed as error:
+            wrong = error.rejection
+    fields = {
+        "id": proposal.proposal_id,
+        "sha256": digest,
+        "offset": offset,
+        "table": proposal.table,
+        "read_version": min(proposal.read_version, LONG_MAX),
+        "size": size,
+        "proposal": proposal,
+        "content": content,
+        "flaw": wrong,
+        "intents": intents,
+        "producer": producer_of(headers),
+        "trace": passed_on(headers),
+        "tags": None,
+        "numbers": None,
+        "moves": moves,
+        "came": frozenset(),
+        "moved_away": (),
+        "buried": frozenset(),
+        "sent_ms": sent_ms,
+    }
+    return made(Candidate, fields)
+
+
+def _unread(
+    value: bytes | None, digest: str, policy: Policy, headers: Headers
+) -> DeadLetter | None:
+    """Return the dead letter for a record that is not parsed: too large, or of another format."""
+    size = len(value or b"")
+    if size > UNREAD * policy.record_bytes_max:
+        allowed = f"{size} bytes, {policy.record_bytes_max} are allowed"
+        reason = f"(record): it is not read, for it has {allowed}"
+        return DeadLetter(TOO_LARGE, reason, digest, *_identity({}, headers))
+    other = other_format(headers, Proposal)
+    if other is not None:
+        remedy = f"say {FORMATS[Proposal]}, or upgrade the gate"
+        reason = f"(header) format: {other!r} is not known; {remedy}"
+        return DeadLetter(UNKNOWN_KIND, reason, digest, *_identity(_body(value), headers))
+    return None
+
+
+def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
+    """Return what is wrong with a proposal before its actions are looked at, or None."""
+    if size > policy.record_bytes_max:
+        remedy = "put the actions into a file and give a claim check"
+        what = f"{size} bytes, {policy.record_bytes_max} are allowed"
+        return flaw(TOO_LARGE, "(record)", what, remedy)
+    if proposal.kind == "verbatim" and not policy.verbatim:
+        what = "the operator takes no ready bytes"
+        return flaw("verbatim_not_allowed", "kind", what, "propose actions")
+    if proposal.reads is not None and proposal.reads.model_extra:
+        # An unknown field may say that more was read: no conflict check could honour that.
+        return flaw(
+            NOT_SUPPORTED,
+            f"reads.{min(proposal.reads.model_extra)[:64]}",
+            f"is not known: a read set has {', '.join(ReadSet.model_fields)}",
+            "correct the name, say `whole_table`, or upgrade the gate",
+        )
+    if proposal.claim_check is not None:
+        return _wrong_claim(proposal, proposal.claim_check, policy)
+    return None
+
+
+def with_claim(candidate: Candidate, content: bytes | str | None, policy: Policy) -> Candidate:
+    """Return a candidate with the actions of its claim check's file, or the flaw that it has.
+
+    `content` None: no file is there; a text: why what is there is not read.
+    """
+    check = candidate.claim
+    wrong = None
+    if content is None:
+        wrong = "names a file that is not there"
+    elif isinstance(content, str):
+        wrong = f"names what cannot be read: {content}"
+    elif len(content) != check.size:
+        has = "more" if len(content) > check.size else str(len(content))
+        wrong = f"says {check.size} bytes, the file has {has}"
+    elif sha256(content) != check.sha256:
+        wrong = "has another sha256 than the file"
+    if wrong or not isinstance(content, bytes):
+        remedy = "write the file first, whole, and propose again"
+        return replace(candidate, flaw=flaw("claim_check", "claim_check", str(wrong), remedy))
+    size = candidate.size + len(content)
+    crowd = overfull(content, policy)
+    if crowd is not None:
+        return replace(candidate, size=size, flaw=crowd)
+    try:
+        stated: list[RowIntent] = []
+        claimed = read_content(_actions(content, stated), policy)
+        intents = read_intents(stated, policy)
+        check_apart(intents, claimed)
+        mapping = candidate.proposal.row_mapping if candidate.proposal else ()
+        moves = read_moves(mapping, claimed)
+        return replace(candidate, size=size, content=claimed, intents=intents, moves=moves)
+    except Flawed as error:
+        return replace(candidate, size=size, flaw=error.rejection)
+
+
+def needs_claim(candidate: Candidate) -> bool:
+    """Return whether the actions lie in a file that has not been read yet."""
+    if candidate.flaw is not None or candidate.content is not EMPTY:
+        return False
+    return candidate.proposal is not None and candidate.proposal.claim_check is not None
+
+
+def full_size(candidate: Candidate) -> int:
+    """Return the size of a candidate with its claim check's file, read or not. In bytes."""
+    claimed = needs_claim(candidate) and candidate.proposal and candidate.proposal.claim_check
+    return candidate.size + (claimed.size if claimed else 0)
+
+
+def _actions(content: bytes, stated: list[RowIntent]) -> Iterator[dict[str, Any]]:
+    """Yield the actions of a claim check's file; its row intents are appended to `stated`.
+
+    Raises: Flawed, for a line that is neither.
+    """
+    for line in content.split(b"\n"):
+        if not line.strip():
+            continue
+        try:
+            row = parse_json(line)
+        except MalformedRecord as error:
+            what = f"the file holds a line that is no action: {error}"
+            remedy = "write newline-delimited JSON, an action a line"
+            raise Flawed(flaw(MALFORMED, "claim_check", what, remedy)) from error
+        if ROW_INTENT in row:
+            stated.append(_intent(row[ROW_INTENT]))
+        else:
+            yield row
+
+
+def _intent(body: Any) -> RowIntent:
+    try:
+        return RowIntent.model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        what = f"the file holds a row intent that is none: {first['msg']}"
+        remedy = "write it as the schema of proposals says"
+        raise Flawed(flaw(MALFORMED, "claim_check", what, remedy)) from error
+
+
+def _wrong_claim(proposal: Proposal, check: ClaimCheck, policy: Policy) -> Rejection | None:
+    expected = f"{CLAIM_FOLDER}{proposal.proposal_id}.ndjson"
+    is_there = check.path == expected
+    if proposal.kind == "verbatim":
+        expected = f"{STAGED_FOLDER}/{proposal.exact_version:020d}.<uuid>.json"
+        folder, _, name = check.path.rpartition("/")
+        is_there = folder == STAGED_FOLDER and staged_version(name) == proposal.exact_version
+    if not is_there:
+        what = f"{check.path[:128]!r} is not where claim checks lie"
+        return flaw("claim_check", "claim_check.path", what, f"name {expected}")
+    if check.size > policy.claim_bytes_max:
+        what = f"{check.size} bytes, {policy.claim_bytes_max} are allowed"
+        return flaw(TOO_LARGE, "claim_check.size", what, "propose it in several steps")
+    return None
+
+
+def read_identity(
+    value: bytes | None, offset: int, wrong: Rejection, headers: Headers = ()
+) -> Candidate | DeadLetter:
+    """Return a candidate with a record's identity alone, and `wrong` as its flaw.
+
+    Where even its identity can't be read, or it is no commit, it becomes a dead letter.
+    """
+    digest = sha256(value or b"")
+    try:
+        body = parse_json(value)
+    except MalformedRecord:
+        return DeadLetter(wrong.rule, wrong.reason, digest, *_identity({}, headers))
+    identity = _identity(body, headers)
+    kind, read_version = body.get("kind", "commit"), body.get("read_version")
+    if not isinstance(kind, str) or kind not in KINDS:
+        remedy = f"say {', '.join(get_args(ProposalKind))}, or upgrade the gate"
+        reason = f"kind: {str(kind)[:64]!r} is not known; {remedy}"
+        return DeadLetter(UNKNOWN_KIND, reason, digest, *identity)
+    readable = type(read_version) is int and -1 <= read_version <= LONG_MAX
+    if kind != "commit" or None in _identity(body) or not readable:
+        return DeadLetter(wrong.rule, wrong.reason, digest, *identity)
+    return Candidate(
+        id=UUID(str(body["proposal_id"])),
+        sha256=digest,
+        offset=offset,
+        table=UUID(str(body["table"])),
+        read_version=int(str(read_version)),
+        size=len(value or b""),
+        flaw=wrong,
+        producer=producer_of(headers),
+        trace=passed_on(headers),
+    )
+
+
+def _body(value: bytes | None) -> Mapping[str, Any]:
+    try:
+        return parse_json(value)
+    except MalformedRecord:
+        return {}
+
+
+def _identity(body: Mapping[str, Any], headers: Headers = ()) -> tuple[UUID | None, UUID | None]:
+    """Return whose proposal a record is, and for which table: as it says, or else its headers."""
+    told = {name: value.decode("ascii", "replace") for name, value in headers if name in _IDENTITY}
+    proposal, table = (_uuid(body, name) or _uuid(told, name) for name in _IDENTITY)
+    return proposal, table
+
+
+def _uuid(body: Mapping[str, Any], name: str) -> UUID | None:
+    try:
+        return UUID(body[name])
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return None

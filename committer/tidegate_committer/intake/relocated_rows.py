@@ -1,0 +1,187 @@
+"""Moves: where a compaction moved the rows of files, so that it and row deletes both commit.
+
+Row i of an old file, with k rows before it deleted when the compaction read it, is row
+`offset` + i - k of the new file. So a delete that meets a compaction is committed with its row
+numbers mapped, and a compaction that meets a delete adds its file with these rows deleted:
+docs/adr/0022 has the proof.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+
+from pydantic import ValidationError
+
+from tidegate_committer.intake.proposal_actions import CheckedActions, canonical
+from tidegate_committer.intake.refusals import DUPLICATE, MALFORMED, TOO_LARGE, refuse
+from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap, of_rows
+from tidegate_delta.features.row_tracking import physical_records
+from tidegate_delta.log.actions import Add, DeletionVector, Remove
+from tidegate_delta.log.file_paths import usual_path
+from tidegate_messages.commit_provenance import Provenance
+from tidegate_messages.row_mapping import RowMapping, Source
+
+SOURCES_MAX: Final = 4_096
+"""Old files in the row mappings of a proposal, at most."""
+
+ROWS_MAX: Final = 200_000
+"""Deleted rows that are mapped at once, at most: a larger delete is better run again."""
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """Where the rows of a file went: to `target`, which has `total` rows, from `offset` on.
+
+    `base` is the deletion vector that the file had when the compaction read it, `gone` the one with
+    which it was removed; `rows` is how many rows the file had without those in `base`.
+    """
+
+    target: str
+    offset: int
+    rows: int
+    total: int
+    base: DeletionVector | None
+    gone: DeletionVector | None
+
+    @property
+    def num_records(self) -> int:
+        """How many rows the file had, deleted ones included."""
+        return self.rows + (self.base.cardinality if self.base else 0)
+
+
+Relocations = Mapping[str, Relocation]
+"""Canonical path of a removed file -> where its rows went."""
+
+NO_MOVES: Final[Relocations] = {}
+
+
+def moved_rows(rows: Bitmap, move: Relocation, base: Bitmap) -> Bitmap:
+    """Return rows of a removed file as rows of the file that holds them now.
+
+    `base` are the rows that were deleted when the compaction read it: the new file lacks them.
+    Law: len(moved_rows(r, m, b)) == len(r - b); order is kept
+    """
+    return of_rows(_moved(rows - base, move.offset, iter(base)))
+
+
+def _moved(rows: Iterable[int], offset: int, base: Iterator[int]) -> Iterator[int]:
+    before, next_gone = 0, next(base, None)
+    for row in rows:
+        while next_gone is not None and next_gone < row:
+            before, next_gone = before + 1, next(base, None)
+        yield offset + row - before
+
+
+def read_moves(stated: Sequence[RowMapping], content: CheckedActions) -> Relocations:
+    """Return the moves that a proposal's row mapping states.
+
+    Raises: Flawed, for the first that is wrong.
+    """
+    if not stated:
+        return NO_MOVES
+    if sum(len(one.sources) for one in stated) > SOURCES_MAX:
+        what = f"more than {SOURCES_MAX} files"
+        refuse(TOO_LARGE, "row_mapping", what, "compact in several steps, or without a mapping")
+    if any(file.data_change for file in (*content.adds, *content.removes)):
+        what = "comes with files that change data"
+        refuse(MALFORMED, "row_mapping", what, "map rows that move, and no others")
+    adds = {path: add for (path, _), add in zip(content.added, content.adds, strict=True)}
+    found = _found(stated, content.removes, adds)
+    for index, one in enumerate(stated):
+        _check(one, f"row_mapping[{index}]", found, adds)
+    if len(found) < sum(len(one.sources) for one in stated):
+        what = "names a file twice"
+        refuse(DUPLICATE, "row_mapping", what, "give each file once")
+    return found
+
+
+def moves_of(
+    provenance: Provenance | None, removes: Sequence[Remove], adds: Sequence[Add]
+) -> Relocations:
+    """Return the moves that the provenance of an entry states."""
+    told = [one.row_mapping for one in provenance.accepted if one.row_mapping] if provenance else ()
+    if not told:
+        return NO_MOVES
+    here = {canonical(add.path): add for add in adds if not add.data_change}
+    gone = [remove for remove in removes if not remove.data_change]
+    return _found([one for some in told for one in some], gone, here)
+
+
+def told_of(moves: Relocations) -> tuple[RowMapping, ...]:
+    """Return moves as the provenance of an entry states them.
+
+    Law: moves_of(... told_of(m) ...) == m
+    """
+    ordered = sorted(moves.items(), key=lambda one: (one[1].target, one[1].offset, one[0]))
+    return tuple(
+        RowMapping(
+            path=usual_path(target), sources=tuple(_source(path, move) for path, move in some)
+        )
+        for target, some in groupby(ordered, key=lambda one: one[1].target)
+    )
+
+
+def _source(path: str, move: Relocation) -> Source:
+    base = None
+    if move.base != move.gone:
+        # No vector at all is told by an object without fields.
+        base = move.base.model_dump(by_alias=True, exclude_none=True) if move.base else {}
+    return Source(path=usual_path(path), offset=move.offset, rows=move.rows, base=base)
+
+
+def _found(
+    stated: Sequence[RowMapping], removes: Sequence[Remove], adds: Mapping[str, Add]
+) -> dict[str, Relocation]:
+    vectors = {canonical(remove.path): remove.deletion_vector for remove in removes}
+    found: dict[str, Relocation] = {}
+    for one in stated:
+        total = sum(source.rows for source in one.sources)
+        target = canonical(one.path)
+        for source in one.sources:
+            path = canonical(source.path)
+            if path in vectors and target in adds:
+                gone = vectors[path]
+                base = gone if source.base is None else _vector(source)
+                found[path] = Relocation(target, source.offset, source.rows, total, base, gone)
+    return found
+
+
+def _vector(source: Source) -> DeletionVector | None:
+    if not source.base:
+        return None
+    try:
+        return DeletionVector.model_validate(source.base, by_alias=True, by_name=False)
+    except ValidationError:
+        return None
+
+
+def _check(one: RowMapping, where: str, found: Relocations, adds: Mapping[str, Add]) -> None:
+    target, at = canonical(one.path), 0
+    add = adds.get(target)
+    if add is None or add.deletion_vector is not None:
+        what = f"{one.path[:128]!r} is no new file, or has a deletion vector"
+        refuse(MALFORMED, f"{where}.path", what, "name a file that the proposal adds whole")
+    for index, source in enumerate(one.sources):
+        move = found.get(canonical(source.path))
+        if move is None or source.base is not None:
+            what = f"{source.path[:128]!r} is not removed by the proposal, or says a base"
+            remedy = "name files that the proposal removes"
+            refuse(MALFORMED, f"{where}.sources[{index}].path", what, remedy)
+        if source.offset != at:
+            what = f"is {source.offset}, {at} rows come before"
+            remedy = "give the sources in the order of their rows, each whole"
+            refuse(MALFORMED, f"{where}.sources[{index}].offset", what, remedy)
+        at += source.rows
+    count = physical_records(add.stats)
+    if count != at:
+        what = f"come to {at} rows, {one.path[:128]!r} says {count}"
+        refuse(MALFORMED, f"{where}.sources", what, "map every row of the file")
+
+
+def leaving_with(moves: Relocations, vectors: Mapping[str, DeletionVector | None]) -> Relocations:
+    """Return moves with `gone` set to other deletion vectors, by path."""
+    return {
+        path: replace(move, gone=vectors[path]) if path in vectors else move
+        for path, move in moves.items()
+    }

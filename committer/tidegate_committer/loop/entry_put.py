@@ -1,0 +1,136 @@
+"""One entry's put-if-absent until its result is certain: PUT, RESOLVE by reading, PUT again.
+
+If the entry names a file of deletion vectors, that is put first, under a new unique name.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate_committer.batch.entry_encoding import EncodedEntry
+from tidegate_committer.dependencies import Dependencies, reach
+from tidegate_committer.put_executor import PendingPut, PutResult
+from tidegate_delta.errors import OutcomeUnknown, Unavailable
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_runtime.clock import Clock
+from tidegate_runtime.observability.metrics import (
+    COMMIT_WRITE,
+    PUTS_IN_FLIGHT,
+    STORAGE_AMBIGUOUS,
+    of_table,
+)
+from tidegate_runtime.storage.log_store import LogStore, Put, Turn, at_once
+
+PAUSE_S: Final = 0.05
+PAUSE_MAX_S: Final = 2.0
+"""The pause before the same bytes are sent again after a PUT without an answer. It doubles each
+time: a store that throttles writes to a name counts refused ones, too."""
+
+
+@dataclass
+class _Leaving:
+    """The turn of a PUT (whether it may be sent), and its duration.
+
+    The turn is asked for until it came once. The duration of a prepared PUT counts from its turn,
+    that of any other from its start.
+    Units: `began_s` by `Clock.boot_s`.
+    """
+
+    turn: Turn
+    clock: Clock
+    began_s: float
+    has_left: bool = False
+
+    def __call__(self) -> bool:
+        if not self.has_left and self.turn():
+            self.has_left = True
+            PUTS_IN_FLIGHT.inc()
+            if self.turn is not at_once:
+                self.began_s = self.clock.boot_s()
+        return self.has_left
+
+    def is_over(self, label: str) -> float:
+        """End the PUT; return its duration in seconds."""
+        took_s = self.clock.boot_s() - self.began_s
+        if self.has_left:
+            PUTS_IN_FLIGHT.dec()
+            of_table(COMMIT_WRITE, label).observe(took_s)
+        return took_s
+
+
+@dataclass(frozen=True)
+class EntryPut:
+    """One entry to be put as its version. It does not refer to the desk: another thread runs it."""
+
+    store: LogStore
+    label: str
+    encoded: EncodedEntry
+
+    def start(
+        self,
+        dependencies: Dependencies,
+        viewed_s: float,
+        turn: Turn = at_once,
+        behind: PendingPut | None = None,
+    ) -> PendingPut:
+        """Start the PUT in a thread, or prepare it to be sent after the one it is `behind`.
+
+        Its deadline counts from `viewed_s` (by `Clock.boot_s`), when the log was last looked at: a
+        process that slept since must not send, for the log may have been cleaned up meanwhile.
+        """
+        clock, section = dependencies.clock, dependencies.settings
+        young_s = min(clock.boot_s(), viewed_s + section.view_age_max_s)
+        until_s = young_s + section.put_deadline_s
+        return dependencies.puts.start(
+            self.store.root, lambda: self.land(clock, until_s, turn), behind
+        )
+
+    def land(self, clock: Clock, until_s: float, turn: Turn = at_once) -> PutResult:
+        """Put the entry; return WON or LOST for certain, or WITHHELD where its turn never came.
+
+        Nothing is sent after `until_s`.
+        Units: `until_s` by `Clock.boot_s`.
+        Raises: OutcomeUnknown past the deadline; Unavailable.
+        """
+        leaving = _Leaving(turn, clock, clock.boot_s())
+        written = self.encoded.merged.written
+        if written is not None and self._put(*written, clock, until_s, at_once) is Put.LOST:
+            raise Unavailable(
+                f"{written[0]} of {self.store.root} holds other bytes than were written under this "
+                "new name: the entry is decided anew under another one"
+            )
+        path = in_log(commit_name(self.encoded.entry.version))
+        try:
+            answer = self._put(path, self.encoded.content, clock, until_s, leaving)
+        finally:
+            took_s = leaving.is_over(self.label)
+        return PutResult(answer, took_s)
+
+    def _put(self, path: str, content: bytes, clock: Clock, until_s: float, turn: Turn) -> Put:
+        """Return WON or LOST for certain, or WITHHELD. Raises: as `land`."""
+        reach("before_put")
+        pause_s = PAUSE_S
+        while (left_s := until_s - clock.boot_s()) > 0:
+            answer = self.store.put_if_absent(path, content, left_s, turn)
+            reach("after_put")
+            if answer is Put.UNKNOWN:
+                answer = self._resolve(path, content)
+            if answer is not Put.UNKNOWN:
+                return answer
+            clock.sleep(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+        STORAGE_AMBIGUOUS.labels("deadline").inc()
+        raise OutcomeUnknown(
+            f"the PUT of {path} of {self.store.root} stayed without a clear answer until its "
+            "deadline: the log is read anew before anything is decided"
+        )
+
+    def _resolve(self, path: str, content: bytes) -> Put:
+        """RESOLVE a PUT in doubt by reading its file; UNKNOWN where there is none."""
+        reach("before_resolve")
+        there = self.store.read(path)
+        if there is None:
+            STORAGE_AMBIGUOUS.labels("absent").inc()
+            return Put.UNKNOWN
+        answer = Put.WON if there == content else Put.LOST
+        STORAGE_AMBIGUOUS.labels(answer.value).inc()
+        return answer

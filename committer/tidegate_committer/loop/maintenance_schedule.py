@@ -1,0 +1,106 @@
+"""The watch over tables: scheduled reads of their stores, apart from proposals.
+
+Idle tables are probed for versions by other writers; all tables are audited for versions that were
+overwritten or deleted.
+"""
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from tidegate_committer.dependencies import Dependencies
+from tidegate_committer.loop.table_committer import TableCommitter
+from tidegate_committer.store_reads.idle_table_probe import IdleProbe
+from tidegate_committer.store_reads.log_audit import Audit
+from tidegate_runtime.observability.metrics import PROBES
+from tidegate_runtime.storage.overwrite_detection import overwritten
+
+
+@dataclass
+class MaintenanceSchedule:
+    """The audits and probes of a lane's tables, by table id."""
+
+    dependencies: Dependencies
+    audits: dict[UUID, Audit] = field(default_factory=dict)
+    probes: dict[UUID, IdleProbe] = field(default_factory=dict)
+
+    def audit(self, table_committer: TableCommitter) -> None:
+        """Begin or finish an audit of recent versions, if it is due and no PUT is in flight.
+
+        Raises: BrokenLog, where a version was overwritten or is gone.
+        """
+        state, section, now_s = (
+            table_committer.state,
+            self.dependencies.settings,
+            self.dependencies.clock.boot_s(),
+        )
+        if state is None or not table_committer.is_registered:
+            return
+        audit = self.audits.get(table_committer.record.table)
+        if audit is None:
+            audit = self.audits[table_committer.record.table] = Audit(now_s + section.audit_s)
+        table_committer.wants_calm = audit.wants_calm(now_s)
+        if table_committer.flying is not None or table_committer.fetch is not None:
+            return
+        found = audit.end(state, table_committer.store.root, table_committer.label)
+        if found is not None:
+            table_committer.record = table_committer.record.model_copy(
+                update={"overwritten": found}
+            )
+            raise overwritten(table_committer.store.root, found)
+        if audit.answer is None and now_s >= audit.due_s:
+            audit.due_s = now_s + section.audit_s
+            audit.begin(
+                table_committer.store, state, section.audit_versions, self.dependencies.background
+            )
+
+    def probe(self, table_committer: TableCommitter) -> None:
+        """Probe an idle table for the version after its head, and catch up if there is one.
+
+        Raises: as `TableCommitter.load`.
+        """
+        now_s, state = self.dependencies.clock.boot_s(), table_committer.state
+        if (
+            state is None
+            or now_s - table_committer.viewed_s > self.dependencies.settings.view_age_max_s
+        ):
+            table_committer.forget()
+            return
+        probe = self.probes.setdefault(table_committer.record.table, IdleProbe())
+        is_due = now_s - table_committer.viewed_s >= self.dependencies.settings.external_probe_s
+        if is_due and probe.answer is None and not table_committer.is_behind:
+            PROBES.labels(table_committer.label).inc()
+            probe.begin(
+                table_committer.store, state.version + 1, now_s, self.dependencies.background
+            )
+        is_there = probe.end(state.version + 1)
+        if is_there or table_committer.is_behind:
+            table_committer.is_behind = True
+            table_committer.catch_up()
+        elif is_there is False:
+            table_committer.viewed_s = max(table_committer.viewed_s, probe.asked_s)
+
+    def idle_until_s(self, table_committer: TableCommitter) -> float:
+        """Return when an idle desk is next due for a probe or an audit; 0 where it is not idle."""
+        table = table_committer.record.table
+        audit, probe = self.audits.get(table), self.probes.get(table)
+        if (
+            table_committer.line
+            or table_committer.news
+            or table_committer.flying is not None
+            or table_committer.state is None
+        ):
+            return 0.0
+        if audit is None or audit.answer is not None or (probe and probe.answer is not None):
+            return 0.0
+        section = self.dependencies.settings
+        look_s = min(section.external_probe_s, section.view_age_max_s)
+        return (
+            0.0
+            if table_committer.is_behind
+            else min(audit.due_s, table_committer.viewed_s + look_s)
+        )
+
+    def forget(self, table: UUID) -> None:
+        """Drop a table's audit and probe: their answers may not hold any more."""
+        self.audits.pop(table, None)
+        self.probes.pop(table, None)

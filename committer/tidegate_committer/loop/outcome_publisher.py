@@ -1,0 +1,341 @@
+"""Publishing to Kafka, in this order: outcomes, then versions, then, once durable, the registry.
+
+The record of a version is made from its file alone, so every committer publishes the same one.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic import JsonValue
+
+from tidegate_committer.conflicts.conflict_rules import DELTA_NAMES
+from tidegate_committer.decision.decision_types import Verdict, field_of, target_of
+from tidegate_committer.decision.published_record_limits import outcome_value, short, table_value
+from tidegate_committer.dependencies import reach
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_reader import DeadLetter
+from tidegate_committer.row_level.row_relocation import rebased
+from tidegate_committer.state.log_entry import Entry
+from tidegate_messages.codec import encode, headers
+from tidegate_messages.commit_provenance import Accepted
+from tidegate_messages.outcome import Outcome, Rejection
+from tidegate_messages.published_records import CommitRecord, TableRecord
+from tidegate_messages.refusals import label_of
+from tidegate_messages.topics import Topics
+from tidegate_messages.trace_context import passed_on, trace_id
+from tidegate_runtime.clock import Clock
+from tidegate_runtime.kafka.client_protocols import Headers, Producer, Record, TopicPartition
+from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.observability.metrics import (
+    CONFLICTS,
+    DEAD_LETTERS,
+    EXTERNAL_VERSIONS,
+    FLUSH,
+    NOBODY,
+    PROPOSAL_LATENCY,
+    not_committed,
+    of_table,
+    settled,
+)
+
+FLUSH_S: Final = 20.0
+"""How long brokers may take to acknowledge. The loop waits meanwhile, and most orchestrators give
+a process 30 s to stop."""
+
+LETTER_BYTES_MAX: Final = 3 * 1024 * 1024
+LETTER_KEY_BYTES_MAX: Final = 4 * 1024
+LETTER_HEADERS_BYTES_MAX: Final = 64 * 1024
+"""How much of a dead letter is kept, so that its record fits into the topic."""
+
+HEADER_BYTES: Final = 16
+"""Bytes that a header takes besides its name and its value, at most."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class OutcomePublisher:
+    """Publishes for one topic partition of proposals, to the same partition number of each topic.
+
+    `tables` are the registered ones: only these are named in metrics.
+    """
+
+    producer: Producer
+    topics: Topics
+    partition: int
+    clock: Clock
+    unflushed: int = 0
+    """Records published since the last flush."""
+    tables: set[UUID] = field(default_factory=set)
+
+    def verdict(self, verdict: Verdict, record: TableRecord, entry: Entry | None) -> None:
+        """Publish the outcome of a verdict; `entry` is the version that the proposal is in."""
+        candidate = verdict.candidate
+        outcome = Outcome.trusted(
+            {
+                "proposal_id": candidate.id,
+                "proposal_sha256": candidate.sha256,
+                "table": record.table,
+                "status": verdict.status,
+                "repeat": verdict.repeat,
+                "offset": candidate.offset,
+                "version": verdict.version,
+                "sub_index": verdict.place,
+                "in_commit_timestamp": entry.timestamp if entry else None,
+                "rejection": verdict.rejection,
+                "assigned": _assigned(verdict, entry),
+                "decided_ms": self.clock.now_ms(),
+            }
+        )
+        waited_ms = _waited_ms(candidate, outcome)
+        self.outcome(outcome, record.name, candidate.trace, waited_ms)
+        if waited_ms is not None:
+            of_table(PROPOSAL_LATENCY, self._label(record.name, record.table)).observe(
+                waited_ms / 1000
+            )
+        if candidate.is_cancel and verdict.status == "rejected":
+            log_event(_log, "gave_up", table=record.name, proposal=target_of(candidate))
+
+    def outcome(
+        self, outcome: Outcome, name: str, trace: Headers = (), waited_ms: int | None = None
+    ) -> None:
+        """Publish an outcome, and log it in one line."""
+        key = str(outcome.proposal_id).encode()
+        at = TopicPartition(self.topics.outcomes, self.partition)
+        self.producer.publish(at, key, outcome_value(outcome), headers(outcome, trace))
+        self.unflushed += 1
+        rejection, label = outcome.rejection, self._label(name, outcome.table)
+        if not outcome.repeat:
+            settled(label, outcome.status).inc()
+        told: dict[str, Any] = {"version": outcome.version, "offset": outcome.offset}
+        if outcome.repeat:
+            told["repeat"] = True
+        if rejection is not None:
+            rule = label_of(rejection.rule)
+            not_committed(label, outcome.status, rule).inc()
+            told |= {"rule": rejection.rule, "winner": rejection.winner_version}
+            told["why"] = rejection.reason
+            if rejection.rule in DELTA_NAMES and rejection.winner_version is not None:
+                CONFLICTS.labels(label, rule).inc()
+        told |= {"waited_ms": waited_ms, "trace_id": trace_id(trace)}
+        known = {key: value for key, value in told.items() if value is not None}
+        log_event(_log, outcome.status, table=name, proposal=outcome.proposal_id, **known)
+
+    def version(self, entry: Entry, record: TableRecord, trace: Headers = ()) -> TableRecord:
+        """Publish the record of a version; return the registration with it as last published."""
+        origin = entry.provenance
+        told = CommitRecord(
+            table=record.table,
+            table_root=record.table_root,
+            name=record.name,
+            version=entry.version,
+            sha256=entry.sha256,
+            size=entry.size,
+            timestamp=entry.timestamp,
+            author=entry.author,
+            operation=short(entry.operation),
+            proposal_ids=tuple(one.id for one in origin.accepted) if origin else (),
+        )
+        at = TopicPartition(self.topics.commits, self.partition)
+        self.producer.publish(at, str(record.table).encode(), encode(told), headers(told, trace))
+        self.unflushed += 1
+        if entry.author == "external":
+            EXTERNAL_VERSIONS.labels(record.name).inc()
+            log_event(_log, "external", table=record.name, version=entry.version)
+        table_id = entry.metadata.id if entry.metadata else record.table_id
+        return record.model_copy(
+            update={
+                "published_through": entry.version,
+                "sha256": entry.sha256,
+                "table_id": table_id,
+            }
+        )
+
+    def recovered(self, entry: Entry, record: TableRecord) -> None:
+        """Publish the outcomes that an entry implies, as repeats: a dead process may not have."""
+        origin = entry.provenance
+        if origin is None:
+            return
+        for place, one in enumerate(origin.accepted):
+            outcome = Outcome(
+                proposal_id=one.id,
+                proposal_sha256=one.sha256,
+                table=record.table,
+                status="committed",
+                repeat=True,
+                offset=one.offset,
+                version=entry.version,
+                sub_index=place,
+                in_commit_timestamp=entry.timestamp,
+                assigned=_leased(one),
+            )
+            self.outcome(outcome, record.name)
+        for refused in origin.refused:
+            if refused.sha256 is None:
+                continue
+            outcome = Outcome(
+                proposal_id=refused.id,
+                proposal_sha256=refused.sha256,
+                table=record.table,
+                status="rejected",
+                repeat=True,
+                offset=refused.offset,
+                rejection=refused.reason,
+            )
+            self.outcome(outcome, record.name)
+
+    def table(self, record: TableRecord) -> None:
+        """Publish a registration."""
+        self._table(str(record.table), record)
+
+    def claimed(self, record: TableRecord) -> None:
+        """Publish a claim durably: the table is about to be registered here."""
+        self.table(record)
+        self.flush()
+
+    def withdrawn(self, record: TableRecord) -> None:
+        """Take back, durably, the claim to a table."""
+        at = TopicPartition(self.topics.table_state, self.partition)
+        self.producer.publish(at, str(record.table).encode(), None)
+        self.unflushed += 1
+        self.flush()
+
+    def registered(self, record: TableRecord) -> None:
+        """Publish a new registration durably, before any outcome about the table."""
+        self.tables.add(record.table)
+        self.table(record)
+        self.flush()
+        log_event(_log, "registered", table=record.name, root=record.table_root)
+
+    def halted(self, record: TableRecord) -> None:
+        """Publish durably that a table is halted by hand, before the request is answered."""
+        self._ruled(record)
+        why, level = record.halted_by_hand, logging.WARNING
+        log_event(_log, "halted_by_hand", level=level, table=record.name, why=why)
+
+    def reopened(self, record: TableRecord) -> None:
+        """Publish durably that a table is open again, before the request is answered."""
+        self._ruled(record)
+        log_event(_log, "reopened", table=record.name)
+
+    def dropped(self, record: TableRecord) -> None:
+        """Publish durably that a table is dropped, before the request is answered."""
+        self._ruled(record)
+        log_event(_log, "dropped", table=record.name, root=record.table_root)
+
+    def _ruled(self, record: TableRecord) -> None:
+        """Publish durably what an operator's request made of a table, under two keys.
+
+        A committer that had lost the table may write its record once more, and compaction keeps the
+        last of each key: under a key of its own, what was answered stays.
+        """
+        self._table(f"{record.table}/{record.status}", record)
+        self.table(record)
+        self.flush()
+
+    def _table(self, key: str, record: TableRecord) -> None:
+        at = TopicPartition(self.topics.table_state, self.partition)
+        self.producer.publish(at, key.encode(), table_value(record), headers(record))
+        self.unflushed += 1
+
+    def letter(self, letter: DeadLetter, record: Record) -> None:
+        """Publish a dead letter, and an outcome where the record says which proposal it is."""
+        source = f"{record.at}@{record.offset}"
+        extra = (
+            ("reason", letter.reason.encode()[:2048]),
+            ("rule", letter.rule.encode()),
+            ("source", source.encode()),
+            ("sha256", letter.sha256.encode()),
+        )
+        value = None if record.value is None else record.value[:LETTER_BYTES_MAX]
+        key = None if record.key is None else record.key[:LETTER_KEY_BYTES_MAX]
+        at = TopicPartition(self.topics.dead_letters, 0)
+        self.producer.publish(at, key, value, (*_kept(record.headers), *extra))
+        self.unflushed += 1
+        DEAD_LETTERS.labels(letter.rule).inc()
+        log_event(_log, "dead_letter", record=source, rule=letter.rule, why=letter.reason)
+        if letter.proposal_id is not None and letter.table is not None:
+            told = _set_aside(letter, letter.proposal_id, letter.table, record)
+            self.outcome(told, "-", passed_on(record.headers))
+
+    def _label(self, name: str, table: UUID) -> str:
+        return name if table in self.tables else NOBODY
+
+    def flush(self) -> None:
+        """Wait until all that was published is durable. Raises: Unavailable; OutcomeUnknown."""
+        reach("before_flush")
+        with FLUSH.time():
+            self.producer.flush(FLUSH_S)
+        self.unflushed = 0
+        reach("after_flush")
+
+
+def _kept(headers: Headers) -> Iterator[tuple[str, bytes]]:
+    """Yield a record's first headers, as many as fit into a dead letter."""
+    room = LETTER_HEADERS_BYTES_MAX
+    for name, value in headers:
+        room -= len(name.encode()) + len(value) + HEADER_BYTES
+        if room < 0:
+            return
+        yield name, value
+
+
+def _waited_ms(candidate: Candidate, outcome: Outcome) -> int | None:
+    created_ms = candidate.proposal.created_ms if candidate.proposal else None
+    if created_ms is None or outcome.decided_ms is None:
+        return None
+    return max(0, outcome.decided_ms - created_ms)
+
+
+def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
+    """Return `Outcome.assigned`: what the writer could not know when it proposed.
+
+    Base row ids of new files; the deletion vector of each file that lost rows in it, None for
+    one without rows left, and how many rows the proposal was the first to delete; the identity
+    values that it leased; what compactions made of its rows.
+    """
+    candidate, place = verdict.candidate, verdict.place
+    origin = entry.provenance if entry else None
+    if entry is None or origin is None or place is None:
+        return {}
+    accepted = origin.accepted[place]
+    told: dict[str, JsonValue] = _leased(accepted)
+    if verdict.row_ids:
+        told["base_row_ids"] = dict(verdict.row_ids)
+    if candidate.moves:
+        return {**told, **rebased(candidate)}
+    if not (candidate.intents or candidate.moved_away):
+        return told
+    vectors: dict[str, JsonValue] = {}
+    for intent in candidate.intents:
+        if intent.path not in entry.removed:
+            continue
+        revision = entry.revised.get(intent.path)
+        after = revision.after if revision else None
+        vectors[intent.path] = after.model_dump(by_alias=True, exclude_none=True) if after else None
+    return {
+        **told,
+        "deletion_vectors": vectors,
+        "rows_deleted": accepted.rows_deleted or 0,
+        **rebased(candidate),
+    }
+
+
+def _leased(accepted: Accepted) -> dict[str, JsonValue]:
+    blocks: list[JsonValue] = [one.model_dump(mode="json") for one in accepted.identity_blocks]
+    return {"identity": blocks} if blocks else {}
+
+
+def _set_aside(letter: DeadLetter, proposal_id: UUID, table: UUID, record: Record) -> Outcome:
+    return Outcome(
+        proposal_id=proposal_id,
+        proposal_sha256=letter.sha256,
+        table=table,
+        status="denied",
+        offset=record.offset,
+        rejection=Rejection(
+            rule=letter.rule, reason=letter.reason, advice="fix", field=field_of(letter.reason)
+        ),
+    )

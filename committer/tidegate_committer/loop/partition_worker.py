@@ -1,0 +1,507 @@
+"""A lane: one topic partition of proposals, from its assignment to this process to its revocation.
+
+Each record becomes a candidate in the line of its table's desk. What a desk settles is published as
+an outcome; the offset moves on once that is durable. Losing the lane at any point loses nothing:
+the next owner starts from the tables' logs.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+from tidegate_committer.admission.external_writers import halts, is_unsafe, unsafe
+from tidegate_committer.decision.decision_types import Verdict
+from tidegate_committer.dependencies import Dependencies, reach
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_reader import DeadLetter, read_record
+from tidegate_committer.loop.maintenance_schedule import MaintenanceSchedule
+from tidegate_committer.loop.poison_records import PoisonSuspects, at_fault, read_poison
+from tidegate_committer.loop.read_ahead import IN_ORDER, OTHERS, Flow, size_of
+from tidegate_committer.loop.table_committer import TableCommitter, seat_of
+from tidegate_committer.loop.table_registration import table_halted
+from tidegate_committer.loop.table_router import TableRouter
+from tidegate_committer.loop.table_scheduler import is_unread
+from tidegate_committer.state.log_entry import Entry
+from tidegate_delta.errors import Contended, TidegateError, Unavailable
+from tidegate_runtime.containment import attempted, class_of, contained, is_fault, reason_of
+from tidegate_runtime.kafka.client_protocols import Offset, Record
+from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.observability.metrics import FAULTS, RESTS, UNSAFE_VERSIONS
+
+RETRY_HALTED_S: Final = 30.0
+"""How long a halted table is left alone before its log is read again; after an error that nobody
+foresaw see `containment.Faults`."""
+
+TableStep = Callable[[TableCommitter], tuple[Verdict, ...]]
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class PartitionWorker:
+    """The work on one topic partition.
+
+    Offsets: `read_to` is the next to read, `position` the next to judge, `committed` the one last
+    committed to the group; None where there is none yet. `registry_due` are the tables of which a
+    changed registration is still to be published. `busy` are the desks that had, after the last
+    step, proposals waiting, a PUT in flight or a read under way: most tables are idle at any time.
+    `grouped_at` is how many desks there had been when held records were last grouped by them.
+    """
+
+    dependencies: Dependencies
+    router: TableRouter
+    suspects: PoisonSuspects
+    read_to: int = 0
+    position: Offset | None = None
+    committed: Offset | None = None
+    registry_due: dict[UUID, None] = field(default_factory=dict)
+    schedule: MaintenanceSchedule = field(init=False)
+    busy: list[TableCommitter] = field(default_factory=list)
+    grouped_at: int = 0
+
+    def __post_init__(self) -> None:
+        self.schedule = MaintenanceSchedule(self.dependencies)
+
+    def take(self, record: Record, *, may_judge: bool = True) -> bool:
+        """Judge a record, or hold it back: where records are under suspicion (`trials`), where its
+        table has enough to decide on (`ReadAhead`), or where it may not be judged in this step.
+
+        Return whether it was judged.
+        """
+        if self.suspects.holds(record):
+            self.suspects.held.append(record)
+            return False
+        self._regroup()
+        flow = self._flow(record)
+        if may_judge and self.router.unsettled.is_next(flow):
+            self.judge(record)
+            return True
+        self.router.unsettled.hold(record, flow)
+        self.position = Offset(record.offset + 1)
+        return False
+
+    def judge_held(self, most: int) -> None:
+        """Judge records that were held back, as far as there is room, `most` of them at most."""
+        self._regroup()
+        for record in self.router.unsettled.release(most):
+            self._judge(record)
+
+    def _regroup(self) -> None:
+        """Let held records join the flow that is theirs by now, before a newer record does: once no
+        death is on record any more, and once a table is served that was not when they were read.
+        """
+        unsettled = self.router.unsettled
+        if unsettled.held(IN_ORDER) and not self._is_in_order:
+            unsettled.part(IN_ORDER, self._flow)
+        if unsettled.held(OTHERS) and self.grouped_at != self.router.seats_given:
+            unsettled.part(OTHERS, self._flow)
+        self.grouped_at = self.router.seats_given
+
+    def next_suspect(self) -> Record | None:
+        """Return the suspected record that is to be judged next, alone; None while other work is
+        under way, or where none is held.
+        """
+        if not self.suspects.note.alone or not self._is_quiet:
+            return None
+        if self.suspects.is_over():
+            self.suspects.note = self.suspects.note.at_peace()
+            innocent, self.suspects.held = self.suspects.held, deque()
+            for record in innocent:
+                self.take(record)
+        self.suspects.name_next()
+        return self.suspects.held.popleft() if self.suspects.held else None
+
+    def judge(self, record: Record) -> None:
+        """Route a record to its table, or set it aside as a dead letter where it can't be read."""
+        self.router.unsettled.judge(record, self._flow(record))
+        self.position = Offset(record.offset + 1)
+        self._judge(record)
+
+    def _judge(self, record: Record) -> None:
+        read = attempted(partial(self._read, record), partial(self._failed_over, record))
+        if isinstance(read, DeadLetter):
+            self._set_aside(record, read)
+        else:
+            # An error of ours comes from the bus, and concerns all tables.
+            with contained(partial(self._misrouted, record, read), passing=TidegateError):
+                self.router.route(read)
+        reach("after_take")
+
+    def _failed_over(self, record: Record, error: Exception) -> DeadLetter:
+        """Return the dead letter of a record over which we failed."""
+        where = f"{record.at}@{record.offset}"
+        told = {"record": where, "why": reason_of(error), "error_class": class_of(error)}
+        log_event(_log, "record_fault", level=logging.ERROR, fault=error, **told)
+        return at_fault(record, error)
+
+    def _set_aside(self, record: Record, letter: DeadLetter) -> None:
+        def shorter(error: Exception) -> None:
+            self.router.publisher.letter(self._failed_over(record, error), record)
+
+        with contained(shorter, passing=TidegateError):
+            self.router.publisher.letter(letter, record)
+        self.router.unsettled.discard(record.offset)
+
+    def _misrouted(self, record: Record, candidate: Candidate, error: Exception) -> None:
+        """Set a record aside over which we failed while it was given to its table, which halts."""
+        self.router.unsettled.discard(record.offset)
+        self._set_aside(record, self._failed_over(record, error))
+        table_committer = self.router.table_committers.get(candidate.table)
+        if table_committer is not None:
+            self._halt(table_committer, error)
+
+    @property
+    def _is_in_order(self) -> bool:
+        """Whether records are judged in the order of their offsets, over all tables: processes died
+        over some of them, and which it was must be among the first few (`trials`).
+        """
+        return self.suspects.note.deaths > 0 or self.suspects.note.alone
+
+    def _flow(self, record: Record) -> Flow:
+        """Return the records with which a record keeps its order: those of the table that its key
+        names. A key is believed for no more than that.
+        """
+        if self._is_in_order:
+            return IN_ORDER
+        try:
+            table = UUID((record.key or b"").decode("ascii"))
+        except ValueError:
+            return OTHERS
+        return table if table in self.router.table_committers else OTHERS
+
+    def _read(self, record: Record) -> Candidate | DeadLetter:
+        guilt = self.suspects.guilt(record)
+        if guilt is not None:
+            where = f"{record.at}@{record.offset}"
+            log_event(_log, "poison", level=logging.ERROR, record=where, set_aside=guilt)
+            return read_poison(record, even_refusing_kills=guilt)
+        sent_ms = record.timestamp_ms if record.timestamp_ms > 0 else None
+        read = read_record(
+            record.value, record.offset, self.dependencies.policy, record.headers, sent_ms
+        )
+        reach("after_read", "" if isinstance(read, DeadLetter) else read.id)
+        return read
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether every table was read and has no work left, save those that rest or are halted."""
+        now_s = self.dependencies.clock.boot_s()
+        return not self.router.reading and all(
+            table_committer.rests_until_s > now_s
+            or table_committer.record.halted_by_hand is not None
+            or (
+                table_committer.state
+                and not table_committer.line
+                and table_committer.flying is None
+                and not table_committer.is_behind
+            )
+            for table_committer in self.router.table_committers.values()
+        )
+
+    def work(self) -> bool:
+        """Let each desk settle one entry, and publish it; return whether more is to do at once."""
+        now_s, scheduler = self.dependencies.clock.boot_s(), self.router.scheduler
+        due = self._due(now_s)
+        # One a step of those for which nobody waits, so that polls and busy tables go on between
+        # the loads of many tables.
+        unread = scheduler.next_to_read(
+            self.router.table_committers, self.dependencies.loads.is_free
+        )
+        busy = unread is not None and bool(scheduler.unread)
+        for table_committer in sorted((*due, *([unread] if unread else ())), key=seat_of):
+            busy = self._look_at(table_committer, now_s) or busy
+        table_committers = self.router.table_committers
+        looked = (table_committers[table] for table in scheduler.due if table in table_committers)
+        self.busy = [one for one in looked if one.line or one.flying or one.waits_for]
+        return busy or self.router.unsettled.may_go_on
+
+    def _look_at(self, table_committer: TableCommitter, now_s: float) -> bool:
+        """Do what there is to do at a desk; return whether more could be done at once."""
+        scheduler, table = self.router.scheduler, table_committer.record.table
+        if self.router.table_committers.get(table) is not table_committer:
+            # It was left while others were looked at: its table has another home.
+            return False
+        if table in self.router.reading:
+            self._carry_out_request(table_committer)
+            return False
+        if table_committer.record.halted_by_hand is not None:
+            # The operator may be moving its files: the store is not asked for anything.
+            self.schedule.forget(table)
+            scheduler.look_no_more(table)
+            return False
+        if table_committer.rests_until_s > self.dependencies.clock.boot_s():
+            if (
+                not table_committer.line
+                and not table_committer.waits_for
+                and table_committer.flying is None
+            ):
+                scheduler.look_later(table, table_committer.rests_until_s)
+            return False
+        is_busy = self._attend(table_committer)
+        if table_committer.idle_until_s > now_s and not table_committer.line:
+            scheduler.look_later(table, table_committer.idle_until_s)
+        return is_busy
+
+    def _due(self, now_s: float) -> list[TableCommitter]:
+        """Return the desks at which something may have to be done, besides those to be read."""
+        scheduler, table_committers, found = (
+            self.router.scheduler,
+            self.router.table_committers,
+            list[TableCommitter](),
+        )
+        for table in scheduler.now(now_s):
+            table_committer = table_committers.get(table)
+            if table_committer is None:
+                self.schedule.forget(table)
+                scheduler.look_no_more(table)
+            elif table_committer.idle_until_s > now_s and not table_committer.line:
+                scheduler.look_later(table, table_committer.idle_until_s)
+            elif is_unread(table_committer) and table_committer.rests_until_s <= now_s:
+                scheduler.read_in_turn(table_committer)
+            else:
+                found.append(table_committer)
+        return found
+
+    def make_durable(self) -> Offset | None:
+        """Flush what was published, then the registry; return the offset to commit, if it moved."""
+        publisher = self.router.publisher
+        if publisher.unflushed:
+            publisher.flush()
+        table_committers = self.router.table_committers
+        if self.registry_due:
+            for table in self.registry_due:
+                if table in table_committers:
+                    self._publish(table_committers[table])
+            self.registry_due.clear()
+            publisher.flush()
+            reach("after_state")
+        return self._safe if self._safe != self.committed else None
+
+    def _publish(self, table_committer: TableCommitter) -> None:
+        """Publish a table's registration; without what its log said, if that can't be written."""
+
+        def cut(error: Exception) -> None:
+            self._halt(table_committer, error)
+            table_committer.record = table_committer.record.model_copy(update={"table_id": None})
+            self.router.publisher.table(table_committer.record)
+
+        with contained(cut, passing=TidegateError):
+            self.router.publisher.table(table_committer.record)
+
+    @property
+    def lags(self) -> bool:
+        """Whether something published is not durable yet, or the offset has moved."""
+        return bool(
+            self.router.publisher.unflushed or self.registry_due or self._safe != self.committed
+        )
+
+    @property
+    def _safe(self) -> Offset | None:
+        """The offset to commit: every record before it has its outcome."""
+        first = self.router.unsettled.first
+        return self.position if first is None else Offset(first)
+
+    @property
+    def unsettled(self) -> int:
+        """How many records have no outcome yet."""
+        return len(self.router.unsettled) + len(self.suspects.held)
+
+    @property
+    def unsettled_bytes(self) -> int:
+        """Their size in bytes."""
+        held = sum(map(size_of, self.suspects.held))
+        return self.router.unsettled.size_bytes + held
+
+    @property
+    def waits_until_s(self) -> float | None:
+        """When the first busy desk has to be looked at again, or None. By `Clock.boot_s`."""
+        waits = (table_committer.waits_until_s for table_committer in self.busy)
+        return min((until_s for until_s in waits if until_s is not None), default=None)
+
+    @property
+    def flies(self) -> bool:
+        """Whether a PUT is in flight."""
+        return any(table_committer.flying is not None for table_committer in self.busy)
+
+    @property
+    def put_s(self) -> float:
+        """How long a PUT takes lately, in seconds: the least of the tables with one in flight."""
+        flying = (
+            table_committer for table_committer in self.busy if table_committer.flying is not None
+        )
+        return min((table_committer.pace.put_s for table_committer in flying), default=0.0)
+
+    def land(self) -> None:
+        """Publish what has landed, and decide on nothing new."""
+        for table, table_committer in list(self.router.table_committers.items()):
+            if (
+                self.router.table_committers.get(table) is table_committer
+                and table_committer.flying is not None
+                and table_committer.flying.flight.done()
+            ):
+                self._tell(table_committer, self._attempt(table_committer, TableCommitter.land))
+
+    def _attend(self, table_committer: TableCommitter) -> bool:
+        verdicts = (
+            self._attempt(table_committer, self._settle) if self._is_there(table_committer) else ()
+        )
+        self._tell(table_committer, verdicts)
+        self._carry_out_request(table_committer)
+        table_committer.idle_until_s = self.schedule.idle_until_s(table_committer)
+        return bool(verdicts and table_committer.line)
+
+    def _attempt(self, table_committer: TableCommitter, work: TableStep) -> tuple[Verdict, ...]:
+        """Run one piece of a table's work; on an error that table halts or rests, others go on.
+
+        It publishes nothing: an error of the bus would be taken for the table's.
+        """
+
+        def treat(error: Exception) -> tuple[Verdict, ...]:
+            self._halt_or_rest(table_committer, error)
+            return ()
+
+        return attempted(lambda: work(table_committer), treat)
+
+    def _halt_or_rest(self, table_committer: TableCommitter, error: Exception) -> None:
+        if not isinstance(error, Unavailable | Contended):
+            self._halt(table_committer, error)
+        elif not self.router.gives_up(table_committer, error):
+            table_committer.rest(self.dependencies.clock.boot_s())
+            RESTS.labels(table_committer.label, type(error).__name__).inc()
+            log_event(
+                _log, "resting", level=logging.WARNING, table=table_committer.record.name, why=error
+            )
+
+    def _publishing(self, table_committer: TableCommitter) -> AbstractContextManager[None]:
+        """Halt a table over which we fail while we publish what is new of it. An error of ours is
+        the bus's there, and concerns all tables: it ends the loop.
+        """
+        return contained(partial(self._halt, table_committer), passing=TidegateError)
+
+    def _carry_out_request(self, table_committer: TableCommitter) -> None:
+        with self._publishing(table_committer):
+            self.router.carry_out_request(table_committer)
+
+    def _tell(self, table_committer: TableCommitter, verdicts: tuple[Verdict, ...]) -> None:
+        with self._publishing(table_committer):
+            for verdict in verdicts:
+                self.router.settled(table_committer, verdict)
+            if verdicts:
+                table_committer.pace.told_s = self.dependencies.clock.boot_s()
+                reach("after_outcomes")
+            self._tell_news(table_committer)
+        for verdict in verdicts:
+            self._deny(table_committer, verdict.candidate)
+
+    def _is_there(self, table_committer: TableCommitter) -> bool:
+        """Return whether a table is loaded and its versions published; if not, go on loading it."""
+        if table_committer.state is not None or self.router.awaits_halt(table_committer):
+            return True
+        self._attempt(table_committer, _load)
+        if table_committer.state is not None:
+            with self._publishing(table_committer):
+                self._tell_news(table_committer)
+        if table_committer.state is not None:
+            self._heal(table_committer)
+        return table_committer.state is not None
+
+    def _settle(self, table_committer: TableCommitter) -> tuple[Verdict, ...]:
+        if self.router.awaits_halt(table_committer):
+            is_down = table_committer.flying is not None and table_committer.flying.flight.done()
+            return table_committer.land() if is_down else ()
+        self.schedule.audit(table_committer)
+        if table_committer.line:
+            return table_committer.settle()
+        self.schedule.probe(table_committer)
+        return ()
+
+    def _tell_news(self, table_committer: TableCommitter) -> None:
+        if not table_committer.is_registered or not table_committer.news:
+            return
+        publisher = self.router.publisher
+        for entry in table_committer.news:
+            if is_unsafe(entry, table_committer.record) and self._halts_for(table_committer, entry):
+                break
+            origin = entry.provenance
+            if origin is not None and origin.epoch != self.router.origin.epoch:
+                publisher.recovered(entry, table_committer.record)
+            trace = table_committer.traces.pop(entry.version, ())
+            table_committer.record = publisher.version(entry, table_committer.record, trace)
+        table_committer.news.clear()
+        self.registry_due[table_committer.record.table] = None
+        reach("after_commits")
+
+    def _halts_for(self, table_committer: TableCommitter, entry: Entry) -> bool:
+        """Halt a table, or warn, for a version by an engine that may overwrite one."""
+        assert table_committer.state is not None, "what is news was read"
+        properties = table_committer.state.table_definition.metadata.configuration
+        if halts(properties, self.dependencies.settings.unsafe_writers):
+            self._halt(table_committer, unsafe(entry, table_committer.record))
+            return True
+        UNSAFE_VERSIONS.labels(table_committer.label).inc()
+        level = logging.WARNING
+        log_event(
+            _log,
+            "unsafe_writer",
+            level=level,
+            table=table_committer.record.name,
+            version=entry.version,
+        )
+        return False
+
+    def _halt(self, table_committer: TableCommitter, error: Exception) -> None:
+        """Serve this table no more until its log can be read; the other tables go on.
+
+        After an error that nobody foresaw it is left alone longer each time.
+        """
+        table_committer.forget()
+        self.schedule.forget(table_committer.record.table)
+        # Should the PUT in flight land, it is found in the log: no writer was told that it failed.
+        table_committer.flying = None
+        now_s, fault = self.dependencies.clock.boot_s(), error if is_fault(error) else None
+        table_committer.rests_until_s = now_s + (
+            table_committer.faults.add(now_s) if fault else RETRY_HALTED_S
+        )
+        told = {"table": table_committer.record.name, "why": reason_of(error)}
+        if fault is not None:
+            FAULTS.labels(table_committer.label, class_of(error)).inc()
+        if table_committer.halted is None or fault is not None:
+            log_event(_log, "halted", level=logging.ERROR, fault=fault, **told)
+        table_committer.halted = reason_of(error)
+        waiting = [one.candidate for one in table_committer.line.everybody()]
+        waiting += self.router.give_up(table_committer.record.table) if fault else []
+        if not table_committer.is_registered:
+            self.router.send_away(table_committer, waiting, error)
+            return
+        for candidate in waiting:
+            self._deny(table_committer, candidate)
+        table_committer.record = table_committer.record.model_copy(
+            update={"status": "halted", "reason": table_committer.halted}
+        )
+        self.registry_due[table_committer.record.table] = None
+
+    def _deny(self, table_committer: TableCommitter, candidate: Candidate) -> None:
+        """Answer a candidate of a halted table, if it has no answer yet."""
+        if table_committer.halted is not None and candidate.offset in self.router.unsettled:
+            self.router.answer(
+                table_halted(candidate, table_committer.halted), table_committer.record
+            )
+
+    def _heal(self, table_committer: TableCommitter) -> None:
+        if table_committer.halted is None and table_committer.record.status != "halted":
+            return
+        table_committer.halted = None
+        healed = {"status": "open", "reason": None, "overwritten": None}
+        table_committer.record = table_committer.record.model_copy(update=healed)
+        self.registry_due[table_committer.record.table] = None
+        log_event(_log, "healed", table=table_committer.record.name)
+
+
+def _load(table_committer: TableCommitter) -> tuple[Verdict, ...]:
+    """Go on with the load of a table; nothing is decided by it."""
+    table_committer.load()
+    return ()

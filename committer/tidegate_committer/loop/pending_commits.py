@@ -1,0 +1,188 @@
+"""What is decided and not yet in the log: the entry in flight, and the draft of the next one."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tidegate_committer.batch.entry_encoding import EncodedEntry
+from tidegate_committer.batch.fair_queue import FairQueue
+from tidegate_committer.batch.version_assignment import follows_untimed
+from tidegate_committer.decision import machine
+from tidegate_committer.decision.machine import (
+    BatchPlan,
+    BatchPlanner,
+    DecisionTerms,
+    VersionLanded,
+)
+from tidegate_committer.decision.required_reads import wanted
+from tidegate_committer.dependencies import Dependencies
+from tidegate_committer.intake import proposal_reader
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.loop.entry_encoder import EntryEncoder
+from tidegate_committer.loop.entry_put import EntryPut
+from tidegate_committer.policy import Policy
+from tidegate_committer.put_executor import PendingPut, PutResult
+from tidegate_committer.state.fetched_inputs import NOTHING, FetchedInputs
+from tidegate_committer.state.table_state import TableState
+from tidegate_committer.store_reads import recovery
+from tidegate_delta.errors import Contended
+from tidegate_runtime.clock import Clock
+from tidegate_runtime.containment import attempted
+from tidegate_runtime.storage.log_store import Put, Turn, at_once
+
+THOUGHT_S: Final = 1.0
+"""How old a decision may be when its PUT starts; an older one is taken anew."""
+
+RACES_MAX: Final = 100
+"""Versions lost in a row after which somebody else keeps winning, and the table rests."""
+
+
+@dataclass
+class NextEntry:
+    """The next entry as far as it is decided.
+
+    `known` is what was read for it beyond the state. `lingers_since_s` is since when the group has
+    been kept open for more members, None where it was not. `encoded` is the entry's bytes, once
+    nobody else may join it.
+    Units: `_s` by `Clock.boot_s`.
+    """
+
+    planning: BatchPlanner
+    since_s: float
+    known: FetchedInputs = NOTHING
+    lingers_since_s: float | None = None
+    encoded: EncodedEntry | None = None
+
+    def holds(self, state: TableState, now_s: float) -> bool:
+        """Whether it was decided on this very state, and not too long ago."""
+        return self.planning.state is state and now_s <= self.since_s + THOUGHT_S
+
+    def ready(self, put_s: float) -> EncodedEntry | None:
+        """Return the entry, if it will be young enough when a PUT has landed that takes `put_s`
+        seconds; None, too, where others may join it.
+        """
+        return self.encoded if put_s <= THOUGHT_S / 2 else None
+
+    def extend_plainly(
+        self, line: FairQueue, served: int, policy: Policy, terms: DecisionTerms
+    ) -> None:
+        """Decide on the proposals after the first `served` of the line, up to the first for which
+        the store would have to be read.
+        """
+        start = served + self.planning.taken
+        if self.planning.is_closed or start >= len(line):
+            return
+        behind = line.head(start, policy.group_members_max - self.planning.taken)
+        known = self.known
+        self.planning.extend(
+            decidable_from_memory(behind, self.planning.state, known, policy), terms, known
+        )
+
+    def spell_out(self, encoder: EntryEncoder) -> None:
+        """Encode the entry once it is full, where that needs nothing from the store."""
+        planning, group = self.planning, self.planning.group
+        if self.encoded is not None or not planning.is_closed or group.is_empty:
+            return
+        if not follows_untimed(planning.state, group.members):
+            self.encoded = encoder.spell(planning.state, planning.plan())
+
+
+@dataclass
+class PendingCommit:
+    """An entry whose PUT is in flight, and what is decided on top of it.
+
+    `ahead` is the draft of the next entry, `follower` that entry once its PUT is prepared: it is
+    sent when this one has won. `since_s` is when this PUT was started: how young our view of the
+    log is if it wins.
+    Units: `since_s` by `Clock.boot_s`.
+    """
+
+    plan: BatchPlan
+    encoded: EncodedEntry
+    flight: PendingPut
+    since_s: float
+    ahead: NextEntry | None = None
+    follower: "PendingCommit | None" = None
+
+    @property
+    def plan_as_landed(self) -> BatchPlan:
+        """The plan with the row ids that its entry has assigned."""
+        ids = self.encoded.row_ids
+        if not ids:
+            return self.plan
+        verdicts = (
+            one._replace(row_ids=ids[one.place])
+            if one.needs == "membership" and one.place is not None
+            else one
+            for one in self.plan.verdicts
+        )
+        return replace(self.plan, verdicts=tuple(verdicts))
+
+
+def start_put(
+    plan: BatchPlan,
+    put: EntryPut,
+    dependencies: Dependencies,
+    viewed_s: float,
+    turn: Turn = at_once,
+    behind: PendingPut | None = None,
+) -> PendingCommit:
+    """Start the PUT of a plan's entry, or prepare it to be sent after the one it is `behind`."""
+    since_s = dependencies.clock.boot_s()
+    return PendingCommit(
+        plan, put.encoded, put.start(dependencies, viewed_s, turn, behind), since_s
+    )
+
+
+def turn_behind(flight: PendingPut, since_s: float, clock: Clock) -> Turn:
+    """Return the turn of a prepared PUT: it may be sent once the PUT before it has won, unless its
+    decision is older than `THOUGHT_S` by then.
+
+    Units: `since_s` by `Clock.boot_s`.
+    """
+
+    def comes() -> bool:
+        left_s = since_s + THOUGHT_S - clock.boot_s()
+        # Wait no longer than the decision holds: a waiting PUT keeps a thread from others. The desk
+        # meets the same error when it takes that PUT's result.
+        landing = attempted(lambda: _result(flight, max(0.0, left_s)), lambda _: None)
+        if landing is None or landing.put is not Put.WON:
+            return False
+        return clock.boot_s() <= since_s + THOUGHT_S
+
+    return comes
+
+
+def _result(flight: PendingPut, timeout_s: float) -> PutResult | None:
+    return flight.result(timeout_s)
+
+
+def decidable_from_memory(
+    candidates: Iterator[Candidate], state: TableState, known: FetchedInputs, policy: Policy
+) -> Iterator[Candidate]:
+    """Yield candidates up to the first for whose decision the store would have to be read."""
+    for candidate in candidates:
+        is_known = state.window_start - 1 <= candidate.read_version <= state.version
+        if candidate.is_verbatim or not is_known or proposal_reader.needs_claim(candidate):
+            return
+        if recovery.lacks(state, [candidate]):
+            return
+        if wanted(state, [candidate], known, policy.vector_bytes_max):
+            return
+        yield candidate
+
+
+def draft_after(
+    flying: PendingCommit, state: TableState, known: FetchedInputs, policy: Policy, now_s: float
+) -> NextEntry:
+    """Return an empty draft of the entry after the one in flight, as if that had landed."""
+    after = machine.evolve(state, VersionLanded(flying.encoded.entry))
+    return NextEntry(BatchPlanner(after, policy), now_s, known)
+
+
+def contended(root: str, version: int) -> Contended:
+    """Return the error for a table at which other writers win every version."""
+    return Contended(
+        f"{RACES_MAX} versions of {root} in a row were won by others, the last one {version}: find "
+        "out who else writes so much"
+    )

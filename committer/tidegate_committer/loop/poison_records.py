@@ -1,0 +1,279 @@
+"""Trials: finds a record that kills the process, and has it refused (poison).
+
+A killed process leaves no message. So a note is stored as metadata of the group's committed offset,
+in the same request, and names the process at work. A new owner that finds another process's name
+there, and records without an outcome, counts a death. From the second death in a row on, these
+records are judged one by one, each after the note names it (its trial). The record over which the
+third process dies is refused unread. After the first death only those count that happen while
+records are being judged.
+
+The note is a hint, as offsets are. A process that was only suspended counts as dead: that costs
+speed, and at worst refuses a good record, but breaks no promise.
+"""
+
+import json
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Final
+from uuid import UUID
+
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_reader import DeadLetter, read_identity
+from tidegate_committer.intake.refusals import FAULT, flaw
+from tidegate_committer.loop.read_ahead import JUDGED_MAX, RECORDS_MAX
+from tidegate_delta.errors import MalformedRecord
+from tidegate_delta.log.commit import sha256
+from tidegate_messages.codec import parse_json
+from tidegate_messages.outcome import Rejection
+from tidegate_runtime.containment import reason_of
+from tidegate_runtime.kafka.client_protocols import Bus, Consumer, Offset, Record, TopicPartition
+
+DEATHS_MAX: Final = 3
+"""Deaths in a row after which the record that was judged alone is refused."""
+
+ALONE_FROM: Final = 2
+"""Deaths in a row from which on records are judged one by one."""
+
+GUILTY_MAX: Final = 32
+"""Poisonous records that the note remembers: their writers may send the same bytes again."""
+
+SUSPECTS_MAX: Final = JUDGED_MAX
+"""Records over which a committer can die, from the first without an outcome on, where it judges
+them in order: it does so from the first death on. Before that it may be any that was read."""
+
+DIGEST_CHARS: Final = 32
+
+
+@dataclass(frozen=True)
+class SuspectNote:
+    """The note beside an offset.
+
+    `owner` is the process at work, empty after a clean stop. `deaths` is how many processes died in
+    a row before the offset passed `until`. `alone` says that the records up to there are judged one
+    by one; `trial` is the digest of the one being judged, `against` that of the one at the last
+    death. `judging` says, once there was a death, that records are being judged. `guilty` maps the
+    digests of poisonous records to whether even refusing them killed. `topic` is the topic's id.
+    """
+
+    owner: str = ""
+    deaths: int = 0
+    until: int = 0
+    alone: bool = False
+    suspect: str = ""
+    judging: bool = False
+    against: str = ""
+    guilty: Mapping[str, bool] = field(default_factory=dict)
+    topic: str = ""
+
+    def at_peace(self) -> "SuspectNote":
+        """Return the note after all suspected records have their outcomes."""
+        return SuspectNote(self.owner, guilty=self.guilty, topic=self.topic)
+
+    def clean(self) -> "SuspectNote":
+        """Return the note of a process that stops cleanly; earlier deaths stay counted."""
+        return self.taken_by("")
+
+    def taken_by(self, owner: str) -> "SuspectNote":
+        """Return the note of a new owner that judges nothing yet."""
+        return replace(self, owner=owner, suspect="", judging=False)
+
+
+def read_note(text: str) -> SuspectNote:
+    """Parse a note; an empty one where the text is not ours."""
+    try:
+        body = parse_json(text.encode())
+        return SuspectNote(
+            str(body.get("owner", "")),
+            int(body.get("deaths", 0)),
+            int(body.get("until", 0)),
+            bool(body.get("alone", False)),
+            str(body.get("trial", "")),
+            bool(body.get("judging", False)),
+            str(body.get("against", "")),
+            {str(digest): bool(worse) for digest, worse in body.get("guilty", {}).items()},
+            str(body.get("topic", "")),
+        )
+    except (MalformedRecord, ValueError, TypeError, AttributeError):
+        return SuspectNote()
+
+
+def note_text(note: SuspectNote) -> str:
+    """Return a note as JSON text, without empty fields.
+
+    Law: read_note(note_text(note)) == note
+    """
+    body: dict[str, Any] = {
+        "owner": note.owner,
+        "deaths": note.deaths,
+        "until": note.until,
+        "alone": note.alone,
+        "trial": note.suspect,
+        "judging": note.judging,
+        "against": note.against,
+        "guilty": dict(note.guilty),
+        "topic": note.topic,
+    }
+    said = {key: value for key, value in body.items() if value}
+    return json.dumps(said, separators=(",", ":")) if said else ""
+
+
+def inherited(found: SuspectNote, process: str, unanswered: range) -> SuspectNote:
+    """Return the note of a process that takes over; `unanswered` are offsets without an outcome.
+
+    Law: a clean stop, and one's own name, count no death
+    """
+    again = unanswered.start < found.until
+    if found.owner in ("", process):
+        same = found.taken_by(process)
+        return same if again else same.at_peace()
+    if not unanswered:
+        return SuspectNote(process, guilty=found.guilty, topic=found.topic)
+    heir = replace(found.taken_by(process), until=unanswered.stop)
+    if not again:
+        return replace(heir, deaths=1, alone=False, against="")
+    if found.alone:
+        return _accused(heir, found.suspect) if found.suspect else heir
+    # A death at the start, or while a table is loaded, is no record's fault.
+    deaths = found.deaths + 1 if found.judging else found.deaths
+    return replace(heir, deaths=deaths, alone=deaths >= ALONE_FROM)
+
+
+def _accused(heir: SuspectNote, suspect: str) -> SuspectNote:
+    """Return the note after a death over `trial`, a record that was judged alone."""
+    is_same = heir.against in ("", suspect)
+    deaths = heir.deaths + 1 if is_same else 1
+    if deaths < DEATHS_MAX:
+        return replace(heir, deaths=deaths, against=suspect)
+    # From here on this record is refused, so further deaths have another cause.
+    guilty = {**_without(heir.guilty, suspect), suspect: suspect in heir.guilty}
+    kept = dict(islice(guilty.items(), max(0, len(guilty) - GUILTY_MAX), None))
+    return replace(heir, deaths=0, against="", guilty=kept)
+
+
+def digest_of(record: Record) -> str:
+    """Return the digest of a record's value, by which notes name it and its copies."""
+    return sha256(record.value or b"")[:DIGEST_CHARS]
+
+
+@dataclass
+class PoisonSuspects:
+    """The suspected records of one topic partition.
+
+    `recorded` is the group's committed offset; `held` are records that were read and wait to be
+    judged alone.
+    """
+
+    note: SuspectNote
+    recorded: Offset
+    held: deque[Record] = field(default_factory=deque)
+
+    def holds(self, record: Record) -> bool:
+        """Return whether a record must wait to be judged alone, or behind such a one."""
+        return bool(self.held) or (self.note.alone and record.offset < self.note.until)
+
+    def is_over(self) -> bool:
+        """Return whether the next held record, and so all behind it, is not suspected."""
+        return bool(self.held) and self.held[0].offset >= self.note.until
+
+    def name_next(self) -> None:
+        """Write the next held record into the note; none where there is none."""
+        suspect = digest_of(self.held[0]) if self.held else ""
+        self.note = replace(self.note, suspect=suspect)
+
+    @property
+    def must_note_judging(self) -> bool:
+        """Whether the note must say that records are judged before the next one is."""
+        return bool(self.note.deaths) and not (self.note.alone or self.note.judging)
+
+    def note_judging(self) -> None:
+        """Write into the note that records are judged."""
+        self.note = replace(self.note, judging=True)
+
+    def told(self, offset: Offset) -> str:
+        """Return the note to be stored with an offset."""
+        if offset >= self.note.until and not self.held:
+            self.note = self.note.at_peace()
+        return note_text(self.note)
+
+    def guilt(self, record: Record) -> bool | None:
+        """Return whether even refusing a poisonous record killed; None for any other record."""
+        return self.note.guilty.get(digest_of(record)) if self.note.guilty else None
+
+
+def take_over(
+    bus: Bus, consumer: Consumer, at: TopicPartition, process: str, topic_id: str
+) -> PoisonSuspects:
+    """Return the suspected records of a topic partition that we just got. Raises: Unavailable."""
+    recorded, text = consumer.noted(at)
+    found = read_note(text)
+    # The note may be of a topic of the same name that was deleted since: then it means nothing.
+    is_of_another = recorded is not None and found.topic not in ("", topic_id)
+    if is_of_another:
+        recorded, found = None, SuspectNote()
+    found = replace(found, topic=topic_id)
+    if recorded is not None and found.owner in ("", process):
+        return PoisonSuspects(inherited(found, process, range(recorded, recorded)), recorded)
+    reader = bus.reader()
+    try:
+        first, end = reader.bounds(at)
+    finally:
+        reader.close()
+    start = first if recorded is None else recorded
+    if is_of_another:
+        consumer.seek(at, start)
+    in_order = found.deaths or found.alone
+    unanswered = range(start, min(end, start + (SUSPECTS_MAX if in_order else RECORDS_MAX)))
+    return PoisonSuspects(inherited(found, process, unanswered), start)
+
+
+def _without(guilty: Mapping[str, bool], digest: str) -> dict[str, bool]:
+    return {one: worse for one, worse in guilty.items() if one != digest}
+
+
+POISON: Final = "poison"
+
+_LOOKS_LIKE: Final = re.compile(rb'"(proposal_id|table)"\s{0,8}:\s{0,8}"([0-9a-fA-F-]{36})"')
+
+_WRONG: Final = flaw(
+    POISON,
+    "(record)",
+    "the committer died three times in a row while it judged this record",
+    "have a look at its size and its nesting, and propose the work in another form",
+)
+
+
+def read_poison(record: Record, *, even_refusing_kills: bool) -> Candidate | DeadLetter:
+    """Return the refusal of a record, of which only its identity is parsed.
+
+    If that has killed too, nothing is parsed: the identity is what its headers claim, or what looks
+    like one in its bytes, and the answer is a denial that promises nothing.
+    """
+    if not even_refusing_kills:
+        return read_identity(record.value, record.offset, _WRONG, record.headers)
+    return unparsed(record, _WRONG)
+
+
+def at_fault(record: Record, error: Exception) -> DeadLetter:
+    """Return the dead letter of a record over which the committer failed, and did not die."""
+    what = f"the committer failed over this record: {reason_of(error)}"
+    remedy = "propose the work in another form, and report it with the traceback in our log"
+    return unparsed(record, flaw(FAULT, "(record)", what, remedy))
+
+
+def unparsed(record: Record, wrong: Rejection) -> DeadLetter:
+    """Return the dead letter of a record without parsing it."""
+    value = record.value or b""
+    seen = {one[1].decode(): one[2] for one in _LOOKS_LIKE.finditer(value)}
+    claims = {**seen, **dict(record.headers)}
+    proposal, table = (_uuid(claims.get(name, b"")) for name in ("proposal_id", "table"))
+    return DeadLetter(wrong.rule, wrong.reason, sha256(value), proposal, table)
+
+
+def _uuid(value: bytes) -> UUID | None:
+    try:
+        return UUID(value.decode())
+    except ValueError:
+        return None

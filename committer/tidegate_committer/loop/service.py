@@ -1,0 +1,365 @@
+"""The committer's loop: poll proposals, settle them, publish outcomes, then commit the offsets.
+
+Each topic partition that the consumer group assigns has a `PartitionWorker`, each table in it a
+`TableCommitter`. Safety rests on the tables' logs: offsets and the registry only say where a new
+owner starts to read. One thread takes one step at a time, so a simulation can drive the same code.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from tidegate_committer.batch.entry_encoding import EntryWriter
+from tidegate_committer.dependencies import Dependencies, reach
+from tidegate_committer.loop import read_ahead
+from tidegate_committer.loop.gauges import Gauges, observe, stranded
+from tidegate_committer.loop.open_transactions import OpenTransactions
+from tidegate_committer.loop.outcome_publisher import OutcomePublisher
+from tidegate_committer.loop.partition_worker import PartitionWorker
+from tidegate_committer.loop.poison_records import SuspectNote, note_text, take_over
+from tidegate_committer.loop.table_router import TableRouter
+from tidegate_committer.policy import Policy
+from tidegate_delta.errors import Fenced, Unavailable
+from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.kafka.client_protocols import (
+    Consumer,
+    Notes,
+    Offset,
+    Polled,
+    Producer,
+    Record,
+    TopicPartition,
+)
+from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.observability.metrics import PROPOSAL_PICKUP
+from tidegate_runtime.service.runner import Running
+from tidegate_runtime.table_registry import RegistryReader
+
+POLLED_MAX: Final = 10_000
+"""Records that one poll brings at most: those behind a flood are to be seen soon."""
+
+JUDGED_MAX: Final = Policy.group_members_max
+"""Records that one step judges at most: an entry's worth, so that the next poll comes soon."""
+
+DURABLE_S: Final = 0.2
+"""How long flush, registry and offsets may lag behind: one round trip for many outcomes."""
+
+IDLE_S: Final = 0.25
+"""How long a poll waits for records when nothing else is due."""
+
+FLYING_MIN_S: Final = 0.001
+FLYING_MAX_S: Final = 0.005
+FLYING_SHARE: Final = 0.1
+"""How long a step waits for a PUT in flight: a share of what one takes, within bounds."""
+
+LANDING_S: Final = 1.0
+"""How long a clean stop waits for PUTs in flight; what lands later, the next owner finds."""
+
+OUTSIDE_S: Final = 600.0
+"""How long it may be outside the group: a rebalance with a member that hangs takes half as long."""
+
+STEP_SPARE_S: Final = 30.0
+"""How much longer than the deadline of a PUT one step may take before the loop counts as stuck."""
+OffsetCommit = Callable[[Mapping[TopicPartition, Offset], Notes], None]
+"""`Consumer.commit`, which waits for the brokers, or `Consumer.commit_soon`, which does not."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class CommitterLoop:
+    """A member of the committers' consumer group, with a lane for each assigned topic partition.
+
+    `lags_since_s` is since when something published is not durable, `outside_since_s` since when it
+    is not in the group; `process` names the operating system's process. Units: by `Clock.boot_s`.
+    """
+
+    dependencies: Dependencies
+    consumer: Consumer = field(init=False)
+    producer: Producer = field(init=False)
+    registry_reader: RegistryReader = field(init=False)
+    workers: dict[TopicPartition, PartitionWorker] = field(default_factory=dict)
+    paused: set[TopicPartition] = field(default_factory=set)
+    lags_since_s: float | None = None
+    gauges: Gauges = field(default_factory=Gauges)
+    transactions: OpenTransactions = field(default_factory=OpenTransactions)
+    is_busy: bool = False
+    outside_since_s: float = field(init=False)
+    process: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        topics = self.dependencies.topics
+        self.consumer = self.dependencies.bus.consumer(
+            f"{topics.prefix}committer", [topics.proposals]
+        )
+        self.producer = self.dependencies.bus.producer()
+        self.registry_reader = RegistryReader(self.dependencies.bus, topics)
+        self.outside_since_s = self.dependencies.clock.boot_s()
+        self.process = self.dependencies.process or self.dependencies.new_id().hex
+
+    def step(self, timeout_s: float = IDLE_S) -> bool:
+        """Poll once and work on every lane; return whether there is more to do at once.
+
+        Raises: Unavailable, Misconfigured, Fenced: nobody knows whether what was published is
+        durable, so the caller drops this loop and starts a new one from the logs.
+        """
+        flies = any(worker.flies for worker in self.workers.values())
+        polled = self.consumer.poll(POLLED_MAX, 0.0 if flies else self._poll_wait_s(timeout_s))
+        self._rebalance(polled)
+        self._check_membership()
+        if polled.records:
+            age_ms = self.dependencies.clock.now_ms() - polled.records[0].timestamp_ms
+            PROPOSAL_PICKUP.observe(max(0, age_ms) / 1000)
+        self._note_judging(polled)
+        left = JUDGED_MAX
+        for record in polled.records:
+            left -= self._take(record, may_judge=left > 0)
+        for worker in self.workers.values():
+            worker.judge_held(left // len(self.workers) + 1)
+        called = [self._judge_suspect(at) for at in list(self.workers)]
+        busy = [worker.work() for worker in self.workers.values()]
+        self.is_busy = any((*busy, *called))
+        is_quiet = not (polled.records or self.is_busy)
+        if flies and is_quiet:
+            self.dependencies.puts.wait(self._put_wait_s())
+        self._make_durable_if_due()
+        if polled.records or self.paused:
+            self._pause_or_resume()
+        if self.gauges.set_if_due(self.workers.values(), len(self.paused), self.dependencies.clock):
+            self._observe_transactions()
+        is_idle = is_quiet and not self.unsettled
+        self.dependencies.tidy(is_idle or (is_quiet and flies), is_idle)
+        return self.is_busy
+
+    @property
+    def readiness(self) -> tuple[bool, str]:
+        """What `/readyz` answers: whether it is well, and what it is doing, in a sentence."""
+        if self.workers:
+            held = self.transactions.told(self.dependencies.clock.boot_s())
+            return True, f"active: {len(self.workers)} topic partitions{held}"
+        if self.consumer.is_member:
+            return True, "standby: every topic partition has another owner"
+        return False, "joining: the group has not let it in"
+
+    @property
+    def unsettled(self) -> int:
+        """How many records were read and have no outcome yet."""
+        return sum(worker.unsettled for worker in self.workers.values())
+
+    @property
+    def movable(self) -> int:
+        """How many of these the loop could settle: without those that wait for a store."""
+        return self.unsettled - stranded(self.workers.values(), self.dependencies.clock.boot_s())
+
+    def finish(self) -> None:
+        """Stop cleanly: wait for PUTs in flight, flush, commit offsets. Raises: as `step`."""
+        ends_s = self.dependencies.clock.boot_s() + LANDING_S
+        while any(worker.flies for worker in self.workers.values()):
+            self.dependencies.puts.wait(FLYING_MIN_S)
+            for worker in self.workers.values():
+                worker.land()
+            if self.dependencies.clock.boot_s() > ends_s:
+                break
+        self._make_durable(self.consumer.commit)
+        self._note_clean_stop()
+        self.producer.close()
+
+    def leave(self) -> None:
+        """Leave the group, so that the next owner need not wait for the session to end."""
+        observe((), 0, self.dependencies.clock.boot_s())
+        self.transactions.observe((), {}, self.dependencies.clock.boot_s())
+        self.dependencies.close()
+        self.consumer.close()
+
+    def _take(self, record: Record, *, may_judge: bool) -> bool:
+        """Hand a record to its lane; return whether it was judged."""
+        worker = self.workers.get(record.at)
+        if worker is None:
+            return False
+        if record.offset < worker.read_to:
+            # Offsets count within one topic; Kafka does not say that its name means another by now.
+            raise Unavailable(
+                f"{record.at} comes from offset {record.offset} on, and was read to "
+                f"{worker.read_to}: it was made anew, or cut by its brokers; the loop starts over"
+            )
+        worker.read_to = record.offset + 1
+        return worker.take(record, may_judge=may_judge)
+
+    def _observe_transactions(self) -> None:
+        """Note what open transactions hold back. Of a paused topic partition nothing is known: it
+        is not fetched.
+        """
+        held = {at: one for at, one in self.consumer.held_back.items() if at not in self.paused}
+        self.transactions.observe(self.workers, held, self.dependencies.clock.boot_s())
+
+    def _poll_wait_s(self, timeout_s: float) -> float:
+        """Return how long the next poll may wait for records: until something else is due."""
+        if self.is_busy:
+            return 0.0
+        now_s = self.dependencies.clock.boot_s()
+        waits = [
+            until for worker in self.workers.values() if (until := worker.waits_until_s) is not None
+        ]
+        if self.lags_since_s is not None:
+            waits.append(self.lags_since_s + DURABLE_S)
+        return max(0.0, min([timeout_s, *(until - now_s for until in waits)]))
+
+    def _put_wait_s(self) -> float:
+        """Return how long to wait for a PUT in flight: a share of the shortest one's duration."""
+        puts_s = [worker.put_s for worker in self.workers.values() if worker.flies]
+        return min(FLYING_MAX_S, max(FLYING_MIN_S, FLYING_SHARE * min(puts_s, default=0.0)))
+
+    def _rebalance(self, polled: Polled) -> None:
+        for at in (*polled.revoked, *polled.lost):
+            self.workers.pop(at, None)
+            self.paused.discard(at)
+            log_event(_log, "revoked", partition=at.partition)
+        # Read once for all of them: it holds the tables of every topic partition.
+        registry = self.registry_reader.read() if polled.assigned else {}
+        for at in polled.assigned:
+            worker = self.workers[at] = self._worker(at, registry)
+            log_event(
+                _log, "assigned", partition=at.partition, tables=len(worker.router.table_committers)
+            )
+            if not self._begin(at, worker.suspects.note):
+                return
+
+    def _check_membership(self) -> None:
+        """Start over after too long outside the group: a new client reads its certificates anew."""
+        now_s = self.dependencies.clock.boot_s()
+        if self.workers or self.consumer.is_member:
+            self.outside_since_s = now_s
+        elif now_s - self.outside_since_s > OUTSIDE_S:
+            raise Unavailable(
+                f"the group has not let it in for {OUTSIDE_S:.0f} s: look at the brokers, and at "
+                "the lines `librdkafka`; the loop starts over"
+            )
+
+    def _begin(self, at: TopicPartition, note: SuspectNote) -> bool:
+        """Write our name into the note beside the offset; return whether the group took it."""
+        if note.deaths or note.alone:
+            told = {"deaths": note.deaths, "until": note.until, "alone": note.alone}
+            log_event(_log, "heir", level=logging.WARNING, partition=at.partition, **told)
+        self.consumer.part_with(at, note_text(note.clean()))
+        return self._record({at: self.workers[at].suspects.recorded})
+
+    def _note_judging(self, polled: Polled) -> None:
+        """After a death is on record, write into the note that records are judged from here on."""
+        owing = [at for at, worker in self.workers.items() if worker.suspects.must_note_judging]
+        for at in owing if polled.records else ():
+            if at in self.workers and any(record.at == at for record in polled.records):
+                self.workers[at].suspects.note_judging()
+                self._record({at: self.workers[at].suspects.recorded})
+
+    def _judge_suspect(self, at: TopicPartition) -> bool:
+        """Judge the next suspected record, once the note names it; return whether one was."""
+        worker = self.workers.get(at)
+        record = worker.next_suspect() if worker else None
+        if worker is None or record is None or not self._record({at: worker.suspects.recorded}):
+            return False
+        worker.judge(record)
+        return True
+
+    def _worker(self, at: TopicPartition, registry: Mapping[UUID, TableRecord]) -> PartitionWorker:
+        identity = self.dependencies.bus.identity([at.topic])
+        topic_id = identity.topic_ids[at.topic]
+        origin = EntryWriter(
+            epoch=self.dependencies.new_id(),
+            stream=f"{identity.cluster_id}/{topic_id}/{at.partition}",
+            app_id=f"tidegate/{topic_id}/{at.partition}",
+            engine=self.dependencies.engine,
+        )
+        publisher = OutcomePublisher(
+            self.producer, self.dependencies.topics, at.partition, self.dependencies.clock
+        )
+        router = TableRouter(at, self.dependencies, publisher, origin, self.registry_reader)
+        router.serve_all(registry, self.dependencies.bus.partitions(at.topic))
+        router.withdraw_claims()
+        suspects = take_over(self.dependencies.bus, self.consumer, at, self.process, topic_id)
+        return PartitionWorker(self.dependencies, router, suspects)
+
+    def _make_durable_if_due(self) -> None:
+        """Flush and commit offsets `DURABLE_S` after the first record that was published since."""
+        if not any(worker.lags for worker in self.workers.values()):
+            self.lags_since_s = None
+            return
+        now_s = self.dependencies.clock.boot_s()
+        if self.lags_since_s is None:
+            self.lags_since_s = now_s
+        elif now_s - self.lags_since_s >= DURABLE_S:
+            self._make_durable(self.consumer.commit_soon)
+
+    def _make_durable(self, record: OffsetCommit) -> None:
+        """Flush outcomes and versions, then the registry; then commit the offsets."""
+        self.lags_since_s = None
+        safe = {
+            at: offset
+            for at, worker in self.workers.items()
+            if (offset := worker.make_durable()) is not None
+        }
+        if not safe:
+            return
+        reach("before_offsets")
+        if not self._record(safe, record):
+            return
+        reach("after_offsets")
+        for at, offset in safe.items():
+            self.workers[at].committed = offset
+
+    def _record(
+        self, offsets: Mapping[TopicPartition, Offset], record: OffsetCommit | None = None
+    ) -> bool:
+        """Commit offsets, each with its lane's note; False where the group has fenced us.
+
+        Raises: Unavailable.
+        """
+        notes = {at: self.workers[at].suspects.told(offset) for at, offset in offsets.items()}
+        try:
+            (record or self.consumer.commit)(offsets, notes)
+        except Fenced as error:
+            # The new owners read the logs; the next polls tell us what was revoked.
+            log_event(_log, "fenced", level=logging.WARNING, why=error)
+            self.workers.clear()
+            self.paused.clear()
+            return False
+        for at, offset in offsets.items():
+            self.workers[at].suspects.recorded = offset
+        return True
+
+    def _note_clean_stop(self) -> None:
+        """Write into the notes that the process stopped by itself, not over an open record."""
+        for worker in self.workers.values():
+            worker.suspects.note = worker.suspects.note.clean()
+        if self.workers:
+            self._record({at: worker.suspects.recorded for at, worker in self.workers.items()})
+
+    def _pause_or_resume(self) -> None:
+        """Pause a topic partition with too many records without an outcome; resume it at half."""
+        for at, worker in self.workers.items():
+            by_count = worker.unsettled / read_ahead.RECORDS_MAX
+            fullness = max(by_count, worker.unsettled_bytes / read_ahead.BYTES_MAX)
+            if fullness > 1 and at not in self.paused:
+                self.consumer.pause(at)
+                self.paused.add(at)
+            elif fullness <= 1 / 2 and at in self.paused:
+                self.consumer.resume(at)
+                self.paused.discard(at)
+
+
+def serve(loop: CommitterLoop, running: Running) -> None:
+    """Run the loop until the service is told to stop; then, or on a failure, leave the group."""
+    running.health.expect("loop", loop.dependencies.settings.put_deadline_s + STEP_SPARE_S)
+    try:
+        while not running.stopping.is_set():
+            before = loop.unsettled
+            loop.step()
+            running.health.progress("loop")
+            running.health.work("proposals", loop.movable)
+            if loop.unsettled != before:
+                running.health.progress("proposals")
+            running.health.ready(*loop.readiness)
+        loop.finish()
+    finally:
+        loop.leave()

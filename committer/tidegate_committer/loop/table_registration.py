@@ -1,0 +1,299 @@
+"""Registration: which tables may be registered, under which name, and the answers about it.
+
+A table is registered by the proposal that creates it, once version 0 is in its log, or by a
+proposal of kind `register`, which writes nothing to the log.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from tidegate_committer.decision.decision_types import Verdict, denied
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.refusals import FAULT
+from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
+from tidegate_messages.outcome import Rejection
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.published_records import TableRecord
+from tidegate_messages.table_home import Home, recorded_home
+from tidegate_runtime.containment import reason_of
+from tidegate_runtime.storage.root_paths import canonical_root, lies_under
+
+NAME_CHARS_MAX: Final = 255
+ROOT_BYTES_MAX: Final = 768
+STEP_BYTES_MAX: Final = 255
+"""Limits that every store takes, with room for the names of a table's files: a longer root could
+never be opened, and a proposal for it would wait for ever."""
+
+CLAIMED: Final = "it is just being registered"
+"""Why a table is staged that a committer has claimed for a topic partition."""
+
+NAME_PARTS: Final = (1, 3)
+"""A name is `table`, or `catalog.schema.table`."""
+
+_UNFIT: Final = re.compile(r"[\x00-\x1f\x7f/`]")
+
+
+@dataclass(frozen=True)
+class RegisteredTables:
+    """Every registered table, of all topic partitions, and the prefixes of allowed roots."""
+
+    tables: Mapping[UUID, TableRecord]
+    roots: Iterable[str]
+
+    def under(self, root: str) -> TableRecord | None:
+        """Return the table registered at a root, or None."""
+        return next((one for one in self.tables.values() if one.table_root == root), None)
+
+
+def objection(candidate: Candidate, registry: RegisteredTables) -> Verdict | None:
+    """Return why a table may not be registered, or None.
+
+    The answer is `denied` and promises nothing, for no log was read. The same bytes may get another
+    answer later: their writer may have created the table, and died before it was registered.
+    """
+    proposal = _proposal(candidate)
+    root = proposal.table_root
+    other = registry.under(root)
+    if other is not None and other.status == "dropped":
+        return table_dropped(candidate, other)
+    if other is not None and other.status == "staged":
+        if other.table != proposal.table:
+            reason = f"table_root: {root} is given out to {other.table}; take another root"
+            return denied(candidate, "root_given_out", reason)
+    elif other is not None:
+        return _exists(candidate, other)
+    if not _is_canonical(root):
+        reason = (
+            "table_root: is not spelled as the registry spells roots; use file:///…, s3://…, "
+            "gs://… or abfss://container@account.dfs.core.windows.net/…"
+        )
+        return denied(candidate, "bad_root", reason)
+    if len(root.encode()) > ROOT_BYTES_MAX or _longest_step(root) > STEP_BYTES_MAX:
+        reason = (
+            f"table_root: {root[:256]} is longer than {ROOT_BYTES_MAX} bytes, or a folder of it "
+            f"longer than {STEP_BYTES_MAX}; choose a shorter one"
+        )
+        return denied(candidate, "bad_root", reason)
+    if not any(lies_under(root, prefix) for prefix in registry.roots):
+        reason = (
+            f"table_root: {root[:256]} lies under none of the roots that the operator allows; "
+            "choose another place, or add it to committer.roots"
+        )
+        return denied(candidate, "root_not_allowed", reason)
+    name = proposal.name
+    if name is not None and not 0 < len(name) <= NAME_CHARS_MAX:
+        reason = f"name: is empty or longer than {NAME_CHARS_MAX} characters; choose another"
+        return denied(candidate, "bad_name", reason)
+    if name is not None and not _is_name(name):
+        reason = (
+            f"name: {name!r} is neither one word nor three parts, `catalog.schema.table`, each "
+            "without spaces around it, slashes and control characters; choose another"
+        )
+        return denied(candidate, "bad_name", reason)
+    # The name of a dropped table is free: its successor takes it over.
+    if name is not None and any(
+        one.name == name and one.table != proposal.table and one.status != "dropped"
+        for one in registry.tables.values()
+    ):
+        reason = f"name: {name!r} is another table's; choose another"
+        return denied(candidate, "name_taken", reason)
+    return None
+
+
+def new_record(
+    candidate: Candidate, registry: RegisteredTables, topic: str, partition: int
+) -> TableRecord:
+    """Return the registration of a new table, of which no version has been published."""
+    proposal = _proposal(candidate)
+    staged = registry.tables.get(proposal.table)
+    promised = staged.name if staged is not None else None
+    return TableRecord(
+        table=proposal.table,
+        table_root=proposal.table_root,
+        name=proposal.name or promised or _free_name(proposal, registry),
+        proposals_topic=topic,
+        topic_partition=partition,
+    )
+
+
+def named_once(record: TableRecord, registry: RegisteredTables) -> TableRecord:
+    """Return the registration of a created table, with a suffix where its name is taken by now.
+
+    Another committer may have registered the name meanwhile: two tables of one name would share a
+    change topic, and commands that name tables could not tell them apart.
+    """
+    others = (one for one in registry.tables.values() if one.table != record.table)
+    if all(one.name != record.name or one.status == "dropped" for one in others):
+        return record
+    suffix = f"-{record.table.hex[-8:]}"
+    name = record.name[: NAME_CHARS_MAX - len(suffix)] + suffix
+    return record.model_copy(update={"name": name})
+
+
+def unfit(candidate: Candidate, error: Exception) -> Verdict:
+    """Return the denial of a table whose store can't be opened, or is not safe for commits."""
+    if not isinstance(error, TidegateError):
+        return denied(candidate, FAULT, f"table_root: {reason_of(error)}", "retry")
+    if isinstance(error, Unavailable):
+        return denied(candidate, error.error_class, f"table_root: {reason_of(error)}", "retry")
+    rule = "bad_root" if error.error_class == "Misconfigured" else error.error_class
+    return denied(candidate, rule, f"table_root: {reason_of(error)}")
+
+
+def unregistered(candidate: Candidate) -> TableRecord:
+    """Return a placeholder record, for an outcome about a table that is not registered."""
+    return TableRecord(
+        table=candidate.table,
+        table_root="unknown://-",
+        name="-",
+        proposals_topic="-",
+        topic_partition=0,
+    )
+
+
+def table_halted(candidate: Candidate, why: str) -> Verdict:
+    """Return the answer to a proposal for a table whose log cannot be served."""
+    reason = f"table: it is halted, for its log cannot be served: {why}"
+    return denied(candidate, "table_halted", reason, "retry")
+
+
+def unknown_table(candidate: Candidate) -> Verdict:
+    """Return the answer to a proposal for a table that nobody registered."""
+    return denied(
+        candidate,
+        "unknown_table",
+        f"table: {candidate.table} is not registered; create it, or run "
+        "`tidegate table register`, and propose under the id that the registry gives",
+    )
+
+
+def elsewhere(candidate: Candidate, record: TableRecord, here: Home) -> Verdict:
+    """Return the denial of a proposal for a table that was served here, and is no more."""
+    if record.status == "dropped":
+        return table_dropped(candidate, record)
+    return other_partition(candidate, recorded_home(record), here)
+
+
+def claimed_elsewhere(candidate: Candidate, record: TableRecord, here: Home) -> Verdict:
+    """Return the denial of a table that another topic partition has registered, or is about to."""
+    if record.status != "staged" and record.table == candidate.table:
+        return elsewhere(candidate, record, here)
+    reason = (
+        f"table: {record.table_root} is just being registered on {recorded_home(record)}, too; "
+        "send the same bytes again when that is settled"
+    )
+    return denied(candidate, "being_created", reason, "retry")
+
+
+def claim_to(record: TableRecord) -> TableRecord:
+    """Return the record by which a topic partition claims a table that it is about to register."""
+    return record.model_copy(update={"status": "staged", "reason": CLAIMED})
+
+
+def is_claim(record: TableRecord) -> bool:
+    """Return whether a record is a committer's claim, and no reservation by others."""
+    return record.status == "staged" and record.reason == CLAIMED
+
+
+def other_partition(candidate: Candidate, home: Home, here: Home) -> Verdict:
+    """Return the denial of a proposal that came on another topic partition than its table's."""
+    rejection = Rejection(
+        rule="other_partition",
+        reason=f"table: {candidate.table} belongs to topic partition {home}, and this came on "
+        f"{here}; send the same bytes to partition {home.partition}, and read their outcome on "
+        "that number",
+        advice="fix",
+        field="table",
+        topic_partition=home.partition,
+    )
+    return Verdict(candidate, "denied", rejection=rejection)
+
+
+def being_created(candidate: Candidate) -> Verdict:
+    """Return the denial of a request for a root at which a table is just being created."""
+    reason = (
+        f"table_root: a table is being created at {_proposal(candidate).table_root}; ask again "
+        "when that is settled"
+    )
+    return denied(candidate, "being_created", reason, "retry")
+
+
+def is_named_so(wrong: Verdict | None, names: Collection[str]) -> bool:
+    """Return whether an objection is that the name is taken, and the name is among `names`."""
+    if wrong is None or wrong.rejection is None or wrong.rejection.rule != "name_taken":
+        return False
+    return _proposal(wrong.candidate).name in names
+
+
+def name_being_given(candidate: Candidate) -> Verdict:
+    """Return the denial of a name that belongs to a table which is just being created."""
+    reason = (
+        f"name: {_proposal(candidate).name!r} is to be another table's, which is just being "
+        "created or registered; ask again when that is settled"
+    )
+    return denied(candidate, "being_created", reason, "retry")
+
+
+def table_dropped(candidate: Candidate, record: TableRecord) -> Verdict:
+    """Return the denial of a proposal for a dropped table; a repeated drop is answered as done.
+
+    The root is not given out again: a late proposal for the old table must not meet a new one.
+    """
+    if candidate.proposal is not None and candidate.proposal.kind == "drop":
+        version = max(record.published_through, 0)
+        return Verdict(candidate, "committed", version=version, repeat=True)
+    reason = f"table: {record.table} at {record.table_root} was dropped; take another root"
+    return denied(candidate, "table_dropped", reason)
+
+
+def registered_before(candidate: Candidate, record: TableRecord) -> Verdict:
+    """Return the answer to a request to register a table that is registered, or was dropped."""
+    if record.status == "dropped":
+        return table_dropped(candidate, record)
+    version = max(record.published_through, 0)
+    return Verdict(candidate, "committed", version=version, repeat=True)
+
+
+def _exists(candidate: Candidate, other: TableRecord) -> Verdict:
+    rejection = Rejection(
+        rule="table_exists",
+        reason=f"table_root: {other.table_root} is registered as {other.name!r} under {other.table}"
+        "; propose under that id",
+        advice="fix",
+        error_class="DELTA_TABLE_ALREADY_EXISTS",
+        field="table_root",
+        winner_version=0,
+    )
+    return Verdict(candidate, "denied", rejection=rejection)
+
+
+def _free_name(proposal: Proposal, registry: RegisteredTables) -> str:
+    name = proposal.table_root.rpartition("/")[2][:NAME_CHARS_MAX]
+    taken = {one.name for one in registry.tables.values()}
+    return f"{name}-{proposal.table.hex[-8:]}" if name in taken else name
+
+
+def _is_name(name: str) -> bool:
+    """Whether a name is one word, or the three parts of a catalog's name."""
+    parts = name.split(".")
+    is_clean = all(part and part == part.strip() and not _UNFIT.search(part) for part in parts)
+    return is_clean and len(parts) in NAME_PARTS
+
+
+def _is_canonical(root: str) -> bool:
+    try:
+        return canonical_root(root) == root
+    except Misconfigured:
+        return False
+
+
+def _longest_step(root: str) -> int:
+    return max(len(step.encode()) for step in root.split("/"))
+
+
+def _proposal(candidate: Candidate) -> Proposal:
+    assert candidate.proposal is not None, "only proposals register tables"
+    return candidate.proposal

@@ -1,0 +1,116 @@
+"""Row-level conflicts: deletes by deletion vectors against what a winner did to the same files.
+
+A file that comes back with a vector which holds all rows of the one before has lost rows and gained
+none. A proposal that deletes other rows of it, and tolerates lost rows, may be committed before or
+after: docs/adr/0014 has the proof. Nor does a compaction matter that says where it moved the rows:
+docs/adr/0022.
+"""
+
+from collections.abc import Mapping
+
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.relocated_rows import ROWS_MAX
+from tidegate_committer.intake.row_intents import RowDelete
+from tidegate_committer.policy import Level
+from tidegate_committer.state.fetched_inputs import FetchedInputs, key_of
+from tidegate_committer.state.log_entry import Entry
+
+
+def concerned(candidate: Candidate, winner: Entry) -> frozenset[str]:
+    """Return the files with a new vector for which it matters whether they only lost rows."""
+    if not winner.revised:
+        return frozenset()
+    if not candidate.settles_for_less:
+        return candidate.intended & winner.revised.keys()
+    if candidate.reads.whole_table:
+        return frozenset(winner.revised)
+    minded = candidate.intended | candidate.files_read | candidate.moves.keys()
+    return minded & winner.revised.keys()
+
+
+def only_lost_rows(path: str, winner: Entry, known: FetchedInputs) -> bool:
+    """Return whether a winner only deleted more rows of a file.
+
+    For files that are `concerned`, and for those of which group members delete rows.
+    """
+    if path in winner.deletes:
+        return True
+    revision = winner.revised.get(path)
+    if revision is None:
+        return False
+    return known.growths[key_of(revision.before), key_of(revision.after)]
+
+
+def gone_for(candidate: Candidate, winner: Entry, known: FetchedInputs) -> frozenset[str]:
+    """Return the files that a winner removed, as far as that matters to what a proposal read."""
+    if not candidate.settles_for_less:
+        return winner.removed
+    return winner.removed - _lost_rows(candidate, winner, known) - winner.moved.keys()
+
+
+def come_for(
+    candidate: Candidate, winner: Entry, known: FetchedInputs
+) -> tuple[tuple[str, Mapping[str, str | None]], ...]:
+    """Return the files that a winner added, as far as that matters to what a proposal read."""
+    if not candidate.settles_for_less or not (winner.revised or winner.moved):
+        return winner.added
+    # A compaction's new files hold no new rows, and revised ones are compared as removed files.
+    lost = _lost_rows(candidate, winner, known) | winner.moved_to
+    return tuple(one for one in winner.added if one[0] not in lost)
+
+
+def _lost_rows(candidate: Candidate, winner: Entry, known: FetchedInputs) -> frozenset[str]:
+    """Return the files of which a winner did nothing but delete more rows."""
+    revised = concerned(candidate, winner)
+    return frozenset(winner.deletes).union(
+        path for path in revised if only_lost_rows(path, winner, known)
+    )
+
+
+def rows_in_the_way(
+    candidate: Candidate, level: Level, winner: Entry, known: FetchedInputs
+) -> tuple[str, str] | None:
+    """Return how a winner conflicts with a proposal's row deletes, and on which file; or None."""
+    if not candidate.intents or candidate.intended.isdisjoint(winner.removed):
+        return None
+    may_overlap = bears_overlap(candidate, level)
+    for intent in candidate.intents:
+        path = intent.path
+        if path not in winner.removed or may_follow(intent, winner, known):
+            continue
+        if not only_lost_rows(path, winner, known):
+            return f"removed {path!r}, of which the proposal deletes rows", path
+        if may_overlap and not intent.is_update:
+            continue
+        gone = winner.deletes.get(path)
+        if gone is None:
+            gone = known.rows_of(winner.revised[path].after)
+        rows = known.meant_by(intent)
+        if not rows.is_apart_from(gone):
+            first = min(row for row in rows if row in gone)
+            return f"deleted row {first} of {path!r} too", path
+    return None
+
+
+def may_follow(intent: RowDelete, winner: Entry, known: FetchedInputs) -> bool:
+    """Return whether the rows of an intent can be found where a winner moved them."""
+    move = winner.moved.get(intent.path)
+    if move is None or move.num_records != intent.num_records:
+        return False
+    few = len(known.meant_by(intent)) <= ROWS_MAX
+    return few and len(known.rows_of(move.base)) <= ROWS_MAX
+
+
+def bears_overlap(candidate: Candidate, level: Level) -> bool:
+    """Return whether a proposal may delete rows that a winner has deleted already.
+
+    A pure delete may: it wants them gone. One that writes new images of the rows, or change files
+    about them, would write these twice. Under SnapshotIsolation images that the winner may have
+    written are not checked, so there the first wins.
+    """
+    content = candidate.content
+    return (
+        candidate.settles_for_less
+        and level != "SnapshotIsolation"
+        and not (content.adds or content.changes)
+    )

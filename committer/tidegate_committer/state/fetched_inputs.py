@@ -1,0 +1,86 @@
+"""`Known`: what was read from the store for a decision, beyond the table's state.
+
+The state holds, of each live file, its path and which deletion vector it has. Merging vectors takes
+more: the file's whole add action, and the rows in the vectors. `required_reads` says what a batch
+needs; it is read into the desk's cache and passed in as values, so that deciding stays pure.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_actions import vector_text
+from tidegate_committer.intake.row_intents import RowDelete
+from tidegate_delta.deletion_vectors.descriptors import is_inline
+from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
+from tidegate_delta.log.actions import Add, DeletionVector
+
+Growth = tuple[str, str]
+"""The keys of a file's deletion vector before and after a version."""
+
+NO_VECTOR: Final = ""
+"""The key that stands for no deletion vector."""
+
+NO_ROWS: Final = Bitmap()
+
+
+@dataclass(frozen=True)
+class FetchedInputs:
+    """What was read.
+
+    `files` are add actions of live files, by canonical path; `rows` those of deletion vectors, by
+    `key_of`, or a sentence why they can't be read; `growths` whether the second vector of a pair
+    holds all rows of the first; `adds` the files that a version added, by version.
+    """
+
+    files: Mapping[str, Add] = field(default_factory=dict)
+    rows: Mapping[str, Bitmap | str] = field(default_factory=dict)
+    growths: Mapping[Growth, bool] = field(default_factory=dict)
+    adds: Mapping[int, Sequence[Add]] = field(default_factory=dict)
+
+    def rows_of(self, vector: DeletionVector | None) -> Bitmap:
+        """Return the rows of a vector."""
+        if vector is None:
+            return NO_ROWS
+        found = self.rows[key_of(vector)]
+        assert isinstance(found, Bitmap), "an unreadable vector is noticed before its rows count"
+        return found
+
+    def meant_by(self, intent: RowDelete) -> Bitmap:
+        """Return the rows that an intent deletes."""
+        return self.rows_of(intent.vector) if intent.inline is None else intent.inline
+
+
+NOTHING: Final = FetchedInputs()
+
+
+def key_of(vector: DeletionVector | None) -> str:
+    """Return the key under which the rows of a vector are known."""
+    return NO_VECTOR if vector is None else vector_text(vector)
+
+
+def brought_vectors(
+    candidate: Candidate, live: Mapping[str, str | None]
+) -> dict[str, DeletionVector]:
+    """Return the deletion vectors in files that a proposal brings and the table has not, by key."""
+    content = candidate.content
+    if not content.vectors:
+        return {}
+    return {
+        key_of(vector): vector
+        for add, (path, _) in zip(content.adds, content.added, strict=True)
+        if (vector := add.deletion_vector) is not None
+        and not is_inline(vector)
+        and live.get(path) != key_of(vector)
+    }
+
+
+def size_of(vectors: Mapping[str, DeletionVector]) -> int:
+    """Return how many bytes vectors have."""
+    return sum(vector.size_in_bytes for vector in vectors.values())
+
+
+def unique_id(vector: DeletionVector | None) -> str | None:
+    """Return a vector's part of a logical file's key."""
+    return None if vector is None else vector.unique_id

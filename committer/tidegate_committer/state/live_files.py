@@ -1,0 +1,199 @@
+"""The live files of a table as a map that never changes: columns, and what changed since.
+
+    path ─hash─▶ part: what changed since its columns were made ─▶ its columns ─▶ vector or absent
+
+Parts are found by the first bits of a path's hash, so each can be made anew without the others:
+a change costs what it changes, and now and then one part's columns. No pause grows with the table.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from tidegate_committer.persistent_map import PersistentMap
+from tidegate_committer.state.live_file_block import (
+    HASH_BITS,
+    ArrowColumn,
+    FileBlock,
+    blocks_of,
+    hash_of,
+)
+
+PART_FILES: Final = 8_192
+"""Files that a part holds at the start; past twice as many it is cut in two."""
+
+CHANGES_MIN: Final = 512
+CHANGES_SHARE: Final = 8
+"""A part is made anew when it has more changes than these, and than a share of its files."""
+
+GONE: Final = "\x00"
+"""Stands for the vector of a file that left: no vector is spelled so."""
+
+_UNSAID: Final = "\x01"
+
+Vector = str | None
+
+
+class Part(NamedTuple):
+    """Files whose hashes begin alike: their columns, and what changed since these were made."""
+
+    block: FileBlock
+    changes: PersistentMap[str, Vector]
+
+    def vector(self, path: str) -> Vector:
+        """Return the vector of a file, or GONE where it is not live."""
+        said = self.changes.get(path, _UNSAID)
+        if said != _UNSAID:
+            return said
+        at = self.block.place(path)
+        return GONE if at is None else self.block.vector(at)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether so much changed that the columns are to be made anew."""
+        return len(self.changes) > max(CHANGES_MIN, len(self.block) // CHANGES_SHARE)
+
+
+class LiveFiles(Mapping[str, Vector]):
+    """The canonical path of each live file, and its deletion vector as `vector_text` spells it.
+
+    Law: m.changed(put, drop) == {**{k: v for k, v in m.items() if k not in drop}, **put}
+    Law: m is the same before and after m.changed(...)
+    """
+
+    __slots__ = ("_parts", "_shift")
+
+    def __init__(self, parts: Sequence[Part] = ()) -> None:
+        self._parts = tuple(parts) or (Part(FileBlock.empty(), PersistentMap()),)
+        self._shift = HASH_BITS - (len(self._parts).bit_length() - 1)
+
+    @classmethod
+    def of(cls, paths: ArrowColumn, vectors: Mapping[str, str]) -> "LiveFiles":
+        """Return the files of a column of canonical paths; `vectors` are those of some of them."""
+        bits = (len(paths) // PART_FILES).bit_length()
+        blocks = blocks_of(paths, vectors, bits)
+        return cls([Part(block, PersistentMap()) for block in blocks])
+
+    def changed(self, put: Mapping[str, Vector], drop: Iterable[str] = ()) -> "LiveFiles":
+        """Return a copy without the files of `drop`, and then with those of `put`.
+
+        The columns of one part at most are made anew: what else is due waits for its next change.
+        """
+        said: dict[int, dict[str, Vector]] = {}
+        changes = {**dict.fromkeys(drop, GONE), **put}
+        for path, vector in changes.items():
+            slot = hash_of(path) >> self._shift
+            if slot in said:
+                said[slot][path] = vector
+            else:
+                said[slot] = {path: vector}
+        if not said:
+            return self
+        parts = list(self._parts)
+        for slot, own in said.items():
+            was = parts[slot]
+            new = Part(was.block, was.changes.changed(own))
+            for same in _span(parts, slot):
+                parts[same] = new
+        due = next((slot for slot in said if parts[slot].is_due), None)
+        return LiveFiles(parts if due is None else _tidied(parts, due))
+
+    def vectors_of(self, paths: Iterable[str]) -> list[Vector]:
+        """Return what is known of each of some paths: its vector, or GONE where it is not live.
+
+        As `get`, for those who ask for many: two calls a file less.
+        """
+        parts, shift, found = self._parts, self._shift, list[Vector]()
+        for path in paths:
+            block, changes = parts[hash_of(path) >> shift]
+            said = changes.now.get(path, _UNSAID)
+            if said == _UNSAID:
+                at = block.place(path)
+                said = GONE if at is None else block.vector(at)
+            found.append(said)
+        return found
+
+    @property
+    def with_vector(self) -> int:
+        """How many files have a deletion vector."""
+        found = 0
+        for part in self._different():
+            before = [part.block.place(path) for path in part.changes]
+            found += part.block.with_vector
+            found -= sum(part.block.vector(at) is not None for at in before if at is not None)
+            found += sum(one not in (None, GONE) for one in part.changes.values())
+        return found
+
+    def get(self, path: str, default: Any = None, /) -> Any:
+        """Return the vector of a file, or something else where it is not live."""
+        found = self._parts[hash_of(path) >> self._shift].vector(path)
+        return default if found == GONE else found
+
+    def __getitem__(self, path: str) -> Vector:
+        found = self._parts[hash_of(path) >> self._shift].vector(path)
+        if found == GONE:
+            raise KeyError(path)
+        return found
+
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, str) and self.get(path, GONE) != GONE
+
+    def __iter__(self) -> Iterator[str]:
+        for part in self._different():
+            yield from (path for path, _ in part.block.items() if path not in part.changes)
+            yield from (path for path, said in part.changes.items() if said != GONE)
+
+    def __len__(self) -> int:
+        found = 0
+        for part in self._different():
+            said = part.changes
+            found += len(part.block) + sum(vector != GONE for vector in said.values())
+            found -= sum(part.block.place(path) is not None for path in said)
+        return found
+
+    def _different(self) -> Iterator[Part]:
+        slots = range(len(self._parts))
+        return (
+            self._parts[at] for at in slots if not at or self._parts[at] is not self._parts[at - 1]
+        )
+
+
+def _span(parts: Sequence[Part], slot: int) -> range:
+    """Return the slots of the part that stands at a slot."""
+    part, start, end = parts[slot], slot, slot + 1
+    while start and parts[start - 1] is part:
+        start -= 1
+    while end < len(parts) and parts[end] is part:
+        end += 1
+    return range(start, end)
+
+
+def _tidied(parts: list[Part], slot: int) -> list[Part]:
+    """Return the parts with the columns of one of them made anew."""
+    span, block = _span(parts, slot), _made_anew(parts[slot])
+    while len(span) * 2 * PART_FILES < len(block):
+        parts = [part for part in parts for _ in range(2)]
+        span = range(2 * span.start, 2 * span.stop)
+    _cut(parts, span, block)
+    return parts
+
+
+def _made_anew(part: Part) -> FileBlock:
+    changes = part.changes.now
+    put = {path: said for path, said in changes.items() if said != GONE}
+    drop = [path for path, said in changes.items() if said == GONE]
+    return part.block.changed(put, drop)
+
+
+def _cut(parts: list[Part], span: range, block: FileBlock) -> None:
+    """Lay a block over some slots: in halves, and halves of these, while they are large."""
+    if len(span) == 1 or len(block) <= 2 * PART_FILES:
+        part = Part(block, PersistentMap())
+        for slot in span:
+            parts[slot] = part
+        return
+    middle = span.start + len(span) // 2
+    halves = block.halves(middle * ((1 << HASH_BITS) // len(parts)))
+    for piece, half in zip(
+        (range(span.start, middle), range(middle, span.stop)), halves, strict=True
+    ):
+        _cut(parts, piece, half)

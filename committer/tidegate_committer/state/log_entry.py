@@ -1,0 +1,299 @@
+"""An entry: what the state remembers of a version, for conflict rules and for publishing.
+
+It is made from the commit file alone, so that every committer remembers the same.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Final, Literal, NamedTuple
+from uuid import UUID
+
+from tidegate_committer.cached_property import CachedProperty
+from tidegate_committer.intake.candidate import BACKFILL, ROW_ID_OPERATIONS, Candidate
+from tidegate_committer.intake.proposal_actions import PartitionValues, canonical, vectors_of
+from tidegate_committer.intake.relocated_rows import Relocations, moves_of
+from tidegate_committer.state.path_normal_form import NormalForms, unusual
+from tidegate_committer.state.write_summary import WriteSummary
+from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
+from tidegate_delta.features.row_tracking import DOMAIN as ROW_TRACKING
+from tidegate_delta.features.row_tracking import mark_in
+from tidegate_delta.log.actions import (
+    Add,
+    DeletionVector,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+)
+from tidegate_delta.log.commit import Commit
+from tidegate_messages.commit_provenance import Provenance, of, rows_deleted_by
+
+
+class Revision(NamedTuple):
+    """A file that stays with other rows deleted: its vector before and after a version."""
+
+    before: DeletionVector | None
+    after: DeletionVector | None
+
+
+DELTA_SPARK: Final = "Delta-Lake/"
+"""What delta-spark puts into the engineInfo of its commits, before its release."""
+
+IDENTITY_ONLY: Final = "delta.identity.schemaUpdate"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A version of a table.
+
+    Files: `added` holds canonical paths with partition values, `vectors` the deletion vectors of
+    those that have one, `spelt` unusual spellings; `removed` canonical paths, `removed_in_order`
+    the same in the order of the commit, kept where several proposals share the entry; `revised` the
+    files that were removed and added again with another vector; `moved` where a compaction moved
+    the rows of removed files. `adds` are the full add actions, kept for a member of a group and for
+    versions that were read again.
+
+    Of the commit: `is_timed` says that it has an in-commit timestamp, `is_identity_only` that its
+    metadata only moves identity high-water marks, `only_moves_row_ids` that it is a row tracking
+    backfill or unbackfill, `by_delta_spark` that its engineInfo names delta-spark; `txn_id` is
+    `commitInfo.txnId`, `provenance` our own record of its proposals.
+
+    `proposal_id` and `deletes` (rows deleted by intents) are set on a member of a group that has
+    not landed yet.
+    Units: `size` in bytes; `timestamp` in ms since the Unix epoch.
+    """
+
+    version: int
+    added: tuple[tuple[str, PartitionValues], ...] = ()
+    vectors: Mapping[str, str] = field(default_factory=dict)
+    spelt: NormalForms = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
+    removed_in_order: tuple[str, ...] = ()
+    revised: Mapping[str, Revision] = field(default_factory=dict)
+    is_blind_append: bool = False
+    is_identity_only: bool = False
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+    txns: tuple[Txn, ...] = ()
+    domains: tuple[DomainMetadata, ...] = ()
+    provenance: Provenance | None = None
+    operation: str | None = None
+    timestamp: int | None = None
+    sha256: str = ""
+    size: int = 0
+    proposal_id: UUID | None = None
+    only_moves_row_ids: bool = False
+    is_timed: bool = False
+    by_delta_spark: bool = False
+    txn_id: str | None = None
+    adds: tuple[Add, ...] | None = None
+    deletes: Mapping[str, Bitmap] = field(default_factory=dict)
+    moved: Relocations = field(default_factory=dict)
+
+    @CachedProperty
+    def moved_to(self) -> frozenset[str]:
+        """The new files into which a compaction moved rows."""
+        return frozenset(move.target for move in self.moved.values())
+
+    @CachedProperty
+    def write_summary(self) -> WriteSummary:
+        """Its footprint, for the quick test of conflicts (`conflicts.screening`)."""
+        found = WriteSummary(
+            self.version,
+            removed=self.removed,
+            app_ids=self.app_ids,
+            domains=frozenset([domain.domain for domain in self.domains]),
+            is_blind_append=self.is_blind_append,
+            is_plain=not (self.concerns_all or self.only_moves_row_ids),
+        )
+        found.add(self.added)
+        return found
+
+    @property
+    def author(self) -> Literal["tidegate", "external"]:
+        """Who wrote the version."""
+        return "tidegate" if self.provenance else "external"
+
+    @property
+    def sole_proposal(self) -> UUID | None:
+        """Its only proposal; None where it holds several, or is by an external writer."""
+        if self.proposal_id is not None or self.provenance is None:
+            return self.proposal_id
+        accepted = self.provenance.accepted
+        return accepted[0].id if len(accepted) == 1 else None
+
+    def proposal_with(
+        self, path: str | None, app_id: str | None = None, domain: str | None = None
+    ) -> UUID | None:
+        """Return which proposal touched a file, application or domain; None where unknown.
+
+        It is unknown if several deleted rows of the file, and in entries of older releases.
+        """
+        origin = self.provenance
+        if self.sole_proposal is not None or origin is None:
+            return self.sole_proposal
+        place = None
+        if path is not None:
+            place = self._member_with(path, origin)
+        elif app_id is not None:
+            place = _whose(app_id, [one.app_id for one in self.txns], origin.applications)
+        elif domain is not None:
+            place = _whose(domain, [one.domain for one in self.domains], origin.domains)
+        if place is None or place >= len(origin.accepted):
+            return None
+        return origin.accepted[place].id
+
+    def _member_with(self, path: str, origin: Provenance) -> int | None:
+        """Return the place of the member that added a file, removed it or deleted rows of it."""
+        came = _whose(path, [one for one, _ in self.added], origin.files_added)
+        left = _whose(path, self.removed_in_order, origin.files_removed) if came is None else came
+        by = rows_deleted_by(origin, self.removed_in_order, path) if left is None else ()
+        return by[0] if len(by) == 1 else left
+
+    @property
+    def is_patch(self) -> bool:
+        """Whether its metadata comes from a metadata patch."""
+        origin = self.provenance
+        return origin is not None and any(one.patched for one in origin.accepted)
+
+    @property
+    def changes_table(self) -> bool:
+        """Whether the schema, the properties or the protocol were written."""
+        return self.metadata is not None or self.protocol is not None
+
+    @property
+    def repeats_a_domain(self) -> bool:
+        """Whether it says two things of one metadata domain."""
+        return bool(self.domains) and len({domain.domain for domain in self.domains}) < len(
+            self.domains
+        )
+
+    @property
+    def concerns_all(self) -> bool:
+        """Whether it may conflict with every proposal, blind appends too."""
+        return self.changes_table or self.repeats_a_domain
+
+    @property
+    def is_backfill(self) -> bool:
+        """Whether it gave row ids to files that had none, and nothing else."""
+        return self.only_moves_row_ids and self.operation == BACKFILL
+
+    @property
+    def row_mark(self) -> int | None:
+        """The high-water mark of row ids that it set, or None."""
+        if not self.domains:
+            return None
+        marks = [mark_in(one) for one in self.domains if one.domain == ROW_TRACKING]
+        return marks[0] if marks else None
+
+    @property
+    def app_ids(self) -> frozenset[str]:
+        """The applications whose version it moved."""
+        return frozenset(txn.app_id for txn in self.txns)
+
+
+def names_what_left(origin: Provenance) -> bool:
+    """Return whether an entry says which proposals removed its files, by their order."""
+    return bool(origin.files_removed or origin.rows_by)
+
+
+def _whose(name: str, names: Sequence[str], counts: Sequence[int]) -> int | None:
+    """Return the place of the proposal that brought a name, given how many each has brought."""
+    ends = [*accumulate(counts)]
+    if name not in names or not ends or ends[-1] > len(names):
+        return None
+    place = bisect_right(ends, names.index(name))
+    return place if place < len(ends) else None
+
+
+def moves_row_ids(operation: str | None, adds: Iterable[Add], removes: Iterable[Remove]) -> bool:
+    """Return whether a commit by that name adds files again only for their row ids."""
+    if operation not in ROW_ID_OPERATIONS:
+        return False
+    return not any(file.data_change for file in (*adds, *removes))
+
+
+def entry_of(commit: Commit, digest: str, size: int) -> Entry:
+    """Return the entry of a commit whose file has this SHA-256 and size."""
+    info, origin = commit.info, of(commit)
+    tags: Mapping[str, object] = (info and info.tags) or {}
+    removed = [canonical(remove.path) for remove in commit.removes]
+    return Entry(
+        version=commit.version,
+        added=tuple((canonical(add.path), add.partition_values) for add in commit.adds),
+        vectors=vectors_of(commit.adds),
+        spelt=unusual(commit.adds),
+        removed=frozenset(removed),
+        removed_in_order=tuple(removed) if origin and names_what_left(origin) else (),
+        revised=revisions(commit.removes, commit.adds),
+        is_blind_append=commit.is_blind_append,
+        is_identity_only=str(tags.get(IDENTITY_ONLY)).lower() == "true",
+        metadata=commit.metadata,
+        protocol=commit.protocol,
+        txns=tuple(commit.txns),
+        domains=tuple(commit.domains),
+        only_moves_row_ids=moves_row_ids(
+            info.operation if info else None, commit.adds, commit.removes
+        ),
+        is_timed=info is not None and info.in_commit_timestamp is not None,
+        by_delta_spark=info is not None and DELTA_SPARK in (info.engine_info or ""),
+        txn_id=info.txn_id if info else None,
+        provenance=origin,
+        operation=info.operation if info else None,
+        timestamp=_timestamp(commit),
+        sha256=digest,
+        size=size,
+        moved=moves_of(origin, commit.removes, commit.adds),
+    )
+
+
+def member_entry(candidate: Candidate, version: int, deletes: Mapping[str, Bitmap]) -> Entry:
+    """Return a member of a group as an entry of its own: a winner for the candidates after it.
+
+    `deletes` are the rows that it deletes from files which stay.
+    """
+    content = candidate.content
+    return Entry(
+        version=version,
+        added=content.added,
+        removed=content.removed | deletes.keys(),
+        vectors=content.vectors,
+        revised=revisions(content.removes, content.adds),
+        is_blind_append=candidate.is_blind_append,
+        only_moves_row_ids=not (candidate.is_indifferent or candidate.intents)
+        and moves_row_ids(candidate.operation, content.adds, content.removes),
+        metadata=content.metadata,
+        protocol=content.protocol,
+        txns=candidate.txns,
+        domains=content.domains,
+        operation=candidate.operation,
+        proposal_id=candidate.id,
+        adds=content.adds,
+        deletes=deletes,
+        moved=candidate.moves,
+    )
+
+
+def revisions(removes: Sequence[Remove], adds: Sequence[Add]) -> dict[str, Revision]:
+    """Return the files that leave and come back with another vector."""
+    if not removes or not adds:
+        return {}
+    if not any([file.deletion_vector for file in (*removes, *adds)]):
+        return {}
+    before = {canonical(remove.path): remove.deletion_vector for remove in removes}
+    after = {canonical(add.path): add.deletion_vector for add in adds}
+    return {
+        path: Revision(before[path], after[path])
+        for path in before.keys() & after.keys()
+        if before[path] != after[path]
+    }
+
+
+def _timestamp(commit: Commit) -> int | None:
+    if commit.info is None:
+        return None
+    given = commit.info.in_commit_timestamp
+    return commit.info.timestamp if given is None else given

@@ -1,0 +1,158 @@
+"""What a change of a table's metadata touches, as far as patches go by it.
+
+Told by comparing the metadata before and after, whoever wrote it. Columns go by physical paths,
+which stay; ids and physical names are given out, and touch nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple
+
+from tidegate_delta.log.actions import Metadata
+from tidegate_delta.properties import table_properties
+from tidegate_delta.schema.column_mapping import (
+    ColumnMappingMode,
+    mode_of,
+    physical_partition_columns,
+    to_physical,
+)
+from tidegate_delta.schema.column_mapping_assignment import MAPPING_KEYS
+from tidegate_delta.schema.field_paths import FieldPath, dotted, field_paths
+from tidegate_delta.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    parse_schema,
+)
+
+_WHOLE: Final = ("id", "format", "partition columns")
+"""What belongs to all of a table: who changes it meets every patch."""
+
+
+class MetadataTouch(NamedTuple):
+    """Something of a table that is changed: a column by its physical path, the name of a column
+    that comes, by the physical path of its struct, a property, or a field of the metadata."""
+
+    kind: Literal["column", "name", "property", "table"]
+    path: FieldPath
+
+    def told_of(self, metadata: Metadata) -> str:
+        """Return the touch in words, a column by its name in a table where it has one there."""
+        if self.kind == "property":
+            return f"the property {self.path[0]!r}"
+        if self.kind == "table":
+            return f"the table's {self.path[0]}"
+        known = columns_by_physical(metadata).get(self.path) if self.kind == "column" else None
+        return f"the column {dotted(known.path if known else self.path)!r}"
+
+    def meets(self, other: "MetadataTouch") -> bool:
+        """Return whether both are about one thing, or one is about something inside the other."""
+        if self.kind == other.kind:
+            short, long = sorted((self.path, other.path), key=len)
+            return long[: len(short)] == short if self.kind == "column" else self.path == other.path
+        if {self.kind, other.kind} != {"column", "name"}:
+            return False
+        column, name = (self, other) if self.kind == "column" else (other, self)
+        inside = len(column.path) < len(name.path)
+        return inside and name.path[: len(column.path)] == column.path
+
+
+@dataclass(frozen=True)
+class SchemaColumn:
+    """A field of a schema with its logical path, and its type up to the structs inside it."""
+
+    path: FieldPath
+    field: StructField
+    shape: DataType
+
+
+def columns_by_physical(metadata: Metadata) -> Mapping[FieldPath, SchemaColumn]:
+    """Return every field of a table, nested ones too, by its physical path."""
+    return _columns(metadata.schema_string, mode_of(metadata))
+
+
+@lru_cache(maxsize=32)
+def _columns(schema_string: str, mode: ColumnMappingMode) -> Mapping[FieldPath, SchemaColumn]:
+    schema = parse_schema(schema_string)
+    physical = field_paths(to_physical(schema, mode))
+    return {
+        there: SchemaColumn(path, one, _shape(one.kind))
+        for (there, _), (path, one) in zip(physical, field_paths(schema), strict=True)
+    }
+
+
+def touched(before: Metadata, after: Metadata) -> frozenset[MetadataTouch]:
+    """Return what a change of metadata touches; ids and physical names aside, which are given.
+
+    Law: touched(m, m) == frozenset()
+    """
+    return frozenset((*_fields_touched(before, after), *_columns_touched(before, after)))
+
+
+def in_common(
+    own: frozenset[MetadataTouch], other: frozenset[MetadataTouch]
+) -> MetadataTouch | None:
+    """Return what a patch touches and a winner touched as well, or None."""
+    for theirs in sorted(other):
+        if theirs.kind == "table" and theirs.path[0] in _WHOLE:
+            return theirs
+        for mine in sorted(own):
+            if mine.meets(theirs):
+                return mine
+    return None
+
+
+def _fields_touched(before: Metadata, after: Metadata) -> Iterator[MetadataTouch]:
+    for name in ("id", "format", "name", "description"):
+        if getattr(before, name) != getattr(after, name):
+            yield MetadataTouch("table", (name,))
+    if _partitioning(before) != _partitioning(after):
+        yield MetadataTouch("table", ("partition columns",))
+    old, new = before.configuration, after.configuration
+    for key in old.keys() | new.keys():
+        if old.get(key) != new.get(key) and key != table_properties.max_column_id.key:
+            yield MetadataTouch("property", (key,))
+
+
+def _partitioning(metadata: Metadata) -> list[str]:
+    return list(physical_partition_columns(metadata).values())
+
+
+def _columns_touched(before: Metadata, after: Metadata) -> Iterator[MetadataTouch]:
+    if before.schema_string == after.schema_string:
+        return
+    old, new = columns_by_physical(before), columns_by_physical(after)
+    for path in old.keys() - new.keys():
+        yield MetadataTouch("column", path)
+    for path, column in new.items():
+        was, name = old.get(path), MetadataTouch("name", (*path[:-1], column.path[-1].lower()))
+        if was is None:
+            yield name
+            continue
+        if was.path[-1] != column.path[-1]:
+            yield name
+        if said_of(was) != said_of(column):
+            yield MetadataTouch("column", path)
+
+
+def said_of(column: SchemaColumn) -> tuple[object, ...]:
+    """Return all that a schema says of a field itself, ids and physical names aside."""
+    one = column.field
+    about = {key: value for key, value in one.metadata.items() if key not in MAPPING_KEYS}
+    return one.name, one.nullable, column.shape, about
+
+
+def _shape(kind: DataType) -> DataType:
+    """Return a type without what its structs hold, whose fields are told of by themselves."""
+    match kind:
+        case StructType():
+            return StructType(())
+        case ArrayType():
+            return ArrayType(_shape(kind.element), kind.contains_null)
+        case MapType():
+            return MapType(_shape(kind.key), _shape(kind.value), kind.value_contains_null)
+        case _:
+            return kind

@@ -1,0 +1,71 @@
+"""The spelling of paths in the log: engines compare paths letter by letter.
+
+One file (one canonical path) may be spelled in many ways, by percent-encoding for one. A remove
+that spells a path otherwise than its add did would leave the file in the table for those engines.
+Most paths have the usual spelling of their canonical form; only the others are remembered.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from tidegate_committer.intake.proposal_actions import CheckedActions, canonical
+from tidegate_committer.intake.refusals import flaw
+from tidegate_committer.persistent_map import PersistentMap
+from tidegate_delta.log.actions import Add, Remove
+from tidegate_delta.log.file_paths import unusual_paths, usual_path
+from tidegate_messages.outcome import Rejection
+
+NormalForms = Mapping[str, str]
+"""Canonical path -> the path as the log spells it, where that is not the usual spelling."""
+
+
+def unusual(files: Iterable[Add]) -> NormalForms:
+    """Return how those files are spelt that are not spelt as usual."""
+    return dict(unusual_paths((file.path, canonical(file.path)) for file in files))
+
+
+def spelling_of(key: str, spelt: NormalForms) -> str:
+    """Return how the log spells the canonical path of a live file."""
+    return spelt.get(key) or usual_path(key)
+
+
+def spelt_after(
+    known: PersistentMap[str, str],
+    added: Iterable[str],
+    removed: Iterable[str],
+    spelt: NormalForms,
+) -> PersistentMap[str, str]:
+    """Return the spellings after a version that added and removed files, by canonical paths."""
+    if not (known or spelt):
+        return known
+    return known.changed(spelt, drop=[*removed, *added])
+
+
+def misspelt(
+    content: CheckedActions, live: Mapping[str, str | None], spelt: NormalForms
+) -> Rejection | None:
+    """Return which live file is named by another spelling than the log's, or None.
+
+    Law: what is removed is live. A file that leaves may come again under any spelling.
+    """
+    if content.is_plain and not spelt:
+        return None
+    for one in (*content.removes, *_repeated(content, live)):
+        key = canonical(one.path)
+        there = spelling_of(key, spelt)
+        if one.path == there:
+            continue
+        is_removed = isinstance(one, Remove)
+        return flaw(
+            "removed_file_not_live" if is_removed else "added_file_live",
+            f"actions.{one.wire_name}.path",
+            f"{one.path[:128]!r} is spelt {there[:128]!r} in the log, and readers compare letters",
+            "spell it as its add action does, letter by letter",
+            path=one.path,
+        )
+    return None
+
+
+def _repeated(content: CheckedActions, live: Mapping[str, str | None]) -> Iterator[Add]:
+    for add, (key, _) in zip(content.adds, content.added, strict=True):
+        if key in live and key not in content.removed:
+            yield add

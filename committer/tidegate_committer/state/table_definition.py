@@ -1,0 +1,274 @@
+"""The table as a writer saw it, as far as the rules look at it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import orjson
+
+from tidegate_committer.cached_property import CachedProperty
+from tidegate_committer.intake.proposal_actions import PartitionKey, PartitionValues
+from tidegate_committer.policy import LEVELS
+from tidegate_delta.constraints import row_constraints
+from tidegate_delta.constraints.identity_columns import IdentityColumn
+from tidegate_delta.constraints.row_constraints import WriteRequirements
+from tidegate_delta.data_skipping.file_predicates import FileTests
+from tidegate_delta.data_skipping.partition_predicates import (
+    Predicate,
+    about_partitions,
+    partition_test,
+)
+from tidegate_delta.data_skipping.predicate_tree import COMPARISONS, size_of
+from tidegate_delta.definitions.definition import Definition
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.features import row_tracking
+from tidegate_delta.features.active_features import change_data_feed
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.log.protocol_versions import supported_features
+from tidegate_delta.properties.table_properties import variant_shredding_enabled
+from tidegate_delta.schema.column_mapping import mode_of, physical_partition_columns, to_physical
+from tidegate_delta.schema.field_paths import FieldPath
+from tidegate_delta.schema.type_widening import TYPE_CHANGES
+from tidegate_delta.schema.types import (
+    STRING,
+    VARIANT,
+    DataType,
+    StructField,
+    StructType,
+    parse_schema,
+)
+
+TESTS_MAX: Final = 256
+"""Predicates of which a table remembers what they mean for its partitions, and partitions each."""
+
+
+class PartitionTest(dict[PartitionKey, bool]):
+    """Partition values -> whether files with them may hold a row that a predicate matches.
+
+    `weight` is how many nodes and listed values it has that are about partitions.
+    Raises: ValueError for a value that is not of its column's type.
+    """
+
+    def __init__(self, asked: Callable[[PartitionKey], bool], weight: int) -> None:
+        super().__init__()
+        self._asked = asked
+        self.weight = weight
+
+    def __missing__(self, key: PartitionKey) -> bool:
+        if len(self) >= TESTS_MAX:
+            self.clear()
+        found = self[key] = self._asked(key)
+        return found
+
+
+class UnclearDefinition(NamedTuple):
+    """What is wrong with a table whose properties do not say how it is to be written."""
+
+    what: str
+    error_class: str | None
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """The table as a writer saw it, as far as the rules look at it."""
+
+    metadata: Metadata
+    protocol: Protocol
+
+    @property
+    def definition(self) -> Definition:
+        """The same, as the features look at it."""
+        return Definition(self.metadata, self.protocol)
+
+    @property
+    def schema(self) -> StructType:
+        """The parsed schema."""
+        return parse_schema(self.metadata.schema_string)
+
+    @CachedProperty
+    def features(self) -> frozenset[str]:
+        """The features that the table supports: not what one of its versions alone would imply."""
+        return supported_features(self.protocol)
+
+    @CachedProperty
+    def tracks_rows(self) -> bool:
+        """Whether new files must be given row ids."""
+        return self._numbers_rows and not row_tracking.is_suspended(self.metadata)
+
+    @property
+    def _numbers_rows(self) -> bool:
+        return row_tracking.FEATURE in self.features
+
+    @CachedProperty
+    def unclear(self) -> UnclearDefinition | None:
+        """Which property leaves open how the table is to be written, or None."""
+        level = self.metadata.configuration.get("delta.isolationLevel")
+        if level is not None and level.lower() not in LEVELS:
+            return UnclearDefinition(f"delta.isolationLevel is {level[:64]!r}, which is none", None)
+        suspended = row_tracking.is_suspended(self.metadata)
+        if suspended and row_tracking.is_enabled(self.metadata) and self._numbers_rows:
+            what = "delta.rowTrackingSuspended is true while row tracking is enabled"
+            return UnclearDefinition(what, "DELTA_ROW_TRACKING_ILLEGAL_PROPERTY_COMBINATION")
+        return None
+
+    @CachedProperty
+    def feeds_changes(self) -> bool:
+        """Whether readers may ask which rows a version changed."""
+        return "changeDataFeed" in self.features and change_data_feed(self.metadata, self.schema)
+
+    @CachedProperty
+    def required(self) -> WriteRequirements:
+        """What is asked of new rows; nothing where that can't be read.
+
+        Such a table is served no more, so only a version of the past can be like that.
+        """
+        try:
+            return row_constraints.requirements(self.metadata, self.protocol)
+        except BrokenLog:
+            return WriteRequirements()
+
+    @CachedProperty
+    def expressions(self) -> Mapping[str, str]:
+        """The hash of each expression that has to be evaluated on new rows, with words for it."""
+        return row_constraints.hashes(row_constraints.expressions(self.required))
+
+    @CachedProperty
+    def never_null(self) -> tuple[FieldPath, ...]:
+        """The physical paths of the columns, and fields of structs, that may not be null."""
+        return tuple(path for path, one in self._fields if not one.nullable)
+
+    @CachedProperty
+    def unbounded_variants(self) -> tuple[FieldPath, ...]:
+        """The physical paths of variants whose statistics have no bounds: they are not shredded."""
+        if variant_shredding_enabled(self.metadata):
+            return ()
+        return tuple(path for path, one in self._fields if one.kind == VARIANT)
+
+    @CachedProperty
+    def asks_nothing(self) -> bool:
+        """Whether new files are asked nothing but what each table asks of them."""
+        asks = self.tracks_rows or self.feeds_changes or self.expressions or self.numbered
+        return not (asks or self.never_null or self.unbounded_variants or self.unclear)
+
+    @property
+    def _fields(self) -> Iterator[tuple[FieldPath, StructField]]:
+        return _fields_of(to_physical(self.schema, mode_of(self.metadata)))
+
+    @CachedProperty
+    def numbered(self) -> Mapping[str, IdentityColumn]:
+        """The identity columns, by their physical names."""
+        return {one.physical: one for one in self.required.identities}
+
+    @CachedProperty
+    def partition_keys(self) -> Mapping[str, str]:
+        """Partition column -> the key of its value in `partitionValues`."""
+        return physical_partition_columns(self.metadata)
+
+    @CachedProperty
+    def partition_kinds(self) -> Mapping[str, DataType]:
+        """Key of a partition column's value -> the column's type."""
+        keys = self.partition_keys
+        kinds = {one.name: one.kind for one in self.schema} if keys else {}
+        return {key: kinds.get(name, STRING) for name, key in keys.items()}
+
+    @CachedProperty
+    def widened_partitions(self) -> frozenset[str]:
+        """Keys of the partition columns that were of other types before."""
+        changed = {one.name for one in self.schema if TYPE_CHANGES in one.metadata}
+        return frozenset(key for name, key in self.partition_keys.items() if name in changed)
+
+    @CachedProperty
+    def right_partitions(self) -> set[PartitionKey]:
+        """Partition values of which it was found that they go with the table."""
+        return set()
+
+    @CachedProperty
+    def renames_partitions(self) -> bool:
+        """Whether some of these keys are not the columns' names."""
+        return any(name != key for name, key in self.partition_keys.items())
+
+    def by_column(self, values: PartitionValues) -> PartitionValues:
+        """Return partition values by the names of the columns; a missing one is left out."""
+        if not self.renames_partitions:
+            return values
+        keys = self.partition_keys
+        return {name: values[key] for name, key in keys.items() if key in values}
+
+    @CachedProperty
+    def file_tests(self) -> FileTests:
+        """What tells which new files may hold a row that a predicate matches."""
+        return FileTests(self.metadata)
+
+    @CachedProperty
+    def _tests(self) -> dict[object, PartitionTest]:
+        return {}
+
+    @CachedProperty
+    def _partition_names(self) -> frozenset[str]:
+        return frozenset(name.lower() for name in self.metadata.partition_columns)
+
+    def partition_test(self, predicate: Predicate) -> PartitionTest:
+        """Return which partitions may hold a row that a predicate matches.
+
+        Writers ask for few partitions in many ways: what was found for one serves the next.
+        """
+        columns = self.metadata.partition_columns
+        spelled = self._spelled(predicate)
+        if spelled is None:
+            spelled = orjson.dumps(about_partitions(predicate, columns))
+        found = self._tests.get(spelled)
+        if found is None:
+            if len(self._tests) >= TESTS_MAX:
+                self._tests.clear()
+            asked = partition_test(predicate, self.schema, columns)
+            weight = sum(map(size_of, about_partitions(predicate, columns)))
+            found = PartitionTest(lambda key: asked(self.by_column(dict(key))), weight)
+            self._tests[spelled] = found
+        return found
+
+    def _spelled(self, predicate: Predicate) -> object:
+        """Return a key for what most predicates say of partitions, or None.
+
+        Law: predicates of one key are the same to `about_partitions`
+        """
+        parts = predicate["args"] if predicate["op"] == "and" else (predicate,)
+        found: list[tuple[str, str, str, type, int | str]] = []
+        for part in parts:
+            column, value = part.get("column"), part.get("value")
+            if type(column) is not str:
+                return None
+            if column.lower() not in self._partition_names:
+                continue
+            if part["op"] not in COMPARISONS or not (type(value) is int or type(value) is str):
+                # What else a node says is not looked at here.
+                return None
+            found.append((part["op"], column, part["type"], type(value), value))
+        return tuple(found)
+
+    def after(self, metadata: Metadata | None, protocol: Protocol | None) -> "TableDefinition":
+        """Return the basis after what a commit says of the table, if it says anything."""
+        if metadata is None and protocol is None:
+            return self
+        return TableDefinition(metadata or self.metadata, protocol or self.protocol)
+
+
+def table_definition_after(
+    before: TableDefinition | None, metadata: Metadata | None, protocol: Protocol | None
+) -> TableDefinition:
+    """Return the basis after a commit; the first one (`before` is None) brings both actions."""
+    if before is not None:
+        return before.after(metadata, protocol)
+    assert metadata is not None, "a table begins with metaData"
+    assert protocol is not None, "a table begins with a protocol"
+    return TableDefinition(metadata, protocol)
+
+
+def _fields_of(
+    schema: StructType, above: FieldPath = ()
+) -> Iterator[tuple[FieldPath, StructField]]:
+    """Yield the columns and the fields of structs, as statistics have them: no arrays, no maps."""
+    for one in schema:
+        path = (*above, one.name)
+        yield path, one
+        if isinstance(one.kind, StructType):
+            yield from _fields_of(one.kind, path)

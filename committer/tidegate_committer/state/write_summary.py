@@ -1,0 +1,43 @@
+"""A footprint: the effects of one or several winners with which proposals can conflict."""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from tidegate_committer.intake.proposal_actions import PartitionKey, PartitionValues
+
+
+@dataclass
+class WriteSummary:
+    """The joint effects of winners; `version` is that of the last one.
+
+    `is_blind_append` says that all of them are blind appends; `is_plain` that they did nothing but
+    add and remove files (compactions included), write txn actions and set domains.
+    """
+
+    version: int
+    removed: Set[str] = frozenset()
+    app_ids: Set[str] = frozenset()
+    domains: Set[str] = frozenset()
+    is_blind_append: bool = True
+    is_plain: bool = True
+    _values: list[PartitionValues] = field(default_factory=list)
+    _places: dict[PartitionKey, list[int]] = field(default_factory=dict)
+    _placed: int = 0
+
+    def add(self, files: Iterable[tuple[str, PartitionValues]]) -> None:
+        """Note new files."""
+        self._values += [values for _, values in files]
+
+    @property
+    def count(self) -> int:
+        """How many new files there are."""
+        return len(self._values)
+
+    @property
+    def added(self) -> Mapping[PartitionKey, Sequence[int]]:
+        """The places of the new files, by partition values; worked out when asked for."""
+        for place in range(self._placed, len(self._values)):
+            key = frozenset(self._values[place].items())
+            self._places.setdefault(key, []).append(place)
+        self._placed = len(self._values)
+        return self._places

@@ -1,0 +1,146 @@
+"""Fetches: what a decision needs from the store beyond the cached state, read beside the loop.
+
+The versions that others wrote, older versions, claim checks, the rows of deletion vectors. Once a
+fetch is done its batch is decided at once, on the state that it has brought.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidegate_committer.decision import verbatim_decision
+from tidegate_committer.dependencies import Dependencies
+from tidegate_committer.intake import proposal_reader
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.state.log_entry import Entry
+from tidegate_committer.state.table_state import TableState
+from tidegate_committer.store_reads import recovery
+from tidegate_committer.store_reads.read_cache import ReadCache
+from tidegate_delta.errors import BrokenLog, Unavailable
+from tidegate_messages.proposal import ClaimCheck
+from tidegate_runtime.storage.log_store import LogStore
+
+
+def read_claim(store: LogStore, claim: ClaimCheck) -> bytes | str | None:
+    """Return the bytes of a claimed file, None where there is none, or why it is none to be read.
+
+    Of a file that is larger than the claim says, one byte more: it is refused for its size, which
+    may be any. Raises: Unavailable; InvalidRequest, for a root that leads elsewhere.
+    """
+    try:
+        with store.open(claim.path) as file:
+            return file.read(claim.size + 1)
+    except FileNotFoundError:
+        return None
+    except BrokenLog as error:
+        return error.fault
+    except Unavailable as error:
+        if isinstance(error.__cause__, PermissionError):
+            # Of one file no retry cures that, and all that waits for the table would wait for it.
+            return error.fault
+        raise
+    except OSError as error:
+        raise Unavailable(f"reading {claim.path!r} of {store.root} failed: {error}") from error
+
+
+@dataclass
+class DecisionRead:
+    """One fetch: first its order, then, once its thread is done, what it has read.
+
+    `batch` are the candidates for whom it reads, from place `start` of the line on; with an empty
+    one it only catches up with the log. `past` are versions before the window that were read before
+    (`history`). `is_behind` says that others are known to have written,
+    `asks_when` that the file time of the last version is needed. The thread moves `state` and
+    `viewed_s` on, replaces candidates by those with their claim checks read, and fills `news`,
+    `content` (ready bytes), `written_ms` and `read_cache`; the desk looks at none of it before.
+    Units: `viewed_s` by `Clock.boot_s`; `written_ms` since the Unix epoch.
+    """
+
+    store: LogStore
+    dependencies: Dependencies
+    read_cache: ReadCache
+    state: TableState
+    viewed_s: float
+    is_behind: bool
+    start: int
+    batch: list[Candidate]
+    past: Mapping[int, Entry] = field(default_factory=dict)
+    asks_when: bool = False
+    news: list[Entry] = field(default_factory=list)
+    content: bytes | str | None = None
+    written_ms: int | None = None
+
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether it is for a verbatim proposal, which is decided alone."""
+        return bool(self.batch) and self.batch[0].is_verbatim
+
+    @property
+    def reads_past(self) -> bool:
+        """Whether a candidate read a version before the last `window`."""
+        return bool(self.batch) and self._oldest_read < self.state.version - self.state.window
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the store has to be read at all; for most batches it need not."""
+        if self.is_behind or self.asks_when or self._is_ahead():
+            return True
+        if not self.batch:
+            return False
+        state, batch = self.state, self.batch
+        if recovery.is_short(state, self._oldest_read):
+            return True
+        if self.is_verbatim:
+            return verbatim_decision.needs_bytes(state, batch[0])
+        if any(map(proposal_reader.needs_claim, batch)) or recovery.lacks(state, batch):
+            return True
+        return self.read_cache.lacks(state, batch, self.dependencies.policy)
+
+    def run(self) -> "DecisionRead":
+        """Read it all. Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable."""
+        if self.is_behind or self._is_ahead():
+            self._catch_up()
+        if self.asks_when:
+            self.written_ms = recovery.written_ms(self.store, self.state.version)
+        if self.is_verbatim:
+            self._fetch_bytes(self.batch[0])
+        elif self.batch:
+            self._fetch()
+        return self
+
+    def _catch_up(self) -> None:
+        """Read the versions that others wrote."""
+        began_s = self.dependencies.clock.boot_s()
+        self.state, news = recovery.refresh(self.store, self.state)
+        self.read_cache.overtaken(news)
+        self.news += news
+        self.viewed_s, self.is_behind = began_s, False
+
+    def _fetch(self) -> None:
+        self._reach_back()
+        for place, candidate in enumerate(self.batch):
+            if proposal_reader.needs_claim(candidate):
+                content = read_claim(self.store, candidate.claim)
+                self.batch[place] = proposal_reader.with_claim(
+                    candidate, content, self.dependencies.policy
+                )
+        self.state = recovery.complete(self.store, self.state, self.batch)
+        self.read_cache.learn(self.state, self.batch, self.dependencies.policy)
+
+    def _reach_back(self) -> None:
+        self.state = recovery.reach_back(self.store, self.state, self._oldest_read, self.past)
+
+    def _fetch_bytes(self, candidate: Candidate) -> None:
+        self._reach_back()
+        if verbatim_decision.needs_bytes(self.state, candidate):
+            self.content = read_claim(self.store, candidate.claim)
+
+    def _is_ahead(self) -> bool:
+        """Whether a candidate has read, or builds on, a version after our head."""
+        newest = max((one.read_version for one in self.batch), default=-1)
+        if self.is_verbatim:
+            newest = verbatim_decision.exact_version(self.batch[0]) - 1
+        return newest > self.state.version
+
+    @property
+    def _oldest_read(self) -> int:
+        return min(one.read_version for one in self.batch)

@@ -1,0 +1,40 @@
+"""Idle probes: from time to time, whether another writer has written an idle table's next version.
+
+A store is slow and there may be a thousand tables, so the loop does not wait for the answer.
+"""
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from tidegate_committer.background_reads import ReadExecutor
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_runtime.storage.log_store import LogStore
+
+
+@dataclass
+class IdleProbe:
+    """The probe of one table that is under way, if any: for which version, and since when.
+
+    Units: `asked_s` by `Clock.boot_s`.
+    """
+
+    version: int = -1
+    asked_s: float = 0.0
+    answer: Future[bool] | None = None
+
+    def begin(self, store: LogStore, version: int, now_s: float, ask: ReadExecutor) -> None:
+        """Ask whether a version is there."""
+        path = in_log(commit_name(version))
+        self.version, self.asked_s = version, now_s
+        self.answer = ask.begin(store.root, lambda: store.read(path) is not None)
+
+    def end(self, following: int) -> bool | None:
+        """Return whether version `following` is there; None: no answer yet, or about another one.
+
+        Raises: Unavailable.
+        """
+        if self.answer is None or not self.answer.done():
+            return None
+        answer, self.answer = self.answer, None
+        is_there = answer.result()
+        return is_there if self.version == following else None

@@ -1,0 +1,225 @@
+"""The read cache: what was read of a table for decisions (`Known`), kept as long as it holds.
+
+The rows of a deletion vector never change; the add action of a live file holds until a version
+names the file. The rows of vectors that we write are kept without being read from the store.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final, TypeVar
+
+from tidegate_committer.batch.entry_encoding import EncodedEntry
+from tidegate_committer.conflicts.concurrent_appends import VERSIONS_MAX
+from tidegate_committer.decision.required_reads import RequiredReads, wanted
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_actions import canonical
+from tidegate_committer.policy import Policy
+from tidegate_committer.state.fetched_inputs import (
+    NO_ROWS,
+    NO_VECTOR,
+    FetchedInputs,
+    Growth,
+    key_of,
+)
+from tidegate_committer.state.log_entry import Entry
+from tidegate_committer.state.table_state import TableState
+from tidegate_committer.store_reads.table_open_limit import whole_table
+from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
+from tidegate_delta.errors import BrokenLog, Unavailable, UnsupportedFeature
+from tidegate_delta.log.actions import Add, DeletionVector
+from tidegate_delta.log.file_paths import canonical_paths
+from tidegate_delta.snapshots.file_action_columns import rows_to_adds
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.deletion_vector_reader import read_vector
+from tidegate_runtime.table_io.open_table import read_commit
+
+FILES_MAX: Final = 10_000
+VECTOR_BYTES_MAX: Final = 32 * 1024 * 1024
+CONTAINER_BYTES: Final = 256
+"""Bytes that a bitmap's container takes besides its content, at most."""
+
+ROUNDS_MAX: Final = 4
+"""How often one read may lead to another: a file, then its vector, then a pair of vectors."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class ReadCache:
+    """What is known of one table, besides its state."""
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+        self._files: dict[str, Add] = {}
+        self._rows: dict[str, Bitmap | str] = {}
+        self._growths: dict[Growth, bool] = {}
+        self._adds: dict[int, Sequence[Add]] = {}
+        self._was_asked_for_adds = False
+        self._unreadable: set[str] = set()
+        self._held = 0
+
+    @property
+    def known(self) -> FetchedInputs:
+        """All of it, as a decision takes it."""
+        return FetchedInputs(self._files, self._rows, self._growths, self._adds)
+
+    def lacks(self, state: TableState, batch: Sequence[Candidate], policy: Policy) -> bool:
+        """Return whether the decision over a batch needs something that is not known."""
+        self._forget_unreadable()
+        return bool(wanted(state, batch, self.known, policy.vector_bytes_max))
+
+    def learn(self, state: TableState, batch: Sequence[Candidate], policy: Policy) -> FetchedInputs:
+        """Read what the decision over a batch needs.
+
+        Raises: BrokenLog; Unavailable.
+        """
+        self._forget_unreadable()
+        for _ in range(ROUNDS_MAX):
+            asked = wanted(state, batch, self.known, policy.vector_bytes_max)
+            if not asked:
+                break
+            self._read(state, asked)
+        else:
+            raise AssertionError(f"{ROUNDS_MAX} rounds of reading left something unknown")
+        return self.known
+
+    def landed(self, encoded: EncodedEntry) -> None:
+        """Take over what our own entry wrote, and forget what it has replaced."""
+        self._take(encoded)
+        self._bound()
+
+    def _take(self, encoded: EncodedEntry) -> None:
+        self._overtake(encoded.entry)
+        merged = encoded.merged
+        self._files |= merged.files
+        for key, rows in merged.rows.items():
+            self._keep(key, rows)
+        if self._was_asked_for_adds:
+            self._adds[encoded.entry.version] = encoded.adds
+        self._growths |= {
+            (key_of(one.before), key_of(one.after)): True for one in merged.revised.values()
+        }
+
+    def after(self, encoded: EncodedEntry) -> FetchedInputs:
+        """Return what the cache will hold once an entry of ours has landed."""
+        later = ReadCache(self._store)
+        later._files, later._rows = dict(self._files), dict(self._rows)
+        later._growths, later._adds = dict(self._growths), dict(self._adds)
+        later._was_asked_for_adds = self._was_asked_for_adds
+        later._take(encoded)
+        return later.known
+
+    def overtaken(self, news: Iterable[Entry]) -> None:
+        """Forget the files that others' versions name, and what exceeds the limits."""
+        for entry in news:
+            self._overtake(entry)
+        self._bound()
+
+    def _overtake(self, entry: Entry) -> None:
+        for path in (*entry.removed, *(path for path, _ in entry.added)):
+            self._files.pop(path, None)
+
+    def _keep(self, key: str, rows: Bitmap | str) -> None:
+        if key not in self._rows:
+            self._rows[key] = rows
+            self._held += _size(rows)
+            if isinstance(rows, str):
+                self._unreadable.add(key)
+
+    def _forget_unreadable(self) -> None:
+        """Forget what could not be read: its file may be there by now."""
+        for key in self._unreadable:
+            self._held -= _size(self._rows.pop(key, ""))
+        if self._unreadable:
+            known = self._growths.items()
+            self._growths = {
+                pair: grew for pair, grew in known if self._unreadable.isdisjoint(pair)
+            }
+        self._unreadable.clear()
+
+    def _bound(self) -> None:
+        """Drop the oldest entries past the limits."""
+        _drop(self._files, len(self._files) - FILES_MAX)
+        _drop(self._growths, len(self._growths) - FILES_MAX)
+        _drop(self._adds, len(self._adds) - VERSIONS_MAX)
+        if self._held > VECTOR_BYTES_MAX:
+            _drop(self._rows, len(self._rows) // 2 + 1)
+            self._held = sum(map(_size, self._rows.values()))
+
+    def forget_files(self) -> None:
+        """Forget add actions: the table is loaded anew, and they may have changed."""
+        self._files.clear()
+
+    def _read(self, state: TableState, asked: RequiredReads) -> None:
+        for version in sorted(asked.versions):
+            self._was_asked_for_adds = True
+            read = read_commit(self._store, version)
+            self._adds[version] = read[0].adds if read else ()
+        if asked.files:
+            self._files |= self._find(state, asked.files)
+        for key, vector in asked.vectors.items():
+            self._keep(key, self._rows_of(vector))
+        for pair in asked.growths:
+            self._growths[pair] = self._grew(pair)
+
+    def _find(self, state: TableState, paths: frozenset[str]) -> dict[str, Add]:
+        """Return add actions of live files, from the versions that added them, else a snapshot."""
+        found: dict[str, Add] = {}
+        left, cleaned = set(paths), set[str]()
+        for version in range(state.version, state.window_start - 1, -1):
+            here = {path for path, _ in state.entries[version].added if path in left}
+            if here:
+                there = self._added_by(version, here)
+                found |= there
+                left -= here
+                cleaned |= here - there.keys()
+            if not left:
+                break
+        left |= cleaned
+        if left:
+            with whole_table(self._store, state.version) as table:
+                paths_there = canonical_paths(table.files["path"]).to_pylist()
+                places = [place for place, path in enumerate(paths_there) if path in left]
+                adds = rows_to_adds(table.files.take(places))
+            found |= {canonical(add.path): add for add in adds}
+        missing = paths - found.keys()
+        assert not missing, f"{missing} are live and nowhere in the log"
+        return found
+
+    def _added_by(self, version: int, paths: Iterable[str]) -> dict[str, Add]:
+        """Return a version's add actions for some paths; none if its file has been cleaned up."""
+        read = read_commit(self._store, version)
+        if read is None:
+            return {}
+        adds = {canonical(add.path): add for add in read[0].adds}
+        return {path: adds[path] for path in paths if path in adds}
+
+    def _rows_of(self, vector: DeletionVector) -> Bitmap | str:
+        try:
+            return read_vector(self._store, vector)
+        except (BrokenLog, UnsupportedFeature) as error:
+            return str(error)
+        except Unavailable as error:
+            if not isinstance(error.__cause__, PermissionError):
+                raise
+            # Of one file no retry cures that, and all that waits for the table would wait for it.
+            return str(error)
+
+    def _grew(self, pair: Growth) -> bool:
+        rows = {NO_VECTOR: NO_ROWS, **self._rows}
+        before, after = rows.get(pair[0]), rows.get(pair[1])
+        if not (isinstance(before, Bitmap) and isinstance(after, Bitmap)):
+            return False
+        return before <= after
+
+
+def _size(rows: Bitmap | str) -> int:
+    if isinstance(rows, str):
+        return len(rows)
+    return sum(len(container.content) + CONTAINER_BYTES for container in rows.blocks.values())
+
+
+def _drop(kept: dict[K, V], excess: int) -> None:
+    """Drop the oldest of what is kept, as many as are too many."""
+    for key in list(islice(kept, max(excess, 0))):
+        del kept[key]

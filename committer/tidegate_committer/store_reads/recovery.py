@@ -1,0 +1,384 @@
+"""Recovery: builds a table's state from its log, at a start and after any doubt.
+
+The registry only says how far versions were published, and so which to publish again; what is true
+is in the table's log. Most functions here read the store, in a thread beside the loop.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import Final
+from uuid import UUID
+
+from tidegate_committer.admission.feature_enablement import minds_row_ids
+from tidegate_committer.conflicts.rebase import wanted_in_full
+from tidegate_committer.decision.machine import VersionLanded, evolve
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.identity_leases import LeasedBlocks
+from tidegate_committer.intake.proposal_actions import canonical, vector_text
+from tidegate_committer.persistent_map import PersistentMap
+from tidegate_committer.state.live_files import LiveFiles
+from tidegate_committer.state.log_entry import Entry, entry_of
+from tidegate_committer.state.table_definition import TableDefinition, table_definition_after
+from tidegate_committer.state.table_state import (
+    DecidedProposal,
+    RowIds,
+    TableDefinitions,
+    TableState,
+    bounded,
+    in_commit_timestamp,
+    in_full,
+    is_ours,
+    leased_by,
+    settled_by,
+)
+from tidegate_committer.store_reads.table_open_limit import whole_table
+from tidegate_delta.errors import BrokenLog, InvalidRequest
+from tidegate_delta.features.row_tracking import FEATURE, NO_MARK, high_water_mark, supports
+from tidegate_delta.features.supported_features import check_writable
+from tidegate_delta.log.commit import sha256
+from tidegate_delta.log.file_names import LOG_FOLDER, commit_name, in_log
+from tidegate_delta.log.file_paths import unusual_in
+from tidegate_delta.snapshots.snapshot import LiveKeys
+from tidegate_delta.value_limits import MOMENT_MAX
+from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.storage.overwrite_detection import check_restored
+from tidegate_runtime.table_io.deletion_vector_reader import live_rows
+from tidegate_runtime.table_io.open_table import head_version, oldest_commit, open_keys, read_commit
+from tidegate_runtime.table_io.row_ids import files_with_row_ids, files_without_row_ids
+
+RETOLD_MAX: Final = 10_000
+"""Versions that are published again, at most, of a table whose registration was lost."""
+
+NO_PAST: Final[Mapping[int, Entry]] = {}
+
+FILES_MAX: Final = 1_024
+"""Files whose deletion vectors are Python objects at once, while a table is loaded."""
+
+
+def load(store: LogStore, table: UUID, window: int) -> TableState:
+    """Return the state at the head of a table's log, with the last entry; version -1: no table.
+
+    Raises: BrokenLog; UnsupportedFeature; Unavailable.
+    """
+    if head_version(store) is None:
+        return TableState(table, store.root, window)
+    snapshot = open_keys(store)
+    check_writable(snapshot.protocol, snapshot.metadata, store.root)
+    state = replace(
+        _remembered(store, TableState(table, store.root, window), snapshot),
+        oldest=oldest_commit(store) or 0,
+    )
+    state = reach_back(store, state, max(snapshot.version - 1, state.oldest - 1))
+    return _with_time_left(store, state)
+
+
+def check_published(store: LogStore, state: TableState, record: TableRecord) -> None:
+    """Check that the log holds the last version that was published, and the same file there.
+
+    Raises: BrokenLog (`LogGap`, `CorruptCommit`); Unavailable.
+    """
+    check_restored(store, record.overwritten)
+    through = record.published_through
+    if state.version < max(through, 0):
+        raise BrokenLog(
+            f"the log of {store.root} ends at version {state.version}, but version "
+            f"{max(through, 0)} was published: restore the missing files",
+            error_class="LogGap",
+        )
+    told = state.entries.get(through)
+    if told is not None and record.sha256 not in (None, told.sha256):
+        raise BrokenLog(
+            f"version {through} of {store.root} is not the file that was published: "
+            "somebody overwrote it; compare it with a backup before anything is written",
+            error_class="CorruptCommit",
+        )
+
+
+def refresh(store: LogStore, state: TableState) -> tuple[TableState, tuple[Entry, ...]]:
+    """Return the state at the log's head, and the versions read on the way there.
+
+    Raises: BrokenLog; UnsupportedFeature; Unavailable.
+    """
+    news: list[Entry] = []
+    while (entry := read_entry(store, state.version + 1)) is not None:
+        if state.version < 0 and None in (entry.protocol, entry.metadata):
+            what = "does not say both protocol and metaData, as a table's first version must"
+            raise BrokenLog(f"version 0 of {store.root} {what}: remove it, or use another folder")
+        state = evolve(state, VersionLanded(entry))
+        if entry.changes_table:
+            check_writable(
+                state.table_definition.protocol, state.table_definition.metadata, store.root
+            )
+        news.append(entry)
+    return _with_time_left(store, state), tuple(news)
+
+
+def reach_back(
+    store: LogStore, state: TableState, read_version: int, past: Mapping[int, Entry] = NO_PAST
+) -> TableState:
+    """Return the state with the entries of all versions after `read_version` that the log holds.
+
+    Where some are gone, `oldest` says so. `past` are entries that were read before; where there are
+    any, the state keeps all that it reached.
+    Raises: BrokenLog; Unavailable.
+    """
+    wanted = missing(state, read_version)
+    if not wanted:
+        return state
+    found = entries(store, wanted, past)
+    start = state.window_start - len(found)
+    table_definitions = _table_definitions(store, state, found, start)
+    timestamp = max(state.timestamp, *(entry.timestamp or 0 for entry in found), 0)
+    if table_definitions is None:
+        return replace(state, oldest=state.window_start, timestamp=timestamp)
+    settled: dict[UUID, DecidedProposal] = {}
+    for entry in found:
+        settled |= settled_by(entry, state.settled)
+    ours = [entry.provenance.rules for entry in found if entry.provenance]
+    back = replace(
+        state,
+        table_definitions=table_definitions,
+        entries=state.entries.changed({entry.version: entry for entry in found}),
+        settled=state.settled.changed(settled),
+        window_start=start,
+        oldest=state.oldest if len(found) == len(wanted) else start,
+        rules=ours[-1] if state.rules is None and ours else state.rules,
+        timestamp=timestamp,
+        mark_before=_mark_before(state, found, start),
+        keeps_past=state.keeps_past or bool(past),
+    )
+    back = _with_leases(back, found)
+    return bounded(back) if any(entry.moved for entry in found) else back
+
+
+def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> TableState:
+    """Return the state with what row tracking needs for a batch, beyond entries.
+
+
+    Raises: BrokenLog; UnsupportedFeature; Unavailable.
+    """
+    if not state.table_definitions:
+        return state
+    if _unsearched(state, batch):
+        versions = {one.read_version for one in batch if minds_row_ids(one, state)}
+        looked = {version: _row_ids(store, version) for version in sorted(versions)}
+        state = replace(state, row_ids=looked)
+    if not _may_number_rows(state, batch):
+        return state
+    for version in _unread(state, batch):
+        read = read_commit(store, version)
+        if read is None:
+            return replace(state, oldest=version + 1)
+        state = in_full(state, [read[0]])
+    if state.mark_before is None and any(one.content.has_row_ids for one in batch):
+        return replace(state, mark_before=_row_mark(store, state.window_start - 1))
+    return state
+
+
+def lacks(state: TableState, batch: Sequence[Candidate]) -> bool:
+    """Return whether a batch needs more than the state holds: what `complete` would read."""
+    if not state.table_definitions:
+        return False
+    if _unsearched(state, batch):
+        return True
+    if not _may_number_rows(state, batch):
+        return False
+    unknown = state.mark_before is None and any(one.content.has_row_ids for one in batch)
+    return unknown or bool(_unread(state, batch))
+
+
+def is_short(state: TableState, read_version: int) -> bool:
+    """Return whether entries after `read_version` are missing that the log may still hold."""
+    return max(read_version + 1, state.oldest) < state.window_start
+
+
+def missing(state: TableState, read_version: int) -> range:
+    """Return these versions."""
+    return range(max(read_version + 1, state.oldest), state.window_start)
+
+
+def written_ms(store: LogStore, version: int) -> int:
+    """Return when the file of a version was written, in ms since the Unix epoch.
+
+    Raises: BrokenLog, where it is gone; Unavailable.
+    """
+    for file in store.list_from(LOG_FOLDER, commit_name(version)):
+        if file.path == in_log(commit_name(version)):
+            return file.modified_ms
+        break
+    raise BrokenLog(
+        f"{commit_name(version)} of {store.root} is gone while the table is written to: restore it",
+        error_class="LogGap",
+    )
+
+
+def read_entry(store: LogStore, version: int) -> Entry | None:
+    """Return what a version holds, or None where there is none.
+
+    Raises: BrokenLog, for a torn or foreign file under the name; Unavailable.
+    """
+    read = read_commit(store, version)
+    if read is None:
+        return None
+    commit, content = read
+    return entry_of(commit, sha256(content), len(content))
+
+
+def entries(store: LogStore, versions: range, past: Mapping[int, Entry] = NO_PAST) -> list[Entry]:
+    """Return the entries of some versions, ascending: those after the last one that is missing.
+
+    `past` are some that were read before. Raises: BrokenLog, for a torn or foreign file;
+    Unavailable.
+    """
+    read = (past.get(version) or read_entry(store, version) for version in reversed(versions))
+    found = [entry for entry in takewhile(lambda entry: entry is not None, read) if entry]
+    return found[::-1]
+
+
+def counts_as_published(state: TableState) -> int:
+    """Return up to which version an unregistered table counts as published: all, if foreign."""
+    return max(-1, state.version - (RETOLD_MAX if is_ours(state) else 0))
+
+
+def unpublished(store: LogStore, state: TableState, through: int) -> list[Entry]:
+    """Return the entries after a published version, ascending. Raises: as `entries`."""
+    # The state's window may begin later, where the definition below it can't be read any more.
+    below = entries(store, range(through + 1, state.window_start))
+    return [*below, *state.since(max(through, state.window_start - 1))]
+
+
+def _with_time_left(store: LogStore, state: TableState) -> TableState:
+    """Return the state, if a version can follow that is later than its last.
+
+    Raises: BrokenLog, where the in-commit timestamp of the last one is the latest that there is.
+    """
+    last_ms = in_commit_timestamp(state)
+    if last_ms is None or last_ms < MOMENT_MAX:
+        return state
+    raise BrokenLog(
+        f"{commit_name(state.version)} of {store.root} has an in-commit timestamp past {MOMENT_MAX}"
+        " ms, the latest that a version can have, and the next one must be later: turn "
+        "delta.enableInCommitTimestamps off by another writer, or restore the log",
+        error_class="CorruptCommit",
+    )
+
+
+def _table_definitions(
+    store: LogStore, state: TableState, found: list[Entry], start: int
+) -> TableDefinitions | None:
+    """Return metadata and protocol from version `start` - 1 on; None if that can't be read now."""
+    if not any(entry.concerns_all for entry in found):
+        return ((start - 1, state.table_definitions[0][1]), *state.table_definitions[1:])
+    changes = [entry for entry in found if entry.concerns_all]
+    if start == 0:
+        table_definitions: TableDefinitions = ()
+    else:
+        try:
+            with whole_table(store, start - 1) as before:
+                table_definitions = (
+                    (start - 1, TableDefinition(before.metadata, before.protocol)),
+                )
+        except (BrokenLog, InvalidRequest):
+            return None
+    for entry in changes:
+        last = table_definitions[-1][1] if table_definitions else None
+        table_definitions = (
+            *table_definitions,
+            (entry.version, table_definition_after(last, entry.metadata, entry.protocol)),
+        )
+    return (*table_definitions, *state.table_definitions[1:])
+
+
+def _may_number_rows(state: TableState, batch: Sequence[Candidate]) -> bool:
+    """Return whether row ids may matter: the table tracks rows, or a proposal may change that."""
+    if FEATURE in state.table_definition.features:
+        return True
+    return any(one.speaks_of_table or one.is_unbackfill for one in batch)
+
+
+def _unread(state: TableState, batch: Sequence[Candidate]) -> list[int]:
+    """Return the versions whose added files some proposals need in full."""
+    since = max(min(one.read_version for one in batch), state.window_start - 1)
+    winners = list(state.since(since))
+    return sorted({at for one in batch for at in wanted_in_full(one, winners)})
+
+
+def _unsearched(state: TableState, batch: Sequence[Candidate]) -> bool:
+    """Return whether a read version must still be searched for files with and without row ids."""
+    known = state.row_ids
+    return any(one.read_version not in known and minds_row_ids(one, state) for one in batch)
+
+
+def _row_ids(store: LogStore, version: int) -> RowIds:
+    """Return which files of a version carry row ids, and which lack them."""
+    try:
+        with whole_table(store, version) as table:
+            with_ids, one = files_with_row_ids(table.files)
+            without, another = files_without_row_ids(table.files)
+    except (BrokenLog, InvalidRequest):
+        unknown = (
+            f"version {version} can't be read any more, so nobody knows which files carry row ids"
+        )
+        return RowIds(unknown, unknown)
+    return RowIds(
+        f"{with_ids} files carry row ids, {one!r} is one" if with_ids else "",
+        f"{without} files carry no row ids, {another!r} is one" if without else "",
+    )
+
+
+def _row_mark(store: LogStore, version: int) -> int | None:
+    """Return the high-water mark of row ids at a version, or None if that can't be read now."""
+    try:
+        with whole_table(store, version) as table:
+            return high_water_mark(table.domains)
+    except (BrokenLog, InvalidRequest):
+        return None
+
+
+def _with_leases(state: TableState, found: list[Entry]) -> TableState:
+    """Return the state with its identity leases computed anew over the longer window."""
+    granted = (one for entry in found if entry.provenance for one in entry.provenance.accepted)
+    if not any(one.identity_blocks for one in granted):
+        return state
+    leases: PersistentMap[UUID, LeasedBlocks] = PersistentMap()
+    for version in range(state.window_start, state.version + 1):
+        leases = leased_by(state.entries[version], state.table_definition_at(version), leases)
+    return replace(state, leases=leases)
+
+
+def _mark_before(state: TableState, found: list[Entry], start: int) -> int | None:
+    """Return the high-water mark of row ids at `start` - 1, or None where it must be read first."""
+    if start == 0:
+        return NO_MARK
+    moved = any(entry.row_mark is not None for entry in found)
+    return None if moved else state.mark_before
+
+
+def _remembered(store: LogStore, state: TableState, snapshot: LiveKeys) -> TableState:
+    tracks = supports(snapshot.protocol)
+    return replace(
+        state,
+        version=snapshot.version,
+        table_definitions=(
+            (snapshot.version, TableDefinition(snapshot.metadata, snapshot.protocol)),
+        ),
+        files=LiveFiles.of(snapshot.canonical, dict(_vectors(store, snapshot))),
+        spelt=PersistentMap(unusual_in(snapshot.files["path"], snapshot.canonical)),
+        apps=PersistentMap(snapshot.app_transactions),
+        domains=PersistentMap(snapshot.domains),
+        window_start=snapshot.version + 1,
+        timestamp=snapshot.in_commit_timestamp or 0,
+        mark_before=high_water_mark(snapshot.domains) if tracks else NO_MARK,
+    )
+
+
+def _vectors(store: LogStore, snapshot: LiveKeys) -> Iterator[tuple[str, str]]:
+    """Yield the canonical path and the vector of each live file that has one."""
+    files = snapshot.files.select(["path", "deletionVector"])
+    for batch in files.filter(files["deletionVector"].is_valid()).to_batches(FILES_MAX):
+        for file in batch.to_pylist():
+            vector = live_rows(store, file).without
+            if vector is not None:
+                yield canonical(file["path"]), vector_text(vector)

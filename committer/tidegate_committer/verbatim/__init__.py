@@ -1,0 +1,1 @@
+"""Commit entries that a writer brings byte for byte."""

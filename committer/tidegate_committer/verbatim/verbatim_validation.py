@@ -1,0 +1,363 @@
+"""Ready bytes: what a file that is to become a version as it is must be like.
+
+Who wrote it read the table up to the version before, and has met its conflicts itself. Asked is
+what another engine's version is asked when we meet it in the log, and what would break the table.
+A check is a function of the table and the bytes; `CHECKS` are all of them.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import orjson
+
+from tidegate_committer.admission.admission_rules import unlike_partitioning
+from tidegate_committer.admission.drop_feature_checks import (
+    DROP_FEATURE,
+    before_drop,
+    in_use,
+    left_in,
+)
+from tidegate_committer.admission.feature_enablement import files_left_behind
+from tidegate_committer.admission.post_rebase_checks import dead_file, in_another_partition
+from tidegate_committer.intake.action_reader import OUR_APPS
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_actions import CheckedActions, canonical, content_of
+from tidegate_committer.intake.refusals import (
+    BAD_METADATA,
+    BAD_PROTOCOL,
+    FEATURE_IN_USE,
+    MALFORMED,
+    NOT_SUPPORTED,
+    UNKNOWN_FEATURE,
+    Flawed,
+    fault_in,
+    flaw,
+)
+from tidegate_committer.state.log_entry import Entry, entry_of
+from tidegate_committer.state.path_normal_form import misspelt
+from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_committer.state.table_state import TableState, in_commit_timestamp
+from tidegate_committer.verbatim.verbatim_actions import misspelt_line
+from tidegate_delta.definitions.definition_changes import check_change
+from tidegate_delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
+from tidegate_delta.features import in_commit_timestamps, row_tracking
+from tidegate_delta.features.row_tracking import DOMAIN as ROW_TRACKING
+from tidegate_delta.features.supported_features import FEATURES, check_writable
+from tidegate_delta.log.actions import CommitInfo
+from tidegate_delta.log.commit import Commit, sha256
+from tidegate_delta.properties.table_properties import append_only, in_commit_timestamps_enabled
+from tidegate_delta.value_limits import AHEAD_MAX_MS, DEPTH_MAX, is_deeper, may_be_deep
+from tidegate_messages.outcome import Rejection
+
+FIELD: Final = "claim_check"
+
+_VECTOR_FILE: Final = re.compile(r"(^|/)deletion_vector_[0-9a-f-]{36}\.bin$")
+
+
+@dataclass(frozen=True)
+class VerbatimEntry:
+    """The bytes of a version, read: what they say, and what will be remembered of them."""
+
+    content: bytes
+    commit: Commit
+    actions: CheckedActions
+    entry: Entry
+
+
+@dataclass(frozen=True)
+class VerbatimArrival:
+    """Ready bytes before the table that they are to follow. `after` is the table they leave.
+
+    Units: `now_ms` in ms since the Unix epoch.
+    """
+
+    candidate: Candidate
+    ready: VerbatimEntry
+    state: TableState
+    after: TableDefinition
+    now_ms: int
+
+
+def read_ready(version: int, content: bytes) -> VerbatimEntry | Rejection:
+    """Return what ready bytes say, or why they are no version of a table."""
+    deep = _deep_line(content)
+    if deep is not None:
+        what = f"line {deep} is nested deeper than {DEPTH_MAX} levels"
+        return flaw(MALFORMED, FIELD, what, "write what is nested as text")
+    try:
+        commit = Commit.decode(version, content)
+        actions = content_of(commit)
+        entry = entry_of(commit, sha256(content), len(content))
+    except BrokenLog as error:
+        return flaw(
+            MALFORMED, FIELD, fault_in(error), "write it as the format says, and stage it anew"
+        )
+    except Flawed as error:
+        return error.rejection
+    return VerbatimEntry(content, commit, actions, entry)
+
+
+def _deep_line(content: bytes) -> int | None:
+    """Return the number of the first line that is nested too deeply, or None."""
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if may_be_deep(line):
+            try:
+                if is_deeper(orjson.loads(line), DEPTH_MAX):
+                    return number
+            except orjson.JSONDecodeError:
+                # Torn or nested past what a parser takes: that is said of it as it is read.
+                return None
+    return None
+
+
+def wrong_bytes(
+    candidate: Candidate, ready: VerbatimEntry, state: TableState, now_ms: int
+) -> Rejection | None:
+    """Return why ready bytes may not become the version after a table's head, or None."""
+    after = state.table_definition.after(ready.actions.metadata, ready.actions.protocol)
+    arrival = VerbatimArrival(candidate, ready, state, after, now_ms)
+    return next((wrong for check in CHECKS if (wrong := check(arrival))), None)
+
+
+def speaks_for_itself(arrival: VerbatimArrival) -> Rejection | None:
+    """commitInfo comes first and once, and names the work that the proposal names."""
+    actions = arrival.ready.commit.actions
+    infos = arrival.ready.commit.of(CommitInfo)
+    if not actions:
+        return flaw(MALFORMED, FIELD, "the file is empty", "stage a commit")
+    if infos and (len(infos) > 1 or actions[0] is not infos[0]):
+        return flaw(MALFORMED, FIELD, "commitInfo is not its first line alone", "write it there")
+    told = arrival.candidate.proposal and arrival.candidate.proposal.txn_id
+    written = infos[0].txn_id if infos else None
+    if told and written and told != written:
+        what = f"is {told!r}, the bytes say {written[:128]!r}"
+        return flaw(MALFORMED, "txn_id", what, "name the commitInfo's")
+    return None
+
+
+def is_well_spelt(arrival: VerbatimArrival) -> Rejection | None:
+    """Each line is what the protocol says, to the letter; what joins lies below the root."""
+    return misspelt_line(arrival.ready.content, arrival.state.files.__contains__)
+
+
+def is_not_ours(arrival: VerbatimArrival) -> Rejection | None:
+    """What the committer writes of itself, nobody else does."""
+    info = arrival.ready.commit.info
+    is_ours = any(one.app_id.startswith(OUR_APPS) for one in arrival.ready.actions.txns)
+    if not is_ours and (info is None or info.tidegate is None):
+        return None
+    what = "the bytes speak of proposals in the committer's name"
+    return flaw("reserved_provenance", FIELD, what, "leave `tidegate` out of it")
+
+
+def is_a_table(arrival: VerbatimArrival) -> Rejection | None:
+    """What is written of the table itself must be writable, and a change that is allowed."""
+    before, after = arrival.state.table_definition, arrival.after
+    if after is before:
+        return None
+    try:
+        check_writable(after.protocol, after.metadata, arrival.state.root)
+        found = check_change(before.definition, after.definition, dropping=_dropped(arrival))
+    except UnsupportedFeature as error:
+        rule = NOT_SUPPORTED if error.feature in FEATURES else UNKNOWN_FEATURE
+        return _illegal(rule, "protocol", fault_in(error), error.error_class)
+    except (InvalidRequest, BrokenLog) as error:
+        return _illegal(BAD_METADATA, "metaData", fault_in(error), error.error_class)
+    if not found:
+        return _still_in_use(arrival)
+    one = found[0]
+    rule = BAD_PROTOCOL if one.field.startswith("protocol") else BAD_METADATA
+    return _illegal(rule, one.field, str(one), one.error_class)
+
+
+def columns_keep_their_names(arrival: VerbatimArrival) -> Rejection | None:
+    """Files that stay have each column by the name that the table looks for."""
+    return files_left_behind(arrival.ready.actions, arrival.state)
+
+
+def _dropped(arrival: VerbatimArrival) -> str | None:
+    """Return the feature that a version drops, which calls itself so and drops no other."""
+    info = arrival.ready.commit.info
+    dropped = arrival.state.table_definition.features - arrival.after.features
+    is_drop = info is not None and info.operation == DROP_FEATURE and len(dropped) == 1
+    return min(dropped) if is_drop else None
+
+
+def _still_in_use(arrival: VerbatimArrival) -> Rejection | None:
+    """Return what of a dropped feature is left; who drops it has looked at each file."""
+    dropped = _dropped(arrival)
+    if dropped is None:
+        return None
+    left = left_in(arrival.state)
+    buried = {one.domain for one in arrival.ready.actions.domains if one.removed}
+    remains = replace(left, domains=left.domains - buried)
+    why = in_use({dropped}, arrival.after, remains)
+    if why is None:
+        return None
+    remedy = before_drop({dropped})
+    return flaw(FEATURE_IN_USE, f"{FIELD}.protocol", f"drops {dropped}: {why}", remedy)
+
+
+def keeps_time(arrival: VerbatimArrival) -> Rejection | None:
+    """Where versions carry their own timestamps they have one, later than the last."""
+    if not in_commit_timestamps_enabled(arrival.after.metadata):
+        return None
+    return _wrong_time(arrival) or _enablement_not_told(arrival)
+
+
+def is_dated_near(arrival: VerbatimArrival) -> Rejection | None:
+    """It is dated no further ahead than clocks differ: all versions after it would be, too.
+
+    Where the table is that far ahead already, the next version follows it.
+    """
+    info, last_ms = arrival.ready.commit.info, in_commit_timestamp(arrival.state)
+    latest = max(arrival.now_ms + AHEAD_MAX_MS, (last_ms or 0) + 1)
+    if info is None:
+        return None
+    for name, told in (
+        ("inCommitTimestamp", info.in_commit_timestamp),
+        ("timestamp", info.timestamp),
+    ):
+        if told is not None and told > latest:
+            what = f"is {told}, more than a day ahead of the committer's clock"
+            field, remedy = f"{FIELD}: commitInfo.{name}", "set the writer's clock"
+            return flaw("timestamp_ahead", field, what, remedy)
+    return None
+
+
+def _wrong_time(arrival: VerbatimArrival) -> Rejection | None:
+    info = arrival.ready.commit.info
+    own = info.in_commit_timestamp if info else None
+    last = arrival.state.entries.get(arrival.state.version)
+    if own is None:
+        return flaw("no_timestamp", FIELD, "the table wants inCommitTimestamp", "write it")
+    if last is not None and last.is_timed and own <= (last.timestamp or 0):
+        what = f"inCommitTimestamp {own} is not later than {last.timestamp}"
+        return flaw(
+            "timestamp_not_later", FIELD, what, "take the greater of the clock and that + 1"
+        )
+    return None
+
+
+def _enablement_not_told(arrival: VerbatimArrival) -> Rejection | None:
+    """Who turns timestamps on says since when, or readers look for them in versions before."""
+    before, after, entry = (
+        arrival.state.table_definition.metadata,
+        arrival.after.metadata,
+        arrival.ready.entry,
+    )
+    if not in_commit_timestamps.begins(before, after):
+        return None
+    wanted = in_commit_timestamps.with_enablement(
+        before, after, entry.version, entry.timestamp or 0
+    )
+    if wanted.configuration == after.configuration:
+        return None
+    key, since = in_commit_timestamps.ENABLEMENT
+    what = f"turns in-commit timestamps on, and {key} and {since} do not say so"
+    remedy = f"set them to {entry.version} and to its inCommitTimestamp"
+    return flaw(BAD_METADATA, f"{FIELD}.metaData", what, remedy)
+
+
+def files_stand(arrival: VerbatimArrival) -> Rejection | None:
+    """What leaves is live, with its vector; what joins is not live under another one."""
+    live = arrival.state.files
+    actions = _without_vector_files(arrival.ready.actions, live)
+    dead = dead_file(actions, live)
+    if dead is not None:
+        return dead
+    for path, _ in actions.added:
+        if path in live and path not in actions.removed and live[path] != actions.vectors.get(path):
+            what = f"{path[:128]!r} is in the table with another deletion vector"
+            return flaw("added_file_live", FIELD, what, "remove the file with the one it has")
+    return misspelt(actions, live, arrival.state.spelt)
+
+
+def _without_vector_files(
+    actions: CheckedActions, live: Mapping[str, str | None]
+) -> CheckedActions:
+    """Return the actions but for the removals of files of deletion vectors.
+
+    delta-spark writes such as it drops the feature, for vacuums that know nothing of vectors.
+    """
+    kept = tuple(
+        one
+        for one in actions.removes
+        if one.data_change or not _VECTOR_FILE.search(one.path) or canonical(one.path) in live
+    )
+    if len(kept) == len(actions.removes):
+        return actions
+    return replace(actions, removes=kept, removed=frozenset(canonical(one.path) for one in kept))
+
+
+def takes_appends_only(arrival: VerbatimArrival) -> Rejection | None:
+    """A table that only takes appends loses no rows."""
+    lost = any(one.data_change for one in arrival.ready.actions.removes)
+    if not lost or not append_only(arrival.state.table_definition.metadata):
+        return None
+    what = "rows leave a table that only takes appends"
+    return flaw("append_only", FIELD, what, "unset delta.appendOnly first")
+
+
+def goes_with_the_partitions(arrival: VerbatimArrival) -> Rejection | None:
+    """Every file has a value for each partition column, for no other, and always the same."""
+    actions, info = arrival.ready.actions, arrival.ready.commit.info
+    named = info.operation if info else None
+    return unlike_partitioning(actions, arrival.after, named) or in_another_partition(actions)
+
+
+def rows_are_tracked(arrival: VerbatimArrival) -> Rejection | None:
+    """On a table that tracks rows new files bring their row ids: nobody gives them any later."""
+    if not arrival.after.tracks_rows:
+        return None
+    for add in arrival.ready.actions.adds:
+        if add.base_row_id is None or add.default_row_commit_version is None:
+            what = f"{add.path[:128]!r} has no row ids, and the table tracks rows"
+            return flaw("no_row_ids", FIELD, what, "write baseRowId and defaultRowCommitVersion")
+    return _mark_behind(arrival)
+
+
+def _mark_behind(arrival: VerbatimArrival) -> Rejection | None:
+    """The high-water mark covers all ids: what comes after it is given to others."""
+    actions, before = arrival.ready.actions, row_tracking.high_water_mark(arrival.state.domains)
+    told = [row_tracking.mark_in(one) for one in actions.domains if one.domain == ROW_TRACKING]
+    mark, given = told[0] if told else before, before
+    for add in actions.adds:
+        rows = row_tracking.physical_records(add.stats)
+        given = max(given, (add.base_row_id or 0) + (1 if rows is None else rows) - 1)
+    if mark >= given:
+        return None
+    what = f"rows have ids up to {given}, and its high-water mark of row ids is {mark}"
+    remedy = f"write the domain {ROW_TRACKING} with the greatest id that is given"
+    return flaw("row_mark_behind", FIELD, what, remedy)
+
+
+def _illegal(rule: str, field: str, reason: str, error_class: str | None) -> Rejection:
+    return Rejection(
+        rule=rule,
+        reason=reason,
+        advice="fix",
+        error_class=error_class,
+        field=f"{FIELD}.{field}",
+    )
+
+
+VerbatimCheck = Callable[[VerbatimArrival], Rejection | None]
+
+
+CHECKS: Final[tuple[VerbatimCheck, ...]] = (
+    speaks_for_itself,
+    is_well_spelt,
+    is_not_ours,
+    is_a_table,
+    columns_keep_their_names,
+    is_dated_near,
+    keeps_time,
+    files_stand,
+    takes_appends_only,
+    goes_with_the_partitions,
+    rows_are_tracked,
+)
+"""All must hold; the first that does not is told."""

@@ -1,0 +1,120 @@
+"""`tidegate demo`: the main job on real input, with an embedded Kafka and the local file system."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from tidegate_delta.errors import Misconfigured, TidegateError
+from tidegate_demo.scenario import Scenario
+from tidegate_demo.screen import Screen
+from tidegate_demo.workload import DemoPaths
+from tidegate_local.local_stack import LocalStack, StackSettings, read_state, take_down
+from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.storage.open_store import canonical_root
+
+FOLDER: Final = Path("build/demo")
+EXIT_UNPROVED: Final = 1
+EXIT_ERROR: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where all files go; emptied first.")] = FOLDER,
+    up: Annotated[
+        bool, typer.Option("--up", help="Leave everything running; `tidegate down` ends it.")
+    ] = False,
+) -> None:
+    """Write a year of flights through the gate, kill it midway, and check that no row is lost."""
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    sys.exit(_run(folder.absolute(), console, detached=up))
+
+
+def _run(folder: Path, console: Console, *, detached: bool) -> int:
+    screen = Screen(console, SystemClock())
+    status = EXIT_ERROR
+    try:
+        _make_way(folder, screen)
+        stack = LocalStack(
+            StackSettings(
+                folder, roots=[canonical_root(str(folder / "tables"))], detached=detached
+            ),
+            screen.say,
+        )
+        with screen.step("Starting Kafka, committer, checkpointer and cdc-publisher"):
+            stack.start()
+        status = _tell(stack, folder, screen, detached=detached)
+    except TidegateError as error:
+        console.print(f"[red]{error.error_class}[/]: {error}", highlight=False)
+    except KeyboardInterrupt:
+        console.print("interrupted: everything that was started is stopped")
+        status = EXIT_INTERRUPTED
+    return status
+
+
+def _tell(stack: LocalStack, folder: Path, screen: Screen, *, detached: bool) -> int:
+    kept = False
+    try:
+        with _quiet(folder / "services" / "spark.log"):
+            proved = Scenario(stack, DemoPaths(folder), screen).tell()
+        kept = detached
+    finally:
+        if not kept:
+            stack.stop()
+    _say_where(stack, folder, screen, kept=kept)
+    return 0 if proved else EXIT_UNPROVED
+
+
+def _say_where(stack: LocalStack, folder: Path, screen: Screen, *, kept: bool) -> None:
+    say = screen.say
+    say(f"tables:  {folder / 'tables'}")
+    say(f"topics:  {folder / 'kafka'} (prefix {stack.kafka.topic_prefix!r})")
+    say(f"logs:    {folder / 'services'}")
+    if kept:
+        say(f"Kafka answers at {stack.kafka.bootstrap_servers}; end it with:")
+        say(f"         tidegate down --folder {folder}")
+    else:
+        say("everything that was started is stopped")
+
+
+def _make_way(folder: Path, screen: Screen) -> None:
+    """Empty the demo's folder, ending what an earlier demo left running there.
+
+    Raises: Misconfigured, for a folder that holds something else.
+    """
+    if read_state(folder) is not None:
+        with screen.step("Ending the demo that was left running"):
+            take_down(folder, screen.say)
+    known = {"kafka", "services", "tables", "input", "state.json"}
+    if folder.exists() and (others := {one.name for one in folder.iterdir()} - known):
+        raise Misconfigured(
+            f"{folder} holds {sorted(others)[0]!r}, which no demo wrote; give --folder another one"
+        )
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "services").mkdir(parents=True)
+
+
+@contextmanager
+def _quiet(log: Path) -> Iterator[None]:
+    """Send what Spark's JVM writes to stderr to a file: the screen is for people."""
+    kept = os.dup(2)
+    with log.open("ab") as out:
+        os.dup2(out.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+if __name__ == "__main__":
+    app()

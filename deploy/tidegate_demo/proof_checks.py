@@ -1,0 +1,110 @@
+"""What the demo proves of itself: each check compares what two independent ways came to."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Proposal
+
+SUMS: Final = ("distance", "dep_delay", "air_time", "flight")
+
+
+@dataclass(frozen=True)
+class ProofCheck:
+    """A statement, whether it holds, and what was seen."""
+
+    statement: str
+    holds: bool
+    seen: str
+
+
+def per_month(rows: pa.Table) -> pa.Table:
+    """Return rows and sums for each month.
+
+    Shape: month, count_all, and `<column>_sum` for each of SUMS.
+    """
+    sums = [(name, "sum") for name in SUMS]
+    return rows.group_by("month").aggregate([([], "count_all"), *sums]).sort_by("month")
+
+
+def same_per_month(expected: pa.Table, actual: pa.Table) -> ProofCheck:
+    """Compare rows and sums of each month with those of the source."""
+    left, right = per_month(expected), per_month(actual.select(expected.column_names))
+    return ProofCheck(
+        "rows and sums of every month equal those of the source",
+        left.to_pylist() == right.to_pylist(),
+        f"{right.num_rows} months, {actual.num_rows:,} rows (source: {expected.num_rows:,})",
+    )
+
+
+def same_rows(
+    statement: str, expected: pa.Table, actual: pa.Table, key: Sequence[str]
+) -> ProofCheck:
+    """Compare two tables row by row, in the order of the key."""
+    order = [(name, "ascending") for name in key]
+    left = expected.sort_by(order).combine_chunks()
+    right = actual.select(expected.column_names).cast(expected.schema)
+    right = right.sort_by(order).combine_chunks()
+    holds = left.num_rows == right.num_rows and all(
+        _equal(left[name], right[name]) for name in left.column_names
+    )
+    return ProofCheck(statement, holds, f"{right.num_rows:,} of {left.num_rows:,} rows")
+
+
+def replayed(events: Iterable[Mapping[str, Any]], key: Sequence[str]) -> dict[tuple[Any, ...], Any]:
+    """Fold change events, in order, into rows by key.
+
+    Raises: ValueError for an event that contradicts those before it: a row created twice, or one
+    changed or deleted that is not there as the event's `before` says.
+    """
+    rows: dict[tuple[Any, ...], Any] = {}
+    for event in events:
+        before, after = event.get("before"), event.get("after")
+        if before is not None:
+            at = tuple(before[name] for name in key)
+            if rows.pop(at, None) != before:
+                raise ValueError(f"{event['op']} of {at}: the row before is not the one replayed")
+        if after is not None:
+            at = tuple(after[name] for name in key)
+            if at in rows:
+                raise ValueError(f"{event['op']} of {at}: the row is there already")
+            rows[at] = after
+    return rows
+
+
+def outcomes_agree(proposals: Iterable[Proposal], outcomes: Iterable[Outcome]) -> ProofCheck:
+    """Check that every proposal has an outcome, and that all outcomes of one proposal agree."""
+    told: dict[str, set[tuple[str, int | None]]] = defaultdict(set)
+    for outcome in outcomes:
+        told[str(outcome.proposal_id)].add((outcome.status, outcome.version))
+    ids = {str(proposal.proposal_id) for proposal in proposals}
+    silent = ids - told.keys()
+    torn = [one for one, answers in told.items() if len(answers) > 1]
+    return ProofCheck(
+        "every proposal has an outcome, and all outcomes of one proposal agree",
+        not silent and not torn,
+        f"{len(ids)} proposals, {len(silent)} without an outcome, {len(torn)} with two answers",
+    )
+
+
+def _equal(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
+    if pa.types.is_floating(left.type):
+        nulls = pc.all(pc.equal(pc.is_null(left), pc.is_null(right))).as_py()
+        both = pc.all(pc.equal(pc.fill_null(left, 0.0), pc.fill_null(right, 0.0))).as_py()
+        return bool(nulls is not False and both is not False)
+    return bool(left.equals(right))
+
+
+def as_table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Return rows as their JSON tells them as a table: numbers and strings as they are, timestamps
+    from their ISO text."""
+    texts = [
+        pa.field(one.name, pa.string()) if pa.types.is_timestamp(one.type) else one
+        for one in schema
+    ]
+    return pa.Table.from_pylist(list(rows), schema=pa.schema(texts)).cast(schema)

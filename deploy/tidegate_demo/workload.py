@@ -1,0 +1,210 @@
+"""The year's work: who writes which months, who deletes what, and what must come out of it."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from tidegate_demo.flights_data import KEY, of_months, write_in_pieces
+from tidegate_messages.outcome import Outcome
+from tidegate_producers.connection import client_for
+from tidegate_producers.datasource import use_session
+from tidegate_producers.options import for_writing
+from tidegate_producers.parquet.file_rewrite import Rewritten
+from tidegate_producers.table.delete import Rewriting, delete
+from tidegate_producers.table.rewrite_runner import SparkRunner
+from tidegate_producers.table.table import Table
+from tidegate_producers.writing.table_write import WriteRequest
+from tidegate_runtime.client.client import Rejected
+from tidegate_runtime.storage.open_store import canonical_root
+
+BATCH_MONTHS: Final = (1, 2, 3)
+SECOND_WRITER_MONTH: Final = 4
+STREAM_MONTHS: Final = (5, 6, 7, 8, 9, 10, 11, 12)
+STREAM_FILES: Final = 24
+CANCELLED_OF: Final = 1
+RACE_MONTH: Final = 2
+RACERS: Final = (
+    f"month = {RACE_MONTH} AND dep_time IS NULL",
+    f"month = {RACE_MONTH} AND carrier = 'HA'",
+)
+"""Two deletes that touch the same files: one of them has to give way."""
+
+_PROPERTIES: Final = {"delta.checkpointInterval": "10"}
+
+
+@dataclass(frozen=True)
+class DemoPaths:
+    """Where the tables, the stream's input and its checkpoint lie."""
+
+    folder: Path
+
+    @property
+    def flights(self) -> str:
+        """The root of the table of flights."""
+        return canonical_root(str(self.folder / "tables" / "flights"))
+
+    @property
+    def airlines(self) -> str:
+        """The root of the table of airlines."""
+        return canonical_root(str(self.folder / "tables" / "airlines"))
+
+    @property
+    def stream_input(self) -> Path:
+        """The folder whose files the stream appends."""
+        return self.folder / "input" / "stream"
+
+    @property
+    def stream_checkpoint(self) -> Path:
+        """The stream's checkpoint."""
+        return self.folder / "input" / "checkpoint"
+
+    def batch_input(self, name: str) -> Path:
+        """Return the folder of a batch's input."""
+        return self.folder / "input" / name
+
+
+def expected(flights: pa.Table) -> pa.Table:
+    """Return the flights that the table must hold when all is done."""
+    cancelled = pc.is_null(flights["dep_time"])
+    of_month = flights["month"]
+    gone = pc.or_(
+        pc.and_(pc.is_in(of_month, pa.array([CANCELLED_OF, RACE_MONTH], pa.int32())), cancelled),
+        pc.and_(pc.equal(of_month, RACE_MONTH), pc.equal(flights["carrier"], "HA")),
+    )
+    return flights.filter(pc.invert(gone))
+
+
+def prepare_input(flights: pa.Table, airlines: pa.Table, places: DemoPaths) -> None:
+    """Write the files that Spark reads: a folder a batch, and one for the stream."""
+    folders = {
+        "first": (of_months(flights, BATCH_MONTHS[:1]), 1),
+        "more": (of_months(flights, BATCH_MONTHS[1:]), 2),
+        "second": (of_months(flights, (SECOND_WRITER_MONTH,)), 4),
+    }
+    for name, (rows, pieces) in folders.items():
+        list(write_in_pieces(rows, places.batch_input(name), pieces))
+    list(write_in_pieces(of_months(flights, STREAM_MONTHS), places.stream_input, STREAM_FILES))
+    places.batch_input("airlines").mkdir(parents=True)
+    pq.write_table(airlines, places.batch_input("airlines") / "airlines.parquet")
+
+
+class Workload:
+    """The jobs of one Spark session."""
+
+    def __init__(self, spark: SparkSession, places: DemoPaths, options: Mapping[str, str]) -> None:
+        self._spark = spark
+        self._places = places
+        self._options = dict(options)
+
+    def begin(self) -> None:
+        """Create both tables and append the first months."""
+        self._create(self._places.flights, "flights", "first", ("month",), KEY)
+        self._create(self._places.airlines, "airlines", "airlines", (), ("carrier",))
+        self._append(self._places.airlines, self._places.batch_input("airlines"), "batch")
+        self._append(self._places.flights, self._places.batch_input("first"), "batch")
+        self._append(self._places.flights, self._places.batch_input("more"), "batch")
+
+    def append_piece_by_piece(self) -> None:
+        """Append the second writer's month, a file a commit."""
+        use_session(self._spark)
+        for piece in sorted(self._places.batch_input("second").glob("*.parquet")):
+            self._append(self._places.flights, piece, "second writer")
+
+    def delete_cancelled(self) -> int | None:
+        """Delete the cancelled flights of a month while others append."""
+        options = self._options_of("cancellations")
+        table = Table.for_path(self._spark, self._places.flights, options)
+        return table.delete(f"month = {CANCELLED_OF} AND dep_time IS NULL")
+
+    def race(self) -> tuple[Outcome, Rejected]:
+        """Let two deletes read one version and propose together; run the loser again.
+
+        Returns the outcome that the loser's second run came to, and its first rejection.
+        Raises: RuntimeError, when not exactly one of them is rejected.
+        """
+        line = threading.Barrier(len(RACERS), timeout=120)
+        results = together([partial(self._delete, condition, line) for condition in RACERS])
+        lost = [
+            (condition, result)
+            for condition, result in zip(RACERS, results, strict=True)
+            if isinstance(result, Rejected)
+        ]
+        if len(lost) != 1:
+            raise RuntimeError(f"one of two racing deletes must be rejected, not {results}")
+        [(condition, rejected)] = lost
+        again = self._delete(condition, None)
+        if isinstance(again, Rejected):
+            raise again
+        return again, rejected
+
+    def rows(self) -> pa.Table:
+        """Return the table's rows as Spark reads them through the gate's own format."""
+        frame = self._spark.read.format("tidegate").options(**self._options)
+        return frame.load(self._places.flights).toArrow()
+
+    def _create(
+        self, root: str, name: str, source: str, partitioned: Sequence[str], key: Sequence[str]
+    ) -> None:
+        schema = self._spark.read.parquet(str(self._places.batch_input(source))).schema
+        properties = {**_PROPERTIES, "tidegate.cdc.keyColumns": ",".join(key)}
+        options = {**self._options_of("batch"), "name": name}
+        Table.create(self._spark, root, schema, partitioned, properties, options)
+
+    def _append(self, root: str, source: Path, writer: str) -> None:
+        rows = self._spark.read.parquet(str(source))
+        options = self._options_of(writer)
+        rows.write.format("tidegate").options(**options).mode("append").save(root)
+
+    def _options_of(self, writer: str) -> dict[str, str]:
+        return {**self._options, "userMetadata": writer}
+
+    def _delete(self, condition: str, line: threading.Barrier | None) -> Outcome | Rejected:
+        asked = for_writing({**self._options_of("racer"), "path": self._places.flights})
+        runner = _Together(SparkRunner(self._spark), line)
+        try:
+            outcome = delete(
+                client_for(asked.kafka), asked.place, condition, WriteRequest.of(asked), runner
+            )
+        except Rejected as rejected:
+            return rejected
+        if outcome is None:
+            raise RuntimeError(f"no flight matches {condition!r}")
+        return outcome
+
+
+@dataclass(frozen=True)
+class _Together:
+    """Rewrites files, then waits until the other racer has read and rewritten them too."""
+
+    runner: SparkRunner
+    line: threading.Barrier | None
+
+    def __call__(
+        self, rewriting: Rewriting, files: Sequence[Mapping[str, Any]]
+    ) -> Sequence[Rewritten]:
+        """Return what became of each file, when both are ready to propose."""
+        done = self.runner(rewriting, files)
+        if self.line is not None:
+            self.line.wait()
+        return done
+
+
+def together(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Run jobs at once, a thread each, and return their results.
+
+    The first failure in time is raised, when all have ended: others may only follow from it.
+    """
+    with ThreadPoolExecutor(len(jobs)) as threads:
+        running = [threads.submit(job) for job in jobs]
+        for job in as_completed(running):
+            job.result()
+    return [job.result() for job in running]

@@ -1,0 +1,1 @@
+"""Kafka and every service on this machine: `tidegate up`, `down` and `kafka`."""

@@ -1,0 +1,248 @@
+"""Apache Kafka's jars: fetched once by PySpark's Ivy, each checked against its pinned sha256."""
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TextIO
+from urllib.parse import urlsplit
+
+from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
+from tidegate_local.maven_mirror import as_ivy_settings, maven_mirror
+from tidegate_runtime.release import KAFKA_VERSION
+
+SCALA_VERSION: Final = "2.13"
+JAVA_MIN: Final = 17
+CACHE: Final = "TIDEGATE_CACHE"
+IVY_SETTINGS: Final = "TIDEGATE_IVY_SETTINGS"
+SPACE_MIN_BYTES: Final = 256 * 1024 * 1024
+Tell = Callable[[str], None]
+
+_PINS: Final = Path(__file__).with_name("jars.sha256")
+_PATIENCE: Final = (
+    "-Dsun.net.client.defaultConnectTimeout=20000",
+    "-Dsun.net.client.defaultReadTimeout=60000",
+)
+_INSTEAD: Final = "or set KAFKA_BOOTSTRAP_SERVERS to a Kafka that runs"
+
+
+def pinned_jars() -> dict[str, str]:
+    """Return the sha256 of each jar by its file name."""
+    lines = _PINS.read_text(encoding="utf-8").splitlines()
+    rows = [line.split() for line in lines if line and not line.startswith("#")]
+    return {f"{name}-{version}.jar": digest for name, version, digest in rows}
+
+
+def cache_folder() -> Path:
+    """Return the folder for fetched files: TIDEGATE_CACHE, else the user's cache folder."""
+    given = os.environ.get(CACHE)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(given) if given else Path(base) / "tidegate"
+
+
+def ensure_jars(tell: Tell) -> Path:
+    """Return the folder with the broker's jars, fetching them if they are not there.
+
+    Law: what is in the folder was checked before it got its name.
+    Raises: Misconfigured, for no Java, no PySpark, no disk space or a jar that is not the pinned
+        one; Unavailable, when the registry does not answer.
+    """
+    folder = cache_folder() / "kafka" / KAFKA_VERSION
+    if _is_complete(folder):
+        return folder
+    with _locked(folder.with_name(f"{KAFKA_VERSION}.lock")):
+        if not _is_complete(folder):
+            _check_space(folder.parent)
+            _fetch(folder, tell)
+    return folder
+
+
+def java_command() -> str:
+    """Return the path of a Java that can run the broker.
+
+    Raises: Misconfigured, when there is none or it is too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    where = f"JAVA_HOME={home}" if home else "PATH"
+    remedy = f"install Java {JAVA_MIN} or newer (a JRE is enough) and put it on PATH"
+    if java is None:
+        raise Misconfigured(f"there is no Java ({where}): {remedy}, {_INSTEAD}")
+    shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(?:1\.)?(\d+)', shown.stderr + shown.stdout)
+    if found is None:
+        raise Misconfigured(f"`{java} -version` prints no version: {remedy}, {_INSTEAD}")
+    if int(found[1]) < JAVA_MIN:
+        raise Misconfigured(f"{java} is Java {found[1]}, too old for Kafka: {remedy}, {_INSTEAD}")
+    return java
+
+
+def pyspark_jars() -> Path | None:
+    """Return the folder of PySpark's jars, without importing it; None where it is not installed."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent / "jars"
+    return folder if folder.is_dir() else None
+
+
+def _is_complete(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in pinned_jars())
+
+
+def _check_space(folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < SPACE_MIN_BYTES:
+        raise Misconfigured(
+            f"{folder} has {free // 2**20} MiB free, Kafka's jars need {SPACE_MIN_BYTES // 2**20}; "
+            f"make room or set {CACHE} to a folder elsewhere"
+        )
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """Let one process at a time fetch; the lock ends with the process that holds it."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle = file.open("w", encoding="utf-8")
+    except OSError as error:
+        raise Misconfigured(
+            f"the cache {file.parent} cannot be written ({error.strerror}); set {CACHE} elsewhere"
+        ) from error
+    with handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(folder: Path, tell: Tell) -> None:
+    java, spark = java_command(), pyspark_jars()
+    ivy = next(iter(sorted(spark.glob("ivy-*.jar"))), None) if spark else None
+    if ivy is None:
+        raise Misconfigured(
+            "Kafka's jars are not in the cache, and PySpark, which fetches them, is not installed: "
+            f"pip install 'tidegate[producers]', {_INSTEAD}"
+        )
+    part = Path(tempfile.mkdtemp(prefix=f"{KAFKA_VERSION}.part-", dir=folder.parent))
+    try:
+        _resolve(
+            [java, *_PATIENCE, *_proxies(), "-cp", str(ivy), "org.apache.ivy.Main"], part, tell
+        )
+        checked = part / "checked"
+        checked.mkdir()
+        for name, digest in pinned_jars().items():
+            _take(part / "jars" / name, digest, checked)
+        if folder.exists():
+            shutil.rmtree(folder)
+        checked.rename(folder)
+        tell(f"Kafka {KAFKA_VERSION}: jars are in {folder}")
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _resolve(ivy: list[str], part: Path, tell: Tell) -> None:
+    """Let Ivy fetch the broker and its dependencies."""
+    argv = [
+        *ivy,
+        *(("-settings", str(settings)) if (settings := _ivy_settings(part)) else ()),
+        *("-dependency", "org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION),
+        # Five of the jars are published as bundles; without them the broker dies at once.
+        *("-confs", "default", "-types", "jar", "bundle"),
+        *("-cache", str(part / "ivy")),
+        *("-retrieve", str(part / "jars" / "[artifact]-[revision].[ext]")),
+    ]
+    tell(f"Kafka {KAFKA_VERSION}: fetching {len(pinned_jars())} jars (43 MB, once)")
+    output = _watched(argv, tell)
+    missing = [name for name in pinned_jars() if not (part / "jars" / name).is_file()]
+    if missing:
+        reasons = [line.strip() for line in output if "ERROR" in line or "SERVER" in line]
+        said = reasons[0] if reasons else (output[-1].strip() if output else "nothing")
+        raise Unavailable(
+            f"Kafka's jars could not be fetched ({len(missing)} are missing, first {missing[0]}; "
+            f"Ivy said: {said}); check the network or give your mirror in ~/.ivy2/ivysettings.xml "
+            f"({IVY_SETTINGS} names another file), {_INSTEAD}"
+        )
+
+
+def _watched(argv: list[str], tell: Tell) -> list[str]:
+    output: list[str] = []
+    total, fetched = len(pinned_jars()), 0
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None, "piped"
+        try:
+            for line in process.stdout:
+                output.append(line)
+                if "[SUCCESSFUL ]" in line:
+                    fetched += 1
+                    if fetched % 5 == 0:
+                        tell(f"Kafka {KAFKA_VERSION}: {fetched} of {total} jars")
+        finally:
+            process.kill()
+    return output
+
+
+def _take(jar: Path, digest: str, checked: Path) -> None:
+    found = hashlib.sha256(jar.read_bytes()).hexdigest()
+    if found != digest:
+        raise Misconfigured(
+            f"{jar.name} has the sha256 {found}, pinned is {digest}: the registry or mirror serves "
+            "another file; nothing was kept"
+        )
+    jar.rename(checked / jar.name)
+
+
+def _ivy_settings(part: Path) -> Path | None:
+    """Return the user's Ivy settings, or ones made from their Maven mirror, or None."""
+    given = os.environ.get(IVY_SETTINGS)
+    file = Path(given) if given else Path.home() / ".ivy2" / "ivysettings.xml"
+    if given and not file.is_file():
+        raise Misconfigured(f"{IVY_SETTINGS} names {file}, which is not there")
+    if file.is_file():
+        return file
+    mirror = maven_mirror(Path.home() / ".m2" / "settings.xml")
+    if mirror is None:
+        return None
+    made = part / "ivysettings.xml"
+    made.touch(mode=0o600)
+    made.write_text(as_ivy_settings(mirror), encoding="utf-8")
+    return made
+
+
+def _proxies() -> list[str]:
+    """Return Java's options for the environment's proxies, which Java does not read by itself."""
+    options: list[str] = []
+    for scheme in ("http", "https"):
+        url = os.environ.get(f"{scheme}_proxy") or os.environ.get(f"{scheme.upper()}_PROXY")
+        host = urlsplit(url) if url else None
+        if host and host.hostname:
+            options.append(f"-D{scheme}.proxyHost={host.hostname}")
+            options.append(f"-D{scheme}.proxyPort={host.port or 3128}")
+    return options
+
+
+def main() -> int:
+    """Fetch the jars if they are not there, and return the exit status: `make env` calls this."""
+    try:
+        ensure_jars(lambda line: _say(sys.stdout, line))
+    except TidegateError as error:
+        _say(sys.stderr, str(error))
+        return 2
+    return 0
+
+
+def _say(out: TextIO, line: str) -> None:
+    out.write(f"{line}\n")
+    out.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

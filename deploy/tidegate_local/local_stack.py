@@ -1,0 +1,232 @@
+"""The whole line on one machine: Kafka, its topics and every service as a process, in one folder.
+
+Tethered to the process that starts it (the demo), or detached (`tidegate up`): then a file says
+what runs, for `tidegate down` and for people.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+from tidegate_delta.errors import Misconfigured
+from tidegate_local.child_processes import (
+    Command,
+    ServiceProcess,
+    birth_of,
+    end_process,
+    service_argv,
+    service_process,
+)
+from tidegate_local.embedded_kafka import EmbeddedKafka, make_folder
+from tidegate_local.kafka_jars import Tell
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.kafka.topic_admin import create_topics
+
+SERVICES: Final = ("committer", "checkpointer", "cdc_publisher")
+SESSION_TIMEOUT_MS: Final = 2_000
+READY_TIMEOUT_S: Final = 90.0
+STOP_TIMEOUT_S: Final = 15.0
+_STATE: Final = "state.json"
+
+
+@dataclass(frozen=True)
+class StackSettings:
+    """What to start. `overrides` go to every service; each takes what is its own.
+
+    `kafka` names a cluster that runs; without it a broker is started, on `port` or, for 0, on a
+    free one.
+    """
+
+    folder: Path
+    roots: Sequence[str]
+    port: int = 0
+    kafka: KafkaSettings | None = None
+    config: Path | None = None
+    detached: bool = False
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process that outlives the one that started it. `address` is where its probes answer."""
+
+    name: str
+    pid: int
+    birth: str
+    log: str
+    address: str | None = None
+
+
+@dataclass(frozen=True)
+class StackState:
+    """What a detached stack is made of, in the order in which it was started."""
+
+    bootstrap_servers: str
+    topic_prefix: str
+    roots: tuple[str, ...]
+    processes: tuple[Started, ...]
+
+    def running(self) -> tuple[Started, ...]:
+        """Return the processes that still run."""
+        return tuple(one for one in self.processes if birth_of(one.pid) == one.birth)
+
+
+class LocalStack:
+    """The line, started and stopped as one."""
+
+    def __init__(self, settings: StackSettings, tell: Tell = lambda _: None) -> None:
+        self._settings = settings
+        self._tell = tell
+        self._broker: EmbeddedKafka | None = None
+        self.services: dict[str, ServiceProcess] = {}
+
+    @property
+    def kafka(self) -> KafkaSettings:
+        """How the topics are reached."""
+        if self._settings.kafka is not None:
+            return self._settings.kafka
+        assert self._broker is not None, "started"
+        return KafkaSettings(
+            bootstrap_servers=self._broker.bootstrap, session_timeout_ms=SESSION_TIMEOUT_MS
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start all, and wait until each is ready; what was started is stopped on a failure.
+
+        Raises: Misconfigured, Unavailable.
+        """
+        make_folder(self._settings.folder)
+        with ExitStack() as on_failure:
+            on_failure.callback(self.stop)
+            self._start()
+            on_failure.pop_all()
+
+    def kill_and_start(self, module: str) -> None:
+        """Kill a service as the machine would, and start it again; `down` finds the new process.
+
+        Raises: Unavailable.
+        """
+        service = self.services[module]
+        service.child.kill()
+        service.start()
+        self._remember()
+        service.wait_ready()
+        self._remember()
+
+    def stop(self) -> None:
+        """End the services, then the broker; data, logs and tables stay."""
+        for service in reversed(self.services.values()):
+            if service.child.is_alive():
+                self._tell(f"stopping {service.child.name}")
+                service.child.stop(STOP_TIMEOUT_S)
+        if self._broker is not None:
+            self._tell("stopping Kafka")
+            self._broker.stop()
+        (self._settings.folder / _STATE).unlink(missing_ok=True)
+
+    def _start(self) -> None:
+        given = self._settings
+        if given.kafka is None:
+            self._broker = EmbeddedKafka(
+                given.folder / "kafka", given.port, detached=given.detached
+            )
+            self._broker.start(self._tell)
+            self._remember()
+        created = create_topics(self.kafka, self.kafka.topics.declared())
+        self._tell(f"topics: {len(created)} created, prefix {self.kafka.topic_prefix!r}")
+        for module in SERVICES:
+            service = self._service(module)
+            self.services[module] = service
+            self._tell(f"starting {service.child.name}")
+            service.start()
+            self._remember()
+        for service in self.services.values():
+            service.wait_ready(READY_TIMEOUT_S)
+            self._tell(f"{service.child.name} is ready at {service.address()}")
+        self._remember()
+
+    def _service(self, module: str) -> ServiceProcess:
+        kafka = self.kafka
+        overrides = {
+            "kafka.bootstrap_servers": kafka.bootstrap_servers,
+            "kafka.topic_prefix": kafka.topic_prefix,
+            "kafka.session_timeout_ms": str(kafka.session_timeout_ms),
+            "committer.roots": json.dumps(list(self._settings.roots)),
+            **self._settings.overrides,
+        }
+        command = Command(
+            module.replace("_", "-"),
+            service_argv(module, self._settings.config, overrides),
+            tethered=not self._settings.detached,
+        )
+        return service_process(command, self._settings.folder / "services")
+
+    def _remember(self) -> None:
+        """Write what runs, so that `down` finds it even when we are killed here."""
+        if not self._settings.detached:
+            return
+        children = [(self._broker.child, None)] if self._broker else []
+        processes = [
+            Started(child.name, child.pid, birth_of(child.pid) or "", str(child.log), address)
+            for child, address in (
+                *children,
+                *((service.child, service.address()) for service in self.services.values()),
+            )
+        ]
+        state = StackState(
+            self.kafka.bootstrap_servers,
+            self.kafka.topic_prefix,
+            tuple(self._settings.roots),
+            tuple(processes),
+        )
+        part = self._settings.folder / f"{_STATE}.part"
+        part.write_text(json.dumps(asdict(state), indent=2), encoding="utf-8")
+        part.replace(self._settings.folder / _STATE)
+
+
+def state_folder() -> Path:
+    """Return where `up` keeps its data where no folder is given."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "tidegate"
+
+
+def read_state(folder: Path) -> StackState | None:
+    """Return what a detached stack in this folder is made of; None: there is none.
+
+    Raises: Misconfigured, for a file that cannot be read.
+    """
+    file = folder / _STATE
+    if not file.exists():
+        return None
+    try:
+        body = json.loads(file.read_text(encoding="utf-8"))
+        processes = tuple(Started(**one) for one in body.pop("processes"))
+        return StackState(**{**body, "roots": tuple(body["roots"])}, processes=processes)
+    except (ValueError, KeyError, TypeError) as error:
+        raise Misconfigured(f"{file} cannot be read ({error}); remove it") from error
+
+
+def take_down(folder: Path, tell: Tell) -> list[str]:
+    """End what a detached stack started, newest first, and return the names of what ran."""
+    state = read_state(folder)
+    if state is None:
+        return []
+    ended = []
+    for one in reversed(state.processes):
+        if birth_of(one.pid) == one.birth:
+            tell(f"stopping {one.name}")
+            end_process(one.pid, one.birth, STOP_TIMEOUT_S)
+            ended.append(one.name)
+    (folder / _STATE).unlink(missing_ok=True)
+    return ended

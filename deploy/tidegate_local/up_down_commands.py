@@ -1,0 +1,139 @@
+"""`tidegate up` and `tidegate down`: Kafka and every service on this machine, to try it out."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.table import Table
+
+from tidegate_delta.errors import Misconfigured
+from tidegate_local.kafka_commands import PORT_MAX
+from tidegate_local.local_stack import (
+    SERVICES,
+    LocalStack,
+    StackSettings,
+    StackState,
+    read_state,
+    state_folder,
+    take_down,
+)
+from tidegate_runtime.cli.config_commands import kind_of
+from tidegate_runtime.cli.console import console
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_told, loaded, overrides
+from tidegate_runtime.service.settings import ServiceSettings
+
+ANY_LOCAL_ROOT: Final = "file:///"
+_PORT: Final = 9092
+_OUT: Final = console()
+_PROGRESS: Final = console(stderr=True)
+
+Folder = Annotated[
+    Path | None,
+    typer.Option("--folder", help="Where Kafka's data, logs and state are kept.", metavar="PATH"),
+]
+
+
+up_app = typer.Typer(add_completion=False)
+down_app = typer.Typer(add_completion=False)
+
+
+@up_app.command()
+def up(
+    folder: Folder = None,
+    port: Annotated[
+        int, typer.Option(help="Kafka's port; 0 takes a free one.", min=0, max=PORT_MAX)
+    ] = _PORT,
+    root: Annotated[
+        list[str] | None,
+        typer.Option(help="Root under which tables may lie; default: any local one. Repeatable."),
+    ] = None,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Start Kafka, its topics and every service, and leave them running (`tidegate down` ends it).
+
+    With KAFKA_BOOTSTRAP_SERVERS or `kafka.bootstrap_servers` no Kafka is started.
+    """
+    where = folder or state_folder()
+    with errors_told():
+        state = read_state(where)
+        if state is not None and state.running():
+            _go_on(state, where, as_json=as_json)
+            return
+        given = loaded(ServiceSettings, config, [p for p in set_ or () if _is_shared(p)])
+        elsewhere = given.kafka.bootstrap_servers != ServiceSettings().kafka.bootstrap_servers
+        roots = [_spelled(one) for one in root or [ANY_LOCAL_ROOT]]
+        for service in SERVICES:  # before Kafka is started for them
+            pairs = [f"committer.roots={json.dumps(roots)}", *(set_ or ())]
+            loaded(kind_of(service.replace("_", "-")), config, pairs)
+        settings = StackSettings(
+            folder=where.absolute(),
+            roots=roots,
+            port=port,
+            kafka=given.kafka if elsewhere else None,
+            config=config.absolute() if config else None,
+            detached=True,
+            overrides=overrides(set_ or ()),
+        )
+        LocalStack(settings, _tell).start()
+        started = read_state(where)
+        assert started is not None, "a detached stack leaves its state"
+        _show(started, where, as_json=as_json)
+
+
+@down_app.command()
+def down(folder: Folder = None, as_json: Json = False) -> None:
+    """Stop what `tidegate up` started; data, logs and tables stay."""
+    where = folder or state_folder()
+    with errors_told():
+        ended = take_down(where, _tell)
+    if as_json:
+        _OUT.print_json(data={"ended": ended})
+    else:
+        _OUT.print(f"ended: {', '.join(ended)}" if ended else f"nothing runs from {where}")
+
+
+def _go_on(state: StackState, where: Path, *, as_json: bool) -> None:
+    gone = {one.name for one in state.processes} - {one.name for one in state.running()}
+    if gone:
+        raise Misconfigured(
+            f"of what was started in {where}, {', '.join(sorted(gone))} ended, its log in "
+            f"{where / 'services'} says why: `tidegate down --folder {where}` ends the rest, then "
+            "start again"
+        )
+    _show(state, where, as_json=as_json)
+
+
+def _show(state: StackState, where: Path, *, as_json: bool) -> None:
+    if as_json:
+        _OUT.print_json(json.dumps({"folder": str(where), **asdict(state)}))
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("service", "pid", "probes", "log"):
+        table.add_column(title, overflow="fold")
+    for one in state.processes:
+        table.add_row(one.name, str(one.pid), one.address or state.bootstrap_servers, one.log)
+    _OUT.print(table)
+    down_with = "" if where == state_folder() else f" --folder {where}"
+    _OUT.print(f"tables may lie under {', '.join(state.roots)}; `tidegate down{down_with}` ends it")
+    if state.bootstrap_servers != ServiceSettings().kafka.bootstrap_servers:
+        _OUT.print(
+            f"other verbs find it by: export KAFKA_BOOTSTRAP_SERVERS={state.bootstrap_servers}"
+        )
+
+
+def _spelled(root: str) -> str:
+    """Return a root as an absolute path or URI: services have another working folder."""
+    return root if "://" in root else str(Path(root).absolute())
+
+
+def _is_shared(pair: str) -> bool:
+    """Return whether a setting is one that all services share."""
+    return pair.partition(".")[0] in ServiceSettings.model_fields
+
+
+def _tell(line: str) -> None:
+    _PROGRESS.print(line)

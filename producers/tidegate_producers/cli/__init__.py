@@ -1,0 +1,1 @@
+"""The commands `tidegate table` and `tidegate proposals`."""

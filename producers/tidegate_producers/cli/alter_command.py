@@ -1,0 +1,113 @@
+"""`tidegate table alter`: change a table's columns and properties."""
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import typer
+
+from tidegate_messages.metadata_patch import PatchChange
+from tidegate_producers.cli.output import OUT
+from tidegate_producers.cli.registration_commands import TableArgument, Timeout
+from tidegate_producers.connection import CLIENT_ID
+from tidegate_producers.options import TableLocation
+from tidegate_producers.writing.alter_table import (
+    alter,
+    change,
+    column_from,
+    pair_from,
+    path_from,
+    type_from,
+)
+from tidegate_producers.writing.table_write import WriteRequest
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_told, loaded
+from tidegate_runtime.client.client import TIMEOUT_S, Client
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.service.settings import ServiceSettings
+
+Many = list[str] | None
+AddColumns = Annotated[
+    Many,
+    typer.Option("--add-column", help="Add a column: 'name type'; write a nested type as JSON."),
+]
+Gone = Annotated[Many, typer.Option("--drop-column", help="Drop a column.")]
+Renamed = Annotated[Many, typer.Option("--rename-column", help="Rename a column: old=new.")]
+Types = Annotated[Many, typer.Option("--widen", help="Widen a column's type: 'name type'.")]
+Nulls = Annotated[Many, typer.Option("--allow-nulls", help="Let a column hold nulls.")]
+Comments = Annotated[
+    Many,
+    typer.Option("--comment", help="Set a column's comment: column=text; column= removes it."),
+]
+Defaults = Annotated[
+    Many,
+    typer.Option("--default", help="Set a column's default: column=SQL; column= removes it."),
+]
+Properties = Annotated[Many, typer.Option("--property", help="Set a table property: key=value.")]
+Unset = Annotated[Many, typer.Option("--unset", help="Remove a table property.")]
+
+
+def alter_table(  # noqa: PLR0913 - each is an option of the command
+    table: TableArgument,
+    add_column: AddColumns = None,
+    drop_column: Gone = None,
+    rename_column: Renamed = None,
+    widen: Types = None,
+    allow_nulls: Nulls = None,
+    comment: Comments = None,
+    default: Defaults = None,
+    property_: Properties = None,
+    unset: Unset = None,
+    timeout: Timeout = TIMEOUT_S,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Change a table's columns and properties.
+
+    It conflicts only with changes of the same columns or properties that others make meanwhile.
+    Changes are made in the order of the options below, each of which may be given several times.
+    A field of a struct is parent.name; put names with dots, blanks or signs in backticks.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    with errors_told():
+        changes = [
+            *map(column_from, add_column or ()),
+            *_each(drop_column, lambda text: {"op": "drop_column", "path": path_from(text)}),
+            *_each(rename_column, _renamed),
+            *map(type_from, widen or ()),
+            *_each(allow_nulls, lambda text: {"op": "allow_nulls", "path": path_from(text)}),
+            *_each(comment, _commented),
+            *_each(default, _defaulted),
+            *_each(property_, _property),
+            *_each(unset, lambda text: {"op": "unset_property", "key": text}),
+        ]
+        with Client(KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics) as client:
+            place = TableLocation(client.require(table, timeout).table_root, settings.storage)
+            outcome = alter(client, place, changes, WriteRequest(timeout))
+    if as_json:
+        OUT.print_json(outcome.model_dump_json(exclude_none=True))
+    else:
+        OUT.print(f"{table} is altered in version {outcome.version}", soft_wrap=True)
+
+
+def _each(texts: Many, told: Callable[[str], dict[str, Any]]) -> Iterator[PatchChange]:
+    return (change(**told(text)) for text in texts or ())
+
+
+def _renamed(text: str) -> dict[str, Any]:
+    old, new = pair_from(text)
+    return {"op": "rename_column", "path": path_from(old), "name": new}
+
+
+def _commented(text: str) -> dict[str, Any]:
+    column, comment = pair_from(text)
+    return {"op": "comment_on", "path": path_from(column), "comment": comment or None}
+
+
+def _defaulted(text: str) -> dict[str, Any]:
+    column, expression = pair_from(text)
+    return {"op": "set_default", "column": column, "expression": expression or None}
+
+
+def _property(text: str) -> dict[str, Any]:
+    key, value = pair_from(text)
+    return {"op": "set_property", "key": key, "value": value}

@@ -1,0 +1,101 @@
+"""Tables, facts and explanations as the commands print them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import orjson
+from rich.table import Table
+
+from tidegate_producers.cli.formatting import instant
+from tidegate_producers.history.outcome_explanation import Explanation, Overlap, Winner
+from tidegate_runtime.cli.console import console
+
+OUT: Final = console()
+_WHOLE: Final = frozenset({"proposal", "winner"})
+"""Columns of ids: they are never broken across lines, so that they can be copied."""
+
+
+def show(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows as a table; each on one line unless the output is a terminal."""
+    table = Table(box=None, pad_edge=False, show_header=any(titles))
+    for title in titles:
+        table.add_column(title, overflow="fold", no_wrap=title in _WHOLE)
+    for row in rows:
+        table.add_row(*("" if cell is None else visible(cell) for cell in row))
+    if OUT.is_terminal:
+        OUT.print(table)
+        return
+    with OUT.capture() as drawn:
+        OUT.print(table)
+    for line in drawn.get().splitlines():
+        OUT.print(line.rstrip(), soft_wrap=True)
+
+
+def show_facts(facts: Mapping[str, object]) -> None:
+    """Print names and values, without those that have no value."""
+    for name, value in facts.items():
+        if value not in (None, "", (), []):
+            OUT.print(f"{name:<13} {visible(value)}", soft_wrap=True)
+
+
+def visible(value: object) -> str:
+    """Return a value as text, with control characters and line breaks escaped.
+
+    Paths, names and reasons come from writers, who could send escape sequences.
+    """
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(value))
+
+
+def plain(value: object) -> str:
+    """Return a value as text: as it is, or as JSON."""
+    if isinstance(value, str) or value is None:
+        return value or ""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={one}" for name, one in value.items())
+    return orjson.dumps(value).decode()
+
+
+def show_explanation(told: Explanation) -> None:
+    """Print an explanation: what happened, why, against what, and what to do."""
+    rule = told.rule
+    if rule and told.delta_name:
+        rule = f"{rule} ({told.delta_name} in delta-spark)"
+    show_facts(
+        {
+            "proposal": told.proposal_id,
+            "table": told.root,
+            "status": told.status,
+            "version": told.version,
+            "rule": rule,
+            "means": told.meaning,
+            "told": told.reason,
+            "field": told.field,
+            "winner": _winner(told.winner),
+        }
+    )
+    _show_overlap(told.overlap)
+    for other in told.others:
+        show_facts({"besides": f"other bytes came under its id, which were {other}"})
+    show_facts({"do": told.remedy})
+    for command in told.commands:
+        show_facts({"run": command})
+
+
+def _winner(winner: Winner | None) -> str | None:
+    if winner is None:
+        return None
+    at = f"{instant(winner.timestamp_ms)} UTC" if winner.timestamp_ms is not None else None
+    told = [f"version {winner.version}", winner.operation, at]
+    if winner.engine_info:
+        told.append(f"by {winner.engine_info}")
+    if winner.proposal_ids:
+        told.append(f"proposals {', '.join(winner.proposal_ids)}")
+    elif winner.operation is not None:
+        told.append("by an external writer")
+    return ", ".join(part for part in told if part)
+
+
+def _show_overlap(overlap: Overlap) -> None:
+    for what, found in vars(overlap).items():
+        for one in found:
+            show_facts({{"files": "file"}.get(what, what.removesuffix("s")): one})

@@ -1,0 +1,283 @@
+"""`tidegate proposals`: list, show, explain, cancel."""
+
+from dataclasses import asdict
+from typing import Annotated, Any, Final, NoReturn
+from uuid import UUID
+
+import typer
+
+from tidegate_delta.errors import InvalidRequest, OutcomeUnknown, Unavailable
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Proposal
+from tidegate_producers.cli.formatting import instant, moment
+from tidegate_producers.cli.output import OUT, show, show_explanation, show_facts
+from tidegate_producers.cli.registration_commands import Timeout
+from tidegate_producers.connection import CLIENT_ID, store_for
+from tidegate_producers.history.log_search import find_in_log
+from tidegate_producers.history.outcome_explanation import Explanation, ProposalHistory, explain
+from tidegate_producers.history.outcome_log import ProposalOutcomes, find_proposal, last_proposals
+from tidegate_producers.options import TableLocation
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_told, loaded
+from tidegate_runtime.client.client import TIMEOUT_S, Client
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.service.runner import EXIT_FIX, EXIT_OK, EXIT_RETRY
+from tidegate_runtime.service.settings import ServiceSettings
+from tidegate_runtime.storage.open_store import canonical_root
+
+VERSIONS: Final = 1_000
+"""How many of a log's newest versions are searched for a proposal."""
+
+_TITLES: Final = {
+    "proposal": "proposal",
+    "time (UTC)": "at",
+    "operation": "operation",
+    "status": "status",
+    "version": "version",
+    "why": "rule",
+    "ms": "latency_ms",
+    "table": "root",
+}
+"""Column -> the part of a summary that it shows."""
+
+Id = Annotated[UUID, typer.Argument(help="The proposal's id.")]
+OfTable = Annotated[
+    str | None, typer.Option("--table", help="A registered table: its name, root or id.")
+]
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Proposals and their outcomes.")
+
+
+@app.callback()
+def _proposals() -> None:
+    """Proposals and their outcomes."""
+
+
+@app.command("list")
+def list_proposals(
+    table: OfTable = None,
+    limit: Annotated[int, typer.Option(help="How many of the newest to show.", min=1)] = 20,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Show the newest proposals, each with its outcome."""
+    settings = loaded(ServiceSettings, config, set_)
+    with errors_told():
+        with _client(settings) as client:
+            record = client.require(table) if table is not None else None
+        bus, topics = _bus(settings), settings.kafka.topics
+        told = last_proposals(bus, topics, limit, record)
+    if as_json:
+        OUT.print_json(data=[_summary(one) for one in told])
+        return
+    summaries = [{**_summary(one), "at": instant(one.at_ms)} for one in told]
+    rows = [[one[name] for name in _TITLES.values()] for one in summaries]
+    show(tuple(_TITLES), rows)
+
+
+@app.command("show")
+def show_proposal(
+    proposal: Id, config: Config = None, set_: Set = None, as_json: Json = False
+) -> None:
+    """Show one proposal, and every outcome that was published under its id."""
+    settings = loaded(ServiceSettings, config, set_)
+    with errors_told():
+        one = _require(settings, proposal)
+    told = (*one.outcomes, *one.others)
+    outcomes = [outcome.model_dump(mode="json", exclude_none=True) for outcome in told]
+    if as_json:
+        body = one.proposal.model_dump(mode="json", exclude_none=True) if one.proposal else None
+        OUT.print_json(data={**_summary(one), "body": body, "outcomes": outcomes})
+        return
+    show_facts(_summary(one))
+    for outcome in (*one.outcomes, *one.others):
+        OUT.print_json(outcome.model_dump_json(exclude_none=True))
+
+
+@app.command("explain")
+def explain_proposal(
+    proposal: Id,
+    table: OfTable = None,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Explain a proposal's outcome: the rule, the winner, what conflicted, and what to do.
+
+    It reads the topics, then the table's log. Give --table for a proposal that the topics no longer
+    hold, and the table's root as --table where no broker answers: the log is read then.
+
+    Exit status: 0 it is in the table; 2 you have to do something, which is printed; 3 somebody has
+    to look at the table; 4 wait, or try again.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    with errors_told():
+        told = _explained(settings, proposal, table)
+    if as_json:
+        OUT.print_json(data=_as_data(told))
+    else:
+        show_explanation(told)
+    raise typer.Exit(told.exit_status)
+
+
+@app.command("cancel")
+def cancel_proposal(
+    proposal: Id,
+    timeout: Timeout = TIMEOUT_S,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Cancel a proposal for ever: it is refused from now on, however often it is sent.
+
+    Exit status: 0 it will never be in the table; 2 it is in the table already, or could not be
+    cancelled; 4 no answer came: try again.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    with errors_told():
+        one = _require(settings, proposal)
+        if one.status == "rejected" and one.answer and not one.others:
+            # That is a promise already: nothing more has to be written into the log.
+            _say_given_up(proposal, one.answer, as_json=as_json)
+        if one.proposal is None:
+            raise InvalidRequest(
+                f"of proposal {proposal} only the outcome is left, or its record cannot be read: "
+                "only its writer can give it up; see `tidegate proposals explain`",
+                error_class="ProposalUnreadable",
+            )
+        with _client(settings) as client:
+            outcome = _cancelled(client, one.proposal, timeout)
+    _say_given_up(proposal, outcome, as_json=as_json)
+
+
+def _cancelled(client: Client, proposal: Proposal, timeout_s: float) -> Outcome:
+    try:
+        return client.cancel(proposal, timeout_s)
+    except OutcomeUnknown as error:
+        # What was sent has an id of its own, which says nothing to who asked.
+        raise OutcomeUnknown(
+            f"no answer within {timeout_s:g} s whether proposal {proposal.proposal_id} is given "
+            "up: the request waits behind it, and is answered in its turn; ask again, or see "
+            f"`tidegate proposals explain {proposal.proposal_id}`, before its rows are written "
+            "again",
+            error_class=error.error_class,
+        ) from error
+
+
+def _say_given_up(proposal: UUID, outcome: Outcome, *, as_json: bool) -> NoReturn:
+    said, exit_status = _given_up(proposal, outcome)
+    if as_json:
+        OUT.print_json(data={"proposal": str(proposal), "said": said, **_answer(outcome)})
+    else:
+        OUT.print(said, soft_wrap=True)
+    raise typer.Exit(exit_status)
+
+
+def _given_up(proposal: UUID, outcome: Outcome) -> tuple[str, int]:
+    rejection = outcome.rejection
+    if outcome.status == "rejected":
+        why = rejection.rule if rejection else "cancelled"
+        return f"{proposal} never will be in the table (rule {why})", EXIT_OK
+    if outcome.status == "committed":
+        late = "too late: it was committed before it was given up"
+        return f"{proposal} is in the table at version {outcome.version}; {late}", EXIT_FIX
+    said = rejection.reason if rejection else "the log no longer reaches back to what it read"
+    is_passing = rejection is not None and rejection.advice == "retry"
+    return f"{proposal}: nothing is promised: {said}", EXIT_RETRY if is_passing else EXIT_FIX
+
+
+def _explained(settings: ServiceSettings, proposal: UUID, table: str | None) -> Explanation:
+    silence: Unavailable | None = None
+    try:
+        one = find_proposal(_bus(settings), settings.kafka.topics, proposal)
+    except Unavailable as error:
+        if table is None or "/" not in table:
+            raise
+        one, silence = None, error  # a log needs no broker to be read
+    root = _root_of(settings, one, table)
+    if one is None and root is None:
+        raise _not_found(settings, proposal)
+    store = store_for(TableLocation(root, settings.storage)) if root is not None else None
+    outcome, found = (one.answer if one is not None else None), None
+    if store is not None and (outcome is None or outcome.status == "expired"):
+        found = find_in_log(store, proposal, VERSIONS)
+    if one is None and found is None:
+        unnamed = f"the newest {VERSIONS} versions of {root} do not name it"
+        if silence is not None:
+            raise Unavailable(f"{silence}; {unnamed}: it may be older, or wait") from silence
+        raise InvalidRequest(
+            f"proposal {proposal} is not on {settings.kafka.topics.proposals}, and {unnamed}: it "
+            "was never sent, is older, or lost against a winner, which no entry says",
+            error_class="ProposalNotFound",
+        )
+    body, others = (one.proposal, one.others) if one else (None, ())
+    return explain(ProposalHistory(proposal, root, body, outcome, found, others), store)
+
+
+def _root_of(
+    settings: ServiceSettings, one: ProposalOutcomes | None, table: str | None
+) -> str | None:
+    """Return the root of a proposal's table, or None where nothing says it."""
+    if table is not None and "/" in table:
+        return canonical_root(table)
+    if table is None and one is not None and one.proposal is not None:
+        return one.proposal.table_root
+    with _client(settings) as client:
+        if table is not None:
+            return client.require(table).table_root
+        record = client.tables().get(one.table) if one is not None else None
+    return record.table_root if record is not None else None
+
+
+def _require(settings: ServiceSettings, proposal: UUID) -> ProposalOutcomes:
+    one = find_proposal(_bus(settings), settings.kafka.topics, proposal)
+    if one is None:
+        raise _not_found(settings, proposal)
+    return one
+
+
+def _not_found(settings: ServiceSettings, proposal: UUID) -> InvalidRequest:
+    return InvalidRequest(
+        f"proposal {proposal} is not on {settings.kafka.topics.proposals}: it was never sent "
+        "there, or it is older than the topic keeps; the table's log may name it: `tidegate "
+        f"proposals explain {proposal} --table NAME`",
+        error_class="ProposalNotFound",
+    )
+
+
+def _bus(settings: ServiceSettings) -> KafkaBus:
+    return KafkaBus(settings.kafka, CLIENT_ID)
+
+
+def _client(settings: ServiceSettings) -> Client:
+    return Client(_bus(settings), settings.kafka.topics)
+
+
+def _as_data(told: Explanation) -> dict[str, Any]:
+    return {**asdict(told), "proposal_id": str(told.proposal_id)}
+
+
+def _answer(outcome: Outcome) -> dict[str, Any]:
+    return {"outcome": outcome.model_dump(mode="json", exclude_none=True)}
+
+
+def _summary(one: ProposalOutcomes) -> dict[str, Any]:
+    told = one.answer
+    rejection = told.rejection if told else None
+    body = one.proposal
+    return {
+        "proposal": str(one.proposal_id),
+        "at": moment(one.at_ms),
+        "kind": body.kind if body else None,
+        "root": body.table_root if body else None,
+        "operation": body.operation.name if body else None,
+        "partition": one.partition,
+        "offset": one.offset,
+        "cancels": str(body.cancels) if body and body.cancels else None,
+        "read_version": body.read_version if body else None,
+        "status": one.status,
+        "version": told.version if told else None,
+        "rule": rejection.rule if rejection else None,
+        "winner": rejection.winner_version if rejection else None,
+        "latency_ms": one.latency_ms,
+    }

@@ -1,0 +1,160 @@
+"""`tidegate table register|halt|reopen|retry|drop`: whether the gate takes commits for a table."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from tidegate_messages.outcome import Outcome
+from tidegate_producers.cli.output import OUT
+from tidegate_producers.cli.row_commands import Uri, root_of
+from tidegate_producers.connection import CLIENT_ID
+from tidegate_producers.options import TableLocation
+from tidegate_producers.writing import table_registration
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_told, loaded
+from tidegate_runtime.client.client import TIMEOUT_S, Client
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.service.runner import EXIT_FIX
+from tidegate_runtime.service.settings import ServiceSettings
+
+TableArgument = Annotated[str, typer.Argument(help="A registered table: its name, root or id.")]
+Timeout = Annotated[float, typer.Option(help="Seconds to wait for the answer.", min=1)]
+
+
+def register(
+    uri: Uri,
+    name: Annotated[
+        str | None, typer.Option(help="Its name: one word, or catalog.schema.table.")
+    ] = None,
+    timeout: Timeout = TIMEOUT_S,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Register an existing Delta table with the gate; doing so again is no error."""
+    settings = loaded(ServiceSettings, config, set_)
+    with errors_told():
+        place = TableLocation(root_of(uri), settings.storage)
+    outcome = _answer(
+        settings, lambda client: table_registration.register(client, place, name, timeout)
+    )
+    told = f"{place.root} is registered as {outcome.table} at version {outcome.version}"
+    _tell(outcome, told, as_json=as_json)
+
+
+def halt(
+    table: TableArgument,
+    reason: Annotated[
+        str, typer.Option(help="Why; every writer that is refused is shown this text.")
+    ],
+    timeout: Timeout = TIMEOUT_S,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Take no more commits of a table until it is reopened; a commit under way is finished first.
+
+    Writers get the reason and are told to try again later. A halt outlasts restarts.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    outcome = _answer(
+        settings, lambda client: table_registration.halt(client, table, reason, timeout)
+    )
+    _tell(outcome, f"{table} is halted at version {outcome.version}", as_json=as_json)
+
+
+def reopen(
+    table: TableArgument,
+    timeout: Timeout = TIMEOUT_S,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Take commits of a halted table again, once its log has been read and found sound."""
+    settings = loaded(ServiceSettings, config, set_)
+    outcome = _answer(settings, lambda client: table_registration.reopen(client, table, timeout))
+    _tell(outcome, f"{table} is open at version {outcome.version}", as_json=as_json)
+
+
+class ServiceOption(StrEnum):
+    """Who may have set a table aside."""
+
+    COMMITTER = "committer"
+    CHECKPOINTER = "checkpointer"
+    CDC_PUBLISHER = "cdc-publisher"
+
+
+def retry(
+    table: TableArgument,
+    service: Annotated[
+        list[ServiceOption] | None, typer.Option(help="Only this service. Repeatable.")
+    ] = None,
+    timeout: Timeout = TIMEOUT_S,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Have a table tried again at once by the services that set it aside after an error.
+
+    A committer that halted it reads its log now; the others come to it at their next look.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    bus, topics = KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics
+    asked = [one.value for one in service or ServiceOption]
+    with errors_told(), Client(bus, topics) as client:
+        record = client.require(table, timeout)
+        tried = table_registration.retry_followers(bus, topics, record, asked)
+        is_halted = record.status == "halted" and ServiceOption.COMMITTER in asked
+        if is_halted and record.halted_by_hand is None:
+            table_registration.reopen(client, table, timeout)
+            tried.append(ServiceOption.COMMITTER.value)
+    if as_json:
+        OUT.print_json(data={"table": str(record.table), "tried": tried})
+        return
+    for name in tried:
+        when = "has read its log again" if name == ServiceOption.COMMITTER else "at its next look"
+        OUT.print(f"{record.name}: {name} {when}", soft_wrap=True)
+    if is_halted and record.halted_by_hand is not None:
+        OUT.print(f"{record.name} is halted by hand; `tidegate table reopen` ends that")
+    elif not tried:
+        OUT.print(f"{record.name}: nobody has set it aside", soft_wrap=True)
+
+
+def drop(
+    table: TableArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    timeout: Timeout = TIMEOUT_S,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Unregister a table for ever. Its files stay; its id and root can't be registered again."""
+    settings = loaded(ServiceSettings, config, set_)
+    if not yes and not _is_meant(f"Drop {table} from the gate, for ever?"):
+        typer.echo("nothing was dropped: answer yes, or give --yes in a script", err=True)
+        raise typer.Exit(EXIT_FIX)
+    outcome = _answer(settings, lambda client: table_registration.drop(client, table, timeout))
+    _tell(outcome, f"{table} is dropped at version {outcome.version}", as_json=as_json)
+
+
+def _is_meant(question: str) -> bool:
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:
+        return False
+
+
+def _answer(settings: ServiceSettings, ask: Callable[[Client], Outcome]) -> Outcome:
+    with (
+        errors_told(),
+        Client(KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics) as client,
+    ):
+        return ask(client)
+
+
+def _tell(outcome: Outcome, told: str, *, as_json: bool) -> None:
+    if as_json:
+        OUT.print_json(outcome.model_dump_json(exclude_none=True))
+    else:
+        OUT.print(f"{told}{' (it was already)' if outcome.repeat else ''}", soft_wrap=True)

@@ -1,0 +1,316 @@
+"""`tidegate table`: list, history, describe, snapshot, conflicts; the rest is in `cli_*.py`."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+import typer
+
+from tidegate_delta.errors import Misconfigured, Unavailable
+from tidegate_delta.schema.types import parse_schema
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_messages.published_records import FollowerRecord, TableRecord
+from tidegate_producers.cli import alter_command, registration_commands, row_commands
+from tidegate_producers.cli.formatting import instant, moment, total_size
+from tidegate_producers.cli.output import OUT, plain, show
+from tidegate_producers.cli.registration_commands import TableArgument
+from tidegate_producers.connection import CLIENT_ID, store_for
+from tidegate_producers.history.outcome_log import last_refusals
+from tidegate_producers.history.refusal_history import (
+    RefusedProposal,
+    by_rule,
+    conflicts,
+    with_winner,
+)
+from tidegate_producers.history.table_history import HistoryEntry, history
+from tidegate_producers.options import TableLocation
+from tidegate_runtime.cli.service_command import Config, Json, Set, errors_told, loaded
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.followers.quarantine import read_follower_state
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.service.settings import ServiceSettings
+from tidegate_runtime.table_io.open_table import open_snapshot
+
+_FILES_SHOWN: Final = 20
+REGISTRY_S: Final = 5.0
+"""Seconds that `describe` waits for the registry before it shows what the log says alone."""
+
+_LISTED: Final = {
+    "name": "name",
+    "root": "table_root",
+    "status": "status",
+    "published through": "published_through",
+    "topic partition": "topic_partition",
+    "reason": "reason",
+}
+"""Column of the list -> the part of a table's registration that it shows."""
+
+VersionOption = Annotated[
+    int | None, typer.Option("--version", help="Version; the newest if not given.")
+]
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Tables behind the gate.")
+app.command("rows")(row_commands.show_rows)
+app.command("changes")(row_commands.show_changes)
+app.command("register")(registration_commands.register)
+app.command("halt")(registration_commands.halt)
+app.command("reopen")(registration_commands.reopen)
+app.command("retry")(registration_commands.retry)
+app.command("drop")(registration_commands.drop)
+app.command("alter")(alter_command.alter_table)
+
+
+@app.callback()
+def _table() -> None:
+    """Tables behind the gate."""
+
+
+@app.command("list")
+def list_tables(config: Config = None, set_: Set = None, as_json: Json = False) -> None:
+    """Show every registered table; why it is halted, and which followers have set it aside."""
+    settings = loaded(ServiceSettings, config, set_)
+    with errors_told(), _client(settings) as client:
+        records = sorted(client.tables().values(), key=lambda one: one.name)
+        aside = _set_aside(settings)
+    if as_json:
+        data = [
+            {
+                **one.model_dump(mode="json"),
+                "followers": [told.model_dump(mode="json") for told in aside[one.table]],
+            }
+            for one in records
+        ]
+        OUT.print_json(data=data)
+        return
+    rows = [
+        (*(getattr(one, name) for name in _LISTED.values()), _followers(aside[one.table]))
+        for one in records
+    ]
+    show((*_LISTED, "set aside by"), rows)
+
+
+@app.command("history")
+def show_history(
+    uri: row_commands.Uri,
+    limit: Annotated[
+        int, typer.Option(help="How many versions to show, newest first.", min=1)
+    ] = 20,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Show the table's versions: operation, engine, metrics, and how many proposals each holds."""
+    settings = loaded(ServiceSettings, config, set_)
+    with errors_told():
+        entries = list(history(store_for(_place(uri, settings)), limit))
+    if as_json:
+        OUT.print_json(data=[vars(one) for one in entries])
+        return
+    titles = ("version", "time (UTC)", "operation", "proposals", "refused", "metrics", "engine")
+    show(titles, [_history_row(one) for one in entries])
+
+
+@app.command()
+def describe(
+    uri: row_commands.Uri,
+    version: VersionOption = None,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Show a table's columns, partitioning, protocol, properties, size and registration.
+
+    All but the registration comes from the log: where no broker answers, only that is left out.
+    """
+    snapshot = _opened(uri, version, config, set_)
+    facts = _facts(snapshot) | _registration(uri, config, set_)
+    schema = parse_schema(snapshot.metadata.schema_string)
+    columns = [
+        {"name": one.name, "type": str(one.kind), "nullable": one.nullable} for one in schema.fields
+    ]
+    if as_json:
+        OUT.print_json(data={**facts, "columns": columns})
+        return
+    show(("", ""), [(name, plain(value)) for name, value in facts.items()])
+    OUT.print()
+    rows = [tuple(plain(value) for value in one.values()) for one in columns]
+    show(("column", "type", "nullable"), rows)
+
+
+@app.command("conflicts")
+def show_conflicts(
+    table: TableArgument,
+    limit: Annotated[
+        int, typer.Option(help="How many refusals to show, newest first.", min=1)
+    ] = 20,
+    versions: Annotated[
+        int, typer.Option(help="How many of the log's newest versions to search.", min=1)
+    ] = 200,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Show a table's newest refused proposals: the rule, and the winning version of a conflict.
+
+    `tidegate proposals explain ID` explains one of them in full.
+    """
+    settings = loaded(ServiceSettings, config, set_)
+    with errors_told():
+        with _client(settings) as client:
+            record = client.require(table)
+        bus = KafkaBus(settings.kafka, CLIENT_ID)
+        told = last_refusals(bus, settings.kafka.topics, record)
+        store = store_for(TableLocation(record.table_root, settings.storage))
+        found = conflicts(store, told, versions)
+        shown = [with_winner(store, one) for one in found[:limit]]
+    if as_json:
+        data = {"table": record.name, "root": record.table_root, "rules": by_rule(found)}
+        OUT.print_json(data={**data, "conflicts": [_conflict_data(one) for one in shown]})
+        return
+    if not found:
+        OUT.print(f"nothing was refused lately at {record.name}", soft_wrap=True)
+        return
+    show(("rule", "times"), list(by_rule(found).items()))
+    OUT.print()
+    titles = ("proposal", "time (UTC)", "status", "rule", "winner", "winner's", "about")
+    show(titles, [_conflict_row(one) for one in shown])
+    if len(found) > limit:
+        OUT.print(f"... and {len(found) - limit} older ones; --limit shows them")
+
+
+@app.command("snapshot")
+def show_snapshot(
+    uri: row_commands.Uri,
+    version: VersionOption = None,
+    limit: Annotated[int, typer.Option(help="How many files to show.", min=1)] = _FILES_SHOWN,
+    config: Config = None,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Show the live files of a version, and its app transactions (`txn` actions)."""
+    snapshot = _opened(uri, version, config, set_)
+    files = snapshot.files.select(["path", "partitionValues", "size"]).slice(0, limit).to_pylist()
+    rows = [{**one, "partitionValues": dict(one["partitionValues"] or ())} for one in files]
+    apps = {one.app_id: one.version for one in snapshot.app_transactions.values()}
+    if as_json:
+        facts = _facts(snapshot)
+        OUT.print_json(data={**facts, "appTransactions": apps, "shown": rows})
+        return
+    shown = [(one["path"], plain(one["partitionValues"]), one["size"]) for one in rows]
+    show(("path", "partition values", "bytes"), shown)
+    if snapshot.files.num_rows > limit:
+        OUT.print(f"... and {snapshot.files.num_rows - limit} more; --limit shows them")
+    for app_id, app_version in apps.items():
+        OUT.print(f"application {app_id} is at {app_version}", soft_wrap=True)
+
+
+def _opened(uri: str, version: int | None, config: Any, set_: Any) -> Snapshot:
+    settings = loaded(ServiceSettings, config, set_)
+    with errors_told():
+        return open_snapshot(store_for(_place(uri, settings)), version)
+
+
+def _facts(snapshot: Snapshot) -> dict[str, Any]:
+    metadata, protocol = snapshot.metadata, snapshot.protocol
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    return {
+        "version": int(snapshot.version),
+        "id": metadata.id,
+        "name": metadata.name,
+        "partitionColumns": list(metadata.partition_columns),
+        "properties": dict(metadata.configuration),
+        "minReaderVersion": protocol.min_reader_version,
+        "minWriterVersion": protocol.min_writer_version,
+        "features": sorted(features),
+        "files": snapshot.files.num_rows,
+        "bytes": total_size(snapshot),
+        "checksum": str(snapshot.checksum),
+    }
+
+
+def _set_aside(settings: ServiceSettings) -> Mapping[UUID, list[FollowerRecord]]:
+    """Return what followers say of tables that they have set aside; nothing, with a line about it,
+    where their topic is not there or may not be read.
+    """
+    found: defaultdict[UUID, list[FollowerRecord]] = defaultdict(list)
+    bus = KafkaBus(settings.kafka, CLIENT_ID)
+    try:
+        told = read_follower_state(bus, settings.kafka.topics)
+    except Misconfigured as error:
+        typer.echo(f"what followers have set aside is not known: {error}", err=True)
+        return found
+    for one in sorted(told.values(), key=lambda one: one.service):
+        found[one.table].append(one)
+    return found
+
+
+def _followers(aside: Sequence[FollowerRecord]) -> str:
+    return "; ".join(
+        f"{one.service} since {instant(one.since_ms)}, {one.attempts} attempts, next "
+        f"{instant(one.next_try_ms) or 'at its next look'}: {one.reason}"
+        for one in aside
+    )
+
+
+def _registration(uri: str, config: Any, set_: Any) -> dict[str, Any]:
+    settings = loaded(ServiceSettings, config, set_)
+    try:
+        with _client(settings) as client:
+            record = client.table(_place(uri, settings).root, REGISTRY_S)
+    except (Unavailable, Misconfigured) as error:
+        return {"registered": None, "registry": f"not asked: {error}"}
+    return {"registered": _registered(record) if record else None}
+
+
+def _registered(record: TableRecord) -> dict[str, Any]:
+    return {
+        "table": str(record.table),
+        "name": record.name,
+        "status": record.status,
+        "reason": record.reason,
+        "topicPartition": record.topic_partition,
+        "publishedThrough": record.published_through,
+    }
+
+
+def _conflict_data(one: RefusedProposal) -> dict[str, Any]:
+    winner = one.winner
+    return {
+        "proposal": one.proposal_id,
+        "at": moment(one.at_ms),
+        "status": one.status,
+        "refusedIn": one.refused_in,
+        "rejection": one.rejection.model_dump(mode="json", exclude_none=True),
+        "winner": None
+        if winner is None
+        else {
+            "version": winner.version,
+            "operation": winner.operation,
+            "engineInfo": winner.engine_info,
+            "proposals": winner.proposals,
+        },
+    }
+
+
+def _conflict_row(one: RefusedProposal) -> tuple[object, ...]:
+    winner, rejection = one.winner, one.rejection
+    whose = f"{winner.operation} by {winner.engine_info}" if winner else ""
+    about = rejection.path or rejection.app_id or rejection.domain or rejection.field or ""
+    version = winner.version if winner else None
+    at = instant(one.at_ms)
+    return (one.proposal_id, at, one.status, rejection.rule, version, whose, about)
+
+
+def _history_row(one: HistoryEntry) -> tuple[object, ...]:
+    metrics = ", ".join(f"{name}={value}" for name, value in one.metrics.items())
+    at, engine = instant(one.timestamp_ms), one.engine_info or ""
+    return (one.version, at, one.operation or "", one.proposals, one.refused, metrics, engine)
+
+
+def _place(uri: str, settings: ServiceSettings) -> TableLocation:
+    return TableLocation(row_commands.root_of(uri), settings.storage)
+
+
+def _client(settings: ServiceSettings) -> Client:
+    return Client(KafkaBus(settings.kafka, CLIENT_ID), settings.kafka.topics)

@@ -1,0 +1,48 @@
+"""From options to clients and stores: one client for each thread and broker, never closed.
+
+A structured stream commits all its batches in one long-lived process: a kept client saves it a new
+connection for each batch.
+"""
+
+import threading
+from typing import Final
+
+from tidegate_producers.options import TableLocation
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.clock import Clock, SystemClock
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.storage.open_store import open_store
+
+CLIENT_ID: Final = "tidegate-producer"
+
+
+class _Kept(threading.local):
+    """The clients of one thread."""
+
+    def __init__(self) -> None:
+        self.clients: list[tuple[KafkaSettings, Client]] = []
+
+
+_kept: Final = _Kept()
+
+
+def client_for(settings: KafkaSettings) -> Client:
+    """Return this thread's client for some brokers; it connects when it is first used."""
+    for known, client in _kept.clients:
+        if known == settings:
+            return client
+    client = Client(KafkaBus(settings, CLIENT_ID), settings.topics, clock())
+    _kept.clients.append((settings, client))
+    return client
+
+
+def store_for(place: TableLocation) -> LogStore:
+    """Return the store of a table."""
+    return open_store(place.root, place.storage)
+
+
+def clock() -> Clock:
+    """Return the machine's clock."""
+    return SystemClock()

@@ -1,0 +1,113 @@
+"""The batch reader: a snapshot's files are divided among tasks, which yield Arrow batches.
+
+Files are packed into bins of about one size, a bin for each task, so that many small files need few
+tasks.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType as SparkSchema
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Metadata
+from tidegate_delta.schema.types import StructType, parse_schema
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_producers.connection import store_for
+from tidegate_producers.datasource.spark_schema import arrow_of, to_spark
+from tidegate_producers.options import ReadOptions
+from tidegate_runtime.table_io.data_file_reader import read_file, rows_of
+from tidegate_runtime.table_io.open_table import open_snapshot
+
+BIN_BYTES: Final = 32 * 1024 * 1024
+"""Total size at which a bin is full; a larger file has a bin of its own."""
+
+
+@dataclass(frozen=True)
+class SnapshotView:
+    """A snapshot and its columns."""
+
+    snapshot: Snapshot
+    schema: StructType
+
+
+@dataclass(frozen=True)
+class Bin(InputPartition):
+    """The files of one task, as rows of ADD_SCHEMA."""
+
+    files: tuple[Mapping[str, Any], ...]
+
+
+class TableReader(DataSourceReader):
+    """Reads one version of a table."""
+
+    def __init__(self, options: ReadOptions, version: int | None, schema: SparkSchema) -> None:
+        self._options = options
+        self._arrow = arrow_of(schema)
+        view = open_view(options, version)
+        self._metadata: Metadata = view.snapshot.metadata
+        self._bins = _binned(rows_of(view.snapshot.files))
+        _check_asked(schema, view.schema, options.place.root)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the reader without its bins: Spark sends each task its own."""
+        return {**self.__dict__, "_bins": []}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the bins; an empty table has one, without files."""
+        return self._bins or [Bin(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a bin, in exactly the schema that Spark expects."""
+        assert isinstance(partition, Bin), "Spark hands back what `partitions` returned"
+        store = store_for(self._options.place)
+        for file in partition.files:
+            for batch in read_file(store, file, self._metadata, self._arrow.names):
+                yield _shaped(batch, self._arrow)
+
+
+def open_view(options: ReadOptions, version: int | None = None) -> SnapshotView:
+    """Return the table at `version`, or, without it, at the version or time that the options name.
+
+    Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`, ...); UnsupportedFeature;
+    BrokenLog; Unavailable.
+    """
+    store = store_for(options.place)
+    chosen = options.version if version is None else version
+    timestamp_ms = None if chosen is not None else options.timestamp_ms
+    snapshot = open_snapshot(store, chosen, timestamp_ms)
+    return SnapshotView(snapshot, parse_schema(snapshot.metadata.schema_string))
+
+
+def _shaped(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        column if column.type == one.type else column.cast(one.type)
+        for column, one in zip(batch.columns, wanted, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _binned(files: Iterator[Mapping[str, Any]]) -> list[Bin]:
+    bins: list[Bin] = []
+    waiting: list[Mapping[str, Any]] = []
+    size = 0
+    for file in files:
+        if waiting and size + file["size"] > BIN_BYTES:
+            bins.append(Bin(tuple(waiting)))
+            waiting, size = [], 0
+        waiting.append(file)
+        size += file["size"]
+    return [*bins, Bin(tuple(waiting))] if waiting else bins
+
+
+def _check_asked(asked: SparkSchema, there: StructType, root: str) -> None:
+    """Refuse a schema given by the user that is not the table's own."""
+    if asked != to_spark(there):
+        raise InvalidRequest(
+            f"{root} has its own schema, {there}: leave .schema(...) out, or write the table "
+            f"again, whose columns changed since the DataFrame was made",
+            error_class="DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
+        )

@@ -1,0 +1,112 @@
+"""The batch writer: tasks write files, and the driver proposes them as one commit.
+
+`commit` and `abort` run in Python processes of their own, without a session.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.log.actions import Add
+from tidegate_delta.schema.types import StructType
+from tidegate_producers.connection import client_for, clock, store_for
+from tidegate_producers.datasource.write_log import tell
+from tidegate_producers.options import WriteOptions, app_txn_of
+from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of
+from tidegate_producers.writing.table_write import (
+    WriteMode,
+    WritePlan,
+    WriteRequest,
+    check_served,
+    commit,
+    plan,
+)
+
+_OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task sends to the driver: add actions as JSON; for a stream also plan and query id."""
+
+    adds: bytes
+    plan: WritePlan | None = None
+    query_id: str | None = None
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes one DataFrame as one proposal."""
+
+    def __init__(self, options: WriteOptions, frame: StructType, mode: WriteMode) -> None:
+        super().__init__()
+        self._options = options
+        self._app_txn = app_txn_of(options)
+        client = client_for(options.kafka)
+        self._plan = plan(client, frame, mode, options)
+        check_served(client, self._plan)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task.
+
+        Raises: InvalidRequest for a row that breaks the schema; UnsupportedFeature for an overwrite
+        while the session asks for dynamic partition overwrite.
+        """
+        # Only a task can see the session's settings; even a write without rows has one task.
+        task = TaskContext.get()
+        session = task.getLocalProperty(_OVERWRITE_MODE) if task is not None else None
+        check_overwrite(self._plan, self._options, session)
+        return Written(write_files(self._plan, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Propose the files of all tasks, and wait. Raises: Rejected, OutcomeUnknown."""
+        saying = WriteRequest.of(self._options, self._app_txn)
+        client = client_for(self._options.kafka)
+        tell(self._plan.place.root, commit(client, self._plan, adds_of(messages), saying))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave the files to vacuum: a proposal that names them may have been published."""
+
+
+def check_overwrite(written: WritePlan, options: WriteOptions, session: str | None) -> None:
+    """Refuse to replace every row where the session asks for dynamic partition overwrite.
+
+    `session` is the session's `spark.sql.sources.partitionOverwriteMode`, None where it is not set.
+    Raises: UnsupportedFeature.
+    """
+    is_partitioned = written.creation is None and bool(written.layout.partition_columns)
+    if written.mode != "overwrite" or not is_partitioned or options.is_static:
+        return
+    if session is not None and session.lower() == "dynamic":
+        raise UnsupportedFeature(
+            f"the session says {_OVERWRITE_MODE}={session}, by which an overwrite of "
+            f"{written.place.root} would replace only the partitions that it writes to; this "
+            "release replaces all of them: where that is meant, give the option "
+            "partitionOverwriteMode=static; nothing was proposed",
+            feature="partitionOverwriteMode",
+        )
+
+
+def write_files(written: WritePlan, batches: Iterator[pa.RecordBatch]) -> bytes:
+    """Write the rows of this task to files, and return their add actions as JSON."""
+    task = TaskContext.get()
+    number = task.partitionId() if task is not None else 0
+    writer = FileWriter(store_for(written.place), written.layout, clock(), number)
+    for batch in batches:
+        writer.write(batch)
+    return orjson.dumps([add.to_row() for add in writer.finish()])
+
+
+def adds_of(messages: Sequence[WriterCommitMessage | None]) -> list[Add]:
+    """Return the add actions of all tasks."""
+    return [
+        add
+        for message in messages
+        if isinstance(message, Written)
+        for add in actions_of(orjson.loads(message.adds))
+    ]

@@ -1,0 +1,76 @@
+"""The data source: Spark calls it to make readers and writers from options.
+
+Spark makes it anew in several Python processes, none of which has a session; readers and writers
+are pickled to get to the tasks.
+"""
+
+from collections.abc import MutableMapping
+from typing import NoReturn
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+from pyspark.sql.utils import is_remote
+
+from tidegate_delta.errors import UnsupportedFeature
+from tidegate_producers.datasource.batch_reader import TableReader, open_view
+from tidegate_producers.datasource.batch_writer import BatchWriter
+from tidegate_producers.datasource.spark_schema import from_spark, to_spark
+from tidegate_producers.datasource.stream_writer import StreamWriter
+from tidegate_producers.options import for_reading, for_writing
+from tidegate_producers.writing.table_write import WriteMode
+
+
+class TidegateSource(DataSource):
+    """`format("tidegate")`: reads a Delta table, and writes it through the gate."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._version: int | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "tidegate"
+
+    def schema(self) -> StructType:
+        """Return the table's columns, and remember the version, which `reader` will read."""
+        view = open_view(for_reading(self.options))
+        self._version = int(view.snapshot.version)
+        return to_spark(view.schema)
+
+    def reader(self, schema: StructType) -> TableReader:
+        """Return a reader of the version whose columns `schema` returned."""
+        return TableReader(for_reading(self.options), self._version, schema)
+
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 (Spark's name)
+        """Refuse to read a table as a stream. Raises: UnsupportedFeature."""
+        raise UnsupportedFeature(
+            "this release can't read a table as a stream: follow the table's change topic with "
+            "Spark's own source for Kafka, or read its versions, one by one, with versionAsOf",
+            feature="readStream",
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Return a writer of one batch, after every check that needs no row."""
+        return BatchWriter(for_writing(self.options), from_spark(schema), _mode(overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 (Spark's name)
+        """Return a writer of micro-batches."""
+        return StreamWriter(for_writing(self.options), from_spark(schema), _mode(overwrite))
+
+
+def _mode(overwrite: bool) -> WriteMode:
+    return "overwrite" if overwrite else "append"
+
+
+def use_session(spark: SparkSession) -> None:
+    """Make a session the active one of this thread, so that `format("tidegate")` can write here.
+
+    Without one Spark refuses to write with DATA_SOURCE_NOT_FOUND. Spark Connect needs none.
+    """
+    if is_remote():
+        return
+    jvm = spark._jvm
+    assert jvm is not None, "a classic session has a JVM"
+    jvm.SparkSession.setActiveSession(spark._jsparkSession)

@@ -1,0 +1,62 @@
+"""Between Spark's schemas and Delta's, which share one JSON form."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType as SparkSchema
+
+from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.schema.column_mapping import FIELD_ID, NESTED_IDS, PHYSICAL_NAME
+from tidegate_delta.schema.type_widening import TYPE_CHANGES
+from tidegate_delta.schema.types import (
+    NANOS,
+    DataType,
+    StructType,
+    format_schema,
+    holds,
+    is_geospatial,
+    parse_schema,
+)
+
+_OF_THE_TABLE: Final = frozenset({PHYSICAL_NAME, FIELD_ID, NESTED_IDS, TYPE_CHANGES})
+"""Keys of a field's metadata that concern the table's files, and are kept from DataFrames."""
+
+_FOREIGN: Final[Mapping[str, Callable[[DataType], bool]]] = {
+    "geospatial": is_geospatial,
+    "timestampNanos": lambda kind: kind in NANOS,
+}
+"""Types that Spark can't receive from a Python data source, by their table feature."""
+
+
+def from_spark(schema: SparkSchema) -> StructType:
+    """Return Delta's schema for Spark's. Raises: UnsupportedFeature for a type we do not know."""
+    return parse_schema(schema.json())
+
+
+def to_spark(schema: StructType) -> SparkSchema:
+    """Return Spark's schema for Delta's.
+
+    Raises: UnsupportedFeature for a column whose rows Spark would not take from us.
+    """
+    for one in schema:
+        for feature, is_foreign in _FOREIGN.items():
+            if holds(one.kind, is_foreign):
+                raise UnsupportedFeature(
+                    f"column {one.name!r} is of type {one.kind}, which this release does not hand "
+                    "to Spark: read the table with another engine",
+                    feature=feature,
+                )
+    plain: dict[str, Any] = json.loads(format_schema(schema), object_hook=_of_rows)
+    return SparkSchema.fromJson(plain)
+
+
+def _of_rows(plain: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in plain.items() if key not in _OF_THE_TABLE}
+
+
+def arrow_of(schema: SparkSchema) -> pa.Schema:
+    """Return the Arrow schema that a reader's batches must have: Spark compares field by field."""
+    return to_arrow_schema(schema, timezone="UTC")

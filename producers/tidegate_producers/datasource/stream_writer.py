@@ -1,0 +1,78 @@
+"""The stream writer: each micro-batch is one proposal, and is in the table exactly once.
+
+Spark repeats a batch whose commit failed or was not recorded, with the same batch id and new files.
+By its app transaction (query id, batch id) the committer recognises the repeat and rejects it; the
+new files then belong to no version.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.schema.types import StructType
+from tidegate_producers.connection import client_for
+from tidegate_producers.datasource.batch_writer import Written, adds_of, write_files
+from tidegate_producers.datasource.write_log import tell
+from tidegate_producers.options import WriteOptions
+from tidegate_producers.writing.table_write import WriteMode, WriteRequest, commit, plan
+from tidegate_runtime.client.proposal_drafts import StreamBatch
+
+_QUERY_ID = "sql.streaming.queryId"
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes one micro-batch; Spark makes a new writer for each."""
+
+    def __init__(self, options: WriteOptions, frame: StructType, mode: WriteMode) -> None:
+        super().__init__()
+        if options.txn_version is not None:
+            raise InvalidRequest(
+                "a stream's txnVersion is its batch id: leave the option txnVersion out",
+                error_class="DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS",
+            )
+        if options.read_version is not None:
+            raise InvalidRequest(
+                "the batches of a stream are not all made from one version of the table: leave "
+                "the option readVersion out",
+                error_class="DELTA_ILLEGAL_OPTION",
+            )
+        self._options = options
+        self._plan = plan(client_for(options.kafka), frame, mode, options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task. Raises: InvalidRequest for a row that breaks the schema."""
+        task = TaskContext.get()
+        query_id = task.getLocalProperty(_QUERY_ID) if task is not None else None
+        return Written(write_files(self._plan, iterator), self._plan, query_id)
+
+    def commit(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 (Spark's name)
+    ) -> None:
+        """Propose the files of all tasks, and wait. Raises: Rejected, OutcomeUnknown."""
+        written = [message for message in messages if isinstance(message, Written)]
+        query_id = next((one.query_id for one in written if one.query_id), None)
+        if query_id is None and self._options.txn_app_id is None:
+            if written:
+                raise InvalidRequest(
+                    f"batch {batchId} does not say which stream it belongs to; "
+                    "give the stream the option txnAppId",
+                    error_class="DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS",
+                )
+            return
+        batch = StreamBatch(query_id or str(self._options.txn_app_id), batchId)
+        saying = WriteRequest.of_batch(self._options, batch)
+        chosen = next((one.plan for one in written if one.plan), self._plan)
+        client = client_for(self._options.kafka)
+        tell(chosen.place.root, commit(client, chosen, adds_of(messages), saying))
+
+    def abort(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 (Spark's name)
+    ) -> None:
+        """Leave the files to vacuum: a proposal that names them may have been published."""

@@ -1,0 +1,23 @@
+"""The line that each write leaves in the log of its process: its outcome."""
+
+import logging
+
+from tidegate_messages.outcome import Outcome
+from tidegate_runtime.observability.logs import log_event
+
+_logger = logging.getLogger("tidegate_producers")
+
+
+def tell(root: str, outcome: Outcome | None) -> None:
+    """Log a write's outcome; None is a write that had nothing to propose."""
+    if outcome is None:
+        log_event(_logger, "unchanged", table=root)
+    else:
+        log_event(
+            _logger,
+            outcome.status,
+            table=root,
+            version=outcome.version,
+            proposal=str(outcome.proposal_id),
+            offset=outcome.offset,
+        )

@@ -1,0 +1,1 @@
+"""What was committed and refused: history, outcomes, and why."""

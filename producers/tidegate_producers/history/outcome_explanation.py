@@ -1,0 +1,331 @@
+"""Explains a proposal's outcome: the rule, the winner, what both touched, and what to do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import UUID
+
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.commit import Commit, sha256
+from tidegate_delta.log.file_paths import canonical_path
+from tidegate_messages import commit_provenance
+from tidegate_messages.commit_provenance import Accepted, Provenance
+from tidegate_messages.outcome import Outcome, Rejection
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.read_set import ReadSet
+from tidegate_messages.refusals import REFUSALS, RefusalRule
+from tidegate_producers.history.log_search import LogMatch, said_by
+from tidegate_producers.history.predicate_text import text_of
+from tidegate_runtime.service.runner import EXIT_FIX, EXIT_OK, EXIT_RETRY, EXIT_STOP
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.open_table import read_commit
+
+SHOWN_MAX: Final = 10
+"""How many files, predicates and so on an explanation names at most, of each kind."""
+
+NOTHING_TO_DO: Final = "nothing is to be done"
+HALTED: Final = "table_halted"
+_GRANTED: Final = {
+    "commit": "it is in version {}, once",
+    "verbatim": "it is version {}",
+    "register": "the table is registered, as it was at version {}",
+    "halt": "the table is halted, as it was at version {}",
+    "reopen": "the table is open again, as it was at version {}",
+    "drop": "the table is dropped, as it was at version {}",
+    "cancel": "too late: what it was to give up is in version {}",
+}
+_ADVICE: Final = {
+    "retry": "send the same bytes again later",
+    "rebase": "propose the same files again on the newest version",
+    "rerun": "run the operation again: it reads the newest version",
+    "fix": "correct the request before trying again",
+}
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The winning version; `proposal_ids` are the proposals in it, none for an external writer."""
+
+    version: int
+    operation: str | None = None
+    engine_info: str | None = None
+    timestamp_ms: int | None = None
+    proposal_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What a proposal and its winner both touched."""
+
+    files: tuple[str, ...] = ()
+    predicates: tuple[str, ...] = ()
+    applications: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+
+
+NOTHING: Final = Overlap()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """An outcome in plain words, and the exit status of the command that prints it.
+
+    `others` are the outcomes of other bytes that were sent under the same id.
+    """
+
+    proposal_id: UUID
+    root: str | None
+    status: str
+    meaning: str
+    remedy: str
+    exit_status: int
+    commands: tuple[str, ...] = ()
+    version: int | None = None
+    rule: str | None = None
+    delta_name: str | None = None
+    reason: str | None = None
+    field: str | None = None
+    winner: Winner | None = None
+    overlap: Overlap = NOTHING
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProposalHistory:
+    """What is known of a proposal: from the topics, from the log, or from both."""
+
+    proposal_id: UUID
+    root: str | None
+    proposal: Proposal | None = None
+    outcome: Outcome | None = None
+    found: LogMatch | None = None
+    others: Sequence[Outcome] = ()
+
+
+def explain(case: ProposalHistory, store: LogStore | None) -> Explanation:
+    """Return the explanation of a case, using the table's log if `store` is given.
+
+    Raises: Unavailable.
+    """
+    told = _of_its_bytes(case, store)
+    others = dict.fromkeys(_in_short(one) for one in case.others)
+    return replace(told, others=tuple(others)[:SHOWN_MAX])
+
+
+def _in_short(outcome: Outcome) -> str:
+    rule = f" ({outcome.rejection.rule})" if outcome.rejection else ""
+    return f"{outcome.status}{rule}"
+
+
+def _of_its_bytes(case: ProposalHistory, store: LogStore | None) -> Explanation:
+    outcome, found = case.outcome, case.found
+    rejection = outcome.rejection if outcome else found.rejection if found else None
+    if rejection is not None and not (found and found.place is not None):
+        return _refused(case, store, outcome.status if outcome else "rejected", rejection)
+    if outcome is not None and outcome.status == "committed" and outcome.version is not None:
+        return _committed(case, store, outcome.version)
+    if found is not None:
+        return _committed(case, store, found.version)
+    if outcome is not None:
+        return _expired(case)
+    return _pending(case)
+
+
+def _committed(case: ProposalHistory, store: LogStore | None, version: int) -> Explanation:
+    entry = _read(store, version)
+    kind = case.proposal.kind if case.proposal else "commit"
+    meaning = _GRANTED[kind].format(version)
+    remedy, exit_status = NOTHING_TO_DO, EXIT_OK
+    is_in_the_entry = kind in ("commit", "verbatim")
+    is_there = entry is not None and _is_in(entry, case)
+    if case.proposal is None and not is_there:
+        meaning = f"it was granted at version {version}; its record is gone, and what it asked for"
+    elif is_in_the_entry and entry is None:
+        meaning += "; the log no longer holds that entry"
+    elif is_in_the_entry and not is_there:
+        lacks = "has other bytes" if kind == "verbatim" else "does not name it"
+        meaning = f"version {version} was promised to it, and its entry {lacks}"
+        remedy = "somebody has changed the log: compare the entry with a backup"
+        exit_status = EXIT_STOP
+    return Explanation(
+        proposal_id=case.proposal_id,
+        root=case.root,
+        status="committed",
+        meaning=meaning,
+        remedy=remedy,
+        exit_status=exit_status,
+        version=version,
+    )
+
+
+def _is_in(entry: tuple[Commit, bytes], case: ProposalHistory) -> bool:
+    """Return whether an entry names a proposal, or is the ready bytes that it brought."""
+    commit, content = entry
+    if case.proposal is not None and case.proposal.kind == "verbatim":
+        return sha256(content) == case.proposal.claim.sha256
+    return any(one.proposal_id == case.proposal_id for one in said_by(commit))
+
+
+def _refused(
+    case: ProposalHistory, store: LogStore | None, status: str, rejection: Rejection
+) -> Explanation:
+    if case.proposal is not None and case.proposal.kind == "cancel" and status == "rejected":
+        return _gave_up(case, case.proposal)
+    known = REFUSALS.get(rejection.rule)
+    told = known or RefusalRule(rejection.reason, _ADVICE[rejection.advice])
+    entry = None
+    if rejection.winner_version is not None:
+        entry = _read(store, rejection.winner_version)
+    commit = entry[0] if entry else None
+    promise = "it never will be in the table" if status == "rejected" else "no promise either way"
+    return Explanation(
+        proposal_id=case.proposal_id,
+        root=case.root,
+        status=status,
+        meaning=f"{told.cause} ({promise})",
+        remedy=told.remedy,
+        exit_status=_exit_status(rejection),
+        commands=_commands(case.root or "ROOT", rejection),
+        rule=rejection.rule,
+        delta_name=rejection.exception or rejection.error_class,
+        reason=rejection.reason,
+        field=rejection.field,
+        winner=_winner(rejection, commit),
+        overlap=_overlap(case.proposal, rejection, commit),
+    )
+
+
+def _gave_up(case: ProposalHistory, cancel: Proposal) -> Explanation:
+    """Return the explanation of a cancel that succeeded, which is what its rejection means."""
+    return Explanation(
+        proposal_id=case.proposal_id,
+        root=case.root,
+        status="rejected",
+        meaning=f"it gave up proposal {cancel.cancels}, which never will be in the table",
+        remedy=NOTHING_TO_DO,
+        exit_status=EXIT_OK,
+        commands=(f"tidegate proposals explain {cancel.cancels}",),
+    )
+
+
+def _expired(case: ProposalHistory) -> Explanation:
+    return Explanation(
+        proposal_id=case.proposal_id,
+        root=case.root,
+        status="expired",
+        meaning="the version that it read lies below the log: whether it was committed long ago "
+        "cannot be told from the log any more (no promise either way)",
+        remedy="look for its rows in the table; where they are missing, run the operation again "
+        "under a new id",
+        exit_status=EXIT_FIX,
+        commands=(f"tidegate table snapshot {case.root or 'ROOT'}",),
+    )
+
+
+def _pending(case: ProposalHistory) -> Explanation:
+    return Explanation(
+        proposal_id=case.proposal_id,
+        root=case.root,
+        status="pending",
+        meaning="nothing was told of it yet: it waits, or the topic no longer holds its outcome",
+        remedy="wait; look whether a committer is active and the table open; or give it up",
+        exit_status=EXIT_RETRY,
+        commands=("tidegate table list", f"tidegate proposals cancel {case.proposal_id}"),
+    )
+
+
+def _exit_status(rejection: Rejection) -> int:
+    if rejection.rule == HALTED:
+        return EXIT_STOP
+    return EXIT_RETRY if rejection.advice == "retry" else EXIT_FIX
+
+
+def _commands(root: str, rejection: Rejection) -> tuple[str, ...]:
+    if rejection.rule in ("unknown_table", "table_exists"):
+        return (f"tidegate table register {root}",)
+    if rejection.rule in (HALTED, "name_taken", "other_root"):
+        return ("tidegate table list",)
+    if rejection.rule == "app_txn_seen":
+        return (f"tidegate table snapshot {root}",)
+    if rejection.rule.startswith(("metadata_", "protocol_", "bad_", "partition_", "other_table")):
+        return (f"tidegate table describe {root}",)
+    if rejection.winner_version is None:
+        return ()
+    shown = ("tidegate table conflicts " + root,)
+    if rejection.winner_proposal_id is None:
+        return (f"tidegate table history {root}", *shown)
+    return (f"tidegate proposals show {rejection.winner_proposal_id}", *shown)
+
+
+def _winner(rejection: Rejection, commit: Commit | None) -> Winner | None:
+    version = rejection.winner_version
+    if version is None:
+        return None
+    if commit is None or commit.info is None:
+        return Winner(version)
+    ours = commit_provenance.of(commit)
+    told = rejection.winner_proposal_id
+    members = [str(one.id) for one in _those_with(rejection, ours, commit)] if ours else []
+    return Winner(
+        version,
+        commit.info.operation,
+        commit.info.engine_info,
+        commit.info.in_commit_timestamp or commit.info.timestamp,
+        (told,) if told else tuple(members[:SHOWN_MAX]),
+    )
+
+
+def _those_with(rejection: Rejection, ours: Provenance, commit: Commit) -> Sequence[Accepted]:
+    """Return the proposals of an entry of which one won: those that deleted rows of the file."""
+    if rejection.path is None:
+        return ours.accepted
+    removed = [canonical_path(remove.path) for remove in commit.removes]
+    by = commit_provenance.rows_deleted_by(ours, removed, rejection.path)
+    return [ours.accepted[place] for place in by if place < len(ours.accepted)] or ours.accepted
+
+
+def _overlap(proposal: Proposal | None, rejection: Rejection, commit: Commit | None) -> Overlap:
+    told = Overlap(
+        files=(rejection.path,) if rejection.path else (),
+        applications=(rejection.app_id,) if rejection.app_id else (),
+        domains=(rejection.domain,) if rejection.domain else (),
+    )
+    if proposal is None or commit is None:
+        return told
+    reads = proposal.reads
+    mine = {canonical_path(path) for path in (reads.files if reads else ())}
+    mine.update(
+        canonical_path(str(action["remove"].get("path")))
+        for action in proposal.actions
+        if isinstance(action.get("remove"), dict)
+    )
+    mine.update(canonical_path(intent.path) for intent in proposal.dv_intents)
+    both = sorted(mine & {canonical_path(remove.path) for remove in commit.removes})
+    predicates = _predicates(reads, rejection) if rejection.rule == "concurrent_append" else ()
+    apps = set(reads.app_ids if reads else ()) & {txn.app_id for txn in commit.txns}
+    domains = {one.domain for one in commit.domains} & {*(reads.domains if reads else ())}
+    return Overlap(
+        files=tuple(dict.fromkeys((*told.files, *both)))[:SHOWN_MAX],
+        predicates=tuple(predicates[:SHOWN_MAX]),
+        applications=tuple(sorted(apps.union(told.applications))[:SHOWN_MAX]),
+        domains=tuple(sorted(domains.union(told.domains))[:SHOWN_MAX]),
+    )
+
+
+def _predicates(reads: ReadSet | None, rejection: Rejection) -> Sequence[str]:
+    """Return the predicate that the winner's file may match, or all if the rejection names none."""
+    if reads is None or reads.whole_table:
+        return ["every row"]
+    place = rejection.predicate
+    met = reads.predicates if place is None else reads.predicates[place : place + 1]
+    return [text_of(one) for one in met]
+
+
+def _read(store: LogStore | None, version: int) -> tuple[Commit, bytes] | None:
+    """Return a version's commit, or None if it is gone or corrupt: the outcome is known anyway."""
+    if store is None:
+        return None
+    try:
+        return read_commit(store, version)
+    except BrokenLog:
+        return None

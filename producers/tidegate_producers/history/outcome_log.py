@@ -1,0 +1,232 @@
+"""Proposals and their outcomes, as far as the topics still hold them.
+
+An outcome belongs to a proposal's bytes, not to its id: other bytes under the same id have outcomes
+of their own. A record that can't be read is known only by its outcomes.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import UUID
+
+from tidegate_delta.errors import MalformedRecord
+from tidegate_delta.log.commit import sha256
+from tidegate_messages.codec import decode
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.published_records import TableRecord
+from tidegate_messages.topics import Topics
+from tidegate_runtime.kafka.client_protocols import Bus, Offset, Reader, Record, TopicPartition
+
+QUIET_S: Final = 2.0
+"""Silence after which a topic partition counts as read to its end, if its broker still answers."""
+
+LOOKED_THROUGH: Final = 10_000
+"""How many of a topic partition's newest records are searched for those of one table."""
+
+PROMISES: Final = frozenset({"committed", "rejected"})
+OUTCOMES_EACH: Final = 4
+"""Outcomes read for each proposal that is listed: an outcome may be published again."""
+
+
+@dataclass(frozen=True)
+class ProposalOutcomes:
+    """A proposal as it first arrived, and all outcomes of its bytes that the topic still holds.
+
+    `proposal` is None if the record can't be read, or is gone; `others` are outcomes of other bytes
+    under the same id, only filled by `find_proposal`. Units: `at_ms` is the record's timestamp;
+    `latency_ms` the time from there to the first outcome.
+    """
+
+    proposal_id: UUID
+    table: UUID
+    proposal: Proposal | None
+    partition: int
+    offset: int | None
+    at_ms: int
+    outcomes: tuple[Outcome, ...]
+    latency_ms: int | None = None
+    others: tuple[Outcome, ...] = ()
+
+    @property
+    def answer(self) -> Outcome | None:
+        """The outcome that counts: a promise if there is one, else the last outcome."""
+        last = self.outcomes[-1] if self.outcomes else None
+        return next((one for one in self.outcomes if one.status in PROMISES), last)
+
+    @property
+    def status(self) -> str:
+        """The status of the outcome that counts, or `pending`."""
+        return self.answer.status if self.answer else "pending"
+
+
+@dataclass(frozen=True)
+class PublishedOutcome:
+    """An outcome, and when it was published. Units: ms since the Unix epoch."""
+
+    outcome: Outcome
+    at_ms: int
+
+
+_Answers = Mapping[str, Sequence[PublishedOutcome]]
+"""Outcomes by the SHA-256 of the bytes that they answer."""
+
+
+def last_proposals(
+    bus: Bus, topics: Topics, limit: int, table: TableRecord | None = None
+) -> list[ProposalOutcomes]:
+    """Return the newest proposals, of all tables or of one, oldest first.
+
+    Those of one table are searched in the newest `LOOKED_THROUGH` records of its topic partition.
+    Raises: Unavailable.
+    """
+    if table is None:
+        numbers = range(bus.partitions(topics.proposals))
+        told = [one for number in numbers for one in _newest(bus, topics, number, limit)]
+    else:
+        found = _newest(bus, topics, table.topic_partition, max(limit, LOOKED_THROUGH))
+        told = [one for one in found if one.table == table.table]
+    return sorted(told, key=lambda one: (one.at_ms, one.partition, one.offset or 0))[-limit:]
+
+
+def last_refusals(bus: Bus, topics: Topics, table: TableRecord) -> list[PublishedOutcome]:
+    """Return a table's newest refusals, one for each proposal, newest first.
+
+    They are searched in the newest `LOOKED_THROUGH` outcomes of its topic partition.
+    Raises: Unavailable.
+    """
+    reader = bus.reader()
+    found: dict[UUID, PublishedOutcome] = {}
+    try:
+        at = TopicPartition(topics.outcomes, table.topic_partition)
+        for record in _tail(reader, at, LOOKED_THROUGH):
+            outcome = _outcome(record)
+            if outcome and outcome.table == table.table and outcome.rejection is not None:
+                found.setdefault(
+                    outcome.proposal_id, PublishedOutcome(outcome, record.timestamp_ms)
+                )
+    finally:
+        reader.close()
+    return list(found.values())[::-1]
+
+
+def find_proposal(bus: Bus, topics: Topics, proposal_id: UUID) -> ProposalOutcomes | None:
+    """Return a proposal by its id, or None if the topics hold neither it nor an outcome of it.
+
+    Of several deliveries with the id it is the one with a promise, else the first.
+    Raises: Unavailable.
+    """
+    found = [
+        one
+        for number in range(bus.partitions(topics.proposals))
+        for one in _of_id(bus, topics, number, proposal_id)
+    ]
+    chosen = next((one for one in found if one.status in PROMISES), next(iter(found), None))
+    if chosen is None:
+        return None
+    others = tuple(told for one in found if one is not chosen for told in one.outcomes)
+    return replace(chosen, others=others)
+
+
+def _newest(bus: Bus, topics: Topics, number: int, limit: int) -> Iterator[ProposalOutcomes]:
+    reader = bus.reader()
+    try:
+        at = TopicPartition(topics.outcomes, number)
+        answers = _by_digest(_tail(reader, at, limit * OUTCOMES_EACH))
+        seen: set[tuple[UUID, str]] = set()
+        for record in _tail(reader, TopicPartition(topics.proposals, number), limit):
+            told = _told(record, answers)
+            if told is None:
+                continue
+            name = (told.proposal_id, sha256(record.value or b""))
+            if name not in seen:
+                seen.add(name)
+                yield told
+    finally:
+        reader.close()
+
+
+def _of_id(bus: Bus, topics: Topics, number: int, proposal_id: UUID) -> list[ProposalOutcomes]:
+    """Return the deliveries of an id in a topic partition, one for each content, oldest first."""
+    reader, key = bus.reader(), str(proposal_id).encode()
+    try:
+        outcomes = _tail(reader, TopicPartition(topics.outcomes, number), None)
+        answers = _by_digest(record for record in outcomes if record.key == key)
+        found: dict[str, ProposalOutcomes] = {}
+        for record in _tail(reader, TopicPartition(topics.proposals, number), None):
+            if proposal_id.hex.encode() in (record.value or b"").lower().replace(b"-", b""):
+                told = _told(record, answers)
+                if told is not None and told.proposal_id == proposal_id:
+                    found.setdefault(sha256(record.value or b""), told)
+    finally:
+        reader.close()
+    gone = [_without_record(number, told) for name, told in answers.items() if name not in found]
+    return [*found.values(), *gone]
+
+
+def _by_digest(records: Iterable[Record]) -> _Answers:
+    answers: dict[str, list[PublishedOutcome]] = defaultdict(list)
+    for record in records:
+        outcome = _outcome(record)
+        if outcome is not None:
+            answers[outcome.proposal_sha256].append(PublishedOutcome(outcome, record.timestamp_ms))
+    return answers
+
+
+def _told(record: Record, answers: _Answers) -> ProposalOutcomes | None:
+    """Return a delivery with its outcomes, or None for unreadable bytes without any."""
+    proposal, told = _proposal(record), answers.get(sha256(record.value or b""), ())
+    if proposal is None and not told:
+        return None
+    about = proposal or told[0].outcome
+    later = (one.at_ms for one in told if (one.outcome.offset or record.offset) >= record.offset)
+    first_ms = next(later, None)
+    return ProposalOutcomes(
+        about.proposal_id,
+        about.table,
+        proposal,
+        record.at.partition,
+        record.offset,
+        record.timestamp_ms,
+        tuple(one.outcome for one in told),
+        None if first_ms is None else max(0, first_ms - record.timestamp_ms),
+    )
+
+
+def _without_record(number: int, told: Sequence[PublishedOutcome]) -> ProposalOutcomes:
+    first = told[0].outcome
+    place = (number, first.offset, told[0].at_ms)
+    outcomes = tuple(one.outcome for one in told)
+    return ProposalOutcomes(first.proposal_id, first.table, None, *place, outcomes)
+
+
+def _proposal(record: Record) -> Proposal | None:
+    """Return the proposal in a record, or None for one that went to the dead letters."""
+    try:
+        return decode(Proposal, record.value)
+    except MalformedRecord:
+        return None
+
+
+def _outcome(record: Record) -> Outcome | None:
+    """Return the outcome in a record, or None for a record that is none."""
+    try:
+        return decode(Outcome, record.value)
+    except MalformedRecord:
+        return None
+
+
+def _tail(reader: Reader, at: TopicPartition, limit: int | None) -> Iterator[Record]:
+    """Yield the newest records, or all. Raises: Unavailable, for brokers that fall silent."""
+    first, end = reader.bounds(at)
+    following = first if limit is None else Offset(max(first, end - limit))
+    while following < end:
+        records = reader.read(at, following, QUIET_S)
+        if not records:
+            reader.bounds(at)  # silence is no end: a broker that is away raises here
+            records = reader.read(at, following, QUIET_S)
+        if not records:
+            return  # the rest are offsets without a record
+        yield from records
+        following = Offset(records[-1].offset + 1)

@@ -1,0 +1,99 @@
+"""The refusals of a table, from its log and from the topic `outcomes`.
+
+The log records only refusals that do not follow from its commits: conflicts are only in the topic,
+for as long as it keeps them.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate_delta.errors import BrokenLog
+from tidegate_messages.outcome import Outcome, Rejection
+from tidegate_producers.history.log_search import newest_commits, said_by
+from tidegate_producers.history.outcome_log import PublishedOutcome
+from tidegate_producers.history.table_history import HistoryEntry, entry_of
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.open_table import read_commit
+
+CANCELLED: Final = "cancelled"
+
+
+@dataclass(frozen=True)
+class RefusedProposal:
+    """A proposal that was refused, and the version that won where one did.
+
+    `refused_in` is the entry that says so, None where only the topic does. Units: `at_ms` in ms
+    since the Unix epoch.
+    """
+
+    proposal_id: str
+    status: str
+    rejection: Rejection
+    at_ms: int | None
+    refused_in: int | None = None
+    winner: HistoryEntry | None = None
+
+
+def conflicts(
+    store: LogStore, told: Sequence[PublishedOutcome], versions: int
+) -> list[RefusedProposal]:
+    """Return the refusals of a table, newest first, without winners. Raises: Unavailable.
+
+    The first rejection counts, not what the log says later: a rejected proposal that is cancelled
+    afterwards has its rejection in the topic, and `cancelled` in the log.
+    """
+    found = {
+        str(one.outcome.proposal_id): RefusedProposal(
+            str(one.outcome.proposal_id), one.outcome.status, one.outcome.rejection, one.at_ms
+        )
+        for one in told
+        if one.outcome.rejection is not None and not _gives_up(one.outcome)
+    }
+    for refused in _in_the_log(store, versions):
+        known = found.get(refused.proposal_id)
+        is_other = known is not None and known.rejection.rule != refused.rejection.rule
+        if known is None or known.status != "rejected" or not is_other:
+            found[refused.proposal_id] = refused
+    return sorted(found.values(), key=lambda one: (one.at_ms or 0, one.proposal_id))[::-1]
+
+
+def _gives_up(outcome: Outcome) -> bool:
+    """Return whether an outcome is that of a cancel itself, which is no refusal."""
+    told = outcome.rejection
+    if told is None or told.rule != CANCELLED:
+        return False
+    return str(outcome.proposal_id) in told.reason
+
+
+def _in_the_log(store: LogStore, versions: int) -> Iterator[RefusedProposal]:
+    """Yield the refusals that the log records, up to a corrupt commit: the topic has others."""
+    try:
+        for commit in newest_commits(store, versions):
+            for one in said_by(commit):
+                if one.rejection is not None:
+                    name = str(one.proposal_id)
+                    yield RefusedProposal(name, "rejected", one.rejection, one.at_ms, one.version)
+    except BrokenLog:
+        return
+
+
+def by_rule(conflicts: Sequence[RefusedProposal]) -> dict[str, int]:
+    """Return how many there are of each rule, the most frequent first."""
+    return dict(Counter(one.rejection.rule for one in conflicts).most_common())
+
+
+def with_winner(store: LogStore, one: RefusedProposal) -> RefusedProposal:
+    """Return a refusal with the version that won, where one did. Raises: Unavailable."""
+    version = one.rejection.winner_version
+    if version is None:
+        return one
+    try:
+        read = read_commit(store, version)
+    except BrokenLog:
+        read = None
+    winner = HistoryEntry(version) if read is None else entry_of(read[0])
+    return RefusedProposal(
+        one.proposal_id, one.status, one.rejection, one.at_ms, one.refused_in, winner
+    )

@@ -1,0 +1,337 @@
+"""The options of `format("tidegate")`: Delta's names, `kafka.*` and `storage.*`.
+
+Spark lower-cases option names, so they are matched without regard to case. An unknown option is
+refused with the nearest known name; one of Delta's that this release lacks, with an alternative.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal, NoReturn, get_args
+
+from pydantic import ValidationError
+
+from tidegate_delta.errors import InvalidRequest, Misconfigured, UnsupportedFeature
+from tidegate_delta.schema.partition_values import parse
+from tidegate_delta.schema.types import TIMESTAMP
+from tidegate_messages.proposal import AppTxn, Isolation
+from tidegate_runtime.client.client import TIMEOUT_S
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.service.settings import ServiceSettings, load
+from tidegate_runtime.storage.open_store import canonical_root
+
+Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
+
+WRITING: Final = {
+    name.lower(): name
+    for name in (
+        "path",
+        "name",
+        "partitionColumns",
+        "userMetadata",
+        "txnAppId",
+        "txnVersion",
+        "isolationLevel",
+        "outcomeTimeout",
+        "topicPrefix",
+        "compression",
+        "maxRecordsPerFile",
+        "dataChange",
+        "partitionOverwriteMode",
+        "readVersion",
+        "checkpointLocation",
+        "queryName",
+        "constraintsEnforced",
+    )
+}
+READING: Final = {name.lower(): name for name in ("path", "versionAsOf", "timestampAsOf")}
+_EVERY_ROW: Final = (
+    "an overwrite replaces every row of the table here; where some rows are meant, delete these "
+    "with Table.delete, and append"
+)
+_COLUMNS_FIRST: Final = "change the columns with Table.alter first, and write the rows then"
+_CHANGES: Final = "read the table's change topic, or see `tidegate table changes`"
+LATER: Final[Mapping[str, tuple[str, str]]] = {
+    name.lower(): (name, remedy)
+    for remedy, names in {
+        _COLUMNS_FIRST: ("mergeSchema", "overwriteSchema"),
+        _EVERY_ROW: ("replaceWhere", "replaceOn", "replaceUsing"),
+        _CHANGES: (
+            "readChangeFeed",
+            "readChangeData",
+            "startingVersion",
+            "startingTimestamp",
+            "endingVersion",
+            "endingTimestamp",
+        ),
+        "leave it out": (
+            "optimizeWrite",
+            "maxFilesPerTrigger",
+            "maxBytesPerTrigger",
+            "ignoreDeletes",
+            "ignoreChanges",
+            "skipChangeCommits",
+            "schemaTrackingLocation",
+        ),
+    }.items()
+    for name in names
+}
+"""Delta's options that this release refuses: lower-case name -> Delta's name, and a remedy."""
+
+_SECURITY: Final = {
+    "security.protocol": "protocol",
+    "sasl.mechanism": "mechanism",
+    "sasl.mechanisms": "mechanism",
+    "sasl.username": "username",
+    "sasl.password": "password",
+    "ssl.ca.location": "ca_location",
+    "ssl.certificate.location": "certificate_location",
+    "ssl.key.location": "key_location",
+    "ssl.key.password": "key_password",
+}
+_WHOLE_MAX: Final = 2**63 - 1
+"""The largest version that the log can hold: Delta's versions have 64 bits."""
+_DURATION: Final = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|)$")
+_HASH: Final = re.compile(r"^[0-9a-f]{64}$")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
+
+
+@dataclass(frozen=True)
+class TableLocation:
+    """A table's root, as a canonical URI, and the options of its store."""
+
+    root: str
+    storage: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """The options of a write, checked.
+
+    `is_static` says that `partitionOverwriteMode=static` was given: an overwrite is meant to
+    replace every row. `read_version` is the version of the table that the rows were made from.
+    """
+
+    place: TableLocation
+    kafka: KafkaSettings
+    name: str | None = None
+    partition_columns: tuple[str, ...] | None = None
+    user_metadata: str | None = None
+    txn_app_id: str | None = None
+    txn_version: int | None = None
+    isolation: Isolation = "default"
+    outcome_timeout_s: float = TIMEOUT_S
+    compression: Compression | None = None
+    records_per_file_max: int | None = None
+    constraints_enforced: tuple[str, ...] = ()
+    is_static: bool = False
+    read_version: int | None = None
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """The options of a read, checked. Units: `timestamp_ms` in ms since the Unix epoch."""
+
+    place: TableLocation
+    version: int | None = None
+    timestamp_ms: int | None = None
+
+
+def for_writing(options: Mapping[str, str]) -> WriteOptions:
+    """Return the options of a write.
+
+    Raises: InvalidRequest, UnsupportedFeature or Misconfigured, naming the option.
+    """
+    given = _known(options, WRITING, {})
+    _check_fixed(given, "dataChange", "true")
+    _check_fixed(given, "partitionOverwriteMode", "static", f"; {_EVERY_ROW}")
+    return WriteOptions(
+        place=_place(options, given),
+        kafka=kafka_settings(options),
+        name=given.get("name"),
+        partition_columns=_columns(given.get("partitionColumns")),
+        user_metadata=given.get("userMetadata"),
+        txn_app_id=given.get("txnAppId"),
+        txn_version=_whole(given, "txnVersion", 0),
+        isolation=_one_of(given, "isolationLevel", get_args(Isolation), "default"),
+        outcome_timeout_s=_seconds(given),
+        compression=_one_of(given, "compression", get_args(Compression), None),
+        records_per_file_max=_whole(given, "maxRecordsPerFile", 1),
+        constraints_enforced=_hashes(given.get("constraintsEnforced", "")),
+        is_static="partitionOverwriteMode" in given,
+        read_version=_whole(given, "readVersion", 0),
+    )
+
+
+def for_reading(options: Mapping[str, str]) -> ReadOptions:
+    """Return the options of a read; a writer's are ignored, as both may share one set of options.
+
+    Raises: InvalidRequest, UnsupportedFeature or Misconfigured, naming the option.
+    """
+    given = _known(options, READING, WRITING)
+    version = _whole(given, "versionAsOf", 0)
+    timestamp = given.get("timestampAsOf")
+    timestamp_ms = None if timestamp is None else time_ms(timestamp, "timestampAsOf")
+    if version is not None and timestamp_ms is not None:
+        _refuse("give versionAsOf or timestampAsOf, not both")
+    return ReadOptions(_place(options, given), version, timestamp_ms)
+
+
+def app_txn_of(options: WriteOptions) -> AppTxn | None:
+    """Return the app transaction of `txnAppId` and `txnVersion`, or None without them.
+
+    Raises: InvalidRequest, when only one of them is given.
+    """
+    app_id, version = options.txn_app_id, options.txn_version
+    if app_id is None and version is None:
+        return None
+    if app_id is None or version is None:
+        _refuse(
+            "txnAppId and txnVersion belong together: give both or neither",
+            "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS",
+        )
+    return AppTxn(app_id=app_id, version=version)
+
+
+def kafka_settings(options: Mapping[str, str]) -> KafkaSettings:
+    """Return the environment's Kafka settings, with the options `kafka.*` and `topicPrefix` on top.
+
+    Raises: Misconfigured.
+    """
+    base: dict[str, Any] = load(ServiceSettings, None, {}).kafka.model_dump()
+    for option, value in options.items():
+        name = option.lower().removeprefix("kafka.")
+        if option.lower() == "topicprefix":
+            base["topic_prefix"] = value
+        elif name == option.lower():
+            continue
+        elif name == "bootstrap.servers":
+            base["bootstrap_servers"] = value
+        elif name in _SECURITY:
+            base["security"] = {**base["security"], _SECURITY[name]: value}
+        else:
+            base["client"] = {**base["client"], name: value}
+    try:
+        return KafkaSettings.model_validate(base)
+    except ValidationError as error:
+        wrong = (f"{_dotted(one['loc'])}: {one['msg']}" for one in error.errors())
+        raise Misconfigured(f"the kafka options are wrong: {'; '.join(wrong)}") from error
+
+
+def _known(
+    options: Mapping[str, str], known: Mapping[str, str], passed: Mapping[str, str]
+) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for option, value in options.items():
+        name = option.lower()
+        if name.startswith(("kafka.", "storage.")):
+            continue
+        if name in known:
+            given[known[name]] = value
+        elif name in passed:
+            continue
+        elif name in LATER:
+            asked, remedy = LATER[name]
+            raise UnsupportedFeature(
+                f"this release has no option {asked}: {remedy}",
+                feature=asked,
+            )
+        elif name.startswith("delta."):
+            _refuse(f"option {option}: give table properties to Table.create(properties=...)")
+        else:
+            _refuse(f"unknown option {option!r}; {_nearest(name, known)}")
+    return given
+
+
+def _nearest(name: str, known: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(name, known, 1, 0.5)
+    return f"did you mean {known[near[0]]!r}?" if near else f"known: {', '.join(known.values())}"
+
+
+def _place(options: Mapping[str, str], given: Mapping[str, str]) -> TableLocation:
+    if "path" not in given:
+        _refuse("there is no path: give the table's root to load(...), save(...) or start(...)")
+    prefix = "storage."
+    storage = {
+        option[len(prefix) :]: value
+        for option, value in options.items()
+        if option.lower().startswith(prefix)
+    }
+    return TableLocation(canonical_root(given["path"]), storage)
+
+
+def _columns(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    return tuple(name.strip().strip("`") for name in text.split(",") if name.strip())
+
+
+def _hashes(text: str) -> tuple[str, ...]:
+    found = tuple(one.strip() for one in text.split(",") if one.strip())
+    if not all(map(_HASH.match, found)):
+        _refuse(f"option constraintsEnforced={text[:80]}: expected SHA-256 in lower hexadecimal")
+    return found
+
+
+def _check_fixed(given: Mapping[str, str], name: str, only: str, remedy: str = "") -> None:
+    value = given.get(name, only)
+    if value.lower() != only:
+        raise UnsupportedFeature(
+            f"this release has no {name}={value}, only {name}={only}{remedy}",
+            feature=name,
+        )
+
+
+def _one_of(given: Mapping[str, str], name: str, allowed: Iterable[Any], default: Any) -> Any:
+    value = given.get(name)
+    if value is None:
+        return default
+    found = {one.lower(): one for one in allowed}
+    if value.lower() not in found:
+        _refuse(f"option {name}={value}: expected one of {', '.join(found.values())}")
+    return found[value.lower()]
+
+
+def _whole(given: Mapping[str, str], name: str, least: int) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    if not text.strip().isdecimal() or not least <= int(text) <= _WHOLE_MAX:
+        _refuse(f"option {name}={text}: expected a whole number from {least} to {_WHOLE_MAX}")
+    return int(text)
+
+
+def _seconds(given: Mapping[str, str]) -> float:
+    text = given.get("outcomeTimeout")
+    if text is None:
+        return TIMEOUT_S
+    match = _DURATION.match(text.strip().lower())
+    if match is None:
+        _refuse(f"option outcomeTimeout={text}: expected a duration such as 90s, 2m or 1500ms")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def time_ms(text: str, option: str) -> int:
+    """Return a point in time as an option spells it, in ms since the Unix epoch.
+
+    Raises: InvalidRequest, naming the option.
+    """
+    try:
+        at: datetime = parse(text, TIMESTAMP)
+        return round(at.timestamp() * 1000)
+    except (ValueError, AttributeError):
+        _refuse(
+            f"option {option}={text}: expected a timestamp such as 2013-01-01 00:00:00 "
+            "(UTC unless it names a zone)",
+            "DELTA_TIMESTAMP_INVALID",
+        )
+
+
+def _dotted(parts: Iterable[object]) -> str:
+    return ".".join(str(part) for part in parts)
+
+
+def _refuse(what: str, error_class: str = "DELTA_ILLEGAL_OPTION") -> NoReturn:
+    raise InvalidRequest(what, error_class=error_class)

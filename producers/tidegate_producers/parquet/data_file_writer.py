@@ -1,0 +1,176 @@
+"""Rows in, data files out: a file a partition, or more where rows are many.
+
+Rows wait in memory until a file is full or the task ends, so that each file's statistics are
+computed over exactly its rows. A file is durable under a fresh name before its add action exists.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+import pyarrow as pa
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Add
+from tidegate_delta.log.file_paths import encode_path
+from tidegate_delta.schema.partition_values import serialize
+from tidegate_delta.schema.types import DataType, StructField
+from tidegate_producers.parquet.data_file_encoding import (
+    FileLayout,
+    FileName,
+    encode_rows,
+    statistics,
+)
+from tidegate_producers.parquet.row_conformance import conform
+from tidegate_runtime.clock import Clock, new_id
+from tidegate_runtime.storage.log_store import LogStore
+
+BUFFERED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Rows of one task that wait in memory; past it the largest partition becomes a file."""
+
+_POSITION: Final = "__tidegate_position"
+
+Values = tuple[str | None, ...]
+"""The partition values of some rows, as the log spells them."""
+
+
+@dataclass
+class _Pending:
+    """Rows of one partition that wait for their file."""
+
+    tables: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+
+
+class FileWriter:
+    """Writes the rows of one task. Not to be used again after `finish`."""
+
+    def __init__(self, store: LogStore, layout: FileLayout, clock: Clock, task: int = 0) -> None:
+        self._store = store
+        self._layout = layout
+        self._clock = clock
+        self._task = task
+        self._unique: UUID = new_id(clock)
+        self._fields = _partition_fields(layout)
+        self._pending: dict[Values, _Pending] = {}
+        self._buffered = 0
+        self._adds: list[Add] = []
+
+    def write(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Take some rows.
+
+        Raises: InvalidRequest for a value that does not fit; Unavailable from the store.
+        """
+        if batch.num_rows == 0:
+            return
+        rows = conform(batch, self._layout.schema)
+        for values, part in self._split(rows):
+            self._take(values, part)
+        while self._buffered > BUFFERED_BYTES_MAX:
+            self._flush(max(self._pending, key=lambda values: self._pending[values].size))
+
+    def finish(self) -> list[Add]:
+        """Write what waits, and return the add actions of all files."""
+        for values in list(self._pending):
+            self._flush(values)
+        return self._adds
+
+    def _take(self, values: Values, part: pa.Table) -> None:
+        limit = self._layout.records_per_file_max
+        pending = self._pending.setdefault(values, _Pending())
+        while limit is not None and pending.rows + part.num_rows >= limit:
+            room = limit - pending.rows
+            self._add(pending, part.slice(0, room))
+            self._flush(values)
+            part = part.slice(room)
+            pending = self._pending.setdefault(values, _Pending())
+        self._add(pending, part)
+
+    def _add(self, pending: _Pending, part: pa.Table) -> None:
+        pending.tables.append(part)
+        pending.rows += part.num_rows
+        pending.size += part.nbytes
+        self._buffered += part.nbytes
+
+    def _flush(self, values: Values) -> None:
+        pending = self._pending.pop(values)
+        self._buffered -= pending.size
+        if pending.rows == 0:
+            return
+        rows = pa.concat_tables(pending.tables).combine_chunks()
+        named = dict(zip(self._layout.partition_columns, values, strict=True))
+        key = FileName(self._task, self._unique, len(self._adds), named).key(self._layout)
+        content = encode_rows(rows, self._layout)
+        self._store.put(key, content)
+        self._adds.append(
+            Add(
+                path=encode_path(key),
+                partition_values=named,
+                size=len(content),
+                modification_time=self._clock.now_ms(),
+                data_change=True,
+                stats=statistics(rows, self._layout),
+            )
+        )
+
+    def _split(self, rows: pa.Table) -> Iterator[tuple[Values, pa.Table]]:
+        if not self._fields:
+            yield (), rows
+            return
+        names = [one.name for one in self._fields]
+        position = pa.array(range(rows.num_rows), pa.int64())
+        keys = rows.select(names).append_column(_POSITION, position)
+        groups = keys.group_by(names, use_threads=False).aggregate([(_POSITION, "list")])
+        stored = rows.drop_columns(names)
+        positions = groups.column(f"{_POSITION}_list")
+        for index, values in enumerate(_spelled(groups, self._fields)):
+            yield values, stored.take(positions[index].values)
+
+
+def actions_of(rows: Sequence[Mapping[str, object]]) -> list[Add]:
+    """Return add actions from rows of the log, as they travel from a task to the driver."""
+    return [Add.model_validate(row["add"]) for row in rows]
+
+
+def _partition_fields(layout: FileLayout) -> tuple[StructField, ...]:
+    by_name = {one.name: one for one in layout.schema.fields}
+    return tuple(by_name[name] for name in layout.partition_columns)
+
+
+def _spelled(groups: pa.Table, fields: Sequence[StructField]) -> Iterator[Values]:
+    columns = [_values(groups, one) for one in fields]
+    for values in zip(*columns, strict=True):
+        yield tuple(_text(value, one) for value, one in zip(values, fields, strict=True))
+
+
+def _values(groups: pa.Table, one: StructField) -> list[object]:
+    try:
+        values: list[object] = groups.column(one.name).to_pylist()
+        return values
+    except (OverflowError, ValueError) as error:
+        raise InvalidRequest(
+            f"partition column {one.name!r}: a {one.kind} before year 1 or past year 9999 is "
+            "written to no partition value; correct the rows, or leave the column out of the "
+            "partitioning; nothing was proposed",
+            error_class="DELTA_FAILED_CAST_PARTITION_VALUE",
+        ) from error
+
+
+def _text(value: object, one: StructField) -> str | None:
+    kind: DataType = one.kind
+    try:
+        text = serialize(value, kind)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"partition column {one.name!r}: {error}; nothing was proposed",
+            error_class="DELTA_FAILED_CAST_PARTITION_VALUE",
+        ) from error
+    if text is None and not one.nullable:
+        raise InvalidRequest(
+            f"partition column {one.name!r} is NOT NULL, and a row holds null or an empty value "
+            "there, which a partition cannot tell apart; nothing was proposed",
+            error_class="DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
+        )
+    return text

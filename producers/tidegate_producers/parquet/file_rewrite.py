@@ -1,0 +1,132 @@
+"""A delete in one file: which rows of it match, and the file without them, if it is to be copied.
+
+To be copied a file is read twice where some rows match: first only the columns of the condition,
+then all. Where a deletion vector will do, nothing is written.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_delta.data_skipping.partition_predicates import Predicate, columns_of, evaluate
+from tidegate_delta.deletion_vectors import roaring_bitmap, z85
+from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
+from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.schema import partition_values
+from tidegate_delta.schema.char_varchar import limited
+from tidegate_delta.schema.types import StructType
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_producers.parquet.data_file_encoding import FileLayout, layout_of
+from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of
+from tidegate_runtime.clock import Clock
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.data_file_reader import read_file
+from tidegate_runtime.table_io.deletion_vector_reader import live_rows, read_vector
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What became of a file that was read: so many rows leave, the others are in `adds`.
+
+    `marked` are the positions of the rows that leave, where the file stays.
+    """
+
+    path: str
+    deleted_rows: int
+    copied_rows: int
+    adds: tuple[Add, ...]
+    marked: Bitmap | None = None
+
+    def to_json(self) -> bytes:
+        """Return the bytes that travel from a task to the driver."""
+        rows = [add.to_row() for add in self.adds]
+        marked = None if self.marked is None else z85.encode(roaring_bitmap.encode(self.marked))
+        return orjson.dumps([self.path, self.deleted_rows, self.copied_rows, rows, marked])
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Self:
+        """Return what a task sent."""
+        path, deleted, copied, rows, text = orjson.loads(content)
+        marked = None if text is None else roaring_bitmap.decode(z85.decode(text))
+        return cls(path, deleted, copied, tuple(actions_of(rows)), marked)
+
+
+class Rewriter:
+    """Finds the rows that match a predicate in files of one table, and rewrites these without."""
+
+    def __init__(
+        self, store: LogStore, metadata: Metadata, predicate: Predicate, clock: Clock, task: int
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._layout = _as_it_is(layout_of(metadata))
+        self._predicate = predicate
+        self._clock = clock
+        self._task = task
+
+    def rewrite(self, file: Mapping[str, Any]) -> Rewritten:
+        """Return what becomes of a file, given as a row of ADD_SCHEMA.
+
+        Raises: BrokenLog (`DataFileMissing`); Unavailable.
+        """
+        path = str(file["path"])
+        names = sorted(columns_of(self._predicate)) or [self._layout.schema.names[0]]
+        deleted, total = 0, 0
+        for batch in self._read(file, names):
+            total += batch.num_rows
+            deleted += _count(self._matches(batch))
+        if deleted in (0, total):
+            return Rewritten(path, deleted, 0, ())
+        writer = FileWriter(self._store, self._layout, self._clock, self._task)
+        for batch in self._read(file, None):
+            writer.write(batch.filter(pc.invert(self._matches(batch))))
+        return Rewritten(path, deleted, total - deleted, tuple(writer.finish()))
+
+    def mark(self, file: Mapping[str, Any]) -> Rewritten:
+        """Return which rows of a file, given as a row of ADD_SCHEMA, match and are not deleted yet.
+
+        Raises: BrokenLog (`DataFileMissing`, `DeletionVectorMissing`); Unavailable.
+        """
+        names = sorted(columns_of(self._predicate)) or [self._layout.schema.names[0]]
+        # Positions count every row of the file, those that its vector deletes included.
+        whole = {**file, "deletionVector": None}
+        masks = [self._matches(batch) for batch in self._read(whole, names)]
+        chunks = [chunk for mask in masks for chunk in mask.chunks]
+        matching = roaring_bitmap.of_mask(pa.chunked_array(chunks, pa.bool_()).combine_chunks())
+        gone = live_rows(self._store, file).without
+        marked = matching if gone is None else matching - read_vector(self._store, gone)
+        return Rewritten(str(file["path"]), len(marked), 0, (), marked)
+
+    def _read(self, file: Mapping[str, Any], columns: list[str] | None) -> Iterator[pa.Table]:
+        for batch in read_file(self._store, file, self._metadata, columns):
+            yield pa.Table.from_batches([batch])
+
+    def _matches(self, rows: pa.Table) -> pa.ChunkedArray:
+        return pc.fill_null(evaluate(self._predicate, rows), False)
+
+
+def whole_files(snapshot: Snapshot, predicate: Predicate, layout: FileLayout) -> pa.Table:
+    """Return the files whose rows all match a predicate over partition columns alone."""
+    files = snapshot.files
+    by_name = {one.name: one.kind for one in layout.schema.fields}
+    values = files["partitionValues"].to_pylist()
+    columns = {
+        name: partition_values.column([dict(one or ()).get(name) for one in values], by_name[name])
+        for name in layout.partition_columns
+    }
+    rows = pa.table(columns) if columns else pa.table({"path": files["path"]})
+    return files.filter(pc.fill_null(evaluate(predicate, rows), False))
+
+
+def _as_it_is(layout: FileLayout) -> FileLayout:
+    """Return a layout that asks no length of strings: rows that are there keep what they hold."""
+    fields = tuple(limited(one, {}) for one in layout.schema.fields)
+    return replace(layout, schema=StructType(fields))
+
+
+def _count(mask: pa.ChunkedArray) -> int:
+    return int(pc.sum(mask).as_py() or 0)

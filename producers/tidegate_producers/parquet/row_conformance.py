@@ -1,0 +1,177 @@
+"""Rows in the table's shape: columns in order, cast, missing ones null, NOT NULL kept.
+
+The shape was checked before any row came (`producers.columns`); what a row can still break is
+NOT NULL and the length of a CHAR or VARCHAR, and that is checked here.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.schema.arrow_types import arrow_type, to_arrow
+from tidegate_delta.schema.char_varchar import LengthLimit, limits
+from tidegate_delta.schema.field_paths import KEY, FieldPath, dotted
+from tidegate_delta.schema.types import ArrayType, DataType, MapType, StructField, StructType
+
+
+def conform(batch: pa.RecordBatch | pa.Table, schema: StructType) -> pa.Table:
+    """Return rows with exactly the table's columns and types.
+
+    Raises: InvalidRequest, for a value that does not fit, or a null where the schema says NOT NULL.
+    """
+    given = {name.lower(): index for index, name in enumerate(batch.schema.names)}
+    columns = [_column(batch, given.get(one.name.lower()), one) for one in schema.fields]
+    return pa.table(columns, schema=to_arrow(schema))
+
+
+def _column(batch: pa.RecordBatch | pa.Table, index: int | None, one: StructField) -> pa.Array:
+    if index is None:
+        values = pa.nulls(batch.num_rows, arrow_type(one.kind))
+    else:
+        values = _cast(_one_chunk(batch.column(index)), one.kind, one.name)
+    _check_nulls(values, one, one.name)
+    for path, limit in limits(one).items():
+        _check_length(_inside(values, one.kind, path), limit, dotted((one.name, *path)))
+    return values
+
+
+def _cast(values: pa.Array, kind: DataType, where: str) -> pa.Array:
+    wanted = arrow_type(kind)
+    if values.type == wanted:
+        return values
+    if pa.types.is_null(values.type):
+        return pa.nulls(len(values), wanted)
+    if isinstance(kind, StructType) and pa.types.is_struct(values.type):
+        return _cast_struct(values, kind, where)
+    if isinstance(kind, ArrayType) and _is_list(values.type):
+        return _cast_list(values, kind, where)
+    if isinstance(kind, MapType) and pa.types.is_map(values.type):
+        return _cast_map(values, kind, where)
+    try:
+        return values.cast(wanted)
+    except pa.ArrowException as error:
+        raise InvalidRequest(
+            f"column {where!r} has type {kind}, and a value of type {values.type} does not fit "
+            f"({error}): cast it first; nothing was proposed",
+            error_class="DELTA_FAILED_TO_MERGE_FIELDS",
+        ) from error
+
+
+def _cast_struct(values: pa.Array, kind: StructType, where: str) -> pa.Array:
+    given = {field.name.lower(): index for index, field in enumerate(values.type.fields)}
+    children = [
+        pa.nulls(len(values), arrow_type(one.kind))
+        if (index := given.get(one.name.lower())) is None
+        else _cast(values.field(index), one.kind, f"{where}.{one.name}")
+        for one in kind.fields
+    ]
+    fields = list(arrow_type(kind).fields)
+    return pa.StructArray.from_arrays(children, fields=fields, mask=values.is_null())
+
+
+def _cast_list(values: pa.Array, kind: ArrayType, where: str) -> pa.Array:
+    plain = _unsliced(values.cast(pa.list_(values.type.value_field)))
+    elements = _cast(plain.values, kind.element, f"{where}.element")
+    return pa.ListArray.from_arrays(
+        plain.offsets, elements, type=arrow_type(kind), mask=_mask(plain)
+    )
+
+
+def _cast_map(values: pa.Array, kind: MapType, where: str) -> pa.Array:
+    plain = _unsliced(values)
+    keys = _cast(plain.keys, kind.key, f"{where}.key")
+    items = _cast(plain.items, kind.value, f"{where}.value")
+    return pa.MapArray.from_arrays(
+        plain.offsets, keys, items, type=arrow_type(kind), mask=_mask(plain)
+    )
+
+
+def _unsliced(values: pa.Array) -> pa.Array:
+    """Return the same values from offset 0: Arrow builds no list over a slice with nulls."""
+    return values.take(pa.array(range(len(values)), pa.int64())) if values.offset else values
+
+
+def _mask(values: pa.Array) -> pa.Array | None:
+    return values.is_null() if values.null_count else None
+
+
+def _check_nulls(values: pa.Array, one: StructField, where: str) -> None:
+    if not one.nullable and values.null_count:
+        raise InvalidRequest(
+            f"column {where!r} is NOT NULL, and {values.null_count} of {len(values)} rows hold "
+            "null there: fill or filter them; nothing was proposed",
+            error_class="DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
+        )
+    _check_inside(values, one.kind, where)
+
+
+def _check_inside(values: pa.Array, kind: DataType, where: str) -> None:
+    match kind:
+        case StructType():
+            present = values.filter(values.is_valid()) if values.null_count else values
+            for index, one in enumerate(kind.fields):
+                child = pc.struct_field(present, indices=index)
+                _check_nulls(child, one, f"{where}.{one.name}")
+        case ArrayType():
+            element = StructField("element", kind.element, kind.contains_null)
+            _check_nulls(pc.list_flatten(values), element, f"{where}.element")
+        case MapType():
+            item = StructField("value", kind.value, kind.value_contains_null)
+            _check_nulls(_entries(values, 1), item, f"{where}.value")
+        case _:
+            return
+
+
+def _check_length(values: pa.Array | None, limit: LengthLimit, where: str) -> None:
+    if values is None or not pa.types.is_string(values.type):
+        return  # a limit from before the column had another type
+    longest = pc.max(pc.utf8_length(values)).as_py() or 0
+    if longest > limit.length:
+        raise InvalidRequest(
+            f"column {where!r} is a {limit}, and a row holds {longest} characters there: cut them "
+            "first; nothing was proposed",
+            error_class="DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
+        )
+
+
+def _inside(values: pa.Array, kind: DataType, path: FieldPath) -> pa.Array | None:
+    """Return what lies at a path inside a column, however many of it a row holds, or None."""
+    if not path:
+        return values
+    head, rest = path[0], path[1:]
+    match kind:
+        case StructType() if head in kind.names:
+            at = kind.names.index(head)
+            return _inside(pc.struct_field(values, indices=at), kind.fields[at].kind, rest)
+        case ArrayType():
+            return _inside(pc.list_flatten(values), kind.element, rest)
+        case MapType() if head == KEY:
+            return _inside(_entries(values, 0), kind.key, rest)
+        case MapType():
+            return _inside(_entries(values, 1), kind.value, rest)
+        case _:
+            return None
+
+
+def _entries(values: pa.Array, index: int) -> pa.Array:
+    """Return the keys (0) or the values (1) of all maps."""
+    entries = pa.field("entries", pa.struct([values.type.key_field, values.type.item_field]))
+    return pc.struct_field(pc.list_flatten(values.cast(pa.list_(entries))), indices=index)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    is_ = pa.types
+    return bool(is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind))
+
+
+def _one_chunk(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        chunks: Sequence[pa.Array] = values.chunks
+        return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks or [_empty(values)])
+    return values
+
+
+def _empty(values: pa.ChunkedArray) -> pa.Array:
+    return pa.nulls(0, values.type)

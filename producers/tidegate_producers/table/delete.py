@@ -1,0 +1,169 @@
+"""`Table.delete`: finds the files with matching rows, and proposes to delete these rows.
+
+On a table with deletion vectors it proposes row intents, which do not conflict with deletes of
+other rows in the same files. On others it rewrites the files that hold matching rows. The read set
+is exact: the predicate, and the files that were read.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_delta.data_skipping.partition_predicates import Predicate, columns_of, prune
+from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.log.protocol_versions import writer_features
+from tidegate_delta.properties.table_properties import deletion_vectors_enabled
+from tidegate_delta.snapshots.file_action_columns import rows_to_adds
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_messages.outcome import Outcome
+from tidegate_producers.connection import store_for
+from tidegate_producers.options import TableLocation
+from tidegate_producers.parquet.data_file_encoding import FileLayout, layout_of
+from tidegate_producers.parquet.file_rewrite import Rewritten, whole_files
+from tidegate_producers.table.sql_condition import predicate_of
+from tidegate_producers.writing import writer_support
+from tidegate_producers.writing.constraint_attestation import (
+    Attestation,
+    in_table_already,
+    vouched_for,
+)
+from tidegate_producers.writing.table_write import (
+    WriteRequest,
+    check_may_remove,
+    check_open_to,
+    propose,
+    stamp_for,
+)
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.table_io.data_file_reader import rows_of
+from tidegate_runtime.table_io.open_table import open_snapshot
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """What a task needs to rewrite files, or to find the rows that deletion vectors will delete."""
+
+    place: TableLocation
+    metadata: Metadata
+    predicate: Predicate
+    by: Literal["copies", "vectors"] = "copies"
+
+    @property
+    def layout(self) -> FileLayout:
+        """How the table's rows become files."""
+        return layout_of(self.metadata)
+
+
+Runner = Callable[[Rewriting, Sequence[Mapping[str, Any]]], Sequence[Rewritten]]
+"""Rewrites files, given as rows of ADD_SCHEMA, on executors or in this process."""
+
+
+def delete(
+    client: Client,
+    place: TableLocation,
+    condition: str,
+    saying: WriteRequest,
+    runner: Runner,
+    zone: str = "UTC",
+) -> Outcome | None:
+    """Delete the rows that match a condition; None if no row does, and nothing is proposed.
+
+    `zone` is the time zone of timestamps that name none.
+    Raises: Rejected, OutcomeUnknown, InvalidRequest, UnsupportedFeature, BrokenLog, Unavailable.
+    """
+    store = store_for(place)
+    record = client.require(place.root, saying.timeout_s)
+    began_ms = client.clock.now_ms()
+    snapshot = open_snapshot(store)
+    schema = check_open_to(snapshot, place.root)
+    predicate = predicate_of(condition, schema, zone)
+    check_may_remove(snapshot, place.root)
+    rewriting = Rewriting(place, snapshot.metadata, predicate)
+    deletion = _deletion(snapshot, rewriting, condition, runner)
+    if not (deletion.removed or deletion.marked):
+        return None
+    target = proposal_drafts.Target(
+        record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
+    )
+    stamp = stamp_for(client, saying, began_ms)
+    vectors, content = proposal_drafts.vectors_of(deletion, client.new_id())
+    if content is not None:
+        store.put(*content)
+    # Copied rows are rows of the table, so they meet its constraints.
+    held = Attestation(
+        in_table_already(snapshot.metadata, snapshot.protocol) if deletion.added else ()
+    )
+    proposal = vouched_for(proposal_drafts.delete(target, stamp, deletion, vectors), held)
+    return propose(client, store, proposal, saying.timeout_s)
+
+
+def _deletion(
+    snapshot: Snapshot, rewriting: Rewriting, condition: str, runner: Runner
+) -> proposal_drafts.Deletion:
+    layout, predicate = rewriting.layout, rewriting.predicate
+    if columns_of(predicate) <= set(layout.partition_columns):
+        return _by_file(snapshot, rewriting, condition)
+    candidates = prune(predicate, snapshot.files, snapshot.metadata)
+    live = {add.path: add for add in rows_to_adds(candidates)}
+    touched = {
+        one.path: one for one in _found(rewriting, candidates, snapshot, runner) if one.deleted_rows
+    }
+    marked = {
+        path: (live[path], one.marked) for path, one in touched.items() if one.marked is not None
+    }
+    removed = [add for path, add in live.items() if path in touched and path not in marked]
+    added = [add for one in touched.values() for add in one.adds]
+    metrics = {
+        "numRemovedFiles": len(removed),
+        "numAddedFiles": len(added),
+        "numDeletedRows": sum(one.deleted_rows for one in touched.values()),
+        "numCopiedRows": sum(one.copied_rows for one in touched.values()),
+    }
+    if marked:
+        updated = sum(1 for add, _ in marked.values() if add.deletion_vector)
+        metrics["numDeletionVectorsAdded"] = len(marked) - updated
+        metrics["numDeletionVectorsUpdated"] = updated
+    return proposal_drafts.Deletion(
+        condition, predicate, list(live), removed, added, metrics, list(marked.values())
+    )
+
+
+def _found(
+    rewriting: Rewriting, candidates: pa.Table, snapshot: Snapshot, runner: Runner
+) -> Iterator[Rewritten]:
+    """Yield the result of each file; those without a row count in the log can have no vector."""
+    may_mark = takes_vectors(snapshot)
+    # The type is explicit because the list may be empty, and Arrow could not infer it.
+    counted = pa.array(
+        [
+            may_mark and proposal_drafts.row_count(one) is not None
+            for one in rows_to_adds(candidates)
+        ],
+        pa.bool_(),
+    )
+    marking, copying = candidates.filter(counted), candidates.filter(pc.invert(counted))
+    if marking.num_rows:
+        yield from runner(replace(rewriting, by="vectors"), list(rows_of(marking)))
+    if copying.num_rows:
+        root = rewriting.place.root
+        writer_support.check_copies(snapshot.protocol, snapshot.metadata, root)
+        yield from runner(rewriting, list(rows_of(copying)))
+
+
+def takes_vectors(snapshot: Snapshot) -> bool:
+    """Return whether rows of the table may be deleted by deletion vectors."""
+    listed = "deletionVectors" in writer_features(snapshot.protocol)
+    return listed and deletion_vectors_enabled(snapshot.metadata)
+
+
+def _by_file(snapshot: Snapshot, rewriting: Rewriting, condition: str) -> proposal_drafts.Deletion:
+    """Return the removal of whole files for a predicate on partition columns; no file is opened."""
+    whole = whole_files(snapshot, rewriting.predicate, rewriting.layout)
+    removed: list[Add] = rows_to_adds(whole)
+    paths = [add.path for add in removed]
+    metrics = {"numRemovedFiles": len(removed), "numAddedFiles": 0, "numCopiedRows": 0}
+    return proposal_drafts.Deletion(condition, rewriting.predicate, paths, removed, (), metrics)

@@ -1,0 +1,55 @@
+"""Rewrites files for a delete: on the executors, or in this process if the files are small."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from tidegate_producers.connection import clock, store_for
+from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten
+from tidegate_producers.table.delete import Rewriting
+
+HERE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Total size of the files up to which starting a Spark job costs more than rewriting them here."""
+
+
+class SparkRunner:
+    """Rewrites files with a session's executors."""
+
+    def __init__(self, spark: SparkSession, here_bytes_max: int = HERE_BYTES_MAX) -> None:
+        self._spark = spark
+        self._here_bytes_max = here_bytes_max
+
+    def __call__(
+        self, rewriting: Rewriting, files: Sequence[Mapping[str, Any]]
+    ) -> Sequence[Rewritten]:
+        """Return the result of each file."""
+        if sum(file["size"] for file in files) <= self._here_bytes_max:
+            return list(_rewrite(rewriting, files, 0))
+        texts = [(orjson.dumps(file).decode(),) for file in files]
+        count = min(len(files), self._spark.sparkContext.defaultParallelism)
+        frame = self._spark.createDataFrame(texts, "file string").repartition(count)
+
+        def on_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            task = TaskContext.get()
+            number = task.partitionId() if task is not None else 0
+            for batch in batches:
+                there = [orjson.loads(text) for text in batch.column(0).to_pylist()]
+                done = [one.to_json() for one in _rewrite(rewriting, there, number)]
+                yield pa.record_batch([pa.array(done, pa.binary())], names=["rewritten"])
+
+        rows = frame.mapInArrow(on_executor, "rewritten binary").collect()
+        return [Rewritten.from_json(bytes(row["rewritten"])) for row in rows]
+
+
+def _rewrite(
+    rewriting: Rewriting, files: Sequence[Mapping[str, Any]], task: int
+) -> Iterator[Rewritten]:
+    store = store_for(rewriting.place)
+    rewriter = Rewriter(store, rewriting.metadata, rewriting.predicate, clock(), task)
+    handle = rewriter.mark if rewriting.by == "vectors" else rewriter.rewrite
+    for file in files:
+        yield handle(file)

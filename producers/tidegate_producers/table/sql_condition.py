@@ -1,0 +1,335 @@
+"""Turns a SQL condition into a predicate tree over the table's columns.
+
+Expressions that the tree can't hold are refused: a delete must know exactly which rows match.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, time
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from tidegate_delta.data_skipping.predicate_tree import Predicate
+from tidegate_delta.data_skipping.resolved_columns import COLLATIONS
+from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate_delta.schema import partition_values
+from tidegate_delta.schema.char_varchar import limits
+from tidegate_delta.schema.types import (
+    DATE,
+    FLOAT,
+    STRING,
+    TIMESTAMP,
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+from tidegate_producers.table.time_zones import zone_of
+
+_COMPARISONS: Final[Mapping[type[exp.Expr], str]] = {
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+}
+_MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
+_FLOATING: Final = frozenset({"float", "double"})
+_TEMPORAL: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
+_DAY: Final = re.compile(r"\d{4}-\d{1,2}-\d{1,2}")
+_STYLED: Final = re.compile(r"\x1b\[\d*m")
+_NOTHING: Final[Predicate] = {"op": "not", "arg": {"op": "true"}}
+_UNKNOWN: Final = object()
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """What a condition is evaluated against: the table's columns, and the session's time zone."""
+
+    schema: StructType
+    zone: str
+
+
+def predicate_of(condition: str, schema: StructType, zone: str = "UTC") -> Predicate:
+    """Return the predicate tree of a SQL condition, with the columns as the schema spells them.
+
+    Values take the type of the column with which they are compared; timestamps without a zone are
+    in `zone`, the session's, as in Spark.
+    Raises: InvalidRequest for an unknown column or a value that is not of its type;
+    UnsupportedFeature for an expression that the tree can't hold.
+    """
+    try:
+        parsed = sqlglot.parse_one(condition, dialect="spark")
+    except SqlglotError as error:
+        first = " ".join(_STYLED.sub("", str(error)).split())
+        raise InvalidRequest(
+            f"the condition {condition!r} is not a SQL expression: {first}",
+            error_class="PARSE_SYNTAX_ERROR",
+        ) from error
+    return _node(parsed, _Scope(schema, zone))
+
+
+def _node(node: exp.Expr, scope: _Scope) -> Predicate:
+    match node:
+        case exp.Paren():
+            return _node(node.this, scope)
+        case exp.And():
+            return {"op": "and", "args": [_node(one, scope) for one in node.flatten()]}
+        case exp.Or():
+            return {"op": "or", "args": [_node(one, scope) for one in node.flatten()]}
+        case exp.Not():
+            return _negated(_node(node.this, scope))
+        case exp.Boolean():
+            return {"op": "true"} if node.this else _NOTHING
+        case exp.Is():
+            return _is(node, scope)
+        case exp.In():
+            return _in(node, scope)
+        case exp.Between():
+            return _between(node, scope)
+        case exp.Column() | exp.Dot():
+            return _flag(node, scope)
+        case _ if type(node) in _COMPARISONS:
+            return _comparison(node, scope)
+        case _:
+            raise _unsupported(node)
+
+
+def _negated(inner: Predicate) -> Predicate:
+    if inner["op"] == "is_null":
+        return {"op": "is_not_null", "column": inner["column"]}
+    if inner["op"] == "is_not_null":
+        return {"op": "is_null", "column": inner["column"]}
+    return {"op": "not", "arg": inner}
+
+
+def _is(node: exp.Expr, scope: _Scope) -> Predicate:
+    path, one = _column(node.this, scope)
+    what = node.expression
+    if isinstance(what, exp.Null):
+        return {"op": "is_null", "column": path}
+    if isinstance(what, exp.Boolean) and one.kind == PrimitiveType("boolean"):
+        return {"op": "<=>", "column": path, "value": bool(what.this), "type": "boolean"}
+    raise _unsupported(node)
+
+
+def _in(node: exp.Expr, scope: _Scope) -> Predicate:
+    if node.args.get("query") is not None or not node.expressions:
+        raise _unsupported(node)
+    path, one = _column(node.this, scope)
+    values = [_value(item, one, node, scope.zone) for item in node.expressions]
+    return {"op": "in", "column": path, "values": values, "type": _type(path, one, node, scope)}
+
+
+def _between(node: exp.Expr, scope: _Scope) -> Predicate:
+    if node.args.get("symmetric"):
+        raise _unsupported(node)
+    path, one = _column(node.this, scope)
+    low, high = (_value(node.args[name], one, node, scope.zone) for name in ("low", "high"))
+    kind = _type(path, one, node, scope)
+    return {
+        "op": "and",
+        "args": [
+            {"op": ">=", "column": path, "value": low, "type": kind},
+            {"op": "<=", "column": path, "value": high, "type": kind},
+        ],
+    }
+
+
+def _flag(node: exp.Expr, scope: _Scope) -> Predicate:
+    path, one = _column(node, scope)
+    if one.kind != PrimitiveType("boolean"):
+        raise InvalidRequest(
+            f"the condition {node.sql('spark')} is a column of type {one.kind}, not a truth value: "
+            "compare it with something",
+            error_class="DATATYPE_MISMATCH",
+        )
+    return {"op": "=", "column": path, "value": True, "type": "boolean"}
+
+
+def _comparison(node: exp.Expr, scope: _Scope) -> Predicate:
+    op = _COMPARISONS[type(node)]
+    left, right = node.this, node.expression
+    if not _is_column(left):
+        left, right, op = right, left, _MIRRORED.get(op, op)
+    if not _is_column(left) or _is_column(right):
+        raise _unsupported(node)
+    path, one = _column(left, scope)
+    value = _value(right, one, node, scope.zone)
+    return {"op": op, "column": path, "value": value, "type": _type(path, one, node, scope)}
+
+
+def _is_column(node: exp.Expr) -> bool:
+    return isinstance(_bare(node), exp.Column | exp.Dot)
+
+
+def _column(node: exp.Expr, scope: _Scope) -> tuple[list[str], StructField]:
+    bare = _bare(node)
+    if not isinstance(bare, exp.Column | exp.Dot):
+        raise _unsupported(node)
+    names = [part.name for part in bare.parts]
+    path: list[str] = []
+    kind: DataType = scope.schema
+    one: StructField | None = None
+    for name in names:
+        fields = kind.fields if isinstance(kind, StructType) else ()
+        found = [field for field in fields if field.name.lower() == name.lower()]
+        if not found:
+            raise InvalidRequest(
+                f"the condition names the column {'.'.join(names)!r}, which does not exist; there "
+                f"are {', '.join(field.name for field in fields) or 'no fields below it'}",
+                error_class="DELTA_COLUMN_NOT_FOUND",
+            )
+        one = found[0]
+        path, kind = [*path, one.name], one.kind
+    if one is None:
+        raise _unsupported(node)
+    return path, one
+
+
+def _type(path: list[str], one: StructField, node: exp.Expr, scope: _Scope) -> str:
+    if not isinstance(one.kind, PrimitiveType | DecimalType) or COLLATIONS in one.metadata:
+        raise _unsupported(node)
+    top = scope.schema.get(path[0])
+    limit = limits(top).get(tuple(path[1:])) if top is not None else None
+    if limit is not None and limit.is_char:
+        # Spark pads both sides of a CHAR comparison with blanks; values in files may lack them.
+        raise _unsupported(node)
+    return "double" if one.kind == FLOAT else str(one.kind)
+
+
+def _value(node: exp.Expr, one: StructField, whole: exp.Expr, zone: str) -> Any:
+    """Return a literal as the tree spells it in the type of its column."""
+    literal = _literal(node)
+    # Spark would cast a column of strings to the type of a literal that has one.
+    is_cast = one.kind == STRING and isinstance(_bare(node), exp.Cast | exp.Date | exp.Timestamp)
+    if literal is _UNKNOWN or is_cast:
+        raise _unsupported(whole)
+    if literal is None:
+        return None
+    reader = _reader(one.kind, zone)
+    try:
+        if reader is None:
+            raise ValueError(f"columns of type {one.kind} can't be compared")
+        return reader(literal)
+    except (ValueError, InvalidOperation, OverflowError) as error:
+        raise InvalidRequest(
+            f"in {whole.sql('spark')!r} column {one.name!r} has type {one.kind}, and {literal!r} "
+            f"is no value of it; write one that is",
+            error_class="DATATYPE_MISMATCH",
+        ) from error
+
+
+def _literal(node: exp.Expr) -> Any:
+    """Return a literal: None, a bool, text, or a Decimal; _UNKNOWN for anything else."""
+    match _bare(node):
+        case exp.Null():
+            return None
+        case exp.Boolean() as flag:
+            return bool(flag.this)
+        case exp.Neg() as negative:
+            inner = _literal(negative.this)
+            return -inner if isinstance(inner, Decimal) else _UNKNOWN
+        case exp.Literal() as plain:
+            return str(plain.this) if plain.is_string else Decimal(plain.this)
+        case exp.Cast() as typed if typed.to.this in _DATED:
+            return _dated(typed.this, is_day=typed.to.this == exp.DataType.Type.DATE)
+        case exp.Date() | exp.Timestamp() as typed if isinstance(typed.this, exp.Literal):
+            return _dated(typed.this, is_day=isinstance(typed, exp.Date))
+        case _:
+            return _UNKNOWN
+
+
+def _dated(node: exp.Expr, *, is_day: bool) -> Any:
+    """Return the text of a date or timestamp; _UNKNOWN for a date whose text is more than a day."""
+    text = _literal(node)
+    return text if not is_day or _DAY.fullmatch(str(text)) else _UNKNOWN
+
+
+_DATED: Final = frozenset(
+    {
+        exp.DataType.Type.DATE,
+        exp.DataType.Type.TIMESTAMP,
+        exp.DataType.Type.TIMESTAMPTZ,
+        exp.DataType.Type.TIMESTAMPLTZ,
+        exp.DataType.Type.TIMESTAMPNTZ,
+    }
+)
+
+
+def _bare(node: exp.Expr) -> exp.Expr:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def _reader(kind: DataType, zone: str) -> Callable[[Any], Any] | None:
+    if isinstance(kind, DecimalType):
+        return lambda value: str(partition_values.parse(str(_number(value)), kind))
+    if not isinstance(kind, PrimitiveType):
+        return None
+    if kind.name in _WHOLE:
+        return lambda value: partition_values.parse(str(_whole(value)), kind)
+    if kind.name in _FLOATING:
+        return lambda value: float(_number(value))
+    if kind.name in _TEMPORAL:
+        return lambda value: _moment(value, kind, zone)
+    return {"string": _text, "boolean": _truth}.get(kind.name)
+
+
+def _number(value: Any) -> Decimal:
+    if isinstance(value, bool) or not Decimal(value).is_finite():
+        raise ValueError(f"{value!r} is no number")
+    return Decimal(value)
+
+
+def _whole(value: Any) -> int:
+    number = _number(value)
+    if number != number.to_integral_value():
+        raise ValueError(f"{value} is no whole number")
+    return int(number)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not in quotes")
+    return value
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value
+
+
+def _moment(value: Any, kind: PrimitiveType, zone: str) -> str | None:
+    text = _text(value)
+    at: datetime | None = partition_values.parse(text, TIMESTAMP)
+    names_zone = partition_values.names_zone(text)
+    if at is None or (kind == DATE and at.time() != time.min):
+        raise ValueError(f"{value!r} is no {kind}")
+    if kind == TIMESTAMP:
+        return partition_values.serialize(
+            at if names_zone else at.replace(tzinfo=zone_of(zone)), kind
+        )
+    if names_zone:
+        raise ValueError(f"{value!r} names a time zone")
+    return partition_values.serialize(partition_values.parse(text, kind), kind)
+
+
+def _unsupported(node: exp.Expr) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        f"the condition holds {node.sql('spark')!r}, which this release can't decide exactly: use "
+        "comparisons of a column with a value, IN, BETWEEN, IS NULL, AND, OR and NOT",
+        feature=type(node).__name__,
+        error_class="DELTA_UNSUPPORTED_EXPRESSION",
+    )

@@ -1,0 +1,188 @@
+"""`Table`: a Delta table that a Spark program reads, and writes through the gate."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.schema.types import StructType as Fields
+from tidegate_producers.connection import client_for, store_for
+from tidegate_producers.datasource.spark_schema import from_spark
+from tidegate_producers.datasource.write_log import tell
+from tidegate_producers.history.table_history import HistoryEntry, history
+from tidegate_producers.options import for_writing
+from tidegate_producers.table.delete import delete
+from tidegate_producers.table.rewrite_runner import SparkRunner
+from tidegate_producers.table.time_zones import in_zone
+from tidegate_producers.writing.alter_table import alter, change, new_column, path_from
+from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
+from tidegate_runtime.clock import utc
+from tidegate_runtime.table_io.open_table import head_version
+
+NO_OPTIONS: Final[Mapping[str, str]] = {}
+NO_COMMENTS: Final[Mapping[str, str | None]] = {}
+EVERY_ROW: Final = "true"
+_ZONE: Final = "spark.sql.session.timeZone"
+
+_HISTORY: Final = (
+    "version long, timestamp timestamp, operation string, operationParameters map<string,string>, "
+    "readVersion long, isolationLevel string, isBlindAppend boolean, "
+    "operationMetrics map<string,string>, userMetadata string, engineInfo string, proposals int"
+)
+
+
+class Table:
+    """A table at a path or URI. `options` are those of `format("tidegate")`, as `kafka.*`.
+
+    Making the object reads nothing; `for_path` checks that there is a table, `create` makes one.
+    """
+
+    def __init__(
+        self, spark: SparkSession, path: str, options: Mapping[str, str] = NO_OPTIONS
+    ) -> None:
+        self._spark = spark
+        self._given = dict(options)
+        self._options = for_writing({**options, "path": path})
+        if self._options.txn_app_id is not None or self._options.txn_version is not None:
+            raise InvalidRequest(
+                "txnAppId and txnVersion are options of one write, not of a table: leave them out",
+                error_class="DELTA_ILLEGAL_OPTION",
+            )
+
+    @classmethod
+    def for_path(
+        cls, spark: SparkSession, path: str, options: Mapping[str, str] = NO_OPTIONS
+    ) -> Self:
+        """Return the table at a path or URI. Raises: InvalidRequest (`NotADeltaTable`)."""
+        table = cls(spark, path, options)
+        if head_version(store_for(table._options.place)) is None:
+            raise InvalidRequest(
+                f"{table.root} is no Delta table: check the path, or make one with Table.create",
+                error_class="NotADeltaTable",
+            )
+        return table
+
+    @classmethod
+    def create(
+        cls,
+        spark: SparkSession,
+        path: str,
+        schema: StructType | str,
+        partition_columns: Sequence[str] = (),
+        properties: Mapping[str, str] = NO_OPTIONS,
+        options: Mapping[str, str] = NO_OPTIONS,
+    ) -> Self:
+        """Create an empty table, version 0, and return it; the option `name` is what it is called.
+
+        Raises: InvalidRequest, naming the column or property; Rejected; OutcomeUnknown.
+        """
+        table = cls(spark, path, options)
+        asked = table._options
+        client = client_for(asked.kafka)
+        made = creation(client, _fields(schema), partition_columns, asked, properties)
+        planned = creating(made, asked.place)
+        tell(table.root, commit(client, planned, (), WriteRequest.of(asked)))
+        return table
+
+    @property
+    def root(self) -> str:
+        """The canonical URI of the table's root."""
+        return self._options.place.root
+
+    def version(self) -> int:
+        """Return the newest version. Raises: InvalidRequest (`NotADeltaTable`)."""
+        return next(iter(history(store_for(self._options.place), 1))).version
+
+    def delete(self, condition: str = EVERY_ROW) -> int | None:
+        """Delete the rows for which a SQL condition is true, and return the new version.
+
+        If no row matches, nothing is proposed, and None is returned. Timestamps without a zone are
+        in the session's time zone.
+        Raises: Rejected, with rule and winner, on a conflict with another commit (run it again);
+        OutcomeUnknown; InvalidRequest; UnsupportedFeature.
+        """
+        asked = self._options
+        client, runner = client_for(asked.kafka), SparkRunner(self._spark)
+        outcome = delete(client, asked.place, condition, WriteRequest.of(asked), runner, self._zone)
+        tell(self.root, outcome)
+        return None if outcome is None else outcome.version
+
+    def alter(
+        self,
+        add_columns: StructType | str | None = None,
+        comments: Mapping[str, str | None] = NO_COMMENTS,
+        properties: Mapping[str, str] = NO_OPTIONS,
+        unset: Sequence[str] = (),
+        changes: Sequence[Mapping[str, Any]] = (),
+    ) -> int | None:
+        """Change columns and properties, and return the new version.
+
+        It conflicts only with changes of the same columns or properties. `add_columns` is a schema,
+        `comments` maps columns to comments (None removes one), `unset` names properties to remove.
+        `changes` are others of the guide's list, such as `{"op": "drop_column", "path": ["x"]}`.
+        Raises: InvalidRequest (`BadChange`, `TableNotRegistered`); Rejected; OutcomeUnknown.
+        """
+        asked = self._options
+        wanted = [
+            *(new_column(one) for one in (_fields(add_columns) if add_columns else ())),
+            *(
+                change(op="comment_on", path=path_from(at), comment=so)
+                for at, so in comments.items()
+            ),
+            *(change(op="set_property", key=key, value=so) for key, so in properties.items()),
+            *(change(op="unset_property", key=key) for key in unset),
+            *(change(**one) for one in changes),
+        ]
+        outcome = alter(client_for(asked.kafka), asked.place, wanted, WriteRequest.of(asked))
+        tell(self.root, outcome)
+        return outcome.version
+
+    def history(self, limit: int | None = None) -> DataFrame:
+        """Return a row for each version that the log still holds, newest first."""
+        entries = history(store_for(self._options.place), limit)
+        return self._spark.createDataFrame([_row(one) for one in entries], _HISTORY)
+
+    def to_df(self, version: int | None = None, timestamp: str | None = None) -> DataFrame:
+        """Return the table's rows: of the newest version, or as of a version or timestamp.
+
+        A timestamp without a zone is in the session's time zone.
+        """
+        reader = self._spark.read.format("tidegate").options(**self._given)
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        if timestamp is not None:
+            reader = reader.option("timestampAsOf", in_zone(timestamp, self._zone))
+        return reader.load(self.root)
+
+    @property
+    def _zone(self) -> str:
+        zone = self._spark.conf.get(_ZONE)
+        assert zone is not None, "a session has a time zone"
+        return zone
+
+
+def _fields(schema: StructType | str) -> Fields:
+    """Return the columns of a schema. Raises: InvalidRequest; UnsupportedFeature."""
+    fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(fields, StructType):
+        raise InvalidRequest(f"{schema!r} is no list of columns", error_class="ParseException")
+    return from_spark(fields)
+
+
+def _row(entry: HistoryEntry) -> tuple[object, ...]:
+    at = entry.timestamp_ms
+    return (
+        entry.version,
+        None if at is None else utc(at),
+        entry.operation,
+        dict(entry.parameters),
+        entry.read_version,
+        entry.isolation_level,
+        entry.is_blind_append,
+        dict(entry.metrics),
+        entry.user_metadata,
+        entry.engine_info,
+        entry.proposals,
+    )

@@ -1,0 +1,1 @@
+"""From rows to a proposal: checks of columns, files, registration, ALTER TABLE."""

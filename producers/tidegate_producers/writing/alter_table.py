@@ -1,0 +1,159 @@
+"""Change a table's columns and properties by a metadata patch.
+
+A patch lists changes instead of the resulting metadata. So patches of different columns and
+properties do not conflict, and the committer assigns column ids and physical names.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.features.supported_features import check_writable
+from tidegate_delta.properties.property_parsers import column_list
+from tidegate_delta.schema.types import StructField, StructType, format_schema, parse_type
+from tidegate_messages.metadata_patch import MetadataPatch, PatchChange
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Operation
+from tidegate_messages.read_set import ReadSet
+from tidegate_producers.connection import store_for
+from tidegate_producers.options import TableLocation
+from tidegate_producers.writing.table_write import WriteRequest, stamp_for
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client.client import Client, result
+from tidegate_runtime.table_io.open_table import open_keys
+
+NAMES: Final[Mapping[str, str]] = {
+    "add_column": "ADD COLUMNS",
+    "drop_column": "DROP COLUMNS",
+    "rename_column": "RENAME COLUMN",
+    "set_property": "SET TBLPROPERTIES",
+    "unset_property": "UNSET TBLPROPERTIES",
+}
+"""Delta's operation name for changes of one kind; kinds that are not here are `CHANGE COLUMN`."""
+
+SEVERAL: Final = "ALTER TABLE"
+"""The operation name of a commit with changes of several kinds."""
+
+_SQL_NAMES: Final[Mapping[str, str]] = {
+    "tinyint": "byte",
+    "smallint": "short",
+    "int": "integer",
+    "bigint": "long",
+    "real": "float",
+}
+_NAME: Final = r"(?:`(?:[^`]|``)+`|[^`.,\s]+)"
+_NAMED: Final = re.compile(rf"\s*({_NAME}(?:\.{_NAME})*)\s+(\S.*?)\s*", re.DOTALL)
+_CHANGE: Final[TypeAdapter[PatchChange]] = TypeAdapter(PatchChange)
+
+
+def alter(
+    client: Client, place: TableLocation, changes: Sequence[PatchChange], saying: WriteRequest
+) -> Outcome:
+    """Propose changes of a table's metadata, one after the other, and return the outcome.
+
+    Raises: InvalidRequest (`TableNotRegistered`, `BadChange`); Rejected (`metadata_changed`), where
+    somebody changed the same thing; OutcomeUnknown; UnsupportedFeature; BrokenLog; Unavailable.
+    """
+    try:
+        patch = MetadataPatch(changes=tuple(changes))
+    except ValidationError as error:
+        raise _bad(f"{len(changes)} changes: a patch has from 1 to 100 of them") from error
+    record = client.require(place.root, saying.timeout_s)
+    seen = open_keys(store_for(place))
+    check_writable(seen.protocol, seen.metadata, place.root)
+    target = proposal_drafts.Target(
+        record.table, record.table_root, int(seen.version), seen.metadata.id
+    )
+    told = orjson.dumps([one.model_dump(mode="json") for one in patch.changes]).decode()
+    operation = Operation(name=operation_of(patch.changes), parameters={"changes": told})
+    body = proposal_drafts.Body(operation, reads=ReadSet(), patch=patch)
+    proposal = proposal_drafts.of_body("commit", target, stamp_for(client, saying), body)
+    return result(client.propose(proposal, saying.timeout_s))
+
+
+def operation_of(changes: Sequence[PatchChange]) -> str:
+    """Return the operation name of a commit with these changes."""
+    names = {NAMES.get(one.op, "CHANGE COLUMN") for one in changes}
+    return names.pop() if len(names) == 1 else SEVERAL
+
+
+def change(**told: Any) -> PatchChange:
+    """Return a change with the given fields. Raises: InvalidRequest (`BadChange`)."""
+    try:
+        return _CHANGE.validate_python(told)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise _bad(f"{told.get('op')}: {where}: {first['msg']}") from error
+
+
+def new_column(field: StructField, parent: Sequence[str] = ()) -> PatchChange:
+    """Return the change that adds a column, or a field of the struct at `parent`."""
+    [plain] = orjson.loads(format_schema(StructType((field,))))["fields"]
+    return change(op="add_column", column=plain, parent=tuple(parent))
+
+
+def column_from(text: str) -> PatchChange:
+    """Return the change that adds a column, spelt `name type`; `parent.name type` in a struct.
+
+    Raises: InvalidRequest (`BadChange`); UnsupportedFeature, for a type that we do not know.
+    """
+    path, kind = _named(text)
+    column = {"name": path[-1], "type": kind, "nullable": True, "metadata": {}}
+    return change(op="add_column", column=column, parent=path[:-1])
+
+
+def type_from(text: str) -> PatchChange:
+    """Return the change that widens a column as `name type` spells it. Raises: as `column_from`."""
+    path, kind = _named(text)
+    return change(op="change_type", path=path, type=kind)
+
+
+def path_from(text: str) -> tuple[str, ...]:
+    """Return the path of one column; names in backticks may hold anything.
+
+    Raises: InvalidRequest (`BadChange`).
+    """
+    try:
+        [path] = column_list(text)
+    except ValueError as error:
+        raise _bad(f"{text!r} names no column: write name or parent.name") from error
+    return path
+
+
+def pair_from(text: str) -> tuple[str, str]:
+    """Return the two sides of `left=right`. Raises: InvalidRequest (`BadChange`)."""
+    left, sign, right = text.partition("=")
+    if not (sign and left.strip()):
+        raise _bad(f"{text!r} has no two sides: write left=right")
+    return left.strip(), right
+
+
+def _named(text: str) -> tuple[tuple[str, ...], Any]:
+    found = _NAMED.fullmatch(text)
+    if found is None:
+        raise _bad(f"{text!r} is no column with a type: write 'name type'")
+    return path_from(found[1]), _type_of(found[2])
+
+
+def _type_of(text: str) -> Any:
+    """Return a type as a `schemaString` spells it; one with fields or elements comes as JSON."""
+    if text.startswith(("{", '"')):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise _bad(f"the type {text!r} is no JSON: {error}") from error
+    name = "".join(text.lower().split())
+    name = _SQL_NAMES.get(name, name)
+    try:
+        return str(parse_type(name))
+    except ValueError as error:
+        raise _bad(f"the type {text!r}: {error}") from error
+
+
+def _bad(message: str) -> InvalidRequest:
+    return InvalidRequest(f"{message}; nothing was proposed", error_class="BadChange")

@@ -1,0 +1,49 @@
+"""What only a writer can state about its rows, since the committer opens no data file."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidegate_delta.constraints.row_constraints import expressions, hashes, requirements
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_messages.identity_values import IdentityDemand, IdentityUsage
+from tidegate_messages.proposal import CdcMode, Operation, Proposal
+from tidegate_runtime.client import proposal_drafts
+
+LEASE: Final = "LEASE IDENTITY VALUES"
+"""The operation of a commit that only leases identity values."""
+
+
+@dataclass(frozen=True)
+class Attestation:
+    """A writer's statements about a proposal's rows; the fields are those of `Proposal`."""
+
+    constraints_enforced: tuple[str, ...] = ()
+    cdc_mode: CdcMode | None = None
+    identity_usage: tuple[IdentityUsage, ...] = ()
+
+
+NOTHING: Final = Attestation()
+
+
+def in_table_already(metadata: Metadata, protocol: Protocol) -> tuple[str, ...]:
+    """Return the hashes of a table's constraints: its own rows meet them, so copies do, too."""
+    return tuple(hashes(expressions(requirements(metadata, protocol))))
+
+
+def vouched_for(proposal: Proposal, word: Attestation) -> Proposal:
+    """Return a proposal with its writer's statements added to those that it has."""
+    told: dict[str, Any] = {
+        "constraints_enforced": (*proposal.constraints_enforced, *word.constraints_enforced),
+        "identity_usage": (*proposal.identity_usage, *word.identity_usage),
+        "cdc_mode": word.cdc_mode or proposal.cdc_mode,
+    }
+    return proposal.model_copy(update=told)
+
+
+def lease(
+    target: proposal_drafts.Target, stamp: proposal_drafts.Stamp, *wanted: IdentityDemand
+) -> Proposal:
+    """Return a proposal that leases identity values; the outcome's `assigned` has the blocks."""
+    known = proposal_drafts.append(target, stamp, ())
+    told = {"operation": Operation(name=LEASE), "identity_leases": wanted}
+    return known.model_copy(update=told)

@@ -1,0 +1,124 @@
+"""Register, halt, reopen, retry or drop a table: requests that write nothing to its log."""
+
+from collections.abc import Collection
+from typing import Final, Literal
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.features.supported_features import check_writable
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.published_records import TableRecord
+from tidegate_messages.topics import Topics
+from tidegate_producers.connection import store_for
+from tidegate_producers.options import TableLocation
+from tidegate_producers.writing.table_write import WriteRequest, stamp_for
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client.client import Client, result
+from tidegate_runtime.followers.quarantine import read_follower_state, tell_follower_state
+from tidegate_runtime.kafka.client_protocols import Bus
+from tidegate_runtime.table_io.open_table import open_snapshot
+
+REASON_CHARS_MAX: Final = 1_000
+
+RegistrationRequest = Literal["register", "halt", "reopen", "drop"]
+
+
+def register(client: Client, place: TableLocation, name: str | None, timeout_s: float) -> Outcome:
+    """Register an existing table, and return the outcome; registering it again is no error.
+
+    Raises: InvalidRequest (`NotADeltaTable`; `TableHasName`, if it is registered under another
+    name); UnsupportedFeature, for a table that can't be written; Rejected; OutcomeUnknown;
+    Unavailable.
+    """
+    snapshot = open_snapshot(store_for(place))
+    check_writable(snapshot.protocol, snapshot.metadata, place.root)
+    known = client.table(place.root, timeout_s)
+    # A dropped table's request is left to the gate, which says that its root is never reused.
+    is_another = known is not None and name not in (None, known.name)
+    if known is not None and is_another and known.status != "dropped":
+        raise InvalidRequest(
+            f"{place.root} is registered as {known.name!r}, and a table keeps its name; register "
+            "it without one",
+            error_class="TableHasName",
+        )
+    table = known.table if known is not None else client.new_id()
+    version = int(snapshot.version)
+    target = proposal_drafts.Target(table, place.root, version, snapshot.metadata.id, name)
+    stamp = stamp_for(client, WriteRequest(timeout_s))
+    return result(client.propose(request("register", target, stamp), timeout_s))
+
+
+def drop(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
+    """Drop a table from the registry, and return the outcome; dropping it again is no error.
+
+    Raises: InvalidRequest (`TableNotRegistered`); Rejected; OutcomeUnknown; Unavailable.
+    """
+    return _asked(client, root_or_name, "drop", timeout_s)
+
+
+def halt(client: Client, root_or_name: str, why: str, timeout_s: float) -> Outcome:
+    """Halt a registered table, and return the outcome; halting it again is no error.
+
+    After the outcome the gate commits nothing to the table until it is reopened.
+    Raises: InvalidRequest (`TableNotRegistered`, `BadReason`); Rejected; OutcomeUnknown;
+    Unavailable.
+    """
+    if not 0 < len(why) <= REASON_CHARS_MAX:
+        raise InvalidRequest(
+            f"the reason has {len(why)} characters; every writer that is refused is shown it: give "
+            f"1 to {REASON_CHARS_MAX}",
+            error_class="BadReason",
+        )
+    return _asked(client, root_or_name, "halt", timeout_s, why)
+
+
+def reopen(client: Client, root_or_name: str, timeout_s: float) -> Outcome:
+    """Reopen a halted table, and return the outcome; reopening it again is no error.
+
+    Raises: InvalidRequest (`TableNotRegistered`); Rejected (`table_halted`), if the committer can't
+    read its log or must not write to it; OutcomeUnknown; Unavailable.
+    """
+    return _asked(client, root_or_name, "reopen", timeout_s)
+
+
+def retry_followers(
+    bus: Bus, topics: Topics, record: TableRecord, services: Collection[str]
+) -> list[str]:
+    """Ask followers that have set a table aside to try it at their next look; return their names.
+
+    Raises: Unavailable; Misconfigured, when the topic of their state is missing.
+    """
+    told = read_follower_state(bus, topics)
+    asked = {
+        key: one.service
+        for key, one in told.items()
+        if one.table == record.table and one.service in services
+    }
+    if asked:
+        tell_follower_state(bus, topics, dict.fromkeys(asked))
+    return sorted(asked.values())
+
+
+def request(
+    kind: RegistrationRequest,
+    target: proposal_drafts.Target,
+    stamp: proposal_drafts.Stamp,
+    why: str | None = None,
+) -> Proposal:
+    """Return the proposal that carries an operator's request; it holds no actions."""
+    body = proposal_drafts.Body(Operation(name=kind.upper()), reason=why)
+    return proposal_drafts.of_body(kind, target, stamp, body)
+
+
+def _asked(
+    client: Client,
+    root_or_name: str,
+    kind: RegistrationRequest,
+    timeout_s: float,
+    why: str | None = None,
+) -> Outcome:
+    record = client.require(root_or_name, timeout_s)
+    version = max(record.published_through, 0)
+    target = proposal_drafts.Target(record.table, record.table_root, version, record.table_id)
+    asked = request(kind, target, stamp_for(client, WriteRequest(timeout_s)), why)
+    return result(client.propose(asked, timeout_s))

@@ -1,0 +1,346 @@
+"""One write from beginning to end, without Spark: plan, then files, then one proposal.
+
+The plan is made before any row is written and is sent to the tasks that write files; `commit`
+proposes the files of all tasks, and waits for the outcome.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+from uuid import UUID
+
+from tidegate_delta.definitions.feature_directives import canonical_keys
+from tidegate_delta.definitions.resolve_definition import define_new
+from tidegate_delta.errors import InvalidRequest, Unavailable
+from tidegate_delta.features.supported_features import check_writable
+from tidegate_delta.log.actions import Add, Metadata, Protocol
+from tidegate_delta.properties.table_properties import append_only, check_names, validate
+from tidegate_delta.schema.types import StructType, format_schema, parse_schema
+from tidegate_delta.snapshots.file_action_columns import rows_to_adds
+from tidegate_delta.snapshots.snapshot import LiveKeys, Snapshot
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import AppTxn, Isolation, Proposal
+from tidegate_messages.published_records import TableRecord
+from tidegate_producers.connection import store_for
+from tidegate_producers.options import TableLocation, WriteOptions
+from tidegate_producers.parquet.data_file_encoding import FileLayout, layout_of
+from tidegate_producers.writing import writer_support
+from tidegate_producers.writing.column_checks import (
+    as_nullable,
+    check_frame,
+    check_new,
+    check_partitioning,
+    resolve_partition_columns,
+)
+from tidegate_producers.writing.constraint_attestation import NOTHING, Attestation, vouched_for
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client.client import APP_TXN_SEEN, TABLE_EXISTS, Client, Rejected, result
+from tidegate_runtime.release import ENGINE
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.open_table import head_version, open_keys, open_snapshot
+
+WriteMode = Literal["append", "overwrite"]
+
+OpenedTable = Snapshot | LiveKeys
+"""A table as a writer saw it."""
+
+NO_PROPERTIES: Final[Mapping[str, str]] = {}
+GRACE_MS: Final = 10 * 60 * 1000
+"""How long a proposal may still be committed after its writer stopped waiting."""
+
+
+@dataclass(frozen=True)
+class Creation:
+    """A table that this write creates: the registry's id for it, and the actions of version 0."""
+
+    table: UUID
+    protocol: Protocol
+    metadata: Metadata
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """What is decided before any row is written, at `since_ms`.
+
+    `is_derived` says that the rows are computed from the table's own at `read_version`.
+    """
+
+    place: TableLocation
+    mode: WriteMode
+    layout: FileLayout
+    read_version: int
+    table_id: str | None
+    since_ms: int
+    creation: Creation | None = None
+    is_derived: bool = False
+
+
+@dataclass(frozen=True)
+class WriteRequest:
+    """What a writer asks for or tells about its proposal, and how long it waits."""
+
+    timeout_s: float
+    isolation: Isolation = "default"
+    user_metadata: str | None = None
+    app_txn: AppTxn | None = None
+    batch: proposal_drafts.StreamBatch | None = None
+    name: str | None = None
+    vouched: Attestation = NOTHING
+
+    @classmethod
+    def of(cls, options: WriteOptions, app_txn: AppTxn | None = None) -> "WriteRequest":
+        """Return what the options of a write ask for."""
+        return cls(
+            timeout_s=options.outcome_timeout_s,
+            isolation=options.isolation,
+            user_metadata=options.user_metadata,
+            app_txn=app_txn,
+            name=options.name,
+            vouched=Attestation(options.constraints_enforced),
+        )
+
+    @classmethod
+    def of_batch(cls, options: WriteOptions, batch: proposal_drafts.StreamBatch) -> "WriteRequest":
+        """Return the same for a stream's micro-batch, whose app transaction has its batch id."""
+        app_id = options.txn_app_id or batch.query_id
+        txn = AppTxn(app_id=app_id, version=batch.batch_id)
+        return replace(cls.of(options, txn), batch=batch)
+
+
+def plan(client: Client, frame: StructType, mode: WriteMode, options: WriteOptions) -> WritePlan:
+    """Return the plan of a write, after every check that needs no row.
+
+    Raises: InvalidRequest, naming the column; UnsupportedFeature; BrokenLog; Unavailable.
+    """
+    place, now_ms = options.place, client.clock.now_ms()
+    store = store_for(place)
+    asked = options.read_version
+    if asked is None and head_version(store) is None:
+        return _plan_creation(client, frame, mode, options)
+    # A plan needs nothing of the files, and a stream makes two plans for each batch.
+    seen = open_keys(store, asked)
+    schema = check_open_to(seen, place.root)
+    enforced = options.constraints_enforced
+    writer_support.check_new_rows(seen.protocol, seen.metadata, place.root, enforced)
+    check_frame(frame, schema, place.root)
+    columns = seen.metadata.partition_columns
+    check_partitioning(options.partition_columns, schema, columns, place.root)
+    if mode == "overwrite":
+        check_may_remove(seen, place.root)
+    limit = options.records_per_file_max
+    layout = layout_of(seen.metadata, options.compression, limit)
+    metadata_id, is_derived = seen.metadata.id, asked is not None
+    version = int(seen.version)
+    return WritePlan(place, mode, layout, version, metadata_id, now_ms, is_derived=is_derived)
+
+
+def check_served(client: Client, written: WritePlan) -> None:
+    """Check that the gate takes commits of a table, before its rows are computed.
+
+    If no broker answers the check is skipped: the commit will wait for them.
+    Raises: InvalidRequest (`TableNotRegistered`), also for a table that was dropped.
+    """
+    if written.creation is not None:
+        return
+    with suppress(Unavailable):
+        record = client.require(written.place.root)
+        if record.status == "dropped":
+            raise InvalidRequest(
+                f"{record.table_root} was dropped from the gate, which takes no more commits for "
+                "it; write to a table under another root, or with another engine",
+                error_class="TableNotRegistered",
+            )
+
+
+def commit(
+    client: Client, written: WritePlan, adds: Sequence[Add], saying: WriteRequest
+) -> Outcome | None:
+    """Propose the files of a write and return the outcome; None if there is nothing to propose.
+
+    A write whose app transaction is in the table already is no error: its rejection is returned.
+    Raises: Rejected, OutcomeUnknown, InvalidRequest (`TableNotRegistered`, and for a stream's batch
+    older than its application's version in the table), Unavailable.
+    """
+    stamp = stamp_for(client, saying, written.since_ms)
+    store = store_for(written.place)
+    if written.creation is not None:
+        proposal = _draft_creation(written, written.creation, stamp, adds, saying)
+    elif written.mode == "append" and not adds:
+        return None
+    else:
+        target = target_of(client.require(written.place.root, saying.timeout_s), written)
+        proposal = _draft_change(store, target, stamp, written, adds, saying.batch)
+    proposal = vouched_for(proposal, saying.vouched)
+    try:
+        return propose(client, store, proposal, saying.timeout_s)
+    except Rejected as rejected:
+        if rejected.rule == TABLE_EXISTS and head_version(store) is None:
+            raise _log_is_gone(written.place.root, rejected) from rejected
+        if saying.app_txn is None or not _is_in(store, saying.app_txn, rejected):
+            raise
+        if saying.batch is not None and saying.batch.query_id != saying.app_txn.app_id:
+            _check_repeated(store, saying.batch, saying.app_txn)
+        return rejected.outcome
+
+
+def propose(client: Client, store: LogStore, proposal: Proposal, timeout_s: float) -> Outcome:
+    """Send a proposal, with a claim check if it is too large, and return its `committed` outcome.
+
+    Raises: Rejected, OutcomeUnknown, Unavailable.
+    """
+    sent, content = proposal_drafts.with_claim_check(proposal)
+    if content is not None and sent.claim_check is not None:
+        store.put(sent.claim_check.path, content)
+    return result(client.insist(sent, timeout_s))
+
+
+def stamp_for(
+    client: Client, saying: WriteRequest, since_ms: int | None = None
+) -> proposal_drafts.Stamp:
+    """Return the stamp of a new proposal."""
+    now_ms = client.clock.now_ms()
+    return proposal_drafts.Stamp(
+        proposal_id=client.new_id(),
+        created_ms=now_ms,
+        deadline_ms=now_ms + round(saying.timeout_s * 1000) + GRACE_MS,
+        files_since_ms=since_ms,
+        isolation=saying.isolation,
+        app_txn=saying.app_txn,
+        engine_info=ENGINE,
+        user_metadata=saying.user_metadata,
+    )
+
+
+def target_of(record: TableRecord, written: WritePlan) -> proposal_drafts.Target:
+    """Return the target of a write to a registered table."""
+    return proposal_drafts.Target(
+        record.table, record.table_root, written.read_version, written.table_id
+    )
+
+
+def check_open_to(seen: OpenedTable, root: str) -> StructType:
+    """Return the schema of a table that our writers can write. Raises: UnsupportedFeature."""
+    check_writable(seen.protocol, seen.metadata, root)
+    writer_support.check_rows(seen.protocol, seen.metadata, root)
+    return parse_schema(seen.metadata.schema_string)
+
+
+def check_may_remove(seen: OpenedTable, root: str) -> None:
+    """Check that rows may be removed from the table. Raises: InvalidRequest."""
+    if append_only(seen.metadata):
+        raise InvalidRequest(
+            f"{root} is append-only (delta.appendOnly=true): rows can be added, but not removed; "
+            "nothing was proposed",
+            error_class="DELTA_CANNOT_MODIFY_APPEND_ONLY",
+        )
+
+
+def creation(
+    client: Client,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    options: WriteOptions,
+    properties: Mapping[str, str] = NO_PROPERTIES,
+) -> Creation:
+    """Return the creation of a table with a schema and properties, after checking them.
+
+    Raises: InvalidRequest, naming the column or property; UnsupportedFeature.
+    """
+    root = options.place.root
+    check_new(schema, partition_columns, root)
+    spelt = canonical_keys(properties)
+    check_names(spelt)
+    validate(spelt)
+    columns = resolve_partition_columns(schema, partition_columns, root)
+    metadata = Metadata(
+        id=str(client.new_id()),
+        name=options.name,
+        schema_string=format_schema(schema),
+        partition_columns=columns,
+        configuration=spelt,
+        created_time=client.clock.now_ms(),
+    )
+    writer_support.check_new(metadata, root)
+    made = define_new(metadata)
+    return Creation(client.new_id(), made.protocol, made.metadata)
+
+
+def creating(made: Creation, place: TableLocation) -> WritePlan:
+    """Return the plan of creating an empty table."""
+    layout, since_ms = layout_of(made.metadata), made.metadata.created_time or 0
+    return WritePlan(place, "append", layout, proposal_drafts.NO_VERSION, None, since_ms, made)
+
+
+def _is_in(store: LogStore, txn: AppTxn, rejected: Rejected) -> bool:
+    """Whether an earlier attempt, whose outcome was lost, brought these rows into the table."""
+    if rejected.rule == APP_TXN_SEEN:
+        return True
+    if rejected.rule != TABLE_EXISTS:
+        return False
+    seen = open_keys(store).app_transactions.get(txn.app_id)
+    return seen is not None and seen.version >= txn.version
+
+
+def _log_is_gone(root: str, rejected: Rejected) -> InvalidRequest:
+    return InvalidRequest(
+        f"a table is registered at {root}, but there is none: its folder was removed, or this job "
+        "looks elsewhere (the options storage.*, a mount); bring it back, or write to another "
+        f"path, because the gate registers a root only once ({rejected})",
+        error_class=rejected.error_class,
+    )
+
+
+def _check_repeated(store: LogStore, batch: proposal_drafts.StreamBatch, txn: AppTxn) -> None:
+    """Refuse a batch that was rejected as a repeat and can't be one, because its rows may be new.
+
+    A stream only ever repeats its last batch. Under a user's `txnAppId` a batch with an older id
+    comes from another stream, or from this one with another checkpoint.
+    """
+    seen = open_keys(store).app_transactions.get(txn.app_id)
+    if seen is not None and seen.version > txn.version:
+        raise InvalidRequest(
+            f"batch {txn.version} of stream {batch.query_id} is older than version {seen.version}, "
+            f"which the table has for application {txn.app_id!r}: another stream has that "
+            "txnAppId, or this one had another checkpoint; the batch's rows may be in no version: "
+            "give the stream a txnAppId of its own, or leave the option out",
+            error_class="DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS",
+        )
+
+
+def _plan_creation(
+    client: Client, frame: StructType, mode: WriteMode, options: WriteOptions
+) -> WritePlan:
+    made = creation(client, as_nullable(frame), options.partition_columns or (), options)
+    layout = layout_of(made.metadata, options.compression, options.records_per_file_max)
+    now_ms = client.clock.now_ms()
+    return WritePlan(options.place, mode, layout, proposal_drafts.NO_VERSION, None, now_ms, made)
+
+
+def _draft_creation(
+    written: WritePlan,
+    made: Creation,
+    stamp: proposal_drafts.Stamp,
+    adds: Sequence[Add],
+    saying: WriteRequest,
+) -> Proposal:
+    name = saying.name
+    target = proposal_drafts.Target(
+        made.table, written.place.root, proposal_drafts.NO_VERSION, None, name
+    )
+    return proposal_drafts.create(target, stamp, made.protocol, made.metadata, adds or None)
+
+
+def _draft_change(
+    store: LogStore,
+    target: proposal_drafts.Target,
+    stamp: proposal_drafts.Stamp,
+    written: WritePlan,
+    adds: Sequence[Add],
+    batch: proposal_drafts.StreamBatch | None,
+) -> Proposal:
+    if written.mode == "append":
+        reads = proposal_drafts.WHOLE_TABLE if written.is_derived else proposal_drafts.NOTHING
+        return proposal_drafts.append(target, stamp, adds, batch, reads)
+    live = rows_to_adds(open_snapshot(store, written.read_version).files)
+    return proposal_drafts.overwrite(target, stamp, adds, live, batch)

@@ -1,1 +1,0 @@
-"""Which files hold the changes of a version."""

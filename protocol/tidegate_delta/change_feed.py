@@ -1,0 +1,180 @@
+"""Which files hold the changes of a version: change files, or else what was added and removed."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from tidegate_delta.deletion_vectors.descriptors import EVERY_ROW, RowChoice
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.actions import Add, Cdc, CommitInfo, DeletionVector, Metadata, Remove
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import Version
+from tidegate_delta.log.file_paths import canonical_path
+from tidegate_delta.schema.column_mapping import ColumnMappingMode, logical_names, mode_of
+from tidegate_delta.schema.types import VOID, ArrayType, DataType, MapType, StructType, parse_schema
+
+ChangeKind = Literal["cdc", "insert", "delete"]
+
+_MERGE_METRICS: Final = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+
+
+@dataclass(frozen=True)
+class ChangeFile:
+    """A file whose rows are changes.
+
+    `change` says what each row is; in a `cdc` file the rows say it themselves. `rows` says which of
+    them changed. `size` in bytes, None where a remove does not state it.
+    Spec: "Change Data Files"
+    """
+
+    change: ChangeKind
+    path: str
+    partition_values: Mapping[str, str | None]
+    rows: RowChoice = EVERY_ROW
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class ChangePlan:
+    """The files that hold the changes of one version, deletions first.
+
+    Units: `timestamp_ms` since the Unix epoch, as the reader of changes is told it.
+    Spec: "Reader Requirements for AddCDCFile"
+    """
+
+    version: Version
+    timestamp_ms: int
+    files: tuple[ChangeFile, ...]
+
+
+def plan(commit: Commit, timestamp_ms: int, *, is_partitioned: bool = True) -> ChangePlan:
+    """Return where the changes of a commit are to be read; what is removed was partitioned or not.
+
+    Change files hide all that was added and removed. Without them, actions that change no data
+    hold no changes, nor do those of a MERGE that says it changed no row. Of a file that stays with
+    another deletion vector, the rows of the one and not of the other changed.
+    Spec: "Reader Requirements for AddCDCFile"
+    """
+    changes = commit.of(Cdc)
+    if changes:
+        files = tuple(
+            ChangeFile("cdc", one.path, one.partition_values, size=one.size) for one in changes
+        )
+    elif _changed_nothing(commit.info):
+        files = ()
+    else:
+        files = tuple(_from_data(commit, is_partitioned))
+    return ChangePlan(commit.version, timestamp_ms, files)
+
+
+def _changed_nothing(info: CommitInfo | None) -> bool:
+    if info is None or info.operation != "MERGE":
+        return False
+    metrics = info.operation_metrics or {}
+    return all(str(metrics.get(name)) == "0" for name in _MERGE_METRICS)
+
+
+def _from_data(commit: Commit, is_partitioned: bool) -> Iterator[ChangeFile]:
+    adds = {canonical_path(one.path): one for one in commit.adds if one.data_change}
+    removes = {canonical_path(one.path): one for one in commit.removes if one.data_change}
+    stays = [(adds[path], removes[path]) for path in adds if path in removes]
+    for path, remove in removes.items():
+        if path not in adds:
+            yield _deleted(commit.version, remove, is_partitioned)
+    for add, remove in stays:
+        yield from _between(add, "delete", remove.deletion_vector, add.deletion_vector)
+    for path, add in adds.items():
+        if path not in removes:
+            rows = RowChoice(add.deletion_vector)
+            yield ChangeFile("insert", add.path, add.partition_values, rows, add.size)
+    for add, remove in stays:
+        yield from _between(add, "insert", add.deletion_vector, remove.deletion_vector)
+
+
+def _between(
+    add: Add, change: ChangeKind, left_out: DeletionVector | None, taken: DeletionVector | None
+) -> Iterator[ChangeFile]:
+    """Yield the change of a file that stays: rows of one vector that the other does not hold."""
+    if taken is not None and taken != left_out:
+        rows = RowChoice(without=left_out, only=taken)
+        yield ChangeFile(change, add.path, add.partition_values, rows, add.size)
+
+
+def _deleted(version: int, remove: Remove, is_partitioned: bool) -> ChangeFile:
+    if remove.partition_values is None and is_partitioned:
+        raise BrokenLog(
+            f"version {version} removes {remove.path!r} without saying its partition values, so "
+            "its rows can't be told as changes: read the changes from a later version on",
+            error_class="CorruptCommit",
+        )
+    rows = RowChoice(remove.deletion_vector)
+    values = remove.partition_values or {}
+    return ChangeFile("delete", remove.path, values, rows, remove.size)
+
+
+def tells_as(written: Metadata, wanted: Metadata) -> bool:
+    """Return whether the changes of one version can be told in the columns of a later one.
+
+    Where columns are mapped, none may have been renamed or dropped, nor the mapping turned off or
+    the partitioning changed in between.
+    Spec: "Reader Requirements for AddCDCFile"
+    """
+    before, after = parse_schema(written.schema_string), parse_schema(wanted.schema_string)
+    return _is_mapped_as(written, wanted, before, after) and reads_as(before, after)
+
+
+def _is_mapped_as(
+    written: Metadata, wanted: Metadata, before: StructType, after: StructType
+) -> bool:
+    old_mode, new_mode = mode_of(written), mode_of(wanted)
+    if new_mode is ColumnMappingMode.NONE:
+        return old_mode is ColumnMappingMode.NONE
+    if old_mode not in (ColumnMappingMode.NONE, new_mode):
+        return False
+    if written.partition_columns != wanted.partition_columns:
+        return False
+    names = logical_names(after, new_mode)
+    old_names = logical_names(before, old_mode)
+    return all(names.get(path) == name for path, name in old_names.items())
+
+
+def reads_as(written: StructType, wanted: StructType) -> bool:
+    """Return whether every row of one schema is a row of the other, new columns being null.
+
+    No column may be gone, have another type, or be declared non-null where it could be null.
+    Spec: "Reader Requirements for AddCDCFile"
+    """
+    fields = {one.name.lower(): one for one in written.fields}
+    names = {one.name.lower() for one in wanted.fields}
+    if not fields.keys() <= names:
+        return False
+    for new in wanted.fields:
+        old = fields.get(new.name.lower())
+        if old is None:
+            continue
+        if old.name != new.name or not _loosens(old.nullable, new.nullable):
+            return False
+        if not _type_reads_as(old.kind, new.kind):
+            return False
+    return True
+
+
+def _type_reads_as(written: DataType, wanted: DataType) -> bool:
+    match written, wanted:
+        case StructType(), StructType():
+            return reads_as(written, wanted)
+        case ArrayType(), ArrayType():
+            return _loosens(written.contains_null, wanted.contains_null) and _type_reads_as(
+                written.element, wanted.element
+            )
+        case MapType(), MapType():
+            return (
+                _loosens(written.value_contains_null, wanted.value_contains_null)
+                and _type_reads_as(written.key, wanted.key)
+                and _type_reads_as(written.value, wanted.value)
+            )
+    return written in (VOID, wanted)
+
+
+def _loosens(written_nullable: object, wanted_nullable: object) -> bool:
+    return bool(wanted_nullable) or not written_nullable

@@ -1,0 +1,233 @@
+"""The rows of a checkpoint, as columns: one action a row, all others of the row null.
+
+Files stay columns from the snapshot to the Parquet writer: a table with a million of them costs
+their bytes, not their objects.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_delta.checkpoints.parsed_stats import columns, fields, parsed_of
+from tidegate_delta.log.actions import Metadata, Protocol, Txn
+from tidegate_delta.properties import table_properties
+from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, REMOVE_SCHEMA
+from tidegate_delta.snapshots.raw_stats import with_texts
+from tidegate_delta.snapshots.snapshot import Snapshot
+
+ROWS_MAX: Final = 65_536
+"""Rows of a batch."""
+
+FEATURES_READER: Final = 3
+FEATURES_WRITER: Final = 7
+"""The protocol versions at which, and only at which, feature lists are there."""
+
+_STRINGS: Final = pa.map_(pa.string(), pa.string())
+_LIST: Final = pa.list_(pa.field("element", pa.string()))
+
+_TXN: Final = pa.struct(
+    [("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]
+)
+_METADATA: Final = pa.struct(
+    [
+        pa.field("id", pa.string()),
+        pa.field("name", pa.string()),
+        pa.field("description", pa.string()),
+        pa.field(
+            "format",
+            pa.struct([pa.field("provider", pa.string()), pa.field("options", _STRINGS)]),
+        ),
+        pa.field("schemaString", pa.string()),
+        pa.field("partitionColumns", _LIST),
+        pa.field("configuration", _STRINGS),
+        pa.field("createdTime", pa.int64()),
+    ]
+)
+_PROTOCOL: Final = pa.struct(
+    [
+        pa.field("minReaderVersion", pa.int32()),
+        pa.field("minWriterVersion", pa.int32()),
+        pa.field("readerFeatures", _LIST),
+        pa.field("writerFeatures", _LIST),
+    ]
+)
+_DOMAIN: Final = pa.struct(
+    [
+        pa.field("domain", pa.string()),
+        pa.field("configuration", pa.string()),
+        pa.field("removed", pa.bool_()),
+    ]
+)
+
+
+def classic_schema(metadata: Metadata) -> pa.Schema:
+    """Return the columns of a table's V1 checkpoint; every field is nullable.
+
+    Spec: "Checkpoint Schema"
+    """
+    add = [one for one in ADD_SCHEMA if one.name != "stats" or _keeps_json(metadata)]
+    parsed = parsed_of(metadata)
+    return pa.schema(
+        [
+            pa.field("txn", _TXN),
+            pa.field("add", pa.struct([*add, *(fields(parsed) if parsed else ())])),
+            pa.field("remove", pa.struct(list(REMOVE_SCHEMA))),
+            pa.field("metaData", _METADATA),
+            pa.field("protocol", _PROTOCOL),
+            pa.field("domainMetadata", _DOMAIN),
+        ]
+    )
+
+
+def classic(snapshot: Snapshot, now_ms: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the V1 checkpoint of a snapshot: the few actions, then files, tombstones.
+
+    Tombstones and app transactions past their retention are left out, removed domains too.
+    Shape: `classic_schema` of the table, at most ROWS_MAX rows a batch.
+    Spec: "V1 Spec"
+    """
+    schema = classic_schema(snapshot.metadata)
+    yield from object_rows(schema, few_actions(snapshot, now_ms))
+    yield from add_rows(schema, snapshot.files, snapshot.metadata)
+    yield from remove_rows(schema, live_tombstones(snapshot, now_ms))
+
+
+def object_rows(
+    schema: pa.Schema, rows: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows of few actions, by name, in the columns of a checkpoint.
+
+    Spec: "Checkpoint Schema"
+    """
+    for name, bodies in rows.items():
+        if bodies:
+            yield from _batches(schema, name, pa.array(bodies, schema.field(name).type))
+
+
+def add_rows(schema: pa.Schema, files: pa.Table, metadata: Metadata) -> Iterator[pa.RecordBatch]:
+    """Yield rows of live files in the columns of a checkpoint or of a sidecar.
+
+    Spec: "Checkpoint Schema"
+    """
+    for chunk in _chunks(files):
+        yield from _batches(schema, "add", _adds(chunk, metadata))
+
+
+def remove_rows(schema: pa.Schema, tombstones: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yield rows of tombstones in the columns of a checkpoint or of a sidecar.
+
+    Spec: "Checkpoint Schema"
+    """
+    for chunk in _chunks(tombstones):
+        kept = _unchanged(chunk, REMOVE_SCHEMA)
+        yield from _batches(schema, "remove", _struct(kept.columns, list(kept.schema)))
+
+
+def live_tombstones(snapshot: Snapshot, now_ms: int) -> pa.Table:
+    """Return the tombstones that are still within the table's retention.
+
+    One without a deletion time has expired.
+    Spec: "Action Reconciliation"
+    """
+    horizon = now_ms - table_properties.tombstone_retention_ms(snapshot.metadata)
+    deleted_at = snapshot.tombstones.column("deletionTimestamp")
+    return snapshot.tombstones.filter(pc.fill_null(pc.greater(deleted_at, horizon), False))
+
+
+def live_txns(snapshot: Snapshot, now_ms: int) -> list[Txn]:
+    """Return the app transactions that are still within the table's retention, if it has one.
+
+    Spec: "Transaction Identifiers"
+    """
+    retention_ms = table_properties.txn_retention_ms(snapshot.metadata)
+    txns = snapshot.app_transactions.values()
+    if retention_ms is None:
+        return list(txns)
+    horizon = now_ms - retention_ms
+    return [one for one in txns if one.last_updated is not None and one.last_updated > horizon]
+
+
+def few_actions(snapshot: Snapshot, now_ms: int) -> dict[str, list[Any]]:
+    """Return the actions of a checkpoint that are not about files, by name, expired ones left out.
+
+    Spec: "Checkpoints"
+    """
+    domains = [one for one in snapshot.domains.values() if not one.removed]
+    return {
+        "protocol": [_protocol(snapshot.protocol)],
+        "metaData": [_metadata(snapshot.metadata)],
+        "txn": [one.to_row()["txn"] for one in live_txns(snapshot, now_ms)],
+        "domainMetadata": [one.to_row()["domainMetadata"] for one in domains],
+    }
+
+
+def _protocol(protocol: Protocol) -> dict[str, Any]:
+    named_readers = protocol.min_reader_version >= FEATURES_READER
+    named_writers = protocol.min_writer_version >= FEATURES_WRITER
+    return {
+        "minReaderVersion": protocol.min_reader_version,
+        "minWriterVersion": protocol.min_writer_version,
+        "readerFeatures": list(protocol.reader_features or ()) if named_readers else None,
+        "writerFeatures": list(protocol.writer_features or ()) if named_writers else None,
+    }
+
+
+def _metadata(metadata: Metadata) -> dict[str, Any]:
+    return {
+        "id": metadata.id,
+        "name": metadata.name,
+        "description": metadata.description,
+        "format": {
+            "provider": metadata.format.provider,
+            "options": list(metadata.format.options.items()),
+        },
+        "schemaString": metadata.schema_string,
+        "partitionColumns": list(metadata.partition_columns),
+        "configuration": list(metadata.configuration.items()),
+        "createdTime": metadata.created_time,
+    }
+
+
+def _unchanged(files: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return files in the checkpoint's columns, none of them marked as a change of data."""
+    unchanged = pa.repeat(pa.scalar(False), files.num_rows)
+    at = schema.get_field_index("dataChange")
+    return files.select(schema.names).set_column(at, schema.field(at), unchanged)
+
+
+def _adds(files: pa.Table, metadata: Metadata) -> pa.Array:
+    """Return live files as the checkpoint's `add`, with what the table wants in its own type."""
+    kept = _unchanged(with_texts(files), ADD_SCHEMA)
+    if not _keeps_json(metadata):
+        kept = kept.drop_columns(["stats"])
+    parsed = parsed_of(metadata)
+    if parsed is None:
+        return _struct(kept.columns, list(kept.schema))
+    return _struct([*kept.columns, *columns(parsed, files)], [*kept.schema, *fields(parsed)])
+
+
+def _keeps_json(metadata: Metadata) -> bool:
+    return table_properties.checkpoint_stats_as_json(metadata)
+
+
+def _struct(parts: Sequence[Any], of: Sequence[pa.Field]) -> pa.Array:
+    flat = [part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part for part in parts]
+    return pa.StructArray.from_arrays(flat, fields=list(of))
+
+
+def _chunks(files: pa.Table) -> Iterator[pa.Table]:
+    yield from (files.slice(start, ROWS_MAX) for start in range(0, files.num_rows, ROWS_MAX))
+
+
+def _batches(schema: pa.Schema, name: str, column: pa.Array) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(column), ROWS_MAX):
+        part = column.slice(start, ROWS_MAX)
+        yield pa.RecordBatch.from_arrays(
+            [
+                part.cast(field.type) if field.name == name else pa.nulls(len(part), field.type)
+                for field in schema
+            ],
+            schema=schema,
+        )

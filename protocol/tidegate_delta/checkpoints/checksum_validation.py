@@ -1,0 +1,63 @@
+"""A version against its version checksum file: field by field, by what columns tell cheaply."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from tidegate_delta.checkpoints import deletion_vector_totals, version_checksum
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.snapshots.checksum_verdict import AGREES, UNREADABLE, Checked, ChecksumVerdict
+from tidegate_delta.snapshots.snapshot import Snapshot
+
+_WIRE: Final[Mapping[str, str]] = {
+    "table_size_bytes": "tableSizeBytes",
+    "num_files": "numFiles",
+    "protocol": "protocol",
+    "metadata": "metadata",
+    "app_transactions": "setTransactions",
+    "domains": "domainMetadata",
+    "in_commit_timestamp": "inCommitTimestampOpt",
+}
+"""What the file calls each field of a VersionChecksum."""
+
+
+def validate(content: bytes, snapshot: Snapshot) -> ChecksumVerdict:
+    """Return how a version checksum file and the snapshot of its version stand to each other.
+
+    What the file does not say is not compared. A file of an old writer, which knows totals alone,
+    is held against these.
+    Law: validate(encode(of(s)), s) is AGREES
+    Spec: "State Validation"
+    """
+    try:
+        body = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return UNREADABLE
+    if not isinstance(body, dict):
+        return UNREADABLE
+    body = {name: value for name, value in body.items() if value is not None}
+    singles = [name for name in ("numMetadata", "numProtocol") if body.get(name, 1) != 1]
+    if "protocol" not in body and "metadata" not in body:
+        return _of_fields([*_differing_totals(body, snapshot), *singles])
+    try:
+        stated = version_checksum.decode(content)
+    except BrokenLog:
+        return UNREADABLE
+    found = version_checksum.of(snapshot)
+    names = [_WIRE[name] for name in version_checksum.differences(stated, found) if name in _WIRE]
+    vectors = deletion_vector_totals.to_body(found.deletions)
+    names += [name for name, value in vectors.items() if body.get(name, value) != value]
+    return _of_fields([*names, *singles])
+
+
+def _differing_totals(body: Mapping[str, Any], snapshot: Snapshot) -> list[str]:
+    found = {
+        "tableSizeBytes": version_checksum.size_of(snapshot),
+        "numFiles": snapshot.files.num_rows,
+    }
+    return [name for name, value in found.items() if body.get(name, value) != value]
+
+
+def _of_fields(names: list[str]) -> ChecksumVerdict:
+    return ChecksumVerdict(Checked.CONTRADICTS, tuple(names)) if names else AGREES

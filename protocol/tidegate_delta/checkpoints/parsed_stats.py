@@ -1,0 +1,235 @@
+"""Statistics and partition values of a checkpoint in their own types, for tables that ask for them.
+
+A value that can't be read as its column's type is null: readers take that as unknown.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_delta.data_skipping import column_bounds
+from tidegate_delta.data_skipping.file_statistics import chosen
+from tidegate_delta.log.actions import Metadata
+from tidegate_delta.properties import table_properties
+from tidegate_delta.schema import partition_values
+from tidegate_delta.schema.arrow_types import arrow_type
+from tidegate_delta.schema.column_mapping import mode_of, to_physical
+from tidegate_delta.schema.types import (
+    BINARY,
+    BOOLEAN,
+    NANOS,
+    VARIANT,
+    VOID,
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    is_geospatial,
+    parse_schema,
+)
+from tidegate_delta.snapshots.raw_stats import texts
+
+FieldPath = tuple[str, ...]
+Build = Callable[[FieldPath, DataType], pa.Array]
+
+_DECIMALS: Final = Context(prec=76)
+_UNBOUNDED: Final = (BOOLEAN, BINARY, VARIANT, VOID, *NANOS)
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """Which columns get typed statistics, and which partition values are typed; physical names.
+
+    Spec: "Checkpoints"
+    """
+
+    indexed: StructType
+    partitioned: StructType
+
+
+def parsed_of(metadata: Metadata) -> Parsed | None:
+    """Return what is to be written in its own type, or None where the table does not ask for it.
+
+    A table that has no statistics as JSON has them so, unless it says that it has none at all.
+    Spec: "Checkpoints"
+    """
+    told = table_properties.checkpoint_stats_as_struct.key in metadata.configuration
+    asked = told or not table_properties.checkpoint_stats_as_json(metadata)
+    if not asked or not table_properties.checkpoint_stats_as_struct(metadata):
+        return None
+    schema = parse_schema(metadata.schema_string)
+    columns = {name.lower() for name in metadata.partition_columns}
+    data = StructType(tuple(one for one in schema.fields if one.name.lower() not in columns))
+    paths = set(
+        chosen(
+            data,
+            table_properties.num_indexed_columns(metadata),
+            table_properties.stats_columns(metadata),
+        )
+    )
+    of_partitions = tuple(one for one in schema.fields if one.name.lower() in columns)
+    mode = mode_of(metadata)
+    indexed = _kept(data, lambda path, _: path in paths)
+    return Parsed(to_physical(indexed, mode), to_physical(StructType(of_partitions), mode))
+
+
+def fields(parsed: Parsed) -> Sequence[pa.Field]:
+    """Return the further fields of `add`.
+
+    Spec: "Checkpoint Schema"
+    """
+    found = [pa.field("stats_parsed", _stats_type(parsed.indexed))]
+    if parsed.partitioned.fields:
+        kinds = [pa.field(one.name, arrow_type(one.kind)) for one in parsed.partitioned.fields]
+        found.append(pa.field("partitionValues_parsed", pa.struct(kinds)))
+    return found
+
+
+def columns(parsed: Parsed, files: pa.Table) -> Sequence[pa.Array]:
+    """Return the values of the further fields for some files of ADD_SCHEMA.
+
+    Spec: "Checkpoint Schema"
+    """
+    stated = texts(files).to_pylist()
+    statistics = column_bounds.parse_all(stated, exact_numbers=True)
+    found = [_statistics(parsed.indexed, statistics, [text is None for text in stated])]
+    if parsed.partitioned.fields:
+        found.append(_partition_values(parsed.partitioned, files))
+    return found
+
+
+def _stats_type(indexed: StructType) -> pa.DataType:
+    bounded = _kept(indexed, _has_bounds)
+    return pa.struct(
+        [
+            pa.field("numRecords", pa.int64()),
+            pa.field("tightBounds", pa.bool_()),
+            *_struct_fields({"minValues": bounded, "maxValues": bounded}, arrow_type),
+            *_struct_fields({"nullCount": indexed}, lambda _: pa.int64()),
+        ]
+    )
+
+
+def _struct_fields(
+    groups: Mapping[str, StructType], leaf: Callable[[DataType], pa.DataType]
+) -> list[pa.Field]:
+    return [pa.field(name, _shape(of, leaf)) for name, of in groups.items() if of.fields]
+
+
+def _shape(of: StructType, leaf: Callable[[DataType], pa.DataType]) -> pa.DataType:
+    def kind_of(kind: DataType) -> pa.DataType:
+        return _shape(kind, leaf) if isinstance(kind, StructType) else leaf(kind)
+
+    return pa.struct([pa.field(one.name, kind_of(one.kind)) for one in of.fields])
+
+
+def _statistics(
+    indexed: StructType, found: Sequence[Mapping[str, Any]], missing: Sequence[bool]
+) -> pa.Array:
+    def at(name: str) -> Build:
+        return lambda path, kind: pa.array(
+            [_typed(column_bounds.value_at(one.get(name), path), kind) for one in found],
+            arrow_type(kind),
+        )
+
+    def nulls(path: FieldPath, _: DataType) -> pa.Array:
+        counts = [
+            column_bounds.whole(column_bounds.value_at(one.get("nullCount"), path)) for one in found
+        ]
+        return pa.array(counts, pa.int64())
+
+    shape = _stats_type(indexed)
+    bounded = _kept(indexed, _has_bounds)
+    tight = [one.get("tightBounds") for one in found]
+    parts = {
+        "numRecords": pa.array(
+            [column_bounds.whole(one.get("numRecords")) for one in found], pa.int64()
+        ),
+        "tightBounds": pa.array([t if isinstance(t, bool) else None for t in tight], pa.bool_()),
+    }
+    for name, of, build in (
+        ("minValues", bounded, at("minValues")),
+        ("maxValues", bounded, at("maxValues")),
+        ("nullCount", indexed, nulls),
+    ):
+        if of.fields:
+            parts[name] = _tree(of, (), build)
+    return pa.StructArray.from_arrays(
+        [parts[one.name] for one in shape], fields=list(shape), mask=pa.array(missing, pa.bool_())
+    )
+
+
+def _tree(of: StructType, above: FieldPath, build: Build) -> pa.Array:
+    parts = []
+    for one in of.fields:
+        path = (*above, one.name)
+        inner = one.kind
+        parts.append(
+            _tree(inner, path, build) if isinstance(inner, StructType) else build(path, inner)
+        )
+    return pa.StructArray.from_arrays(parts, names=list(of.names))
+
+
+def _partition_values(of: StructType, files: pa.Table) -> pa.Array:
+    values = files.column("partitionValues")
+    columns = []
+    for one in of.fields:
+        texts = pc.map_lookup(values, pa.scalar(one.name), "last").combine_chunks()
+        columns.append(_readable(texts, one))
+    return pa.StructArray.from_arrays(columns, names=list(of.names))
+
+
+def _readable(texts: pa.Array, field: StructField) -> pa.Array:
+    try:
+        return partition_values.column(texts, field.kind)
+    except ValueError:
+        return pa.nulls(len(texts), arrow_type(field.kind))
+
+
+def _typed(value: Any, kind: DataType) -> Any:
+    found = column_bounds.typed(value, kind)
+    if isinstance(kind, DecimalType) and found is not None:
+        return _fitted(found, kind)
+    return found if _fits(found, kind) else None
+
+
+def _fitted(value: Decimal, kind: DecimalType) -> Decimal | None:
+    try:
+        exact = value.quantize(Decimal(1).scaleb(-kind.scale), context=_DECIMALS)
+    except InvalidOperation:
+        return None
+    small = not exact or exact.adjusted() < kind.precision - kind.scale
+    return exact if exact == value and small else None
+
+
+def _fits(value: Any, kind: DataType) -> bool:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return True
+    bits = {"byte": 7, "short": 15, "integer": 31, "long": 63}.get(str(kind), 63)
+    return -(1 << bits) <= value < 1 << bits
+
+
+def _kept(
+    of: StructType, keep: Callable[[FieldPath, DataType], bool], above: FieldPath = ()
+) -> StructType:
+    kept = []
+    for one in of.fields:
+        path = (*above, one.name)
+        if isinstance(one.kind, StructType):
+            inner = _kept(one.kind, keep, path)
+            if inner.fields:
+                kept.append(StructField(one.name, inner, metadata=one.metadata))
+        elif keep(path, one.kind):
+            kept.append(StructField(one.name, one.kind, metadata=one.metadata))
+    return StructType(tuple(kept))
+
+
+def _has_bounds(_: FieldPath, kind: DataType) -> bool:
+    if is_geospatial(kind) or kind in _UNBOUNDED:
+        return False
+    return isinstance(kind, PrimitiveType | DecimalType)

@@ -1,0 +1,123 @@
+"""The rows of a V2 checkpoint, as columns: a file that says little, and sidecars that say the rest.
+
+Which files go into which sidecar, and which sidecars of older checkpoints still hold, is for the
+writer of checkpoints to decide; what each of them holds is said here.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+
+from tidegate_delta.checkpoints.checkpoint_rows import (
+    add_rows,
+    classic_schema,
+    few_actions,
+    live_tombstones,
+    object_rows,
+    remove_rows,
+)
+from tidegate_delta.log.actions import CheckpointMetadata, Metadata, Sidecar
+from tidegate_delta.snapshots.snapshot import Snapshot
+
+_STRINGS: Final = pa.map_(pa.string(), pa.string())
+_CHECKPOINT: Final = pa.struct([("version", pa.int64()), ("tags", _STRINGS)])
+_SIDECAR: Final = pa.struct(
+    [
+        ("path", pa.string()),
+        ("sizeInBytes", pa.int64()),
+        ("modificationTime", pa.int64()),
+        ("tags", _STRINGS),
+    ]
+)
+_OF_FILES: Final = ("add", "remove")
+
+
+def top_level_schema(metadata: Metadata) -> pa.Schema:
+    """Return the columns of the file by which a V2 checkpoint is found, if it is Parquet.
+
+    Spec: "Checkpoint Schema"
+    """
+    further = [pa.field("checkpointMetadata", _CHECKPOINT), pa.field("sidecar", _SIDECAR)]
+    return pa.schema([*classic_schema(metadata), *further])
+
+
+def sidecar_schema(metadata: Metadata) -> pa.Schema:
+    """Return the columns of a sidecar.
+
+    Spec: "Sidecar Files"
+    """
+    whole = classic_schema(metadata)
+    return pa.schema([whole.field(name) for name in _OF_FILES])
+
+
+def sidecar_rows(
+    files: pa.Table, tombstones: pa.Table, metadata: Metadata
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a sidecar that holds some live files and some tombstones.
+
+    Shape: `sidecar_schema` of the table; `files` has ADD_SCHEMA, `tombstones` REMOVE_SCHEMA.
+    Spec: "Sidecar Files"
+    """
+    schema = sidecar_schema(metadata)
+    yield from add_rows(schema, files, metadata)
+    yield from remove_rows(schema, tombstones)
+
+
+def top_level(
+    snapshot: Snapshot, sidecars: Sequence[Sidecar], now_ms: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a V2 checkpoint that refers to sidecars; without any, it holds all itself.
+
+    Law: reading it and its sidecars gives the snapshot, less what has expired
+    Shape: `top_level_schema` of the table.
+    Spec: "V2 Spec"
+    """
+    schema = top_level_schema(snapshot.metadata)
+    yield from object_rows(schema, _bodies(snapshot, sidecars, now_ms, as_json=False))
+    if not sidecars:
+        yield from add_rows(schema, snapshot.files, snapshot.metadata)
+        yield from remove_rows(schema, live_tombstones(snapshot, now_ms))
+
+
+def top_level_json(snapshot: Snapshot, sidecars: Sequence[Sidecar], now_ms: int) -> bytes:
+    """Return the bytes of a V2 checkpoint in JSON, whose files all stand in sidecars.
+
+    Spec: "UUID-named checkpoint"
+    """
+    files = snapshot.files.num_rows + live_tombstones(snapshot, now_ms).num_rows
+    assert sidecars or not files, "files of a checkpoint in JSON stand in sidecars"
+    bodies = _bodies(snapshot, sidecars, now_ms, as_json=True)
+    rows = ({name: _without_nulls(one)} for name, each in bodies.items() for one in each)
+    return b"".join(orjson.dumps(row) + b"\n" for row in rows)
+
+
+def _bodies(
+    snapshot: Snapshot, sidecars: Sequence[Sidecar], now_ms: int, *, as_json: bool
+) -> Mapping[str, list[dict[str, Any]]]:
+    about = CheckpointMetadata(version=int(snapshot.version), tags=_totals(snapshot, sidecars))
+    ours = {
+        "checkpointMetadata": [about.to_row()["checkpointMetadata"]],
+        "sidecar": [one.to_row()["sidecar"] for one in sidecars],
+    }
+    few = few_actions(snapshot, now_ms)
+    if as_json:
+        few["metaData"] = [snapshot.metadata.to_row()["metaData"]]
+        return {**ours, **few}
+    return {**{name: [_with_pairs(one) for one in rows] for name, rows in ours.items()}, **few}
+
+
+def _totals(snapshot: Snapshot, sidecars: Sequence[Sidecar]) -> dict[str, str | None]:
+    """Return the tags by which a reader knows how much is to be read."""
+    total = sum(one.size_in_bytes for one in sidecars)
+    return {"numOfAddFiles": str(snapshot.files.num_rows), "sidecarSizeInBytes": str(total)}
+
+
+def _with_pairs(body: Any) -> dict[str, Any]:
+    tags = body.get("tags")
+    return {**body, "tags": None if tags is None else list(tags.items())}
+
+
+def _without_nulls(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if value is not None}

@@ -1,0 +1,86 @@
+"""The file by which a checkpoint is found: what it says itself, and which sidecars say the rest."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.actions import CheckpointMetadata, Sidecar
+from tidegate_delta.log.file_names import LogFile, LogFileKind, in_sidecars
+from tidegate_delta.log.file_paths import decode_path
+from tidegate_delta.log.json_lines import read_bodies
+from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA
+from tidegate_delta.snapshots.raw_stats import PARSED
+from tidegate_delta.snapshots.replay import LogPart, part_of
+
+
+@dataclass(frozen=True)
+class TopLevel:
+    """What a checkpoint's own file holds; a V1 checkpoint has neither metadata nor sidecars.
+
+    Spec: "V2 Spec"
+    """
+
+    part: LogPart
+    metadata: tuple[CheckpointMetadata, ...] = ()
+    sidecars: tuple[Sidecar, ...] = ()
+
+
+def read_json(name: str, content: bytes, files: pa.Schema = ADD_SCHEMA) -> TopLevel:
+    """Return what a V2 checkpoint in JSON says; of live files, the columns of `files`.
+
+    Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object or a malformed action;
+    ValueError for malformed metadata or sidecars.
+    Spec: "UUID-named checkpoint"
+    """
+    found = read_bodies(name, content)
+    found["add"] = [_stated(body) for body in found["add"]]
+    return TopLevel(
+        part_of(name, found, files),
+        tuple(CheckpointMetadata.model_validate(one) for one in found["checkpointMetadata"]),
+        tuple(Sidecar.model_validate(one) for one in found["sidecar"]),
+    )
+
+
+def check(file: LogFile, top: TopLevel) -> None:
+    """Refuse a checkpoint that lacks what its kind has to hold: a torn one shows by that.
+
+    Raises: BrokenLog (`CorruptCheckpoint`).
+    Spec: "V2 Spec"
+    """
+    is_v2 = file.kind is LogFileKind.CHECKPOINT_V2 or bool(top.sidecars)
+    if len(top.metadata) > 1 or (is_v2 and not top.metadata):
+        raise _corrupt(file, f"holds {len(top.metadata)} checkpointMetadata instead of one")
+    stated = {one.version for one in top.metadata}
+    if not stated <= {int(file.version)}:
+        raise _corrupt(file, f"says that it is of version {max(stated)}")
+    if top.metadata and (top.part.protocol is None or top.part.metadata is None):
+        raise _corrupt(file, "lacks protocol or metaData")
+
+
+def sidecar_path(sidecar: Sidecar) -> str:
+    """Return where a sidecar lies, relative to the table root.
+
+    However the path is spelled, a sidecar lies in the table's own folder of sidecars.
+    Spec: "Sidecar File Information"
+    """
+    return in_sidecars(decode_path(sidecar.path.rpartition("/")[2]))
+
+
+def _stated(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an add whose statistics, where they are there as an object alone, are text."""
+    parsed = body.get(PARSED)
+    if parsed is None or body.get("stats") is not None:
+        return body
+    return {**body, "stats": orjson.dumps(parsed).decode()}
+
+
+def _corrupt(file: LogFile, what: str) -> BrokenLog:
+    return BrokenLog(
+        f"checkpoint {file.name} {what}: remove it if the commits before it are still there, or "
+        "restore it from a backup",
+        error_class="CorruptCheckpoint",
+    )

@@ -1,0 +1,254 @@
+"""Version checksums: a few totals of a version, by which a reader can tell a broken log."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+
+from tidegate_delta.checkpoints import deletion_vector_totals
+from tidegate_delta.checkpoints.deletion_vector_totals import Deletions
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.actions import DomainMetadata, Metadata, Protocol, Txn
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_paths import canonical_path
+from tidegate_delta.log.protocol_versions import reader_features
+from tidegate_delta.properties import table_properties
+from tidegate_delta.snapshots.chunked_arrays import total
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_delta.value_limits import LONG_MAX
+
+TXNS_MAX: Final = 100
+"""App transactions past which a checksum file says nothing of them."""
+
+DOMAINS_MAX: Final = 10
+"""Domains past which a checksum file says nothing of them."""
+
+
+_BY_HAND: Final = "Manual Update"
+"""What delta-spark calls a version whose actions it did not choose: files that it removes need not
+be there."""
+
+
+@dataclass(frozen=True)
+class VersionChecksum:
+    """What a version holds, in totals.
+
+    `app_transactions`, `domains` and `deletions` are None where the file does not say. Sizes that
+    add up to more than a long are told as the greatest long.
+    Units: `table_size_bytes` in bytes; `in_commit_timestamp` in ms since the Unix epoch.
+    Spec: "Version Checksum File Schema"
+    """
+
+    table_size_bytes: int
+    num_files: int
+    protocol: Protocol
+    metadata: Metadata
+    app_transactions: Mapping[str, Txn] | None
+    domains: Mapping[str, DomainMetadata] | None
+    in_commit_timestamp: int | None = None
+    txn_id: str | None = None
+    deletions: Deletions | None = None
+
+
+def of(snapshot: Snapshot, txn_id: str | None = None) -> VersionChecksum:
+    """Return the checksum of a snapshot; `txn_id` is that of the version's own commit.
+
+    Spec: "Version Checksum File"
+    """
+    live = {name: one for name, one in snapshot.domains.items() if not one.removed}
+    return VersionChecksum(
+        size_of(snapshot),
+        snapshot.files.num_rows,
+        snapshot.protocol,
+        snapshot.metadata,
+        dict(snapshot.app_transactions),
+        live,
+        _timestamp(snapshot.metadata, snapshot.in_commit_timestamp),
+        txn_id,
+        deletion_vector_totals.of_files(snapshot.files),
+    )
+
+
+def size_of(snapshot: Snapshot) -> int:
+    """Return the size of a table's live files, in bytes, as its checksum file tells it.
+
+    Spec: "Version Checksum File Schema"
+    """
+    found = total(snapshot.files.column("size"))
+    return LONG_MAX if found is None else found
+
+
+def evolve(checksum: VersionChecksum, commit: Commit) -> VersionChecksum | None:
+    """Return the checksum of the next version, or None where the commit alone can't tell.
+
+    It can't where a remove states no size, where adds may repeat files that are already live (all
+    of them without a data change, and nothing removed), where the version was made by hand or
+    removes more than there was, where a number is no count or a total is past a long, or where
+    nothing is known of the deletion vectors of a table that may have some: then `of` the snapshot
+    is to be used.
+    Law: evolve(of(snapshot(v - 1)), commit(v)) == of(snapshot(v)), or None
+    Spec: "Version Checksum File"
+    """
+    size, files = _totals(commit)
+    if size is None or checksum.deletions is None:
+        return None
+    if min(checksum.table_size_bytes + size, checksum.num_files + files) < 0:
+        return None
+    vectors = checksum.deletions.moved(commit.adds, commit.removes)
+    totals = (checksum.table_size_bytes, checksum.table_size_bytes + size, vectors.records)
+    if max(totals) >= LONG_MAX or min(vectors.records, vectors.vectors, *vectors.counts) < 0:
+        return None
+    metadata = commit.metadata or checksum.metadata
+    stamp = commit.info.in_commit_timestamp if commit.info else None
+    return replace(
+        checksum,
+        table_size_bytes=checksum.table_size_bytes + size,
+        num_files=checksum.num_files + files,
+        protocol=commit.protocol or checksum.protocol,
+        metadata=metadata,
+        app_transactions=_with_txns(checksum.app_transactions, commit),
+        domains=_with_domains(checksum.domains, commit),
+        in_commit_timestamp=_timestamp(metadata, stamp),
+        txn_id=commit.info.txn_id if commit.info else None,
+        deletions=vectors,
+    )
+
+
+def encode(checksum: VersionChecksum) -> bytes:
+    """Return the bytes of the version checksum file.
+
+    Spec: "Version Checksum File Schema"
+    """
+    body: dict[str, Any] = {
+        "txnId": checksum.txn_id,
+        "tableSizeBytes": checksum.table_size_bytes,
+        "numFiles": checksum.num_files,
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "inCommitTimestampOpt": checksum.in_commit_timestamp,
+        "setTransactions": _told_txns(checksum),
+        "domainMetadata": _told_domains(checksum),
+        **deletion_vector_totals.to_body(
+            checksum.deletions if _has_vectors(checksum.protocol) else None
+        ),
+        "metadata": checksum.metadata.to_row()["metaData"],
+        "protocol": checksum.protocol.to_row()["protocol"],
+    }
+    return orjson.dumps({name: value for name, value in body.items() if value is not None}) + b"\n"
+
+
+def decode(content: bytes) -> VersionChecksum:
+    """Return what a version checksum file says.
+
+    Raises: BrokenLog (`CorruptChecksum`), where it is torn or lacks a required field.
+    Spec: "Version Checksum File Schema"
+    """
+    try:
+        body = orjson.loads(content)
+        txns, domains = body.get("setTransactions"), body.get("domainMetadata")
+        protocol = Protocol.model_validate(body["protocol"])
+        stated = deletion_vector_totals.of_body(body)
+        if stated is None and not _has_vectors(protocol):
+            stated = deletion_vector_totals.none_in(deletion_vector_totals.count(body["numFiles"]))
+        stamp, txn_id = body.get("inCommitTimestampOpt"), body.get("txnId")
+        return VersionChecksum(
+            deletion_vector_totals.count(body["tableSizeBytes"]),
+            deletion_vector_totals.count(body["numFiles"]),
+            protocol,
+            Metadata.model_validate(body["metadata"]),
+            None if txns is None else {one["appId"]: Txn.model_validate(one) for one in txns},
+            None
+            if domains is None
+            else {one["domain"]: DomainMetadata.model_validate(one) for one in domains},
+            None if stamp is None else deletion_vector_totals.count(stamp),
+            None if txn_id is None else str(txn_id),
+            stated,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BrokenLog(
+            f"a version checksum file can't be read ({error!r}); it is only a check, so it may be "
+            "deleted, and is written anew for later versions",
+            error_class="CorruptChecksum",
+        ) from error
+
+
+def differences(stated: VersionChecksum, found: VersionChecksum) -> tuple[str, ...]:
+    """Return the names of the fields in which a stated checksum contradicts a computed one.
+
+    Law: differences(of(s), of(s)) == ()
+    Spec: "State Validation"
+    """
+    names = ["table_size_bytes", "num_files", "protocol", "metadata"]
+    names += [
+        name
+        for name in ("app_transactions", "domains", "in_commit_timestamp", "deletions")
+        if getattr(stated, name) is not None
+    ]
+    return tuple(
+        name for name in names if _known(getattr(stated, name)) != _known(getattr(found, name))
+    )
+
+
+def _known(value: Any) -> Any:
+    """Return a value as it is compared: the features of a protocol are in no order."""
+    if not isinstance(value, Protocol):
+        return value
+    lists = (value.reader_features, value.writer_features)
+    versions = (value.min_reader_version, value.min_writer_version)
+    return (*versions, *(frozenset(names or ()) for names in lists))
+
+
+def _totals(commit: Commit) -> tuple[int | None, int]:
+    """Return by how many bytes and files the table grows; None for what can't be told."""
+    adds = {(canonical_path(one.path), one.key.dv_id): one.size for one in commit.adds}
+    removes = {(canonical_path(one.path), one.key.dv_id): one.size for one in commit.removes}
+    if adds and not removes and not any(one.data_change for one in commit.adds):
+        return None, 0
+    if commit.info is not None and commit.info.operation == _BY_HAND:
+        return None, 0
+    if adds.keys() & removes.keys() or len(adds) != len(commit.adds):
+        return None, 0
+    gone = [size for size in removes.values() if size is not None and size >= 0]
+    if len(gone) != len(removes) or min(adds.values(), default=0) < 0:
+        return None, 0
+    return sum(adds.values()) - sum(gone), len(adds) - len(removes)
+
+
+def _with_txns(known: Mapping[str, Txn] | None, commit: Commit) -> Mapping[str, Txn] | None:
+    if known is None:
+        return None
+    return {**known, **{one.app_id: one for one in commit.txns}}
+
+
+def _with_domains(
+    known: Mapping[str, DomainMetadata] | None, commit: Commit
+) -> Mapping[str, DomainMetadata] | None:
+    if known is None:
+        return None
+    merged = {**known, **{one.domain: one for one in commit.domains}}
+    return {name: one for name, one in merged.items() if not one.removed}
+
+
+def _timestamp(metadata: Metadata, stamp: int | None) -> int | None:
+    return stamp if table_properties.in_commit_timestamps_enabled(metadata) else None
+
+
+def _has_vectors(protocol: Protocol) -> bool:
+    return "deletionVectors" in reader_features(protocol)
+
+
+def _told_txns(checksum: VersionChecksum) -> list[Any] | None:
+    txns = checksum.app_transactions
+    if txns is None or len(txns) > TXNS_MAX:
+        return None
+    if table_properties.txn_retention_ms(checksum.metadata) is not None:
+        return None
+    return [one.to_row()["txn"] for one in txns.values()]
+
+
+def _told_domains(checksum: VersionChecksum) -> list[Any] | None:
+    domains = checksum.domains
+    if domains is None or len(domains) > DOMAINS_MAX:
+        return None
+    return [one.to_row()["domainMetadata"] for one in domains.values()]

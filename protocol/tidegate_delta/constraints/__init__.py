@@ -1,0 +1,1 @@
+"""CHECK constraints, default values, generated and identity columns."""

@@ -1,0 +1,339 @@
+"""Identity columns: numbers for rows, given out in blocks before their files are written.
+
+Values stand in data files, so they must be settled before: a `Lease` is a block of values that
+belongs to one writer alone. The high-water mark in the table's schema moves when a write commits,
+and only ever in the direction of the step.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tidegate_delta.constraints.generated_columns import is_generated
+from tidegate_delta.errors import BrokenLog, InvalidRequest
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.log.protocol_versions import writer_features
+from tidegate_delta.schema.column_mapping import ColumnMappingMode, mode_of, physical_name
+from tidegate_delta.schema.field_paths import dotted, same_name
+from tidegate_delta.schema.types import LONG, StructField, StructType, format_schema, parse_schema
+
+START: Final = "delta.identity.start"
+STEP: Final = "delta.identity.step"
+MARK: Final = "delta.identity.highWaterMark"
+EXPLICIT: Final = "delta.identity.allowExplicitInsert"
+
+LONG_MIN: Final = -(2**63)
+LONG_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class IdentityColumn:
+    """A column whose values are `start + k * step`; `mark` is the last one given out, if any.
+
+    Spec: "Identity Columns"
+    """
+
+    column: str
+    physical: str
+    start: int
+    step: int
+    mark: int | None = None
+    allows_explicit: bool = False
+
+    def is_beyond(self, value: int, other: int) -> bool:
+        """Return whether one value lies further in the direction of the step than another."""
+        return value > other if self.step > 0 else value < other
+
+    def next_after(self, mark: int | None) -> int:
+        """Return the first value beyond a mark. Raises: InvalidRequest where there is none."""
+        steps = 0 if mark is None else max(0, (mark - self.start) // self.step + 1)
+        return self.check(self.start + steps * self.step)
+
+    def rounded(self, value: int) -> int:
+        """Return a value, or the next one in the direction of the step that a writer could give.
+
+        Raises: InvalidRequest where there is none.
+        """
+        steps = -((self.start - value) // self.step)
+        return self.check(self.start + steps * self.step)
+
+    def check(self, value: int) -> int:
+        """Return a value of 64 bits. Raises: InvalidRequest for a wider one."""
+        if not LONG_MIN <= value <= LONG_MAX:
+            raise InvalidRequest(
+                f"identity column {dotted((self.column,))!r} has no value left: the next one would "
+                f"be {value}, beyond 64 bits; write to a table with another start or step",
+                error_class="ARITHMETIC_OVERFLOW",
+            )
+        return value
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A block of an identity column's values for one writer: `first`, `first + step`, ... `last`.
+
+    Spec: "Identity Columns"
+    """
+
+    column: str
+    physical: str
+    first: int
+    step: int
+    count: int
+
+    def lapses(self, mark: int | None) -> bool:
+        """Return whether writers who know no leases, having moved the mark, may share a value."""
+        if mark is None:
+            return False
+        return self.first <= mark if self.step > 0 else self.first >= mark
+
+    @property
+    def last(self) -> int:
+        """The last value of the block: the mark, where all of it is used."""
+        return self.first + (self.count - 1) * self.step
+
+    def value(self, row: int) -> int:
+        """Return the value of a row of the block. Raises: IndexError beyond its end."""
+        if not 0 <= row < self.count:
+            raise IndexError(f"row {row} of a block of {self.count} values")
+        return self.first + row * self.step
+
+    def holds(self, least: int, greatest: int) -> bool:
+        """Return whether both are values of the block, and so is all that was given in between."""
+        low, high = sorted((self.first, self.last))
+        aligned = (least - self.first) % self.step == 0 == (greatest - self.first) % self.step
+        return low <= least <= greatest <= high and aligned
+
+
+def identity_columns(metadata: Metadata, protocol: Protocol) -> tuple[IdentityColumn, ...]:
+    """Return the identity columns of a table, in order; none where it does not support them.
+
+    Raises: BrokenLog for a column whose numbers are none, or incomplete.
+    Spec: "Identity Columns"
+    """
+    if "identityColumns" not in writer_features(protocol):
+        return ()
+    mode = mode_of(metadata)
+    found = (identity_of(one, mode) for one in parse_schema(metadata.schema_string))
+    return tuple(one for one in found if one is not None)
+
+
+def identity_of(
+    field: StructField, mode: ColumnMappingMode = ColumnMappingMode.NONE
+) -> IdentityColumn | None:
+    """Return what numbers a column, or None for one that is not numbered.
+
+    Raises: BrokenLog for numbers that are none, or incomplete.
+    Spec: "Identity Columns"
+    """
+    given = [key for key in (START, STEP, EXPLICIT) if key in field.metadata]
+    if not given:
+        return None
+    if len(given) < len((START, STEP, EXPLICIT)):
+        raise _broken(
+            field, f"has only {', '.join(given)}", "DELTA_IDENTITY_COLUMN_INCONSISTENT_METADATA"
+        )
+    explicit = field.metadata[EXPLICIT]
+    if not isinstance(explicit, bool):
+        raise _broken(field, f"has {explicit!r} as {EXPLICIT}")
+    step = _long(field, STEP)
+    if step == 0:
+        raise _broken(field, "has the step 0", "DELTA_IDENTITY_COLUMNS_ILLEGAL_STEP")
+    mark = _long(field, MARK) if MARK in field.metadata else None
+    physical = physical_name(field, mode)
+    return IdentityColumn(field.name, physical, _long(field, START), step, mark, explicit)
+
+
+def define(field: StructField, start: int, step: int, *, allows_explicit: bool) -> StructField:
+    """Return a column of a table that is to be created, numbered.
+
+    Raises: InvalidRequest for a column or numbers that do not allow it.
+    Spec: "Identity Columns"
+    """
+    where = f"identity column {dotted((field.name,))!r}"
+    if field.kind != LONG:
+        raise InvalidRequest(
+            f"{where} is a {field.kind}; make it a long",
+            error_class="DELTA_IDENTITY_COLUMNS_UNSUPPORTED_DATA_TYPE",
+        )
+    if step == 0 or not all(LONG_MIN <= one <= LONG_MAX for one in (start, step)):
+        raise InvalidRequest(
+            f"{where} would start at {start} and go on by {step}; expected numbers of 64 bits, and "
+            "a step that is not 0",
+            error_class="DELTA_IDENTITY_COLUMNS_ILLEGAL_STEP",
+        )
+    if is_generated(field):
+        raise InvalidRequest(
+            f"{where} is generated by an expression; leave one out",
+            error_class="DELTA_IDENTITY_COLUMNS_WITH_GENERATED_EXPRESSION",
+        )
+    numbers = {START: start, STEP: step, EXPLICIT: allows_explicit}
+    return replace(field, metadata={**field.metadata, **numbers})
+
+
+def check_identities(schema: StructType, partition_columns: Sequence[str]) -> None:
+    """Refuse identity columns that no writer could fill.
+
+    Raises: InvalidRequest, naming the column; as `identity_of`.
+    Spec: "Identity Columns"
+    """
+    for one in schema:
+        found = identity_of(one)
+        if found is None:
+            continue
+        define(one, found.start, found.step, allows_explicit=found.allows_explicit)
+        if any(same_name(one.name, name) for name in partition_columns):
+            raise InvalidRequest(
+                f"the table is partitioned by its identity column {dotted((one.name,))!r}; "
+                "partition it by another",
+                error_class="DELTA_IDENTITY_COLUMNS_PARTITION_NOT_SUPPORTED",
+            )
+
+
+def check_alterable(field: StructField) -> None:
+    """Refuse to change an identity column in more than its name, place and comment.
+
+    Raises: InvalidRequest.
+    Spec: "Identity Columns"
+    """
+    if identity_of(field) is not None:
+        raise InvalidRequest(
+            f"column {dotted((field.name,))!r} is an identity column, whose type, nulls and "
+            "default can't be changed; write a new column",
+            error_class="DELTA_IDENTITY_COLUMNS_ALTER_COLUMN_NOT_SUPPORTED",
+        )
+
+
+def check_inserted(identities: Iterable[IdentityColumn], given: Iterable[str]) -> None:
+    """Refuse rows that bring values of their own for columns that only the table may number.
+
+    Raises: InvalidRequest, naming the column.
+    Spec: "Identity Columns"
+    """
+    names = {name.lower() for name in given}
+    for one in identities:
+        if one.column.lower() in names and not one.allows_explicit:
+            raise InvalidRequest(
+                f"identity column {dotted((one.column,))!r} is numbered by the table alone; leave "
+                "it out of what is written",
+                error_class="DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED",
+            )
+
+
+def check_updated(identities: Iterable[IdentityColumn], assigned: Iterable[str]) -> None:
+    """Refuse an update that assigns values to identity columns, whatever they allow on insert.
+
+    Raises: InvalidRequest, naming the column.
+    Spec: "Identity Columns"
+    """
+    names = {name.lower() for name in assigned}
+    for one in identities:
+        if one.column.lower() in names:
+            raise InvalidRequest(
+                f"identity column {dotted((one.column,))!r} can't be updated; leave it out",
+                error_class="DELTA_IDENTITY_COLUMNS_UPDATE_NOT_SUPPORTED",
+            )
+
+
+def lease(column: IdentityColumn, count: int, given_out: Iterable[Lease] = ()) -> Lease:
+    """Return the next block of values, beyond the mark and what was given out and not committed.
+
+    Law: two blocks, of which the second knows the first, share no value
+    Raises: InvalidRequest for an empty block, and where there are not so many values left.
+    Spec: "Identity Columns"
+    """
+    if count < 1:
+        raise InvalidRequest(f"a block of {count} identity values; ask for one at least")
+    mark = column.mark
+    for other in given_out:
+        if other.physical == column.physical and (
+            mark is None or column.is_beyond(other.last, mark)
+        ):
+            mark = other.last
+    found = Lease(column.column, column.physical, column.next_after(mark), column.step, count)
+    column.check(found.last)
+    return found
+
+
+def raised(column: IdentityColumn, value: int) -> int | None:
+    """Return a column's mark when a value is known to be in it; None for none yet.
+
+    A value before the start moves nothing. One that a writer brought along is rounded in the
+    direction of the step, so that the next value is of the column's own.
+    Law: raised is never behind the mark of before
+    Raises: InvalidRequest for a value beyond which none is left.
+    Spec: "Identity Columns"
+    """
+    mark = column.mark
+    is_repaired = mark is not None and column.is_beyond(column.start, mark)
+    if column.is_beyond(column.start, value) and not is_repaired:
+        return mark
+    found = column.rounded(value)
+    return found if mark is None or column.is_beyond(found, mark) else mark
+
+
+def with_marks(metadata: Metadata, values: Mapping[str, Iterable[int]]) -> Metadata:
+    """Return a table's metadata when values, by physical name, are known to be in its columns.
+
+    Names of other columns are passed over.
+    Law: with_marks(with_marks(m, v), v) == with_marks(m, v)
+    Raises: as `raised` and `identity_of`.
+    Spec: "Identity Columns"
+    """
+    mode = mode_of(metadata)
+    schema = parse_schema(metadata.schema_string)
+    fields = []
+    for one in schema:
+        column = identity_of(one, mode)
+        if column is not None:
+            for value in values.get(column.physical, ()):
+                column = replace(column, mark=raised(column, value))
+            if column.mark is not None and column.mark != one.metadata.get(MARK):
+                one = replace(one, metadata={**one.metadata, MARK: column.mark})
+        fields.append(one)
+    new = StructType(tuple(fields))
+    return metadata if new == schema else metadata.with_(schema_string=format_schema(new))
+
+
+def with_marks_of(metadata: Metadata, other: Metadata) -> Metadata:
+    """Return metadata whose marks are nowhere behind another's, such as a concurrent write's.
+
+    Raises: as `with_marks`.
+    Spec: "Identity Columns"
+    """
+    schema, mode = parse_schema(other.schema_string), mode_of(other)
+    found = (identity_of(one, mode) for one in schema)
+    marks = {one.physical: (one.mark,) for one in found if one and one.mark is not None}
+    return with_marks(metadata, marks)
+
+
+def moves_marks_only(before: Metadata, after: Metadata) -> bool:
+    """Return whether metadata differs from another in nothing but marks, so that readers may go on.
+
+    Spec: "Identity Columns"
+    """
+    one, other = (each.with_(schema_string=_unmarked(each)) for each in (before, after))
+    return one == other
+
+
+def _unmarked(metadata: Metadata) -> str:
+    fields = (
+        replace(one, metadata={key: text for key, text in one.metadata.items() if key != MARK})
+        for one in parse_schema(metadata.schema_string)
+    )
+    return format_schema(StructType(tuple(fields)))
+
+
+def _long(field: StructField, key: str) -> int:
+    found = field.metadata[key]
+    if isinstance(found, bool) or not isinstance(found, int) or not LONG_MIN <= found <= LONG_MAX:
+        raise _broken(field, f"has {found!r} as {key}")
+    return found
+
+
+def _broken(field: StructField, what: str, error_class: str = "CorruptCommit") -> BrokenLog:
+    return BrokenLog(
+        f"identity column {dotted((field.name,))!r} {what}",
+        error_class=error_class,
+        remedy="restore the table to a version before its schema was changed",
+    )

@@ -1,0 +1,303 @@
+"""What the log says of a column's values, file by file: bounds that hold, or nothing.
+
+Statistics come from many writers, so a value is only believed where it can't mislead: whatever is
+missing, of another type or possibly rounded becomes a wider bound or none.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from math import isfinite
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_delta.data_skipping.predicate_tree import as_single
+from tidegate_delta.schema import partition_values
+from tidegate_delta.schema.types import FLOAT, STRING, DataType, DecimalType, PrimitiveType
+from tidegate_delta.value_limits import LONG_MAX, is_long, is_text
+
+PREFIX_UNITS: Final = 32
+"""The length, in UTF-16 units, from which a string bound may have been cut."""
+
+UNICODE_MAX: Final = "\U0010ffff"
+_REPLACEMENT: Final = "\ufffd"
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_ZONES_AWAY: Final = timedelta(hours=18)
+"""How far from UTC a time zone may be."""
+_EXACT: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=lambda _: None)
+_WHOLE_MINUTES: Final = datetime(1973, 1, 1, tzinfo=UTC)
+"""Until when some zones were no whole number of minutes away from UTC: of such an offset the log
+lacks the seconds."""
+_DIGITS_MAX: Final = 76
+"""Digits before or after the point past which a number is no decimal of any type."""
+_DECIMAL_SLACK: Final = Decimal("1e-15")
+"""How far, relatively, a decimal may be off that its writer passed through a double."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is known of one column in each file, in the files' order.
+
+    `lower` and `upper` hold None where nothing is known. `may_be_null` and `may_hold_value` are
+    true unless the file is known to hold no null, or nothing but nulls.
+    Spec: "Per-file Statistics"
+    """
+
+    lower: Sequence[Any]
+    upper: Sequence[Any]
+    may_be_null: Sequence[bool]
+    may_hold_value: Sequence[bool]
+
+
+def partition_texts(files: pa.Table, name: str) -> pa.DictionaryArray:
+    """Return the value of a partition column in each file as the log spells it; none is null.
+
+    Spec: "Partition Value Serialization"
+    """
+    texts = pc.map_lookup(files.column("partitionValues"), pa.scalar(name), "last")
+    return texts.combine_chunks().dictionary_encode(null_encoding="encode")
+
+
+def of_partition_texts(texts: Sequence[str | None], kind: DataType) -> Bounds:
+    """Return the bounds of a partition column: each file has one value, or null, or either.
+
+    A moment by the clock of a zone that it does not name is any that this may be.
+
+    Spec: "Partition Value Serialization"
+    """
+    known = {text: _partition_value(text, kind) for text in set(texts)}
+    values = [known[text] for text in texts]
+    return Bounds(
+        [one.lower for one in values],
+        [one.upper for one in values],
+        [one.may_be_null for one in values],
+        [one.may_hold_value for one in values],
+    )
+
+
+def parse_all(texts: Sequence[str | None], *, exact_numbers: bool) -> list[Mapping[str, Any]]:
+    """Return the statistics of each file as plain JSON; nothing where there are none to be read.
+
+    With `exact_numbers`, numbers with a point become decimals.
+    Spec: "Per-file Statistics"
+    """
+    return [_parsed(text, exact_numbers) for text in texts]
+
+
+def of_column(
+    statistics: Sequence[Mapping[str, Any]], path: tuple[str, ...], kind: DataType
+) -> Bounds:
+    """Return the bounds that the files' statistics give to a column.
+
+    Spec: "Per-file Statistics"
+    """
+    nested = len(path) > 1
+    counts = [
+        (whole(value_at(one.get("nullCount"), path)), whole(one.get("numRecords")))
+        for one in statistics
+    ]
+    return Bounds(
+        [_lower(value_at(one.get("minValues"), path), kind) for one in statistics],
+        [_upper(value_at(one.get("maxValues"), path), kind) for one in statistics],
+        [nested or nulls != 0 for nulls, _ in counts],
+        [nulls is None or nulls != rows for nulls, rows in counts],
+    )
+
+
+def of_singles(found: Bounds) -> Bounds:
+    """Return bounds of a double column that also hold for files in which it was a float.
+
+    Such a file's bounds are the shortest texts of its singles, not the doubles they widen to.
+    Spec: "Reader Requirements for Type Widening"
+    """
+    lower = [None if one is None else min(one, as_single(one)) for one in found.lower]
+    upper = [None if one is None else max(one, as_single(one)) for one in found.upper]
+    return Bounds(lower, upper, found.may_be_null, found.may_hold_value)
+
+
+@dataclass(frozen=True)
+class _PartitionValue:
+    lower: Any
+    upper: Any
+    may_be_null: bool
+    may_hold_value: bool
+
+
+_NULL: Final = _PartitionValue(None, None, may_be_null=True, may_hold_value=False)
+_UNREADABLE: Final = _PartitionValue(None, None, may_be_null=True, may_hold_value=True)
+_EMPTY: Final = _PartitionValue("", "", may_be_null=True, may_hold_value=True)
+"""An empty string is null, and to delta-spark it is not."""
+
+
+def _partition_value(text: str | None, kind: DataType) -> _PartitionValue:
+    if text == "" and kind == STRING:
+        return _EMPTY
+    if not text:
+        return _NULL
+    try:
+        value = partition_values.parse(text, kind)
+    except ValueError:
+        return _UNREADABLE
+    lower = upper = as_single(value) if kind == FLOAT else value
+    if partition_values.lacks_zone(text, kind):
+        lower, upper = _moved(value, -_ZONES_AWAY), _moved(value, _ZONES_AWAY)
+    return _PartitionValue(lower, upper, may_be_null=False, may_hold_value=True)
+
+
+def _parsed(text: str | None, exact_numbers: bool) -> Mapping[str, Any]:
+    if not text:
+        return {}
+    try:
+        found = _EXACT.decode(text) if exact_numbers else orjson.loads(text)
+    except (ValueError, ArithmeticError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def value_at(tree: Any, path: tuple[str, ...]) -> Any:
+    """Return what a tree of JSON objects holds at a path, or None.
+
+    Spec: "Per-file Statistics"
+    """
+    for name in path:
+        if not isinstance(tree, dict):
+            return None
+        tree = tree.get(name)
+    return tree
+
+
+def whole(value: Any) -> int | None:
+    """Return a count, or None for what is none: more than a long holds is none.
+
+    Spec: "Per-file Statistics"
+    """
+    return value if type(value) is int and 0 <= value <= LONG_MAX else None
+
+
+def wrong_count(statistics: Mapping[str, Any]) -> str | None:
+    """Return which count of a file's statistics no reader can hold, or None.
+
+    Spec: "Per-file Statistics"
+    """
+    if not is_long(statistics.get("numRecords")):
+        return "have a numRecords past 2^63 - 1"
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), statistics.get("nullCount"))]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [((*path, name), below) for name, below in value.items()]
+        elif not is_long(value):
+            return f"have a nullCount of column {'.'.join(path)[:64]!r} past 2^63 - 1"
+    return None
+
+
+def _lower(value: Any, kind: DataType) -> Any:
+    found = typed(value, kind)
+    if isinstance(found, datetime):
+        return _moved(found, -_MILLISECOND)
+    if isinstance(found, Decimal):
+        return found - abs(found) * _DECIMAL_SLACK
+    return found
+
+
+def _upper(value: Any, kind: DataType) -> Any:
+    found = typed(value, kind)
+    if isinstance(found, str):
+        return _upper_string(found)
+    if isinstance(found, datetime):
+        return _moved(found, _MILLISECOND)
+    if isinstance(found, Decimal):
+        return found + abs(found) * _DECIMAL_SLACK
+    return found
+
+
+def _upper_string(text: str) -> str:
+    """Return a string that no value can exceed, even if the writer only cut its maximum."""
+    units = len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+    if units >= PREFIX_UNITS:
+        whole = PREFIX_UNITS - 1 if text.isascii() else PREFIX_UNITS // 2 - 1
+        return max(text, text[:whole] + UNICODE_MAX * 2)
+    if text.endswith(_REPLACEMENT):
+        return text[:-1] + UNICODE_MAX * 2
+    return text
+
+
+def typed(value: Any, kind: DataType) -> Any:
+    """Return a bound as Python knows it, or None where it is not of its column's type.
+
+    Spec: "Per-file Statistics"
+    """
+    if kind == STRING:
+        return value if isinstance(value, str) and is_text(value) else None
+    if isinstance(kind, DecimalType):
+        return _decimal(value) if _is_number(value) else None
+    if not isinstance(kind, PrimitiveType):
+        return None
+    match kind.name:
+        case "byte" | "short" | "integer" | "long":
+            return value if isinstance(value, int) and not isinstance(value, bool) else None
+        case "float":
+            return _finite(value, as_single) if _is_number(value) else None
+        case "double":
+            return _finite(value, float) if _is_number(value) else None
+        case "date":
+            return _date(value)
+        case "timestamp":
+            return _instant(value)
+        case "timestamp_ntz":
+            moment = _moment(value)
+            return moment and moment.replace(tzinfo=None)
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _decimal(value: Any) -> Decimal | None:
+    found = Decimal(value)
+    return found if found.is_finite() and abs(found.adjusted()) <= _DIGITS_MAX else None
+
+
+def _finite(value: Any, of: Callable[[float], float]) -> float | None:
+    """Return a number as a double or a single holds it, or None for one past their range."""
+    try:
+        found = of(float(value))
+    except OverflowError:
+        return None
+    return found if isfinite(found) else None
+
+
+def _date(value: Any) -> date | None:
+    try:
+        return date.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _moment(value: Any) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(value)
+        return moment.astimezone(UTC) if moment.tzinfo else moment
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _instant(value: Any) -> datetime | None:
+    """Return a moment by UTC, or None where it is not told to the second."""
+    moment = _moment(value)
+    if moment is None or moment.tzinfo is None:
+        return None
+    return moment if value.endswith(("Z", "+00:00")) or moment >= _WHOLE_MINUTES else None
+
+
+def _moved(moment: datetime, by: timedelta) -> datetime | None:
+    try:
+        return moment + by
+    except OverflowError:
+        return None

@@ -1,0 +1,280 @@
+"""A first look at the statistics of very many files, by columns: what is surely left out goes.
+
+Arrow reads what is said of the columns that a predicate names, and nothing else, out of all the
+statistics at once. It is a rough look: bounds that need thought (cut, rounded, of another type than
+their column) leave a file in, to be judged by itself. Whole numbers and dates need none.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import reduce
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pa_json
+
+from tidegate_delta.data_skipping.column_bounds import PREFIX_UNITS
+from tidegate_delta.data_skipping.predicate_tree import (
+    COMPARISONS,
+    Predicate,
+    kind_of,
+    literal,
+    path_of,
+)
+from tidegate_delta.schema.types import DATE, STRING, DataType, PrimitiveType
+from tidegate_delta.snapshots.chunked_arrays import missing
+from tidegate_delta.snapshots.raw_stats import PARSED
+
+ROWS_MIN: Final = 4_096
+"""Fewer files are judged one by one.
+
+Spec: "Per-file Statistics"
+"""
+
+NEGATED: Final[Mapping[str, str]] = {
+    "=": "!=",
+    "!=": "=",
+    "<": ">=",
+    ">=": "<",
+    ">": "<=",
+    "<=": ">",
+}
+"""The comparison that is true where one is false, for values that are not null.
+
+Spec: "Per-file Statistics"
+"""
+
+FieldPath = tuple[str, ...]
+StatsColumns = Mapping[FieldPath, tuple[FieldPath, DataType]]
+"""Columns by the names of the predicate: how the log calls them, and their types."""
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What is said of a column in each file; bounds are null where none is stated."""
+
+    lower: pa.ChunkedArray
+    upper: pa.ChunkedArray
+    holds_value: pa.ChunkedArray
+
+
+_Bounds = Mapping[FieldPath, _Said]
+
+
+@dataclass(frozen=True)
+class _Test:
+    """A question to all files, and whether no closer look at them can answer it otherwise."""
+
+    ask: Callable[[_Bounds], pa.ChunkedArray]
+    is_final: bool
+
+
+_BLOCK_BYTES: Final = 1 << 18
+"""Bytes of statistics that one core reads at a time: few enough that there are some for each."""
+
+_PREFIX: Final = PREFIX_UNITS // 2 - 1
+"""Characters of a string bound that no writer has cut."""
+
+_REPLACEMENT: Final = "\ufffd"
+_WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
+
+
+def left_in(predicate: Predicate, files: pa.Table, columns: StatsColumns) -> pa.Array | None:
+    """Return which files may hold a row for which a predicate is true; None where nothing is said.
+
+    Law: a file that holds a matching row is never left out
+    Shape: `files` has ADD_SCHEMA, perhaps with `stats_parsed`.
+    Spec: "Per-file Statistics"
+    """
+    if files.num_rows < ROWS_MIN:
+        return None
+    plain = _plain(columns)
+    test = _test(predicate, plain, negated=False)
+    if test is None:
+        return None
+    try:
+        return pc.fill_null(test.ask(_read(files, plain)), True)
+    except pa.ArrowException:
+        # One text that is not as it should be, and all of them are read one by one.
+        return None
+
+
+def is_last_word(predicate: Predicate, columns: StatsColumns) -> bool:
+    """Return whether what `left_in` leaves in needs no closer look: where it says anything at all.
+
+    Law: of such a predicate, every way to judge a file by its statistics says the same
+    Spec: "Per-file Statistics"
+    """
+    test = _test(predicate, _plain(columns), negated=False)
+    return test is not None and test.is_final
+
+
+def _plain(columns: StatsColumns) -> StatsColumns:
+    return {path: one for path, one in columns.items() if _arrow_type(one[1]) is not None}
+
+
+def _test(node: Predicate, columns: StatsColumns, *, negated: bool) -> _Test | None:
+    match node["op"]:
+        case "not":
+            return _test(node["arg"], columns, negated=not negated)
+        case "and" | "or":
+            parts = [_test(arg, columns, negated=negated) for arg in node["args"]]
+            return _every(parts) if (node["op"] == "and") != negated else _any(parts)
+        case "in" if not negated:
+            values = [value for value in node["values"] if value is not None]
+            return _any([_leaf(node, value, "=", columns) for value in values])
+        case op if op in COMPARISONS and op != "<=>":
+            return _leaf(node, node["value"], NEGATED[op] if negated else op, columns)
+        case _:
+            return None
+
+
+def _every(parts: Sequence[_Test | None]) -> _Test | None:
+    said = [part for part in parts if part is not None]
+    if not said:
+        return None
+    is_final = len(said) == len(parts) and all(part.is_final for part in said)
+    return _Test(lambda bounds: reduce(pc.and_, (part.ask(bounds) for part in said)), is_final)
+
+
+def _any(parts: Sequence[_Test | None]) -> _Test | None:
+    said = [part for part in parts if part is not None]
+    if not said or len(said) < len(parts):
+        return None
+    is_final = all(part.is_final for part in said)
+    return _Test(lambda bounds: reduce(pc.or_, (part.ask(bounds) for part in said)), is_final)
+
+
+def _leaf(node: Predicate, plain: Any, op: str, columns: StatsColumns) -> _Test | None:
+    path, kind = path_of(node), kind_of(node)
+    if path not in columns or op == "!=":
+        return None
+    value = literal(plain, kind)
+    arrow = _arrow_type(columns[path][1])
+    if arrow is None or not _is_a(value, arrow):
+        return None
+
+    def ask(bounds: _Bounds) -> pa.ChunkedArray:
+        said = bounds[path]
+        in_reach = pc.fill_null(_in_reach(said.lower, said.upper, value, op), True)
+        return pc.and_(in_reach, said.holds_value)
+
+    return _Test(ask, is_final=not isinstance(value, str))
+
+
+def _is_a(value: Any, kind: pa.DataType) -> bool:
+    """Return whether a literal is of the kind itself: what has to be converted is not compared."""
+    if pa.types.is_date(kind):
+        return isinstance(value, date) and not isinstance(value, datetime)
+    if pa.types.is_string(kind):
+        return isinstance(value, str) and value.isprintable()
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _in_reach(lower: pa.ChunkedArray, upper: pa.ChunkedArray, value: Any, op: str) -> Any:
+    below = pc.less if op == "<" else pc.less_equal
+    above = pc.greater if op == ">" else pc.greater_equal
+    if op in ("<", "<="):
+        return below(lower, value)
+    if isinstance(value, str):
+        # The maximum may be cut, and then stands for all that begins with it.
+        seen = pc.greater_equal(pc.utf8_slice_codeunits(upper, 0, _PREFIX), value[:_PREFIX])
+        reaches = pc.or_(seen, pc.ends_with(upper, _REPLACEMENT))
+    else:
+        reaches = above(upper, value)
+    if op != "=":
+        return reaches
+    return pc.and_(pc.fill_null(below(lower, value), True), pc.fill_null(reaches, True))
+
+
+def _arrow_type(kind: DataType) -> pa.DataType | None:
+    """Return as what the bounds of a type are compared, None for those that need thought."""
+    if kind == DATE:
+        return pa.date32()
+    if kind == STRING:
+        return pa.string()
+    return pa.int64() if isinstance(kind, PrimitiveType) and kind.name in _WHOLE else None
+
+
+def _read(files: pa.Table, columns: StatsColumns) -> _Bounds:
+    """Return the lowest and highest value of columns in each file, and whether it holds any."""
+    stats = files["stats"]
+    if PARSED in files.schema.names and stats.null_count == len(stats):
+        read = files[PARSED]
+    else:
+        # Chunk by chunk: to make one piece of them first costs more than it gains.
+        shape = _shape(columns.values())
+        read = pa.concat_tables([_parsed(one, shape) for one in stats.chunks if len(one)])["stats"]
+    rows = _count(read, ["numRecords"])
+    return {
+        path: _Said(
+            _side(read, ["minValues", *name], kind),
+            _side(read, ["maxValues", *name], kind),
+            _may_differ(_count(read, ["nullCount", *name]), rows),
+        )
+        for path, (name, kind) in columns.items()
+    }
+
+
+def _may_differ(nulls: pa.ChunkedArray, rows: pa.ChunkedArray) -> pa.ChunkedArray:
+    is_known = pc.and_(pc.greater_equal(rows, 0), pc.greater_equal(nulls, 0))
+    return pc.fill_null(pc.invert(pc.and_(is_known, pc.equal(nulls, rows))), True)
+
+
+def _count(read: pa.ChunkedArray, path: Sequence[str]) -> pa.ChunkedArray:
+    """Return a count, null in every file where it is none or is not stated at all."""
+    kind = read.type
+    for name in path:
+        at = kind.get_field_index(name) if pa.types.is_struct(kind) else -1
+        if at < 0:
+            return missing(len(read), pa.int64())
+        kind = kind.field(at).type
+    found = pc.struct_field(read, path)
+    return found if pa.types.is_integer(kind) else missing(len(read), pa.int64())
+
+
+def _side(read: pa.ChunkedArray, path: Sequence[str], kind: DataType) -> pa.ChunkedArray:
+    """Return the bounds on one side. Raises: pa.ArrowInvalid for those of another type."""
+    found, wanted = pc.struct_field(read, path), _arrow_type(kind)
+    is_whole = pa.types.is_integer(found.type) and wanted == pa.int64()
+    is_text_of_date = pa.types.is_string(found.type) and wanted == pa.date32()
+    if found.type != wanted and not is_whole and not is_text_of_date:
+        raise pa.ArrowInvalid(f"bounds of {found.type} for a column of {kind}")
+    return found.cast(wanted)
+
+
+def _shape(columns: Iterable[tuple[FieldPath, DataType]]) -> pa.Schema:
+    """Return what is read of the statistics: what is said of some columns, dates as text."""
+    bounds: dict[str, Any] = {}
+    counts: dict[str, Any] = {}
+    for path, kind in columns:
+        _put(bounds, path, pa.int64() if kind not in (STRING, DATE) else pa.string())
+        _put(counts, path, pa.int64())
+    sides = {"minValues": bounds, "maxValues": bounds, "nullCount": counts}
+    return pa.schema([pa.field("stats", _struct({"numRecords": pa.int64(), **sides}))])
+
+
+def _put(tree: dict[str, Any], path: FieldPath, kind: pa.DataType) -> None:
+    reduce(lambda below, name: below.setdefault(name, {}), path[:-1], tree)[path[-1]] = kind
+
+
+def _struct(tree: Any) -> pa.DataType:
+    if isinstance(tree, pa.DataType):
+        return tree
+    return pa.struct([pa.field(name, _struct(below)) for name, below in tree.items()])
+
+
+def _parsed(stats: pa.StringArray, shape: pa.Schema) -> pa.Table:
+    """Return statistics by columns, a row each. Raises: pa.ArrowInvalid for what is no object."""
+    # In an object of its own, a text is one value or an error: no row can become none, or two.
+    lines = pc.binary_join_element_wise('{"stats":', pc.fill_null(stats, "{}"), "}\n", "")
+    read = pa_json.read_json(
+        pa.BufferReader(lines.buffers()[2]),
+        pa_json.ReadOptions(use_threads=True, block_size=_BLOCK_BYTES),
+        pa_json.ParseOptions(explicit_schema=shape, unexpected_field_behavior="ignore"),
+    )
+    if read.num_rows != len(stats):
+        raise pa.ArrowInvalid("statistics that are not one object a file")
+    return read

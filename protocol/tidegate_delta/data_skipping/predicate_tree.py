@@ -1,0 +1,277 @@
+"""The predicate grammar: a tree of plain JSON, and what its parts mean.
+
+| node | fields |
+|---|---|
+| `=` `!=` `<` `<=` `>` `>=` `<=>` | `column` (a path), `value`, `type` |
+| `in` | `column`, `values`, `type` |
+| `is_null`, `is_not_null` | `column` |
+| `and`, `or` | `args` |
+| `not` | `arg` |
+| `true` | everything |
+| `opaque` | `columns`, `text`: what the grammar can't say; it may match anything |
+
+A value is JSON in the named type: numbers as numbers, but NaN, infinities and decimals as text;
+dates and timestamps as the log's partition values spell them; binary in base64.
+"""
+
+import base64
+import binascii
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final, cast
+
+from tidegate_delta.schema import partition_values
+from tidegate_delta.schema.types import PRIMITIVES, DataType, DecimalType, PrimitiveType, parse_type
+
+Predicate = Mapping[str, Any]
+"""A node with `op`; see the table above."""
+
+COMPARISONS: Final = frozenset({"=", "!=", "<", "<=", ">", ">=", "<=>"})
+LEAVES: Final = COMPARISONS | {"in", "is_null", "is_not_null"}
+
+_DECIMAL: Final = re.compile(r"decimal\(\d+,\s*\d+\)")
+_BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_FLOATING: Final = frozenset({"float", "double"})
+_TEMPORAL: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
+_SINGLE: Final = struct.Struct("<f")
+
+
+def conjuncts(predicate: Predicate) -> list[Predicate]:
+    """Return the parts of a predicate that must all be true: nested ANDs are one list.
+
+    Spec: "Per-file Statistics"
+    """
+    if predicate["op"] != "and":
+        return [predicate]
+    return [part for arg in predicate["args"] for part in conjuncts(arg)]
+
+
+def columns_of(predicate: Predicate) -> frozenset[str]:
+    """Return the names of the top-level columns that a predicate looks at.
+
+    Spec: "Per-file Statistics"
+    """
+    return frozenset(path[0] for path in paths_of(predicate))
+
+
+def paths_of(predicate: Predicate) -> frozenset[tuple[str, ...]]:
+    """Return the paths of the columns that a predicate looks at.
+
+    Spec: "Per-file Statistics"
+    """
+    return frozenset(_paths(predicate))
+
+
+def holds_opaque(predicate: Predicate) -> bool:
+    """Return whether a node or anything below it is opaque.
+
+    Spec: "Per-file Statistics"
+    """
+    return predicate["op"] == "opaque" or any(holds_opaque(arg) for arg in children(predicate))
+
+
+def size_of(predicate: Predicate) -> int:
+    """Return how many nodes and listed values a predicate has.
+
+    Spec: "Per-file Statistics"
+    """
+    below = sum(size_of(arg) for arg in children(predicate))
+    return 1 + below + (len(predicate["values"]) if predicate["op"] == "in" else 0)
+
+
+def weight_of(predicate: Predicate) -> int:
+    """Return how many questions a predicate is to a file: a list of values is one.
+
+    Spec: "Per-file Statistics"
+    """
+    if predicate["op"] == "or":
+        return sum(map(weight_of, in_lists(predicate["args"])))
+    return sum(map(weight_of, children(predicate))) or 1
+
+
+def in_lists(args: Sequence[Predicate]) -> Sequence[Predicate]:
+    """Return the parts of an OR, where equalities of one column are one list of its values.
+
+    Law: or(in_lists(args)) is true of the same rows as or(args)
+    Spec: "Per-file Statistics"
+    """
+    lists: dict[tuple[tuple[str, ...], str], list[Any]] = {}
+    others: list[Predicate] = []
+    for one in args:
+        if one["op"] == "=":
+            lists.setdefault((path_of(one), one["type"]), []).append(one["value"])
+        else:
+            others.append(one)
+    if len(lists) + len(others) == len(args):
+        return args
+    listed = (
+        {"op": "in", "column": path, "values": values, "type": kind}
+        for (path, kind), values in lists.items()
+    )
+    return [*others, *listed]
+
+
+def children(predicate: Predicate) -> Sequence[Predicate]:
+    """Return the nodes directly below a node.
+
+    Raises: ValueError for an operator that the grammar lacks.
+    Spec: "Per-file Statistics"
+    """
+    match predicate["op"]:
+        case "and" | "or":
+            return cast(Sequence[Predicate], predicate["args"])
+        case "not":
+            return (predicate["arg"],)
+        case "true" | "opaque":
+            return ()
+        case op if op in LEAVES:
+            return ()
+        case op:
+            raise ValueError(f"a predicate holds the operator {op!r}, which the grammar lacks")
+
+
+def path_of(leaf: Predicate) -> tuple[str, ...]:
+    """Return the column of a comparison, as a path.
+
+    Spec: "Per-file Statistics"
+    """
+    return _path(leaf["column"])
+
+
+def kind_of(leaf: Predicate) -> DataType:
+    """Return the type that a comparison gives to its values.
+
+    Raises: ValueError for a type that the grammar lacks.
+    Spec: "Primitive Types"
+    """
+    return _kind_named(leaf["type"])
+
+
+@lru_cache(maxsize=256)
+def _kind_named(name: str) -> DataType:
+    if _DECIMAL.fullmatch(name):
+        return parse_type(name)
+    if name not in PRIMITIVES:
+        raise ValueError(f"a predicate compares values of type {name!r}, which the grammar lacks")
+    return PrimitiveType(name)
+
+
+def literal(value: Any, kind: DataType) -> Any:
+    """Return a value of the tree as Python knows it: None, int, float, Decimal, datetime, ...
+
+    Raises: ValueError, which names the value.
+    Spec: "Primitive Types"
+    """
+    if value is None:
+        return None
+    try:
+        return _literal(value, kind)
+    except (TypeError, ArithmeticError, binascii.Error) as error:
+        raise ValueError(f"a predicate holds {value!r}, which is no {kind}") from error
+
+
+def as_single(value: float) -> float:
+    """Return the nearest number of single precision, as a column of type float holds it.
+
+    Spec: "Primitive Types"
+    """
+    try:
+        return float(_SINGLE.unpack(_SINGLE.pack(value))[0])
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def family(kind: DataType) -> str:
+    """Return what a type can be compared with: the name of its family.
+
+    Spec: "Primitive Types"
+    """
+    if isinstance(kind, DecimalType):
+        return "number"
+    if not isinstance(kind, PrimitiveType):
+        return "nested"
+    if kind.name in _BITS or kind.name in _FLOATING:
+        return "number"
+    return "moment" if kind.name in _TEMPORAL else kind.name
+
+
+def order(one: Any, other: Any) -> int:
+    """Return -1, 0 or 1 as the first value is less than, equal to or greater than the second.
+
+    NaN equals NaN and is greater than every other number; a decimal is compared with a float as
+    a float; dates and timestamps without a zone are compared with timestamps as UTC.
+    Spec: "Primitive Types"
+    """
+    if type(one) is type(other) and type(one) in (int, str):
+        return int(one > other) - int(one < other)
+    left, right = _same(one, other), _same(other, one)
+    if left != left or right != right:
+        return int(left != left) - int(right != right)
+    return int(left > right) - int(left < right)
+
+
+def _same(value: Any, other: Any) -> Any:
+    if isinstance(other, float) and isinstance(value, Decimal | int):
+        return float(value)
+    if isinstance(value, date) and (
+        isinstance(value, datetime) != isinstance(other, datetime)
+        or (isinstance(value, datetime) and value.tzinfo is None and other.tzinfo is not None)
+    ):
+        return _utc(value)
+    return value
+
+
+def _utc(value: date) -> datetime:
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    return datetime(value.year, value.month, value.day, tzinfo=UTC)
+
+
+def _literal(value: Any, kind: DataType) -> Any:
+    if isinstance(kind, DecimalType):
+        return partition_values.fitted(
+            Decimal(value if isinstance(value, int | str) else repr(value)), kind
+        )
+    name = cast(PrimitiveType, kind).name
+    if name in _BITS:
+        return _whole(value, 1 << (_BITS[name] - 1))
+    if name == "float":
+        return as_single(float(value))
+    if name == "double":
+        return float(value)
+    if name == "boolean":
+        return _checked(value, bool)
+    if name == "string":
+        return _checked(value, str)
+    if name == "binary":
+        return base64.b64decode(_checked(value, str), validate=True)
+    return partition_values.parse(_checked(value, str), kind)
+
+
+def _whole(value: Any, limit: int) -> int:
+    if isinstance(value, bool) or int(value) != value or not -limit <= value < limit:
+        raise TypeError("no whole number of the type")
+    return int(value)
+
+
+def _checked(value: Any, wanted: type) -> Any:
+    if not isinstance(value, wanted):
+        raise TypeError(f"no {wanted.__name__}")
+    return value
+
+
+def _paths(predicate: Predicate) -> Iterator[tuple[str, ...]]:
+    if predicate["op"] == "opaque":
+        yield from (_path(column) for column in predicate.get("columns") or ())
+    elif predicate["op"] in LEAVES:
+        yield path_of(predicate)
+    for arg in children(predicate):
+        yield from _paths(arg)
+
+
+def _path(column: Any) -> tuple[str, ...]:
+    return (column,) if isinstance(column, str) else tuple(column)

@@ -1,0 +1,61 @@
+"""The columns that a predicate names, as the log knows them."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate_delta.schema.column_mapping import ColumnMappingMode, physical_name
+from tidegate_delta.schema.type_widening import TYPE_CHANGES
+from tidegate_delta.schema.types import DOUBLE, DataType, StructField, StructType
+
+COLLATIONS: Final = "__COLLATIONS"
+"""What the metadata of a field holds whose strings compare otherwise than by their bytes."""
+
+
+@dataclass(frozen=True)
+class NamedColumn:
+    """A column by its physical names.
+
+    Spec: "Column Mapping"
+    """
+
+    path: tuple[str, ...]
+    kind: DataType
+    was_widened: bool
+
+    @property
+    def held_singles(self) -> bool:
+        """Whether some files may have been written while the column was a float.
+
+        Spec: "Reader Requirements for Type Widening"
+        """
+        return self.kind == DOUBLE and self.was_widened
+
+
+def resolved(
+    schema: StructType, path: tuple[str, ...], mode: ColumnMappingMode
+) -> NamedColumn | None:
+    """Return the column as the log spells it, or None where it isn't clear which it is.
+
+    Spec: "Per-file Statistics"
+    """
+    names: list[str] = []
+    kind: DataType = schema
+    was_widened = False
+    for name in path:
+        field = _field(kind, name)
+        if field is None:
+            return None
+        if COLLATIONS in field.metadata:
+            # What is equal under a collation need not lie between bounds that are bytes.
+            return None
+        names.append(physical_name(field, mode))
+        kind, was_widened = field.kind, TYPE_CHANGES in field.metadata
+    return NamedColumn(tuple(names), kind, was_widened)
+
+
+def _field(kind: DataType, name: str) -> StructField | None:
+    if not isinstance(kind, StructType):
+        return None
+    exact = [one for one in kind.fields if one.name == name]
+    fields = exact or [one for one in kind.fields if one.name.lower() == name.lower()]
+    return fields[0] if len(fields) == 1 else None

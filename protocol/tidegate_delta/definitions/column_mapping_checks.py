@@ -1,0 +1,170 @@
+"""Whether the columns of a table that maps them have ids and physical names as they must.
+
+What a change of the mapping may be stands here too; how ids and names are given to columns is the
+schema's business.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from tidegate_delta.definitions.definition import Definition, Flaw, configured
+from tidegate_delta.properties import table_properties
+from tidegate_delta.schema.column_mapping import (
+    FIELD_ID,
+    NESTED_IDS,
+    PHYSICAL_NAME,
+    ColumnMappingMode,
+    field_id,
+    logical_names,
+    mode_of,
+)
+from tidegate_delta.schema.types import StructField, walk
+
+_FIELD: Final = "metaData.schemaString"
+_MAX: Final = configured(table_properties.max_column_id.key)
+_MODE: Final = configured(table_properties.column_mapping_mode.key)
+_ALLOWED: Final = frozenset(
+    {
+        (ColumnMappingMode.NONE, ColumnMappingMode.NAME),
+        (ColumnMappingMode.NAME, ColumnMappingMode.NONE),
+        (ColumnMappingMode.ID, ColumnMappingMode.NONE),
+    }
+)
+
+
+def mapping_flaws(one: Definition) -> Iterator[Flaw]:
+    """Yield each column without an id or a physical name, each id and name that two have, a maximum
+    that is missing or too low.
+
+    Spec: "Writer Requirements for Column Mapping"
+    """
+    mode = mode_of(one.metadata)
+    if mode is ColumnMappingMode.NONE:
+        return
+    fields = tuple(walk(one.schema))
+    for field in fields:
+        yield from _unmapped(field, mode)
+    ids = Counter(number for field in fields for number in _ids(field))
+    for number, count in sorted(ids.items()):
+        if count > 1:
+            yield Flaw(
+                "column_id_twice",
+                _FIELD,
+                f"gives the id {number} to {count} columns",
+                "give each column an id of its own",
+            )
+    yield from _shared_names(one, mode)
+    yield from _wrong_maximum(one, max(ids, default=0))
+
+
+def mapping_change_flaws(before: Definition, after: Definition) -> Iterator[Flaw]:
+    """Yield what is wrong with how the mapping of columns changes.
+
+    Columns may be mapped by name later, and no longer be mapped once their files are written anew.
+    Spec: "Writer Requirements for Column Mapping"
+    """
+    old, new = mode_of(before.metadata), mode_of(after.metadata)
+    if old is not new and (old, new) not in _ALLOWED:
+        yield Flaw(
+            "mapping_mode_change",
+            _MODE,
+            f"changes from {old.value} to {new.value}",
+            f"keep {old.value}: a table that has no mapping may be mapped by name alone",
+            "DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE",
+        )
+    elif old is ColumnMappingMode.NONE and new is not ColumnMappingMode.NONE:
+        if any(is_mapped(field) for field in walk(before.schema)):
+            yield Flaw(
+                "mapped_before",
+                _FIELD,
+                "had ids or physical names of columns before columns were mapped",
+                "make a new table with column mapping and copy the rows into it",
+                "DELTA_ENABLING_COLUMN_MAPPING_DISALLOWED_WHEN_COLUMN_MAPPING_METADATA_"
+                "ALREADY_EXISTS",
+            )
+    elif new is not ColumnMappingMode.NONE:
+        yield from _moved(before, after)
+
+
+def is_mapped(field: StructField) -> bool:
+    """Return whether a field has an id or a physical name.
+
+    Spec: "Column Mapping"
+    """
+    return any(key in field.metadata for key in (FIELD_ID, PHYSICAL_NAME, NESTED_IDS))
+
+
+def _unmapped(field: StructField, mode: ColumnMappingMode) -> Iterator[Flaw]:
+    if field_id(field) is None:
+        yield Flaw(
+            "column_without_id",
+            _FIELD,
+            f"gives no id to the column {field.name!r}, while columns are mapped by {mode.value}",
+            f"write {FIELD_ID} into its metadata",
+        )
+    if not isinstance(field.metadata.get(PHYSICAL_NAME), str):
+        yield Flaw(
+            "column_without_physical_name",
+            _FIELD,
+            f"gives no physical name to the column {field.name!r}, while columns are mapped by "
+            f"{mode.value}",
+            f"write {PHYSICAL_NAME} into its metadata",
+        )
+
+
+def _ids(field: StructField) -> Iterator[int]:
+    number = field_id(field)
+    if number is not None:
+        yield number
+    nested = field.metadata.get(NESTED_IDS)
+    if isinstance(nested, dict):
+        yield from (n for n in nested.values() if isinstance(n, int) and not isinstance(n, bool))
+
+
+def _shared_names(one: Definition, mode: ColumnMappingMode) -> Iterator[Flaw]:
+    """Two fields at one physical path make one entry of the mapping."""
+    fields = sum(1 for _ in walk(one.schema))
+    paths = logical_names(one.schema, mode)
+    if len(paths) < fields:
+        yield Flaw(
+            "physical_name_twice",
+            _FIELD,
+            f"gives {fields} columns {len(paths)} physical names",
+            "give each column a physical name of its own, next to those beside it",
+        )
+
+
+def _wrong_maximum(one: Definition, highest: int) -> Iterator[Flaw]:
+    if table_properties.max_column_id.key not in one.metadata.configuration:
+        yield Flaw(
+            "max_column_id_missing",
+            _MAX,
+            "is not set, while columns are mapped",
+            f"set it to {highest}, or to the highest id that a column ever had",
+            "DELTA_COLUMN_MAPPING_MAX_COLUMN_ID_NOT_SET",
+        )
+    elif table_properties.max_column_id(one.metadata) < highest:
+        yield Flaw(
+            "max_column_id_low",
+            _MAX,
+            f"is {table_properties.max_column_id(one.metadata)}, "
+            f"while a column has the id {highest}",
+            f"set it to {highest} or more",
+            "DELTA_COLUMN_MAPPING_MAX_COLUMN_ID_NOT_SET_CORRECTLY",
+        )
+
+
+def _moved(before: Definition, after: Definition) -> Iterator[Flaw]:
+    """The highest id never falls: it says which ids were ever given."""
+    old, new = (
+        table_properties.max_column_id(before.metadata),
+        table_properties.max_column_id(after.metadata),
+    )
+    if new < old:
+        yield Flaw(
+            "max_column_id_falls",
+            _MAX,
+            f"falls from {old} to {new}",
+            f"keep {old} or more: an id is never given twice",
+        )

@@ -1,0 +1,70 @@
+"""What a table is besides its files, metaData and protocol, and what is wrong with the two."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.log.protocol_versions import supported_features
+from tidegate_delta.schema.types import StructType, parse_schema
+
+
+class Definition(NamedTuple):
+    """A table's metaData and the protocol that it stands under.
+
+    Spec: "Change Metadata"
+    """
+
+    metadata: Metadata
+    protocol: Protocol
+
+    @property
+    def schema(self) -> StructType:
+        """The parsed schema. Raises: as `parse_schema`."""
+        return parse_schema(self.metadata.schema_string)
+
+    @property
+    def supported(self) -> frozenset[str]:
+        """The features that the protocol supports."""
+        return supported_features(self.protocol)
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """What is wrong: the rule that is broken, where, in which way, and what to do about it.
+
+    `error_class` is delta-spark's for the same, where it has one.
+    Spec: "Writer Requirements"
+    """
+
+    rule: str
+    field: str
+    reason: str
+    remedy: str
+    error_class: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.field} {self.reason}: {self.remedy}"
+
+
+def refuse(flaws: Iterable[Flaw], table: str) -> None:
+    """Refuse a table with a flaw, naming them all.
+
+    Raises: InvalidRequest, with the error class of the first.
+    Spec: "Writer Requirements"
+    """
+    found = tuple(flaws)
+    if found:
+        raise InvalidRequest(
+            f"table {table} cannot be so: " + "; ".join(map(str, found)),
+            error_class=found[0].error_class or found[0].rule,
+        )
+
+
+def configured(key: str) -> str:
+    """Return the field of a property, as flaws name it.
+
+    Spec: "Change Metadata"
+    """
+    return f"metaData.configuration.{key}"

@@ -1,0 +1,161 @@
+"""What a DROP FEATURE asks for first, and what it writes.
+
+A feature may be dropped when the newest version holds no trace of it. Where old versions need it,
+they are cut off (`truncates_history`), or protected: whoever does not know the feature must then
+keep the checkpoints below the drop. Each precondition is a value; what of it lies in files and in
+history is counted by others and handed over as `FeatureRemains`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate_delta.definitions.definition import Definition, Flaw
+from tidegate_delta.definitions.definition_changes import PROTECTION
+from tidegate_delta.definitions.feature_traces import FeatureRemains, traces
+from tidegate_delta.features.protocol_upgrades import dependents, with_features, without_feature
+from tidegate_delta.features.supported_features import FEATURES
+from tidegate_delta.properties import table_properties
+
+BARRIER_CHECKPOINTS: Final = 3
+"""How many checkpoints, each on an empty commit, stand between a feature's traces and its drop."""
+
+_STILL_USED: Final = "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL"
+_CLASSES: Final[Mapping[str, str]] = {
+    "checkConstraints": "DELTA_CANNOT_DROP_CHECK_CONSTRAINT_FEATURE",
+    "geospatial": "DELTA_CANNOT_DROP_GEOSPATIAL_FEATURE",
+    "geospatial-dev": "DELTA_CANNOT_DROP_GEOSPATIAL_FEATURE",
+    PROTECTION: "DELTA_FEATURE_DROP_CHECKPOINT_PROTECTION_WAIT_FOR_RETENTION_PERIOD",
+}
+"""delta-spark's error class for what is left of a feature, where it has one of its own."""
+
+_GONE_WITH_IT: Final[Mapping[str, tuple[str, ...]]] = {
+    "rowTracking": (
+        table_properties.row_tracking_enabled.key,
+        table_properties.row_tracking_suspended.key,
+        table_properties.row_id_column.key,
+        table_properties.row_commit_version_column.key,
+    ),
+    "materializePartitionColumns": (table_properties.partitions_in_files_enabled.key,),
+}
+"""Properties that the dropping commit takes out: concurrent writers use them up to then."""
+
+DOMAINS_GONE: Final[Mapping[str, tuple[str, ...]]] = {"rowTracking": ("delta.rowTracking",)}
+"""Domains that the dropping commit removes."""
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A feature to be dropped, and whether its history is cut off rather than protected.
+
+    Spec: "Supported Features"
+    """
+
+    name: str
+    truncates_history: bool = False
+
+
+def drop_flaws(drop: Drop, one: Definition, remains: FeatureRemains) -> tuple[Flaw, ...]:
+    """Return everything that stands in the way of dropping a feature.
+
+    Spec: "Supported Features"
+    """
+    refused = tuple(_not_to_be_dropped(drop, one))
+    if refused:
+        return refused
+    found = [*_needed(drop, one), *_used(drop.name, one, remains)]
+    row = FEATURES[drop.name]
+    if drop.truncates_history and row.leaves_traces and remains.history_uses:
+        found.append(
+            Flaw(
+                "history_uses_feature",
+                "history",
+                f"holds versions that use the feature {drop.name!r}",
+                f"wait until {table_properties.truncated_retention_ms.key} is over "
+                "and drop it again",
+                "DELTA_FEATURE_DROP_HISTORICAL_VERSIONS_EXIST",
+            )
+        )
+    return tuple(found)
+
+
+def dropped(drop: Drop, one: Definition, version: int) -> Definition:
+    """Return the definition that the dropping commit writes as a version of the table.
+
+    Law: dropped(...).supported == one.supported - {name}, and the protection where it is needed
+    Spec: "Supported Features"
+    """
+    protected = FEATURES[drop.name].leaves_traces and not drop.truncates_history
+    base = with_features(one.protocol, (PROTECTION,)) if protected else one.protocol
+    gone = _GONE_WITH_IT.get(drop.name, ())
+    kept = {key: text for key, text in one.metadata.configuration.items() if key not in gone}
+    if protected:
+        kept[table_properties.checkpoint_protection_version.key] = str(version)
+    return Definition(one.metadata.with_(configuration=kept), without_feature(base, drop.name))
+
+
+def _not_to_be_dropped(drop: Drop, one: Definition) -> Iterator[Flaw]:
+    """Yield why a feature can't be dropped from this table whatever is done before."""
+    name, row = drop.name, FEATURES.get(drop.name)
+    property_keys = {known.key.lower() for known in table_properties.ALL}
+
+    def flaw(rule: str, reason: str, remedy: str, error_class: str) -> Flaw:
+        return Flaw(rule, "protocol", f"{reason} {name!r}", remedy, f"DELTA_FEATURE_{error_class}")
+
+    if name not in one.supported and name.lower() in property_keys:
+        yield flaw(
+            "drop_of_property",
+            "has no feature of the name of the property",
+            "unset the property instead",
+            "DROP_FEATURE_IS_DELTA_PROPERTY",
+        )
+    elif row is None or name.startswith("catalog"):
+        yield flaw(
+            "drop_not_known",
+            "can't be rid by this release of the feature",
+            "drop it by another engine",
+            "DROP_UNSUPPORTED_CLIENT_FEATURE",
+        )
+    elif name not in one.supported:
+        yield flaw(
+            "drop_of_absent",
+            "does not support the feature",
+            "leave it as it is",
+            "DROP_FEATURE_NOT_PRESENT",
+        )
+    elif not row.is_removable:
+        yield flaw(
+            "drop_refused", "can't be rid of the feature", "keep it", "DROP_NONREMOVABLE_FEATURE"
+        )
+    elif drop.truncates_history and not (row.leaves_traces or name == PROTECTION):
+        yield flaw(
+            "drop_truncates_for_nothing",
+            "has no history to be cut off of the feature",
+            "drop it without cutting off history",
+            "DROP_HISTORY_TRUNCATION_NOT_ALLOWED",
+        )
+    elif name == PROTECTION and not drop.truncates_history:
+        yield flaw(
+            "drop_keeps_history",
+            "protects history by the feature",
+            "drop it together with the history that it protects",
+            "CAN_ONLY_DROP_CHECKPOINT_PROTECTION_WITH_HISTORY_TRUNCATION",
+        )
+
+
+def _needed(drop: Drop, one: Definition) -> Iterator[Flaw]:
+    needing = dependents(drop.name, one.protocol)
+    if needing:
+        yield Flaw(
+            "drop_of_needed",
+            "protocol",
+            f"supports {', '.join(needing)}, which need the feature {drop.name!r}",
+            "drop them first",
+            "DELTA_FEATURE_DROP_DEPENDENT_FEATURE",
+        )
+
+
+def _used(name: str, one: Definition, remains: FeatureRemains) -> Iterator[Flaw]:
+    """Yield what of the feature is left in the newest version."""
+    for field, reason, remedy in traces(name, one, remains):
+        yield Flaw("feature_in_use", field, reason, remedy, _CLASSES.get(name, _STILL_USED))

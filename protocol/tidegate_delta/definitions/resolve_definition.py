@@ -1,0 +1,160 @@
+"""What a change of a table's definition comes to, once every instruction and default is followed.
+
+A writer says what it wants: metadata, perhaps with instructions among its properties, perhaps a
+protocol. What is to be committed follows: instructions are obeyed and gone, features that the
+metadata brings in are listed with all that they need, properties that they need are set.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate_delta.definitions.definition import Definition, Flaw, refuse
+from tidegate_delta.definitions.definition_checks import check_definition
+from tidegate_delta.definitions.feature_directives import (
+    UNKNOWN_FEATURE,
+    FeatureDirectives,
+    canonical_keys,
+    read_instructions,
+    without_instructions,
+)
+from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.features.protocol_upgrades import asked_features, protocol_for, with_features
+from tidegate_delta.features.supported_features import FEATURES, check_writable, closure
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.log.protocol_versions import (
+    COLUMN_MAPPING_READER_VERSION,
+    WRITER_FEATURES_VERSION,
+    legacy_features,
+    merged,
+    supported_features,
+)
+from tidegate_delta.properties import table_properties
+from tidegate_delta.properties.table_properties import FEATURE_PREFIX
+
+NEW_TABLE: Final = Protocol(min_reader_version=1, min_writer_version=2)
+"""What a new table has that asks for nothing."""
+
+BARE_TABLE: Final = Protocol(min_reader_version=1, min_writer_version=1)
+"""What a new table has that ignores defaults."""
+
+_TIMED: Final = frozenset({"catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview"})
+"""Features under which commits must carry their own time."""
+
+
+@dataclass(frozen=True)
+class ResolvedDefinition:
+    """What a table becomes, and what is wrong with how that was asked for.
+
+    Law: the configuration holds no instruction
+    Spec: "Table Features for New and Existing Tables"
+    """
+
+    definition: Definition
+    flaws: tuple[Flaw, ...] = ()
+
+
+def settle(
+    before: Definition | None, metadata: Metadata, protocol: Protocol | None = None
+) -> ResolvedDefinition:
+    """Return what a table becomes whose writer wants some metadata, and perhaps a protocol.
+
+    `before` is None for a table that is created. A protocol that is given is kept as it is where it
+    supports all that is asked.
+    Raises: as `parse_schema`.
+    Spec: "Table Features for New and Existing Tables"
+    """
+    told, flaws = read_instructions(metadata.configuration)
+    kept = canonical_keys(without_instructions(metadata.configuration))
+    plain = metadata.with_(configuration=kept)
+    if protocol is not None:
+        base = protocol
+    elif before is None:
+        base = _new_protocol(told, plain)
+    else:
+        base = _told_protocol(told, before.protocol)
+    base = with_features(base, told.features)
+    asked = asked_features(plain, supported_features(base))
+    if before is not None:
+        flaws += _by_hand(asked, base)
+    settled = with_features(base, (*supported_features(base), *asked))
+    return ResolvedDefinition(Definition(_with_times(plain, settled), settled), flaws)
+
+
+def define_new(metadata: Metadata) -> Definition:
+    """Return what a new table is: the metadata without instructions, and the least protocol.
+
+    Raises: InvalidRequest for what is wrong with it, with delta-spark's error class;
+    UnsupportedFeature for metadata that uses, or asks for, a feature we don't write.
+    Spec: "Table Features for New and Existing Tables"
+    """
+    settled = settle(None, metadata)
+    made = settled.definition
+    for flaw in settled.flaws:
+        if flaw.rule == UNKNOWN_FEATURE:
+            raise UnsupportedFeature(
+                f"a table that is to be created asks for what is not known: {flaw}",
+                feature=flaw.field.rpartition(FEATURE_PREFIX)[2],
+                error_class=flaw.error_class,
+            )
+    refuse(settled.flaws, "that is to be created")
+    check_writable(made.protocol, made.metadata, "that is to be created")
+    refuse(check_definition(made), "that is to be created")
+    return made
+
+
+def _new_protocol(told: FeatureDirectives, metadata: Metadata) -> Protocol:
+    """Return what versions and metadata ask of a new table; versions never list features."""
+    default = BARE_TABLE if told.ignores_defaults else NEW_TABLE
+    reader = told.reader_version or default.min_reader_version
+    writer = told.writer_version or default.min_writer_version
+    implied = legacy_features(min(reader, COLUMN_MAPPING_READER_VERSION), writer)
+    if writer >= WRITER_FEATURES_VERSION:
+        implied = frozenset()
+    asked = asked_features(metadata, told.features)
+    return protocol_for(closure((*implied, *told.features, *asked)))
+
+
+def _told_protocol(told: FeatureDirectives, current: Protocol) -> Protocol:
+    """Return the protocol of a table after versions were asked for: they never lower it."""
+    if told.reader_version is None and told.writer_version is None:
+        return current
+    reader = told.reader_version or current.min_reader_version
+    writer = told.writer_version or current.min_writer_version
+    lists = writer >= WRITER_FEATURES_VERSION
+    if not lists:
+        reader = min(reader, COLUMN_MAPPING_READER_VERSION)
+    wanted = Protocol(
+        min_reader_version=reader,
+        min_writer_version=writer,
+        reader_features=() if reader > COLUMN_MAPPING_READER_VERSION else None,
+        writer_features=() if lists else None,
+    )
+    proposed = merged(current, wanted)
+    return current if supported_features(proposed) == supported_features(current) else proposed
+
+
+def _by_hand(asked: tuple[str, ...], base: Protocol) -> tuple[Flaw, ...]:
+    """Return the features that an existing table must be given by hand before they are used."""
+    supported = supported_features(base)
+    return tuple(
+        Flaw(
+            "feature_by_hand",
+            "protocol",
+            f"does not list the feature {name!r}, which the metadata uses",
+            f"add the property 'delta.feature.{name}' with the value 'supported'",
+            "DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT",
+        )
+        for name in asked
+        if name not in supported and not FEATURES[name].enables_itself_later
+    )
+
+
+def _with_times(metadata: Metadata, protocol: Protocol) -> Metadata:
+    """Return metadata that turns in-commit timestamps on where a supported feature lives by them.
+
+    A table whose commits a coordinator takes is such a table too.
+    """
+    key = table_properties.in_commit_timestamps_enabled.key
+    if not _TIMED & supported_features(protocol) or metadata.configuration.get(key) == "true":
+        return metadata
+    return metadata.with_(configuration={**metadata.configuration, key: "true"})

@@ -1,0 +1,1 @@
+"""Deletion vectors: descriptors, roaring bitmaps, Z85."""

@@ -1,0 +1,196 @@
+"""Deletion vectors: where a descriptor says that one lies, its frame in a file, its rows.
+
+What is wrong with bytes is a ValueError that says what: who read them knows the table and the file.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+from zlib import crc32
+
+from tidegate_delta.deletion_vectors import roaring_bitmap, z85
+from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
+from tidegate_delta.log.actions import DeletionVector
+from tidegate_delta.log.file_paths import decode_path, encode_path, is_absolute
+
+INLINE: Final = "i"
+RELATIVE: Final = "u"
+ABSOLUTE: Final = "p"
+
+FILE_VERSION: Final = b"\x01"
+"""The first byte of a file of deletion vectors."""
+
+_SIZE: Final = struct.Struct(">I")
+_FRAME_BYTES: Final = 2 * _SIZE.size
+_UUID_CHARS: Final = 20
+
+
+@dataclass(frozen=True)
+class RowChoice:
+    """Which rows of a data file are meant: those of `only` (None: all), without those of `without`.
+
+    A live file is all its rows without those of its vector; what a commit deleted from a file with
+    a vector is only the rows of the new vector, without those of the old.
+    Spec: "Deletion Vectors"
+    """
+
+    without: DeletionVector | None = None
+    only: DeletionVector | None = None
+
+
+EVERY_ROW: Final = RowChoice()
+
+
+def is_inline(vector: DeletionVector) -> bool:
+    """Return whether a vector's rows stand in the descriptor itself.
+
+    Spec: "Deletion Vector Descriptor Schema"
+    """
+    return vector.storage_type == INLINE or vector.cardinality == 0
+
+
+def inline_rows(vector: DeletionVector) -> Bitmap:
+    """Return the rows of an inline vector; of one that deletes none, wherever it may lie.
+
+    Raises: ValueError.
+    Spec: "Deletion Vector Descriptor Schema"
+    """
+    if vector.cardinality == 0:
+        return Bitmap()
+    content = z85.decode(vector.path_or_inline_dv)
+    if not 0 <= vector.size_in_bytes <= len(content):
+        raise ValueError(f"{len(content)} bytes are there, {vector.size_in_bytes} are stated")
+    return _rows(vector, content[: vector.size_in_bytes])
+
+
+def path_of(vector: DeletionVector) -> str:
+    """Return the path of the file that holds a vector, as the log would spell it.
+
+    Raises: ValueError, for a descriptor that names no file.
+    Spec: "Derived Fields"
+    """
+    place = vector.path_or_inline_dv
+    if vector.storage_type == RELATIVE:
+        return encode_path(_relative_path(place))
+    if vector.storage_type != ABSOLUTE:
+        raise ValueError(f"no file holds vectors of the storage type {vector.storage_type!r}")
+    if not is_absolute(place):
+        raise ValueError(f"{place!r} is no absolute path")
+    return place
+
+
+def frame_of(vector: DeletionVector) -> range:
+    """Return which bytes of its file belong to a vector, its size and checksum included.
+
+    Raises: ValueError, for numbers that can't be.
+    Spec: "Deletion Vector File Storage Format"
+    """
+    offset = vector.offset or 0
+    if offset < 0 or not 0 <= vector.size_in_bytes <= roaring_bitmap.SIZE_MAX:
+        raise ValueError(f"{vector.size_in_bytes} bytes at {offset} are in no file")
+    return range(offset, offset + vector.size_in_bytes + _FRAME_BYTES)
+
+
+def framed_rows(vector: DeletionVector, frame: bytes) -> Bitmap:
+    """Return the rows that the bytes of a vector's frame hold.
+
+    Raises: ValueError, where size, checksum or cardinality are not as stated.
+    Spec: "Deletion Vector File Storage Format"
+    """
+    if len(frame) != len(frame_of(vector)):
+        raise ValueError(f"its file ends {len(frame_of(vector)) - len(frame)} bytes too early")
+    content = frame[_SIZE.size : -_SIZE.size]
+    size, checksum = frame[: _SIZE.size], frame[-_SIZE.size :]
+    if size != _SIZE.pack(len(content)):
+        said = _SIZE.unpack(size)[0]
+        raise ValueError(f"its file says {said} bytes, the log {len(content)}")
+    if checksum != _SIZE.pack(crc32(content)):
+        raise ValueError("its checksum does not hold")
+    return _rows(vector, content)
+
+
+def inline(rows: Bitmap) -> DeletionVector:
+    """Return the descriptor that holds a set of rows itself.
+
+    Law: inline_rows(inline(rows)) == rows
+    Spec: "Deletion Vector Descriptor Schema"
+    """
+    content = roaring_bitmap.encode(rows)
+    return DeletionVector(
+        storage_type=INLINE,
+        path_or_inline_dv=z85.encode(content),
+        size_in_bytes=len(content),
+        cardinality=len(rows),
+    )
+
+
+def in_file(
+    sets: Sequence[Bitmap], file: UUID, prefix: str = ""
+) -> tuple[bytes, tuple[DeletionVector, ...]]:
+    """Return the bytes of a file that holds several sets of rows, and the descriptor of each.
+
+    `file` is new and names the file; `prefix` is the folder below the table root.
+    Raises: ValueError, where they are more than one file may hold.
+    Spec: "Deletion Vector File Storage Format"
+    """
+    parts = [FILE_VERSION]
+    vectors = []
+    offset = len(FILE_VERSION)
+    for rows in sets:
+        content = roaring_bitmap.encode(rows)
+        if offset > roaring_bitmap.SIZE_MAX:
+            raise ValueError("a file of deletion vectors would pass 2 GiB: begin another")
+        vectors.append(
+            DeletionVector(
+                storage_type=RELATIVE,
+                path_or_inline_dv=prefix + z85.encode(file.bytes),
+                offset=offset,
+                size_in_bytes=len(content),
+                cardinality=len(rows),
+            )
+        )
+        parts += [_SIZE.pack(len(content)), content, _SIZE.pack(crc32(content))]
+        offset += len(content) + _FRAME_BYTES
+    return b"".join(parts), tuple(vectors)
+
+
+def placed(
+    sets: Sequence[Bitmap], file: UUID, inline_bytes_max: int
+) -> tuple[list[DeletionVector], tuple[str, bytes] | None]:
+    """Return the descriptor of each set of rows, and the file to write before, if any needs one.
+
+    Sets that take up to `inline_bytes_max` bytes stand in their descriptors, the others in one
+    file: its path below the table root and its bytes. `file` is new and names it.
+    Raises: as `in_file`.
+    Spec: "Deletion Vector Descriptor Schema"
+    """
+    is_small = [len(roaring_bitmap.encode(rows)) <= inline_bytes_max for rows in sets]
+    large = [rows for rows, small in zip(sets, is_small, strict=True) if not small]
+    content, stored = in_file(large, file) if large else (b"", ())
+    in_the_file = iter(stored)
+    vectors = [
+        inline(rows) if small else next(in_the_file)
+        for rows, small in zip(sets, is_small, strict=True)
+    ]
+    return vectors, (decode_path(path_of(stored[0])), content) if stored else None
+
+
+def _rows(vector: DeletionVector, content: bytes) -> Bitmap:
+    rows = roaring_bitmap.decode(content)
+    if len(rows) != vector.cardinality:
+        raise ValueError(f"it deletes {len(rows)} rows, the log says {vector.cardinality}")
+    return rows
+
+
+def _relative_path(place: str) -> str:
+    folder, name = place[:-_UUID_CHARS], place[-_UUID_CHARS:]
+    if len(name) < _UUID_CHARS:
+        raise ValueError(f"{place!r} is too short to name a file")
+    file = f"deletion_vector_{UUID(bytes=z85.decode(name))}.bin"
+    if not folder:
+        return file
+    if any(part in ("", ".", "..") for part in folder.split("/")):
+        raise ValueError(f"{folder!r} is no folder of the table")
+    return f"{folder}/{file}"

@@ -1,0 +1,225 @@
+"""Blocks of 65,536 positions as roaring containers: an array, a bitmap or runs, whichever is least.
+
+A container holds its serialized bytes. Set operations go over plain bits, a block at a time.
+"""
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain, pairwise
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+BLOCK: Final = 1 << 16
+"""Positions of a block."""
+
+BITS_BYTES: Final = BLOCK // 8
+ARRAY_MAX: Final = 4_096
+"""Positions past which a bitmap is smaller than an array."""
+
+NO_BITS: Final = bytes(BITS_BYTES)
+_WORD: Final = struct.Struct("<H")
+_FEW: Final = 64
+"""Positions up to which looking each one up is quicker than comparing whole blocks."""
+
+
+class ContainerKind(Enum):
+    """How a container spells its positions.
+
+    Spec: "Deletion Vector Format"
+    """
+
+    ARRAY = "array"
+    BITMAP = "bitmap"
+    RUNS = "runs"
+
+
+@dataclass(frozen=True)
+class Container:
+    """The positions of one block that are in a set: at least one.
+
+    `content` is what a file holds of it, without the number of runs.
+    Law: equal sets are equal containers, whichever way they came about
+    Spec: "Deletion Vector Format"
+    """
+
+    kind: ContainerKind
+    cardinality: int
+    content: bytes
+
+    @property
+    def bits(self) -> bytes:
+        """The block as 8,192 bytes, a bit a position, the lowest first."""
+        if self.kind is ContainerKind.BITMAP:
+            return self.content
+        if self.kind is ContainerKind.RUNS:
+            return _of_runs(_words(self.content))
+        found = bytearray(BITS_BYTES)
+        for position in _words(self.content):
+            found[position >> 3] |= 1 << (position & 7)
+        return bytes(found)
+
+    def __iter__(self) -> Iterator[int]:
+        """Return the positions, ascending."""
+        if self.kind is ContainerKind.BITMAP:
+            return iter(_positions(self.content))
+        words = _words(self.content)
+        if self.kind is ContainerKind.ARRAY:
+            return iter(words)
+        pairs = zip(words[::2], words[1::2], strict=True)
+        return chain.from_iterable(range(start, start + more + 1) for start, more in pairs)
+
+    def __contains__(self, position: int) -> bool:
+        if self.kind is ContainerKind.BITMAP:
+            return bool(self.content[position >> 3] >> (position & 7) & 1)
+        if self.kind is ContainerKind.ARRAY:
+            at = bisect_left(range(self.cardinality), position, key=self._word)
+            return at < self.cardinality and self._word(at) == position
+        at = bisect_right(range(len(self.content) // 4), position, key=self._start) - 1
+        return at >= 0 and position <= self._start(at) + self._word(2 * at + 1)
+
+    @property
+    def last(self) -> int:
+        """The highest position."""
+        if self.kind is ContainerKind.ARRAY:
+            return self._word(self.cardinality - 1)
+        if self.kind is ContainerKind.RUNS:
+            return sum(_words(self.content[-4:]))
+        return int.from_bytes(self.content, "little").bit_length() - 1
+
+    def is_apart_from(self, other: "Container") -> bool:
+        """Return whether no position is in both."""
+        few, many = sorted((self, other), key=lambda one: one.cardinality)
+        if few.kind is ContainerKind.ARRAY and few.cardinality <= _FEW:
+            return not any(position in many for position in _words(few.content))
+        return not int.from_bytes(few.bits, "little") & int.from_bytes(many.bits, "little")
+
+    def _word(self, at: int) -> int:
+        found: int = _WORD.unpack_from(self.content, 2 * at)[0]
+        return found
+
+    def _start(self, run: int) -> int:
+        return self._word(2 * run)
+
+
+def least_kind(cardinality: int, runs: int) -> ContainerKind:
+    """Return how a set of so many positions in so many runs is spelt, as Java's library does it.
+
+    Spec: "Deletion Vector Format"
+    """
+    kind, size = ContainerKind.ARRAY, 2 * cardinality
+    if cardinality > ARRAY_MAX:
+        kind, size = ContainerKind.BITMAP, BITS_BYTES
+    return ContainerKind.RUNS if 2 + 4 * runs < size else kind
+
+
+def of_bits(bits: bytes) -> Container | None:
+    """Return the container of a block, or None where no position is in it.
+
+    Spec: "Deletion Vector Format"
+    """
+    number = int.from_bytes(bits, "little")
+    cardinality = number.bit_count()
+    if not cardinality:
+        return None
+    begins = number & ~(number << 1)
+    kind = least_kind(cardinality, begins.bit_count())
+    if kind is ContainerKind.BITMAP:
+        return Container(kind, cardinality, bits)
+    if kind is ContainerKind.ARRAY:
+        return Container(kind, cardinality, _packed(_positions(bits)))
+    starts = _positions(begins.to_bytes(BITS_BYTES, "little"))
+    ends = _positions((number & ~(number >> 1)).to_bytes(BITS_BYTES, "little"))
+    pairs = zip(starts, ends, strict=True)
+    return Container(
+        kind, cardinality, _packed([word for start, end in pairs for word in (start, end - start)])
+    )
+
+
+def of_positions(positions: list[int]) -> Container:
+    """Return the container of ascending positions, of which there is at least one.
+
+    Spec: "Deletion Vector Format"
+    """
+    runs = 1 + sum(after - before > 1 for before, after in pairwise(positions))
+    if least_kind(len(positions), runs) is ContainerKind.ARRAY:
+        return Container(ContainerKind.ARRAY, len(positions), _packed(positions))
+    bits = bytearray(BITS_BYTES)
+    for position in positions:
+        bits[position >> 3] |= 1 << (position & 7)
+    found = of_bits(bytes(bits))
+    assert found is not None, "there is a position"
+    return found
+
+
+def read(kind: ContainerKind, cardinality: int, content: bytes) -> Container:
+    """Return the container that a file holds, in the least spelling.
+
+    Raises: ValueError where its content contradicts itself or the cardinality.
+    Spec: "Deletion Vector Format"
+    """
+    if kind is ContainerKind.ARRAY:
+        positions = list(_words(content))
+        if any(after <= before for before, after in pairwise(positions)):
+            raise ValueError("an array of positions is not in ascending order")
+        return of_positions(positions)
+    if kind is ContainerKind.RUNS:
+        runs = _checked_runs(content)
+        held = sum(runs[1::2]) + len(runs) // 2
+        apart = all(start > end + 1 for end, start in _gaps(runs))
+        if held == cardinality and apart and least_kind(held, len(runs) // 2) is ContainerKind.RUNS:
+            return Container(kind, held, content)
+        content = _of_runs(runs)
+    found = of_bits(content)
+    if found is None or found.cardinality != cardinality:
+        there = found.cardinality if found else 0
+        raise ValueError(f"a container of {cardinality} positions holds {there}")
+    return found
+
+
+def _checked_runs(content: bytes) -> tuple[int, ...]:
+    words = _words(content)
+    last = sum(words[-2:])
+    if last >= BLOCK or any(start <= end for end, start in _gaps(words)):
+        raise ValueError("runs overlap, are not in ascending order or leave their block")
+    return words
+
+
+def _gaps(runs: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Return, for each run but the first, where the one before ends and where it begins."""
+    ends = map(int.__add__, runs[::2], runs[1::2])
+    return zip(ends, runs[2::2], strict=False)
+
+
+def _of_runs(words: tuple[int, ...]) -> bytes:
+    bits = bytearray(BITS_BYTES)
+    for start, more in zip(words[::2], words[1::2], strict=True):
+        end = start + more + 1
+        first, last = (start + 7) >> 3, end >> 3
+        if first > last:
+            bits[start >> 3] |= ((1 << (end - start)) - 1) << (start & 7)
+            continue
+        bits[first:last] = b"\xff" * (last - first)
+        if start & 7:
+            bits[start >> 3] |= 0xFF & (0xFF << (start & 7))
+        if end & 7:
+            bits[last] |= (1 << (end & 7)) - 1
+    return bytes(bits)
+
+
+def _positions(bits: bytes) -> list[int]:
+    mask = pa.Array.from_buffers(pa.bool_(), BLOCK, [None, pa.py_buffer(bits)])
+    found: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return found
+
+
+def _words(content: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"<{len(content) // 2}H", content)
+
+
+def _packed(words: list[int]) -> bytes:
+    return struct.pack(f"<{len(words)}H", *words)

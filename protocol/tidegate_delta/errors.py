@@ -1,0 +1,128 @@
+"""The error tree: classes by what the reader of the error should do next.
+
+A class says which step of the ladder in `runtime/service.py` follows; `error_class` says which rule
+was broken, in the words that Delta's users know (`LogGap`, `VersionNotFound`, ...). Conflicts and
+refused proposals are values of `tidegate_messages.outcome`, not errors.
+"""
+
+from copy import copy
+from typing import ClassVar, Literal, Self
+
+ErrorAdvice = Literal["retry", "set_aside", "leave", "stop", "fix"]
+
+
+def _message(fault: str, remedy: str) -> str:
+    return f"{fault}; {remedy}" if remedy else fault
+
+
+class TidegateError(Exception):
+    """The root: a message with what happened, to which table and version, and what to do.
+
+    `remedy` is what to do for whoever has such a table, where it is told apart from `fault`.
+    """
+
+    advice: ClassVar[ErrorAdvice] = "stop"
+
+    def __init__(self, message: str, *, error_class: str | None = None, remedy: str = "") -> None:
+        super().__init__(_message(message, remedy))
+        self.error_class = error_class or type(self).__name__
+        self.fault = message
+        self.remedy = remedy
+
+    def told_as(self, fault: str) -> Self:
+        """Return the same error in other words, with the same remedy."""
+        told = copy(self)
+        told.fault = fault
+        told.args = (_message(fault, self.remedy),)
+        return told
+
+
+class Unavailable(TidegateError):
+    """The store or the bus does not answer; nothing is known to be wrong."""
+
+    advice: ClassVar[ErrorAdvice] = "retry"
+
+
+class OutcomeUnknown(Unavailable):
+    """A PUT or a proposal was sent and not answered; read the log before anything else."""
+
+
+class MalformedRecord(TidegateError):
+    """A record that can't be read: set it aside in the dead letters and go on.
+
+    `what` is said of the field `field`.
+    """
+
+    advice: ClassVar[ErrorAdvice] = "set_aside"
+
+    def __init__(
+        self, what: str, *, error_class: str | None = None, field: str = "(record)"
+    ) -> None:
+        told = what if field == "(record)" else f"field {field!r}: {what}"
+        super().__init__(told, error_class=error_class)
+        self.field = field
+        self.what = what
+
+
+class Fenced(TidegateError):
+    """Another instance holds the role; leave with exit status 0."""
+
+    advice: ClassVar[ErrorAdvice] = "leave"
+
+
+class BrokenLog(TidegateError):
+    """The table's log or one of its files contradicts PROTOCOL.md: a gap, a torn or missing file.
+
+    `error_class` is one of `LogGap`, `CorruptCommit`, `CorruptCheckpoint`, `MissingProtocol`,
+    `MissingMetadata`, `DataFileMissing`, `CorruptDataFile`, `CorruptChecksum`,
+    `DeletionVectorMissing`, `CorruptDeletionVector`.
+    """
+
+
+class UnsupportedFeature(TidegateError):
+    """The table asks for a feature that we refuse to guess at.
+
+    `error_class` is `UnsupportedFeature`, or `UnsupportedProtocol` for a version out of range.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        feature: str = "",
+        error_class: str | None = None,
+        remedy: str = "",
+    ) -> None:
+        super().__init__(message, error_class=error_class, remedy=remedy)
+        self.feature = feature
+
+
+class Contended(TidegateError):
+    """Somebody else keeps winning versions."""
+
+
+class InvalidRequest(TidegateError):
+    """The caller asked for something that is not there or not allowed.
+
+    `error_class` is the word of the corpus or of delta-spark: `NotADeltaTable`, `VersionNotFound`,
+    `TimestampBeforeEarliest`, `TimestampAfterLatest`, `CdfNotEnabled`, `InvalidVersionRange`, ...
+    """
+
+    advice: ClassVar[ErrorAdvice] = "fix"
+
+
+class Misconfigured(TidegateError):
+    """Settings are wrong; the message lists everything that is wrong at once."""
+
+    advice: ClassVar[ErrorAdvice] = "fix"
+
+
+def said_by(error: Exception) -> str:
+    """Return in words what an error of the language says of data that is not as expected."""
+    match error:
+        case KeyError():
+            return f"{error} is missing"
+        case TypeError():
+            return "something in it is of another kind than it has to be"
+        case _:
+            return str(error)

@@ -1,0 +1,113 @@
+"""Protocols from features: the least one for some metadata, and how one becomes another."""
+
+from collections.abc import Iterable
+
+from tidegate_delta.features.feature import PREVIEWS
+from tidegate_delta.features.supported_features import FEATURES, closure
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.log.protocol_versions import denormalised, merged, supported_features, weakest
+from tidegate_delta.schema.types import parse_schema
+
+
+def protocol_for(names: Iterable[str]) -> Protocol:
+    """Return the weakest protocol that supports exactly some features.
+
+    A name that nobody has heard of is taken to bind writers alone.
+    Law: supported_features(protocol_for(n)) == frozenset(n)
+    Spec: "Table Features for New and Existing Tables"
+    """
+    wanted = frozenset(names)
+    reading = (name for name in wanted if name in FEATURES and FEATURES[name].reader_writer)
+    return weakest(reading, wanted)
+
+
+def asked_features(metadata: Metadata, supported: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the features that metadata brings into a protocol by itself, in the table's order.
+
+    One whose preview is supported is not asked for. What is used and never brings itself in, such
+    as column defaults, is not among them.
+    Spec: "Active Features"
+    """
+    schema = parse_schema(metadata.schema_string)
+    previewed = {PREVIEWS[name] for name in supported if name in PREVIEWS}
+    return tuple(
+        row.name
+        for row in FEATURES.values()
+        if row.enables_itself and row.name not in previewed and row.is_asked(metadata, schema)
+    )
+
+
+def minimum_protocol(metadata: Metadata) -> Protocol:
+    """Return the weakest protocol that some metadata may stand under.
+
+    Law: metadata that uses more has a protocol that supports no less
+    Spec: "Table Features for New and Existing Tables"
+    """
+    return protocol_for(closure(asked_features(metadata)))
+
+
+def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
+    """Return a protocol with more features and all that they need; itself where it has them.
+
+    Law: it supports what the protocol did
+    Spec: "Supported Features"
+    """
+    supported = supported_features(protocol)
+    if closure(names) <= supported:
+        return protocol
+    return merged(denormalised(protocol), protocol_for(closure(names)))
+
+
+def without_feature(protocol: Protocol, name: str) -> Protocol:
+    """Return the weakest protocol that supports what another does but for one feature.
+
+    Spec: "Supported Features"
+    """
+    reading = frozenset(denormalised(protocol).reader_features or ()) - {name}
+    return weakest(reading, supported_features(protocol) - {name})
+
+
+def added_features(before: Protocol, after: Protocol) -> frozenset[str]:
+    """Return the features that a table has only after a change of its protocol.
+
+    Spec: "Supported Features"
+    """
+    return supported_features(after) - supported_features(before)
+
+
+def dropped_features(before: Protocol, after: Protocol) -> frozenset[str]:
+    """Return the features that a table has no longer after a change of its protocol.
+
+    Spec: "Supported Features"
+    """
+    return supported_features(before) - supported_features(after)
+
+
+def interrupting_features(before: Protocol, after: Protocol) -> tuple[str, ...]:
+    """Return the added features that fail the transactions which read the table before, by name.
+
+    Their writers may have ignored what such a feature asks of every file. One that nobody has heard
+    of is among them, because what it asks is unknown.
+    Spec: "Supported Features"
+    """
+    return tuple(
+        sorted(
+            name
+            for name in added_features(before, after)
+            if name not in FEATURES or FEATURES[name].fails_concurrent
+        )
+    )
+
+
+def dependents(name: str, protocol: Protocol) -> tuple[str, ...]:
+    """Return the features of a protocol that need another one, by name.
+
+    Spec: "Supported Features"
+    """
+    return tuple(
+        sorted(
+            one
+            for one in supported_features(protocol) & FEATURES.keys()
+            if name in FEATURES[one].needs
+        )
+    )

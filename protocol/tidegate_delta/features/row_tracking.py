@@ -1,0 +1,123 @@
+"""Row tracking: where a file's row ids begin, and which version its rows are from.
+
+The high-water mark, the greatest id that was ever given, is kept in a metadata domain of its own.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.actions import DomainMetadata, Metadata, Protocol
+from tidegate_delta.log.protocol_versions import writer_features
+
+FEATURE: Final = "rowTracking"
+DOMAIN: Final = "delta.rowTracking"
+ENABLED: Final = "delta.enableRowTracking"
+NO_MARK: Final = -1
+"""The high-water mark of a table that has given no id yet."""
+
+ROW_ID_COLUMN: Final = "delta.rowTracking.materializedRowIdColumnName"
+ROW_COMMIT_VERSION_COLUMN: Final = "delta.rowTracking.materializedRowCommitVersionColumnName"
+
+_SUSPENDED: Final = "delta.rowTrackingSuspended"
+_MARK: Final = "rowIdHighWaterMark"
+
+
+def supports(protocol: Protocol) -> bool:
+    """Return whether new files must be given row ids, whatever the properties say.
+
+    Spec: "Row Tracking"
+    """
+    return FEATURE in writer_features(protocol)
+
+
+def is_enabled(metadata: Metadata) -> bool:
+    """Return whether every row has an id and a commit version that readers may ask for.
+
+    Spec: "Row Tracking"
+    """
+    return _is_true(metadata, ENABLED)
+
+
+def is_suspended(metadata: Metadata) -> bool:
+    """Return whether no ids are given for now, because the feature is being dropped.
+
+    Spec: "Writer Requirements for Row Tracking"
+    """
+    return _is_true(metadata, _SUSPENDED)
+
+
+def materialized_columns(metadata: Metadata) -> tuple[str | None, str | None]:
+    """Return the columns in which data files keep ids and commit versions of rows that moved.
+
+    Spec: "Row IDs"
+    """
+    get = metadata.configuration.get
+    return get(ROW_ID_COLUMN), get(ROW_COMMIT_VERSION_COLUMN)
+
+
+def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
+    """Return the greatest row id that a table has given, or NO_MARK.
+
+    Raises: BrokenLog (`CorruptCommit`), where the domain is there and nobody can read the mark:
+    whoever began anew would give ids that rows have.
+    Spec: "Row IDs"
+    """
+    domain = domains.get(DOMAIN)
+    if domain is None or domain.removed:
+        return NO_MARK
+    mark = _mark(domain)
+    if mark is None:
+        raise BrokenLog(
+            f"the metadata domain {DOMAIN} spells no whole number {_MARK}: "
+            f"{domain.configuration[:128]!r}; write it anew with the greatest row id that any row "
+            "has: without it ids would be given twice",
+            error_class="CorruptCommit",
+        )
+    return mark
+
+
+def mark_in(domain: DomainMetadata) -> int:
+    """Return the high-water mark that a domain spells; NO_MARK where it is gone or spells none.
+
+    Spec: "Row IDs"
+    """
+    mark = None if domain.removed else _mark(domain)
+    return NO_MARK if mark is None else mark
+
+
+def _mark(domain: DomainMetadata) -> int | None:
+    try:
+        mark: Any = orjson.loads(domain.configuration).get(_MARK)
+    except (orjson.JSONDecodeError, AttributeError):
+        return None
+    return mark if type(mark) is int else None
+
+
+def mark_domain(mark: int) -> DomainMetadata:
+    """Return the domain that spells a high-water mark.
+
+    Law: mark_in(mark_domain(n)) == n
+    Spec: "Row IDs"
+    """
+    return DomainMetadata(domain=DOMAIN, configuration=orjson.dumps({_MARK: mark}).decode())
+
+
+def physical_records(stats: str | None) -> int | None:
+    """Return how many rows a file has, deleted ones included, or None where nobody counted.
+
+    Spec: "Per-file Statistics"
+    """
+    if stats is None:
+        return None
+    try:
+        count: Any = orjson.loads(stats).get("numRecords")
+    except (orjson.JSONDecodeError, AttributeError):
+        return None
+    return count if type(count) is int and count >= 0 else None
+
+
+def _is_true(metadata: Metadata, key: str) -> bool:
+    return metadata.configuration.get(key, "").strip().lower() == "true"

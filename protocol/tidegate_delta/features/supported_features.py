@@ -1,0 +1,350 @@
+"""The one table of features: what we read, write and refuse by name, and what Delta says of each.
+
+A row says when a table uses the feature, what happens when it is listed or dropped, and which other
+features it needs; `arithmetic.LEGACY` says which versions imply it. `docs/features.md` is made of
+it.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from tidegate_delta.constraints.row_constraints import requirements
+from tidegate_delta.errors import BrokenLog, UnsupportedFeature
+from tidegate_delta.features import active_features
+from tidegate_delta.features.feature import PREVIEWS, Feature, FeatureKind, Support, Trait
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.log.protocol_versions import (
+    WRITER_FEATURES_VERSION,
+    check_shape,
+    reader_features,
+    writer_features,
+)
+from tidegate_delta.schema.column_mapping import check_mapped
+from tidegate_delta.schema.type_widening import check_widened
+from tidegate_delta.schema.types import StructType, parse_schema
+
+__all__ = (
+    "FEATURES",
+    "Feature",
+    "Support",
+    "check_readable",
+    "check_writable",
+    "closure",
+    "unlisted_features",
+)
+
+_YES, _INACTIVE, _NO = Support.YES, Support.INACTIVE, Support.NO
+_WRITERS, _BOTH = FeatureKind.WRITER, FeatureKind.READER_WRITER
+_BY_HAND, _ITSELF, _NEW = Trait.NOTHING, Trait.ENABLES_ITSELF, Trait.ENABLES_NEW
+_DROPS, _TRACES, _FAILS = Trait.REMOVABLE, Trait.LEAVES_TRACES, Trait.FAILS_CONCURRENT
+
+# Name, what it is, who must know it, whether we read and write it; how a table uses it; what
+# happens when it is listed or dropped, and what it needs.
+# fmt: off
+_ROWS: Final = (
+    Feature("appendOnly", "append-only tables", _WRITERS, _YES, _YES,
+            active_features.append_only, "`delta.appendOnly` is true",
+            _ITSELF),
+    Feature("invariants", "column invariants", _WRITERS, _YES, _YES,
+            active_features.invariants, "a column has `delta.invariants`",
+            _ITSELF | _FAILS),
+    Feature("checkConstraints", "CHECK constraints", _WRITERS, _YES, _YES,
+            active_features.check_constraints, "there is a `delta.constraints.NAME`",
+            _ITSELF | _DROPS | _FAILS),
+    Feature("changeDataFeed", "writing change data files", _WRITERS, _YES, _YES,
+            active_features.change_data_feed, "`delta.enableChangeDataFeed` is true",
+            _ITSELF),
+    Feature("generatedColumns", "generated columns", _WRITERS, _YES, _YES,
+            active_features.generated_columns, "a column has `delta.generationExpression`",
+            _ITSELF | _FAILS),
+    Feature("identityColumns", "identity columns", _WRITERS, _YES, _YES,
+            active_features.identity_columns, "a column has `delta.identity.start`",
+            _ITSELF | _FAILS),
+    Feature("allowColumnDefaults", "column defaults", _WRITERS, _YES, _YES,
+            active_features.column_defaults, "a column has `CURRENT_DEFAULT`",
+            _FAILS),
+    Feature("inCommitTimestamp", "in-commit timestamps", _WRITERS, _YES, _YES,
+            active_features.in_commit_timestamps, "`delta.enableInCommitTimestamps` is true",
+            _ITSELF | _DROPS),
+    Feature("rowTracking", "row tracking", _WRITERS, _YES, _YES,
+            active_features.row_tracking, "`delta.enableRowTracking` is true",
+            _ITSELF | _DROPS, ("domainMetadata",)),
+    Feature("domainMetadata", "domain metadata", _WRITERS, _YES, _YES,
+            active_features.never, "the log has a live domain",
+            _DROPS),
+    Feature("clustering", "clustered tables", _WRITERS, _YES, _YES,
+            active_features.never, "the log has the domain `delta.clustering`",
+            _FAILS, ("domainMetadata",)),
+    Feature("checkpointProtection", "checkpoint protection", _WRITERS, _YES, _YES,
+            active_features.never, "`delta.requireCheckpointProtectionBeforeVersion` is above 0",
+            _DROPS | _FAILS),
+    Feature("materializePartitionColumns", "partition columns in files", _WRITERS, _YES, _NO,
+            active_features.partitions_in_files,
+            "`delta.enableMaterializePartitionColumnsFeature` is true",
+            _ITSELF | _DROPS | _FAILS),
+    Feature("icebergCompatV1", "Iceberg compatibility", _WRITERS, _YES, _INACTIVE,
+            active_features.iceberg_compat("V1"), "`delta.enableIcebergCompatV1` is true",
+            _ITSELF, ("columnMapping",)),
+    Feature("icebergCompatV2", "Iceberg compatibility", _WRITERS, _YES, _INACTIVE,
+            active_features.iceberg_compat("V2"), "`delta.enableIcebergCompatV2` is true",
+            _ITSELF, ("columnMapping",)),
+    Feature("icebergCompatV3", "Iceberg compatibility", _WRITERS, _YES, _INACTIVE,
+            active_features.iceberg_compat("V3"), "`delta.enableIcebergCompatV3` is true",
+            _ITSELF, ("columnMapping", "rowTracking")),
+    Feature("icebergWriterCompatV1", "Iceberg compatibility", _WRITERS, _YES, _NO,
+            active_features.never, "`delta.enableIcebergWriterCompatV1` is true",
+            _FAILS, ("icebergCompatV2",)),
+    Feature("icebergWriterCompatV3", "Iceberg compatibility", _WRITERS, _YES, _NO,
+            active_features.never, "`delta.enableIcebergWriterCompatV3` is true",
+            _FAILS, ("icebergCompatV3",)),
+    Feature("collations", "collations", _WRITERS, _YES, _NO,
+            active_features.never, "a column has `__COLLATIONS`",
+            _FAILS, ("domainMetadata",)),
+    Feature("collations-preview", "collations", _WRITERS, _YES, _NO,
+            active_features.never, "a column has `__COLLATIONS`",
+            _FAILS, ("domainMetadata",)),
+    Feature("columnMappingUsageTracking", "the record of column mapping", _WRITERS, _YES, _NO,
+            active_features.never, "its protocol lists it",
+            _FAILS, ("columnMapping",)),
+    Feature("redirectWriterOnly-preview", "redirected tables", _WRITERS, _YES, _NO,
+            active_features.redirected("redirectWriterOnly-preview"),
+            "`delta.redirectWriterOnly-preview` is set",
+            _ITSELF | _DROPS | _FAILS),
+    Feature("coordinatedCommits-preview", "commits through a coordinator", _WRITERS, _INACTIVE, _NO,
+            active_features.coordinated_commits,
+            "`delta.coordinatedCommits.commitCoordinator-preview` is set",
+            _ITSELF | _DROPS | _FAILS, ("inCommitTimestamp", "vacuumProtocolCheck")),
+    Feature("timestampNtz", "timestamps without a zone", _BOTH, _YES, _YES,
+            active_features.timestamp_ntz, "a column holds `timestamp_ntz`",
+            _NEW),
+    Feature("vacuumProtocolCheck", "the protocol check of VACUUM", _BOTH, _YES, _YES,
+            active_features.never, "its protocol lists it",
+            _DROPS | _TRACES),
+    Feature("columnMapping", "column mapping", _BOTH, _YES, _YES,
+            active_features.column_mapping, "`delta.columnMapping.mode` is name or id",
+            _ITSELF | _DROPS | _TRACES),
+    Feature("typeWidening", "widened column types", _BOTH, _YES, _YES,
+            active_features.type_changes, "`delta.enableTypeWidening` is true",
+            _ITSELF | _DROPS | _TRACES, (), active_features.type_widening),
+    Feature("typeWidening-preview", "widened column types", _BOTH, _YES, _YES,
+            active_features.type_changes, "a column has `delta.typeChanges`",
+            _DROPS | _TRACES),
+    Feature("deletionVectors", "deletion vectors", _BOTH, _YES, _YES,
+            active_features.deletion_vectors, "`delta.enableDeletionVectors` is true",
+            _ITSELF | _DROPS | _TRACES),
+    Feature("v2Checkpoint", "V2 checkpoints", _BOTH, _YES, _YES,
+            active_features.v2_checkpoints, "`delta.checkpointPolicy` is v2",
+            _ITSELF | _DROPS | _TRACES),
+    Feature("variantType", "the variant type", _BOTH, _YES, _YES,
+            active_features.variant_type, "a column holds `variant`",
+            _ITSELF | _FAILS),
+    Feature("variantType-preview", "the variant type", _BOTH, _YES, _YES,
+            active_features.never, "a column holds `variant`",
+            _FAILS),
+    Feature("variantShredding", "shredded variants", _BOTH, _YES, _YES,
+            active_features.variant_shredding, "`delta.enableVariantShredding` is true",
+            _ITSELF | _FAILS, ("variantType",)),
+    Feature("variantShredding-preview", "shredded variants", _BOTH, _YES, _YES,
+            active_features.never, "`delta.enableVariantShredding` is true",
+            _FAILS, ("variantType",)),
+    Feature("catalogManaged", "catalog-managed tables", _BOTH, _NO, _NO,
+            active_features.never, "its protocol lists it",
+            _BY_HAND, ("inCommitTimestamp", "vacuumProtocolCheck")),
+    Feature("catalogOwned-preview", "catalog-managed tables", _BOTH, _NO, _NO,
+            active_features.never, "its protocol lists it",
+            _FAILS, ("inCommitTimestamp", "vacuumProtocolCheck")),
+    Feature("geospatial", "geometry and geography types", _BOTH, _YES, _NO,
+            active_features.geospatial, "a column holds `geometry` or `geography`",
+            _ITSELF | _DROPS | _TRACES | _FAILS),
+    Feature("geospatial-dev", "geometry and geography types", _BOTH, _NO, _NO,
+            active_features.never, "a column holds `geometry` or `geography`",
+            _DROPS | _TRACES | _FAILS),
+    Feature("timestampNanos", "timestamps in nanoseconds", _BOTH, _YES, _NO,
+            active_features.timestamp_nanos, "a column holds `timestamp_nanos`",
+            _FAILS),
+    Feature("redirectReaderWriter-preview", "redirected tables", _BOTH, _NO, _NO,
+            active_features.redirected("redirectReaderWriter-preview"),
+            "`delta.redirectReaderWriter-preview` is set",
+            _ITSELF | _DROPS | _FAILS),
+    Feature("adaptiveMetadata-preview", "adaptive metadata", _BOTH, _NO, _NO,
+            active_features.never, "its protocol lists it",
+            _FAILS, ("catalogManaged", "rowTracking", "domainMetadata", "deletionVectors",
+                     "columnMapping")),
+)
+# fmt: on
+
+FEATURES: Final[Mapping[str, Feature]] = {row.name: row for row in _ROWS}
+"""Every feature we have heard of, by its exact name."""
+
+_BINDS_ROWS: Final = frozenset(
+    {
+        "invariants",
+        "checkConstraints",
+        "changeDataFeed",
+        "generatedColumns",
+        "allowColumnDefaults",
+        "variantType",
+    }
+)
+"""Features that ask something of rows, or of who writes them, once the protocol lists them."""
+
+_INSTEAD: Final[Mapping[str, str]] = {
+    name: remedy
+    for names, remedy in (
+        (
+            ("catalogManaged", "catalogOwned-preview"),
+            "a catalog decides which versions are the table's, so its log alone does not tell: "
+            "open it through its catalog",
+        ),
+        (
+            ("redirectReaderWriter-preview", "redirectWriterOnly-preview"),
+            "the table is being moved or has been: use the one that its property "
+            "delta.redirectReaderWriter-preview or delta.redirectWriterOnly-preview names",
+        ),
+        (
+            ("adaptiveMetadata-preview",),
+            "its files stand in a tree of manifests beside the log: use an engine that knows them",
+        ),
+    )
+    for name in names
+}
+"""What a refused feature means, where more is to be said than that we lack it."""
+
+
+def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
+    """Refuse a table that we would misread.
+
+    Raises: UnsupportedFeature, which names the first feature in the way; `UnsupportedProtocol` for
+    a version out of range or a malformed protocol action. BrokenLog for columns that are mapped
+    and lack the name or the id by which they are found.
+    Spec: "Reader Version Requirements"
+    """
+    schema = _check_known(protocol, metadata, table)
+    _check_columns(protocol, metadata, schema, table)
+
+
+def check_writable(protocol: Protocol, metadata: Metadata, table: str) -> None:
+    """Refuse a table that we can't write as its protocol asks; what can't be read is refused too.
+
+    Raises: as `check_readable`; BrokenLog for constraints, generated columns, identity columns or
+    defaults that can't be read.
+    Spec: "Writer Version Requirements"
+    """
+    schema = _check_known(protocol, metadata, table)
+    if not 1 <= protocol.min_writer_version <= WRITER_FEATURES_VERSION:
+        raise UnsupportedFeature(
+            f"table {table} asks for writer version {protocol.min_writer_version}; this release "
+            f"writes up to {WRITER_FEATURES_VERSION}: use a newer release",
+            feature=f"writer version {protocol.min_writer_version}",
+            error_class="UnsupportedProtocol",
+        )
+    for name in sorted(writer_features(protocol)):
+        if name not in FEATURES or FEATURES[name].writes is Support.NO:
+            raise _refusal(name, table, "write")
+    for row in FEATURES.values():
+        if row.writes is not Support.YES and row.active(metadata, schema):
+            raise _refusal(row.name, table, "write")
+    _check_listed(protocol, metadata, table)
+    _check_columns(protocol, metadata, schema, table)
+    try:
+        requirements(metadata, protocol)
+    except BrokenLog as error:
+        raise error.told_as(f"table {table}: {error.fault}") from error
+
+
+def unlisted_features(protocol: Protocol, metadata: Metadata) -> tuple[str, ...]:
+    """Return the features that the metadata uses and the protocol neither lists nor implies.
+
+    One that stands under the name of its preview is not missed.
+    Spec: "Table Features for New and Existing Tables"
+    """
+    supported = writer_features(protocol)
+    schema = parse_schema(metadata.schema_string)
+    listed = supported | {PREVIEWS[name] for name in supported if name in PREVIEWS}
+    used = (row.name for row in FEATURES.values() if row.is_asked(metadata, schema))
+    return tuple(name for name in used if name not in listed and name not in PREVIEWS)
+
+
+def closure(names: Iterable[str]) -> frozenset[str]:
+    """Return some features and all that they need, directly or not.
+
+    Law: closure(closure(n)) == closure(n)
+    Spec: "Supported Features"
+    """
+    found, waiting = set[str](), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += FEATURES[name].needs if name in FEATURES else ()
+    return frozenset(found)
+
+
+def _check_known(protocol: Protocol, metadata: Metadata, table: str) -> StructType:
+    """Return the schema of a table that asks its readers for nothing we have not learnt."""
+    check_shape(protocol, table)
+    for name in sorted(reader_features(protocol)):
+        if name not in FEATURES or FEATURES[name].reads is Support.NO:
+            raise _refusal(name, table, "read")
+    if metadata.format.provider != "parquet":
+        raise _refusal(f"format {metadata.format.provider}", table, "read")
+    schema = _schema(metadata, table)
+    for row in FEATURES.values():
+        if row.reads is not Support.YES and row.active(metadata, schema):
+            raise _refusal(row.name, table, "read")
+    return schema
+
+
+def _schema(metadata: Metadata, table: str) -> StructType:
+    """Return the schema of a table, whose partition columns are among its columns."""
+    try:
+        schema = parse_schema(metadata.schema_string)
+    except (UnsupportedFeature, BrokenLog) as error:
+        raise error.told_as(f"table {table}: {error.fault}") from error
+    known = {name.lower() for name in schema.names}
+    for name in metadata.partition_columns:
+        if name.lower() not in known:
+            raise BrokenLog(
+                f"table {table} is partitioned by {name!r}, which its schema does not have",
+                error_class="CorruptCommit",
+                remedy="restore it to a version before the commit that set its metaData",
+            )
+    return schema
+
+
+def _check_listed(protocol: Protocol, metadata: Metadata, table: str) -> None:
+    """Refuse what would be asked of rows if the protocol listed it: writers differ in it."""
+    for name in unlisted_features(protocol, metadata):
+        if name in _BINDS_ROWS:
+            raise UnsupportedFeature(
+                f"table {table} uses the feature {name!r} ({FEATURES[name].capability}), but its "
+                "protocol does not list it, so that writers differ in what they ask of rows",
+                feature=name,
+                remedy=f"set delta.feature.{name} to supported, or leave its use out",
+            )
+
+
+def _check_columns(protocol: Protocol, metadata: Metadata, schema: StructType, table: str) -> None:
+    mapped = active_features.column_mapping(metadata, schema)
+    if mapped and "columnMapping" not in reader_features(protocol):
+        raise UnsupportedFeature(
+            f"table {table} maps its columns, but its protocol does not ask for it, so that "
+            "readers differ in what they make of its files",
+            feature="columnMapping",
+            remedy="add the feature 'columnMapping' to the table, or restore it to a version "
+            "without the mapping",
+        )
+    check_mapped(metadata, schema, table)
+    check_widened(schema, table)
+
+
+def _refusal(name: str, table: str, verb: str) -> UnsupportedFeature:
+    row = FEATURES.get(name)
+    meaning = row.capability if row else "a feature this release has not heard of"
+    usual = f"{verb} it with another engine, or drop the feature from the table"
+    return UnsupportedFeature(
+        f"table {table} uses the feature {name!r} ({meaning}), with which this release does not "
+        f"{verb} tables",
+        feature=name,
+        remedy=_INSTEAD.get(name, usual),
+    )

@@ -1,0 +1,127 @@
+"""Given a listing of `_delta_log`: which files make up a version."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tidegate_delta.errors import BrokenLog, InvalidRequest
+from tidegate_delta.log.file_names import LogFile, LogFileKind, Version
+
+
+@dataclass(frozen=True)
+class LogSegment:
+    """The files that make up a version: a checkpoint, perhaps in parts, and what follows it.
+
+    Shape: `deltas` are commits and log compactions, ascending, without a gap up to `version`;
+    `checksum` is the version checksum file of `version`, where one was listed.
+    Spec: "Action Reconciliation"
+    """
+
+    version: Version
+    checkpoint: tuple[LogFile, ...]
+    deltas: tuple[LogFile, ...]
+    checksum: LogFile | None = None
+
+    @property
+    def checkpoint_version(self) -> int:
+        """The version of the checkpoint, -1 where there is none."""
+        return self.checkpoint[0].version if self.checkpoint else -1
+
+
+def choose(files: Iterable[LogFile], version: int | None = None) -> LogSegment:
+    """Return the files that make up a version; the newest one where none is asked for.
+
+    Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`); BrokenLog (`LogGap`).
+    Spec: "Checkpoints"
+    """
+    listed = list(files)
+    checksums = {file.version: file for file in listed if file.kind is LogFileKind.CHECKSUM}
+    known = [file for file in listed if file.kind is not LogFileKind.CHECKSUM]
+    commits = {file.version: file for file in known if file.kind is LogFileKind.COMMIT}
+    checkpoints = complete_checkpoints(known)
+    there = [*commits, *checkpoints]
+    if not there:
+        raise InvalidRequest(
+            "there is no Delta table: its _delta_log holds neither a commit nor a checkpoint; "
+            "check the path",
+            error_class="NotADeltaTable",
+        )
+    head = max(there)
+    target = head if version is None else version
+    if not 0 <= target <= head:
+        raise _not_found(target, f"the newest version is {head}")
+    start = max((found for found in checkpoints if found <= target), default=-1)
+    begins = min(checkpoints, default=None)
+    if start < 0 and 0 not in commits and version is not None and begins is not None:
+        raise _not_found(target, f"the log was cleaned up and begins at version {begins}")
+    deltas = _deltas(known, commits, start + 1, target)
+    checksum = checksums.get(Version(target))
+    return LogSegment(Version(target), checkpoints.get(start, ()), deltas, checksum)
+
+
+def complete_checkpoints(files: Iterable[LogFile]) -> dict[int, tuple[LogFile, ...]]:
+    """Return, by version, the checkpoint to read of those of which every part is there.
+
+    Of several, one with a unique name is preferred to a classic one, and that to one in parts.
+    Spec: "Checkpoint Naming Scheme"
+    """
+    parts: dict[tuple[int, int], dict[int, LogFile]] = {}
+    whole: dict[int, tuple[LogFile, ...]] = {}
+    for file in sorted(file for file in files if file.is_checkpoint):
+        if file.kind is LogFileKind.CHECKPOINT_PART:
+            parts.setdefault((file.version, file.parts), {})[file.part] = file
+        else:
+            whole[file.version] = (file,)
+    found = {
+        version: tuple(there[part] for part in sorted(there))
+        for (version, count), there in parts.items()
+        if len(there) == count
+    }
+    return found | whole
+
+
+def _deltas(
+    files: Sequence[LogFile], commits: dict[Version, LogFile], start: int, target: int
+) -> tuple[LogFile, ...]:
+    compactions: dict[int, LogFile] = {}
+    for file in files:
+        if file.kind is LogFileKind.COMPACTED and start <= file.start and file.version <= target:
+            longest = compactions.get(file.start)
+            if longest is None or longest.version < file.version:
+                compactions[file.start] = file
+    missing = next((at for at in range(start, target + 1) if at not in commits), None)
+    if missing is not None:
+        # A compaction may still cover it: but it only sums up commits that are there, and a log
+        # that lost one is not to be believed in pieces.
+        raise BrokenLog(
+            f"version {missing} is missing from the log, so version {target} can't be read: "
+            f"restore {missing:020d}.json{_missing_parts(files, target)}, or read a version before "
+            "it",
+            error_class="LogGap",
+        )
+    chosen: list[LogFile] = []
+    at = start
+    while at <= target:
+        covering = compactions.get(at) or commits[Version(at)]
+        chosen.append(covering)
+        at = covering.version + 1
+    return tuple(chosen)
+
+
+def _missing_parts(files: Sequence[LogFile], target: int) -> str:
+    """Return in words which part would make a checkpoint whole by which the gap did not matter."""
+    there = [
+        one for one in files if one.kind is LogFileKind.CHECKPOINT_PART and one.version <= target
+    ]
+    if not there:
+        return ""
+    version, count = max((one.version, one.parts) for one in there)
+    known = {one.part for one in there if (one.version, one.parts) == (version, count)}
+    lost = next((part for part in range(1, count + 1) if part not in known), None)
+    return "" if lost is None else f" or {version:020d}.checkpoint.{lost:010d}.{count:010d}.parquet"
+
+
+def _not_found(version: int, why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"version {version} of the table can't be read: {why}; ask for a version that is there",
+        error_class="VersionNotFound",
+    )

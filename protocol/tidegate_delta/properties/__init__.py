@@ -1,0 +1,1 @@
+"""Table properties, and the parsers of their values."""

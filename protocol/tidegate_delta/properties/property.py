@@ -1,0 +1,50 @@
+"""A table property: its key, what it is when absent, how its text is read, what it turns on."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Metadata
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Property(Generic[T]):
+    """A property of a table.
+
+    `older` keys are looked at where the key is absent; `enables` is the feature that it turns on;
+    one that is not `settable` is written by engines alone, never because a user asks for it.
+    Units: `unit` is what the value counts.
+    Spec: "Table Properties"
+    """
+
+    key: str
+    default: T
+    read: Callable[[str], T]
+    expected: str
+    unit: str = ""
+    enables: str = ""
+    older: tuple[str, ...] = ()
+    settable: bool = True
+
+    def __call__(self, metadata: Metadata) -> T:
+        """Return the property's value. Raises: InvalidRequest for text that is none."""
+        return self.of(metadata.configuration)
+
+    def of(self, configuration: Mapping[str, str]) -> T:
+        """Return the property's value. Raises: InvalidRequest for text that is none."""
+        for key in (self.key, *self.older):
+            if key in configuration:
+                return self._read(key, configuration[key])
+        return self.default
+
+    def _read(self, key: str, text: str) -> T:
+        try:
+            return self.read(text)
+        except ValueError as error:
+            raise InvalidRequest(
+                f"table property {key!r} is {text!r}; expected {self.expected}: set it anew",
+                error_class="InvalidTableProperty",
+            ) from error

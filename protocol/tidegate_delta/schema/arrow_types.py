@@ -1,0 +1,143 @@
+"""Delta's types as Arrow's, and back: the shape of rows in memory."""
+
+from typing import Final
+
+import pyarrow as pa
+
+from tidegate_delta.schema import types
+from tidegate_delta.schema.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+
+_PLAIN: Final = {
+    types.STRING: pa.string(),
+    types.LONG: pa.int64(),
+    types.INTEGER: pa.int32(),
+    types.SHORT: pa.int16(),
+    types.BYTE: pa.int8(),
+    types.FLOAT: pa.float32(),
+    types.DOUBLE: pa.float64(),
+    types.BOOLEAN: pa.bool_(),
+    types.BINARY: pa.binary(),
+    types.DATE: pa.date32(),
+    types.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    types.TIMESTAMP_NTZ: pa.timestamp("us"),
+    types.NANOS[0]: pa.timestamp("ns", tz="UTC"),
+    types.NANOS[1]: pa.timestamp("ns"),
+    types.VOID: pa.null(),
+    types.VARIANT: pa.struct([pa.field("metadata", pa.binary()), pa.field("value", pa.binary())]),
+}
+
+_ONE_WAY: Final = (types.VARIANT, *types.NANOS)
+"""Types that rows from elsewhere are not given by themselves."""
+
+_BACK: Final = {
+    **{arrow: delta for delta, arrow in _PLAIN.items() if delta not in _ONE_WAY},
+    pa.large_string(): types.STRING,
+    pa.string_view(): types.STRING,
+    pa.large_binary(): types.BINARY,
+    pa.binary_view(): types.BINARY,
+    pa.date64(): types.DATE,
+}
+
+
+def to_arrow(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema of a table's rows.
+
+    Shape: timestamps in microseconds, or nanoseconds where their type says so, in UTC or without a
+    zone; decimals of 128 bits; a variant as a struct of its `metadata` and its `value`, both
+    binary; shapes on earth as Well-Known Binary.
+    Spec: "Delta Data Type to Parquet Type Mappings"
+    """
+    return pa.schema([_field(one.name, one.kind, nullable=one.nullable) for one in schema.fields])
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """Return the Arrow type of a Delta type.
+
+    Spec: "Delta Data Type to Parquet Type Mappings"
+    """
+    match kind:
+        case PrimitiveType():
+            return pa.binary() if types.is_geospatial(kind) else _PLAIN[kind]
+        case DecimalType():
+            return pa.decimal128(kind.precision, kind.scale)
+        case ArrayType():
+            return pa.list_(_field("element", kind.element, nullable=kind.contains_null))
+        case MapType():
+            item = _field("value", kind.value, nullable=kind.value_contains_null)
+            return pa.map_(arrow_type(kind.key), item)
+        case StructType():
+            return pa.struct(
+                [_field(one.name, one.kind, nullable=one.nullable) for one in kind.fields]
+            )
+
+
+def is_nanos(arrow: pa.DataType) -> bool:
+    """Return whether an Arrow type is a timestamp in nanoseconds.
+
+    Spec: "Delta Data Type to Parquet Type Mappings", except that it does not list these yet.
+    """
+    return bool(pa.types.is_timestamp(arrow) and arrow.unit == "ns")
+
+
+def from_arrow(schema: pa.Schema) -> StructType:
+    """Return the table schema that holds rows of an Arrow schema.
+
+    Raises: ValueError for an Arrow type that Delta has none for; it names the column.
+    Spec: "Delta Data Type to Parquet Type Mappings"
+    """
+    return StructType(tuple(_delta_field(one, one.name) for one in schema))
+
+
+def _field(name: str, kind: DataType, *, nullable: bool) -> pa.Field:
+    """Arrow holds that a column of nulls can't be without them."""
+    return pa.field(name, arrow_type(kind), nullable or kind == types.VOID)
+
+
+def _delta_field(one: pa.Field, where: str) -> StructField:
+    return StructField(one.name, _delta_type(one.type, where), one.nullable)
+
+
+def _delta_type(arrow: pa.DataType, where: str) -> DataType:
+    is_ = pa.types
+    if arrow in _BACK:
+        return _BACK[arrow]
+    if is_.is_dictionary(arrow) or is_.is_run_end_encoded(arrow):
+        return _delta_type(arrow.value_type, where)
+    if is_.is_timestamp(arrow):
+        return types.TIMESTAMP if arrow.tz else types.TIMESTAMP_NTZ
+    if is_.is_decimal(arrow) and arrow.precision <= types.DECIMAL_PRECISION_MAX:
+        return DecimalType(arrow.precision, arrow.scale)
+    if is_.is_fixed_size_binary(arrow):
+        return types.BINARY
+    if is_.is_struct(arrow):
+        return StructType(tuple(_delta_field(one, f"{where}.{one.name}") for one in arrow.fields))
+    if is_.is_map(arrow):
+        key = _delta_type(arrow.key_type, f"{where}.key")
+        value = _delta_type(arrow.item_type, f"{where}.value")
+        return MapType(key, value, arrow.item_field.nullable)
+    if _is_list(arrow):
+        element = _delta_type(arrow.value_type, f"{where}.element")
+        return ArrayType(element, arrow.value_field.nullable)
+    raise ValueError(
+        f"column {where!r} has the Arrow type {arrow}, which Delta has no type for; "
+        "cast it to a signed integer, a string or another Delta type first"
+    )
+
+
+def _is_list(arrow: pa.DataType) -> bool:
+    is_ = pa.types
+    return bool(
+        is_.is_list(arrow)
+        or is_.is_large_list(arrow)
+        or is_.is_fixed_size_list(arrow)
+        or is_.is_list_view(arrow)
+        or is_.is_large_list_view(arrow)
+    )

@@ -1,0 +1,238 @@
+"""CHAR and VARCHAR: strings with a limit, which a table keeps beside the type it calls string.
+
+Spark writes the type as the user said it, with everything around it, to the metadata of the
+column. Limits are read from there, and written back where the column changes.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tidegate_delta.errors import BrokenLog, InvalidRequest
+from tidegate_delta.schema.field_paths import ELEMENT, KEY, VALUE, FieldPath, dotted, named
+from tidegate_delta.schema.types import (
+    STRING,
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+)
+
+TYPE_STRING: Final = "__CHAR_VARCHAR_TYPE_STRING"
+
+_LIMITED: Final = re.compile(r"(char|character|varchar)\s*\(\s*(\d{1,10})\s*\)", re.IGNORECASE)
+_NAME: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^:<>,()`]+?))\s*:")
+_SQL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+_DEPTH_MAX: Final = 100
+
+
+@dataclass(frozen=True)
+class LengthLimit:
+    """How many characters a string may have. `is_char` says that readers pad it to that length.
+
+    Writers check both kinds alike and pad neither.
+    Spec: "Column Metadata"
+    """
+
+    length: int
+    is_char: bool = False
+
+    def __str__(self) -> str:
+        return f"{'char' if self.is_char else 'varchar'}({self.length})"
+
+
+def limits(field: StructField) -> Mapping[FieldPath, LengthLimit]:
+    """Return the limits of a column's strings, by the path from the column to the string.
+
+    Raises: BrokenLog (`CorruptCommit`) for a type that can't be read.
+    Spec: "Column Metadata"
+    """
+    text = field.metadata.get(TYPE_STRING)
+    if text is None:
+        return {}
+    try:
+        if not isinstance(text, str):
+            raise ValueError(f"{text!r} is no text")
+        reader = _Reader(text)
+        reader.read_type((), 0)
+        reader.expect_end()
+    except ValueError as error:
+        raise BrokenLog(
+            f"column {dotted((field.name,))!r} has limits that can't be read ({error})",
+            error_class="CorruptCommit",
+            remedy="restore the table to a version before they were set",
+        ) from error
+    return reader.limits
+
+
+def limited(field: StructField, wanted: Mapping[FieldPath, LengthLimit]) -> StructField:
+    """Return a column with other limits on its strings; those of what it does not hold are lost.
+
+    Law: limits(limited(f, limits(f))) == limits(f)
+    Spec: "Column Metadata"
+    """
+    there = {path: limit for path, limit in wanted.items() if _type_at(field.kind, path) == STRING}
+    kept = {key: value for key, value in field.metadata.items() if key != TYPE_STRING}
+    if there:
+        kept[TYPE_STRING] = _spelled(field.kind, (), there)
+    return replace(field, metadata=kept)
+
+
+def keep_limits(
+    before: StructType, after: StructType, renamed: tuple[FieldPath, FieldPath] | None = None
+) -> StructType:
+    """Return a schema whose columns have the limits of before, on the strings that are still there.
+
+    `renamed` are the paths, before and after, of a field inside a column that has another name.
+    Spec: "Column Metadata"
+    """
+    known = {one.name: one for one in before}
+
+    def edit(one: StructField) -> StructField:
+        was = known.get(one.name)
+        if was is None or was.kind == one.kind:
+            return one
+        wanted = limits(was)
+        if renamed is not None and renamed[0][0] == one.name:
+            old, new = renamed[0][1:], renamed[1][1:]
+            wanted = {
+                (*new, *path[len(old) :]) if path[: len(old)] == old else path: limit
+                for path, limit in wanted.items()
+            }
+        return limited(one, wanted)
+
+    return StructType(tuple(map(edit, after)))
+
+
+def parse_limit(text: str) -> LengthLimit | None:
+    """Return the limit that a type such as `varchar(10)` sets; None for a plain `string`.
+
+    Raises: InvalidRequest for another type, and a limit that is none.
+    Spec: "Column Metadata"
+    """
+    if text.strip().lower() == "string":
+        return None
+    match = _LIMITED.fullmatch(text.strip())
+    if match is None or int(match[2]) < 1:
+        raise InvalidRequest(
+            f"{text!r} is no string type; expected string, char(n) or varchar(n), n from 1",
+            error_class="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
+        )
+    return LengthLimit(int(match[2]), match[1].lower() != "varchar")
+
+
+def loosens(before: LengthLimit | None, after: LengthLimit | None) -> bool:
+    """Return whether every string within one limit is within another, as it is stored.
+
+    Spec: "Column Metadata"
+    """
+    if after is None or before == after:
+        return True
+    return before is not None and not after.is_char and before.length <= after.length
+
+
+class _Reader:
+    """Reads a type as Spark spells it, and notes the limits on its way."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self.limits: dict[FieldPath, LengthLimit] = {}
+
+    def read_type(self, path: FieldPath, depth: int) -> None:
+        if depth > _DEPTH_MAX:
+            raise ValueError(f"{self._text[:64]!r} is too deep")
+        if self._takes("array<"):
+            self.read_type((*path, ELEMENT), depth + 1)
+            self._expect(">")
+        elif self._takes("map<"):
+            self.read_type((*path, KEY), depth + 1)
+            self._expect(",")
+            self.read_type((*path, VALUE), depth + 1)
+            self._expect(">")
+        elif self._takes("struct<"):
+            self._read_fields(path, depth)
+        else:
+            self._read_leaf(path)
+
+    def expect_end(self) -> None:
+        if self._text[self._at :].strip():
+            raise ValueError(f"{self._text!r} goes on after its type")
+
+    def _read_fields(self, path: FieldPath, depth: int) -> None:
+        if self._takes(">"):
+            return
+        while True:
+            name = _NAME.match(self._text, self._at)
+            if name is None:
+                raise ValueError(f"{self._text!r} has a field without a name")
+            self._at = name.end()
+            spelled = name[1].replace("``", "`") if name[1] else name[2]
+            self.read_type((*path, spelled), depth + 1)
+            if not self._takes(","):
+                self._expect(">")
+                return
+
+    def _read_leaf(self, path: FieldPath) -> None:
+        start, depth = self._at, 0
+        while self._at < len(self._text):
+            sign = self._text[self._at]
+            if depth == 0 and sign in ",<>":
+                break
+            depth += (sign == "(") - (sign == ")")
+            self._at += 1
+        word = self._text[start : self._at].strip()
+        if not word:
+            raise ValueError(f"{self._text!r} lacks a type")
+        found = _LIMITED.fullmatch(word)
+        if found:
+            self.limits[path] = LengthLimit(int(found[2]), found[1].lower() != "varchar")
+
+    def _takes(self, what: str) -> bool:
+        while self._text[self._at : self._at + 1].isspace():
+            self._at += 1
+        end = self._at + len(what)
+        if self._text[self._at : end].lower() != what:
+            return False
+        self._at = end
+        return True
+
+    def _expect(self, what: str) -> None:
+        if not self._takes(what):
+            raise ValueError(f"{self._text!r} lacks {what!r}")
+
+
+def _type_at(kind: DataType, path: FieldPath) -> DataType | None:
+    if not path:
+        return kind
+    head, rest = path[0], path[1:]
+    match kind:
+        case StructType():
+            found = named(kind, head)
+            return _type_at(found.kind, rest) if found else None
+        case ArrayType() if head == ELEMENT:
+            return _type_at(kind.element, rest)
+        case MapType() if head in (KEY, VALUE):
+            return _type_at(kind.key if head == KEY else kind.value, rest)
+        case _:
+            return None
+
+
+def _spelled(kind: DataType, path: FieldPath, wanted: Mapping[FieldPath, LengthLimit]) -> str:
+    """Return a type as Spark spells it."""
+    match kind:
+        case StructType():
+            fields = (
+                f"{dotted((one.name,))}:{_spelled(one.kind, (*path, one.name), wanted)}"
+                for one in kind.fields
+            )
+            return f"struct<{','.join(fields)}>"
+        case ArrayType():
+            return f"array<{_spelled(kind.element, (*path, ELEMENT), wanted)}>"
+        case MapType():
+            key = _spelled(kind.key, (*path, KEY), wanted)
+            return f"map<{key},{_spelled(kind.value, (*path, VALUE), wanted)}>"
+        case _:
+            return str(wanted.get(path) or _SQL_NAMES.get(str(kind), str(kind)))

@@ -1,0 +1,248 @@
+"""Column mapping: what columns are called in data files, statistics and partition values.
+
+*Logical* is what people call a column and may change; *physical* is what files call it and stays.
+Without column mapping both are the same.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from tidegate_delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
+from tidegate_delta.log.actions import Metadata
+from tidegate_delta.properties import table_properties
+from tidegate_delta.schema.field_paths import FieldPath, field_paths, structs_inside
+from tidegate_delta.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    parse_schema,
+)
+
+PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
+FIELD_ID: Final = "delta.columnMapping.id"
+NESTED_IDS: Final = "delta.columnMapping.nested.ids"
+
+
+class ColumnMappingMode(Enum):
+    """What a file's column is found by: its name, its physical name, its field id.
+
+    Spec: "Column Mapping"
+    """
+
+    NONE = "none"
+    NAME = "name"
+    ID = "id"
+
+
+def mode_of(metadata: Metadata) -> ColumnMappingMode:
+    """Return how the columns of a table are found in its files.
+
+    Raises: InvalidRequest for a mode that the spec lacks.
+    Spec: "Reader Requirements for Column Mapping"
+    """
+    return ColumnMappingMode(table_properties.column_mapping_mode(metadata))
+
+
+def physical_name(field: StructField, mode: ColumnMappingMode) -> str:
+    """Return what files, statistics and partition values call a field.
+
+    A field that was given no name of its own, such as one that a reader adds, keeps its name.
+    Spec: "Column Mapping"
+    """
+    return (
+        field.name
+        if mode is ColumnMappingMode.NONE
+        else str(field.metadata.get(PHYSICAL_NAME, field.name))
+    )
+
+
+def field_id(field: StructField) -> int | None:
+    """Return the id by which files know a field, or None where it has none.
+
+    Spec: "Column Mapping"
+    """
+    found = field.metadata.get(FIELD_ID)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def to_physical(schema: StructType, mode: ColumnMappingMode) -> StructType:
+    """Return the schema with each field under its physical name, the nested ones too.
+
+    Law: to_logical(to_physical(s, m), s, m) == s
+    Spec: "Column Mapping"
+    """
+    return StructType(
+        tuple(
+            StructField(
+                physical_name(one, mode), _physical(one.kind, mode), one.nullable, one.metadata
+            )
+            for one in schema.fields
+        )
+    )
+
+
+def to_logical(physical: StructType, schema: StructType, mode: ColumnMappingMode) -> StructType:
+    """Return a schema in physical names, or a part of one, with the names of the table's schema.
+
+    Raises: ValueError for a field that the table's schema lacks.
+    Spec: "Column Mapping"
+    """
+    known = {physical_name(one, mode): one for one in schema.fields}
+    fields = []
+    for one in physical.fields:
+        if one.name not in known:
+            raise ValueError(f"the schema has no column with the physical name {one.name!r}")
+        own = known[one.name]
+        kind = _logical(one.kind, own.kind, mode)
+        fields.append(StructField(own.name, kind, one.nullable, one.metadata))
+    return StructType(tuple(fields))
+
+
+def physical_path(schema: StructType, path: Sequence[str], mode: ColumnMappingMode) -> FieldPath:
+    """Return the physical names along a path of logical names.
+
+    Raises: ValueError for a path that the schema lacks.
+    Spec: "Field Path"
+    """
+    for physical, fields in _paths(schema, mode):
+        if tuple(fields) == tuple(path):
+            return physical
+    raise ValueError(f"the schema has no column {'.'.join(path)!r}")
+
+
+def logical_path(schema: StructType, path: Sequence[str], mode: ColumnMappingMode) -> FieldPath:
+    """Return the logical names along a path of physical names.
+
+    Law: logical_path(s, physical_path(s, p, m), m) == p
+    Raises: ValueError for a path that the schema lacks.
+    Spec: "Field Path"
+    """
+    for physical, logical in _paths(schema, mode):
+        if physical == tuple(path):
+            return logical
+    raise ValueError(f"the schema has no column with the physical name {'.'.join(path)!r}")
+
+
+def logical_names(schema: StructType, mode: ColumnMappingMode) -> Mapping[FieldPath, str]:
+    """Return the logical name of each field, nested ones too, by its physical field path.
+
+    Spec: "Field Path"
+    """
+    return {physical: logical[-1] for physical, logical in _paths(schema, mode)}
+
+
+@dataclass(frozen=True)
+class Rename:
+    """A field that has another name than before, with its logical paths before and after.
+
+    Spec: "Column Mapping"
+    """
+
+    before: FieldPath
+    after: FieldPath
+
+
+def renamed(before: StructType, after: StructType, mode: ColumnMappingMode) -> tuple[Rename, ...]:
+    """Return the fields that were renamed from one schema to another, nested ones too.
+
+    A field inside of a renamed one is not renamed itself.
+    Law: renamed(s, s, m) == ()
+    Spec: "Column Mapping"
+    """
+    names = dict(_paths(after, mode))
+    return tuple(
+        Rename(logical, names[physical])
+        for physical, logical in _paths(before, mode)
+        if physical in names and names[physical][-1] != logical[-1]
+    )
+
+
+def dropped(
+    before: StructType, after: StructType, mode: ColumnMappingMode
+) -> tuple[FieldPath, ...]:
+    """Return the logical paths of the fields of one schema that another lacks, nested ones too.
+
+    Law: dropped(s, s, m) == ()
+    Spec: "Column Mapping"
+    """
+    kept = {physical for physical, _ in _paths(after, mode)}
+    return tuple(logical for physical, logical in _paths(before, mode) if physical not in kept)
+
+
+def physical_partition_columns(metadata: Metadata) -> Mapping[str, str]:
+    """Return, for each partition column, the key of its value in `partitionValues`.
+
+    Spec: "Reader Requirements for Column Mapping"
+    """
+    mode = mode_of(metadata)
+    if mode is ColumnMappingMode.NONE:
+        return {name: name for name in metadata.partition_columns}
+    schema = parse_schema(metadata.schema_string)
+    fields = {one.name: one for one in schema.fields}
+    return {
+        name: physical_name(fields[name], mode) if name in fields else name
+        for name in metadata.partition_columns
+    }
+
+
+def check_mapped(metadata: Metadata, schema: StructType, table: str) -> None:
+    """Refuse a schema in which a field lacks the name or the id that every mapped field has.
+
+    Raises: BrokenLog (`CorruptCommit`); UnsupportedFeature for a mode that the spec lacks.
+    Spec: "Column Mapping"
+    """
+    try:
+        mode = mode_of(metadata)
+    except InvalidRequest as error:
+        raise UnsupportedFeature(f"table {table}: {error}", feature="columnMapping") from error
+    if mode is ColumnMappingMode.NONE:
+        return
+    for path, one in field_paths(schema):
+        named = isinstance(one.metadata.get(PHYSICAL_NAME), str)
+        if not named or field_id(one) is None:
+            raise BrokenLog(
+                f"table {table} maps its columns by {mode.value}, but its column "
+                f"{'.'.join(path)!r} has no {'id' if named else 'physical name'}: restore the "
+                "table to a version before the commit that set its schema",
+                error_class="CorruptCommit",
+            )
+
+
+def _physical(kind: DataType, mode: ColumnMappingMode) -> DataType:
+    match kind:
+        case StructType():
+            return to_physical(kind, mode)
+        case ArrayType():
+            return ArrayType(_physical(kind.element, mode), kind.contains_null)
+        case MapType():
+            key, value = _physical(kind.key, mode), _physical(kind.value, mode)
+            return MapType(key, value, kind.value_contains_null)
+        case _:
+            return kind
+
+
+def _logical(kind: DataType, own: DataType, mode: ColumnMappingMode) -> DataType:
+    match kind, own:
+        case StructType(), StructType():
+            return to_logical(kind, own, mode)
+        case ArrayType(), ArrayType():
+            return ArrayType(_logical(kind.element, own.element, mode), kind.contains_null)
+        case MapType(), MapType():
+            key = _logical(kind.key, own.key, mode)
+            return MapType(key, _logical(kind.value, own.value, mode), kind.value_contains_null)
+        case _:
+            return kind
+
+
+def _paths(schema: StructType, mode: ColumnMappingMode) -> Iterator[tuple[FieldPath, FieldPath]]:
+    """Yield the physical and the logical path of each field."""
+    for one in schema.fields:
+        physical, logical = (physical_name(one, mode),), (one.name,)
+        yield physical, logical
+        for step, inner in structs_inside(one.kind):
+            for below, called in _paths(inner, mode):
+                yield (*physical, *step, *below), (*logical, *step, *called)

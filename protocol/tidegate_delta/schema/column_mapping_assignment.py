@@ -1,0 +1,392 @@
+"""Column mapping as writers keep it: which fields get which ids and physical names, for ever.
+
+Every change of a table's metadata passes `map_columns`, which gives new fields what they lack and
+takes nothing from the others. Physical names arrive from outside: nothing here is made by chance.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import count
+from typing import Any, Final
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Metadata
+from tidegate_delta.schema.column_mapping import (
+    FIELD_ID,
+    NESTED_IDS,
+    PHYSICAL_NAME,
+    ColumnMappingMode,
+    field_id,
+    mode_of,
+    physical_name,
+    to_physical,
+)
+from tidegate_delta.schema.field_paths import (
+    FieldPath,
+    check_names,
+    dotted,
+    field_paths,
+    illegal_name,
+    steps_inside,
+    transform,
+)
+from tidegate_delta.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    format_schema,
+    parse_schema,
+    walk,
+)
+
+MAX_COLUMN_ID: Final = "delta.columnMapping.maxColumnId"
+ID_MAX: Final = 2**31 - 1
+
+_DIGITS_MAX: Final = 19
+
+
+def check_assigned(metadata: Metadata) -> None:
+    """Refuse metadata whose mapped columns lack an id or a name, share one, or exceed the maximum.
+
+    Raises: InvalidRequest, naming the column.
+    Spec: "Writer Requirements for Column Mapping"
+    """
+    mode = mode_of(metadata)
+    if mode is ColumnMappingMode.NONE:
+        return
+    schema = parse_schema(metadata.schema_string)
+    seen: dict[int, FieldPath] = {}
+    for path, one in field_paths(schema):
+        _check_field(path, one)
+        for number in _ids(one):
+            if number in seen:
+                raise _broken(path, f"shares the id {number} with {dotted(seen[number])!r}")
+            seen[number] = path
+    physical: set[FieldPath] = set()
+    for at, (path, _) in _physical_paths(schema, mode):
+        if at in physical:
+            raise _broken(path, f"shares its physical path {dotted(at)!r} with another")
+        physical.add(at)
+    _check_maximum(metadata, max(seen, default=0))
+
+
+def check_kept(before: StructType, after: StructType, mode: ColumnMappingMode) -> None:
+    """Refuse a schema that gives a column of before another id, or its id to another column.
+
+    Raises: InvalidRequest, naming the column.
+    Spec: "Writer Requirements for Column Mapping"
+    """
+    ids: dict[FieldPath, int] = {}
+    names: dict[int, str] = {}
+    for at, (_, one) in _physical_paths(before, mode):
+        number = field_id(one)
+        if number is not None:
+            ids[at], names[number] = number, physical_name(one, mode)
+    for at, (path, one) in _physical_paths(after, mode):
+        number = field_id(one)
+        if number is None:
+            continue
+        if ids.get(at, number) != number:
+            raise _broken(path, f"had the id {ids[at]} and would get {number}")
+        if names.get(number, physical_name(one, mode)) != physical_name(one, mode):
+            raise _broken(path, f"would get the id of another column, {number}")
+
+
+def max_column_id(metadata: Metadata) -> int:
+    """Return the largest id that was ever given to a column of a table, as the table records it.
+
+    Raises: InvalidRequest for a record that is no number.
+    Spec: "Writer Requirements for Column Mapping"
+    """
+    text = metadata.configuration.get(MAX_COLUMN_ID, "0").strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+        raise InvalidRequest(
+            f"table property {MAX_COLUMN_ID!r} is {text!r}; expected a whole number: restore the "
+            "table to a version before it was changed",
+            error_class="InvalidTableProperty",
+        )
+    return int(text)
+
+
+def largest_id(schema: StructType) -> int:
+    """Return the largest id in a schema, those of elements, keys and values too; 0 without any.
+
+    Spec: "Writer Requirements for IcebergCompatV2"
+    """
+    return max((number for one in walk(schema) for number in _ids(one)), default=0)
+
+
+def nested_ids(field: StructField) -> Mapping[str, Any]:
+    """Return the ids that a field keeps for the elements, keys and values inside it.
+
+    Spec: "Writer Requirements for IcebergCompatV2"
+    """
+    found = field.metadata.get(NESTED_IDS)
+    return found if isinstance(found, dict) else {}
+
+
+def _physical_paths(
+    schema: StructType, mode: ColumnMappingMode
+) -> Iterator[tuple[FieldPath, tuple[FieldPath, StructField]]]:
+    """Yield the physical path of each field, and its logical one with the field."""
+    physical = (path for path, _ in field_paths(to_physical(schema, mode)))
+    return zip(physical, field_paths(schema), strict=True)
+
+
+def _ids(one: StructField) -> Iterator[int]:
+    own = field_id(one)
+    if own is not None:
+        yield own
+    for number in nested_ids(one).values():
+        if isinstance(number, int) and not isinstance(number, bool):
+            yield number
+
+
+def _check_field(path: FieldPath, one: StructField) -> None:
+    if field_id(one) is None:
+        raise _broken(path, "has no id")
+    if not isinstance(one.metadata.get(PHYSICAL_NAME), str) or not one.metadata[PHYSICAL_NAME]:
+        raise _broken(path, "has no physical name")
+    nested = one.metadata.get(NESTED_IDS, {})
+    numbers = nested.values() if isinstance(nested, dict) else (None,)
+    if any(isinstance(number, bool) or not isinstance(number, int) for number in numbers):
+        raise _broken(path, f"has ids inside it that are none: {nested!r}")
+
+
+def _check_maximum(metadata: Metadata, largest: int) -> None:
+    if MAX_COLUMN_ID not in metadata.configuration:
+        raise InvalidRequest(
+            f"the table maps its columns, and its property {MAX_COLUMN_ID!r} is not set; set it to "
+            f"{largest} at least",
+            error_class="DELTA_COLUMN_MAPPING_MAX_COLUMN_ID_NOT_SET",
+        )
+    recorded = max_column_id(metadata)
+    if not largest <= recorded <= ID_MAX:
+        raise InvalidRequest(
+            f"table property {MAX_COLUMN_ID!r} is {recorded}; expected a number from {largest}, "
+            f"the largest id of a column, to {ID_MAX}",
+            error_class="DELTA_COLUMN_MAPPING_MAX_COLUMN_ID_NOT_SET_CORRECTLY",
+        )
+
+
+def _broken(path: FieldPath, what: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"the table maps its columns, and column {dotted(path)!r} {what}",
+        error_class="ColumnMappingException",
+        remedy="restore the table to a version before its schema was changed",
+    )
+
+
+MODE: Final = "delta.columnMapping.mode"
+
+MAPPING_KEYS: Final = frozenset(
+    {FIELD_ID, PHYSICAL_NAME, NESTED_IDS, "parquet.field.id", "parquet.field.nested.ids"}
+)
+"""What column mapping keeps in the metadata of a field."""
+
+_NESTED_BY: Final = ("delta.enableIcebergCompatV2", "delta.enableIcebergCompatV3")
+
+
+def physical_names(uuids: Iterable[object]) -> Iterator[str]:
+    """Yield physical names for new columns, each from a UUID.
+
+    Spec: "Writer Requirements for Column Mapping"
+    """
+    return (f"col-{one}" for one in uuids)
+
+
+def map_columns(
+    before: Metadata | None, after: Metadata, names: Iterator[str], *, overwrites: bool = False
+) -> Metadata:
+    """Return new metadata with each field under column mapping given its id and physical name.
+
+    `before` is None for a table that is to be created. `names` yields unused physical names. A
+    table whose mapping begins keeps its columns' names as physical names. `overwrites` says that
+    all files are replaced: columns of the same path and type then go on under their old ids and
+    names, and the mapping may end.
+    Law: map_columns(b, map_columns(b, a, n), n) == map_columns(b, a, n)
+    Raises: InvalidRequest for a change of mode that is not allowed, and what is illegal after it.
+    Spec: "Writer Requirements for Column Mapping"
+    """
+    mode = mode_of(after)
+    was = mode if before is None else mode_of(before)
+    schema = parse_schema(after.schema_string)
+    old = parse_schema(before.schema_string) if before else StructType()
+    if was is not mode and not (overwrites and mode is ColumnMappingMode.NONE):
+        _check_mode_change(was, mode, old)
+    if before is None or schema != old:
+        check_names(schema, is_mapped=mode is not ColumnMappingMode.NONE)
+    if mode is ColumnMappingMode.NONE:
+        stray = _is_mapped(schema) and not _is_mapped(old)
+        return _with_schema(after, unmapped(schema)) if stray else after
+    if was is not mode and len(old):
+        schema = _named_as_they_are(schema, old)
+    if overwrites:
+        schema = _as_before(schema, old)
+    last = max(largest_id(schema), largest_id(old), max_column_id(after))
+    last = max(last, max_column_id(before) if before else 0)
+    ids = count(last + 1)
+    schema = _assigned(schema, ids, names)
+    if any(after.configuration.get(key, "").strip().lower() == "true" for key in _NESTED_BY):
+        schema = _with_nested_ids(schema, ids)
+    last = max(last, largest_id(schema))
+    mapped = after.with_(configuration={**after.configuration, MAX_COLUMN_ID: str(last)})
+    mapped = _with_schema(mapped, schema)
+    check_assigned(mapped)
+    if was is mode:
+        check_kept(old, schema, mode)
+    return mapped
+
+
+def unmapped(schema: StructType) -> StructType:
+    """Return the schema without what column mapping keeps in it.
+
+    Spec: "Column Mapping"
+    """
+    return transform(
+        schema,
+        lambda _, one: replace(
+            one, metadata={k: v for k, v in one.metadata.items() if k not in MAPPING_KEYS}
+        ),
+    )
+
+
+def without_mapping(metadata: Metadata) -> Metadata:
+    """Return the metadata of a table whose files have all been rewritten under their logical names.
+
+    Raises: InvalidRequest for column names that files can't spell.
+    Spec: "Column Mapping"
+    """
+    schema = unmapped(parse_schema(metadata.schema_string))
+    illegal = [dotted(path) for path, one in field_paths(schema) if illegal_name(one.name)]
+    if illegal:
+        raise InvalidRequest(
+            f"column mapping can't be removed: the columns {', '.join(illegal)} have signs that "
+            "files can't spell; rename them first",
+            error_class="DELTA_INVALID_COLUMN_NAMES_WHEN_REMOVING_COLUMN_MAPPING",
+        )
+    gone = (MODE, MAX_COLUMN_ID)
+    kept = {key: text for key, text in metadata.configuration.items() if key not in gone}
+    return _with_schema(metadata.with_(configuration=kept), schema)
+
+
+def _check_mode_change(was: ColumnMappingMode, mode: ColumnMappingMode, old: StructType) -> None:
+    if (was, mode) != (ColumnMappingMode.NONE, ColumnMappingMode.NAME):
+        raise InvalidRequest(
+            f"column mapping can't be changed from {was.value!r} to {mode.value!r}: without its "
+            "files rewritten a table may only go from 'none' to 'name'; write a new table instead",
+            error_class="DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE",
+        )
+    if _is_mapped(old):
+        raise InvalidRequest(
+            "column mapping can't be enabled: the schema holds ids or physical names of an earlier "
+            "mapping, which may be wrong; write a new table instead",
+            error_class="DELTA_ENABLING_COLUMN_MAPPING_DISALLOWED_WHEN_COLUMN_MAPPING_METADATA_"
+            "ALREADY_EXISTS",
+        )
+
+
+def _named_as_they_are(schema: StructType, old: StructType) -> StructType:
+    """Return the schema with the names that files know its columns by as physical names."""
+    known = {tuple(part.lower() for part in path): one.name for path, one in field_paths(old)}
+
+    def edit(path: FieldPath, one: StructField) -> StructField:
+        if PHYSICAL_NAME in one.metadata:
+            return one
+        name = known.get(tuple(part.lower() for part in path))
+        if name is None:
+            raise InvalidRequest(
+                f"column {dotted(path)!r} can't be added while column mapping is enabled; do one "
+                "after the other",
+                error_class="DELTA_UNSUPPORTED_COLUMN_MAPPING_SCHEMA_CHANGE",
+            )
+        return _with(one, PHYSICAL_NAME, name)
+
+    return transform(schema, edit)
+
+
+def _as_before(schema: StructType, old: StructType) -> StructType:
+    """Return the schema with ids and physical names of the columns that stay what they were."""
+    known = {tuple(part.lower() for part in path): one for path, one in field_paths(old)}
+
+    def edit(path: FieldPath, one: StructField) -> StructField:
+        found = known.get(tuple(part.lower() for part in path))
+        if found is None or not _holds_as(found, one):
+            return one
+        kept = {key: found.metadata[key] for key in MAPPING_KEYS if key in found.metadata}
+        return replace(one, metadata={**kept, **one.metadata})
+
+    return transform(schema, edit)
+
+
+def _holds_as(was: StructField, now: StructField) -> bool:
+    return (now.nullable or not was.nullable) and _is_same(was.kind, now.kind)
+
+
+def _is_same(was: DataType, now: DataType) -> bool:
+    """Return whether a type is one of before, nulls allowed at least where they were."""
+    match was, now:
+        case StructType(), StructType():
+            return was.names == now.names and all(map(_holds_as, was.fields, now.fields))
+        case ArrayType(), ArrayType():
+            loosened = now.contains_null or not was.contains_null
+            return loosened and _is_same(was.element, now.element)
+        case MapType(), MapType():
+            loosened = now.value_contains_null or not was.value_contains_null
+            return loosened and _is_same(was.key, now.key) and _is_same(was.value, now.value)
+        case _:
+            return was == now
+
+
+def _assigned(schema: StructType, ids: Iterator[int], names: Iterator[str]) -> StructType:
+    def edit(path: FieldPath, one: StructField) -> StructField:
+        if FIELD_ID not in one.metadata:
+            one = _with(one, FIELD_ID, next(ids))
+        if PHYSICAL_NAME not in one.metadata:
+            one = _with(one, PHYSICAL_NAME, _next_name(names, path))
+        return one
+
+    return transform(schema, edit)
+
+
+def _next_name(names: Iterator[str], path: FieldPath) -> str:
+    name = next(names, None)
+    if name is None:
+        raise InvalidRequest(
+            f"column {dotted(path)!r} needs a physical name and none was left; give more",
+            error_class="ColumnMappingException",
+        )
+    return name
+
+
+def _with_nested_ids(schema: StructType, ids: Iterator[int]) -> StructType:
+    def edit(_: FieldPath, one: StructField) -> StructField:
+        known = dict(nested_ids(one))
+        for key in _nested_keys(one.kind, physical_name(one, ColumnMappingMode.NAME)):
+            if key not in known:
+                known[key] = next(ids)
+        return _with(one, NESTED_IDS, known)
+
+    return transform(schema, edit)
+
+
+def _nested_keys(kind: DataType, above: str) -> Iterator[str]:
+    """Yield what the elements, keys and values of a type are called, up to the next struct."""
+    for step, inner in steps_inside(kind):
+        key = f"{above}.{step}"
+        yield key
+        yield from _nested_keys(inner, key)
+
+
+def _is_mapped(schema: StructType) -> bool:
+    return any(not MAPPING_KEYS.isdisjoint(one.metadata) for one in walk(schema))
+
+
+def _with(one: StructField, key: str, value: object) -> StructField:
+    return replace(one, metadata={**one.metadata, key: value})
+
+
+def _with_schema(metadata: Metadata, schema: StructType) -> Metadata:
+    return metadata.with_(schema_string=format_schema(schema))

@@ -1,0 +1,283 @@
+"""The columns of a schema by their field paths: found, changed, and the names they may have.
+
+Names are matched without regard to case, and told as the schema spells them.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.schema.types import ArrayType, DataType, MapType, StructField, StructType
+
+FieldPath = tuple[str, ...]
+"""A field path: names of fields; `element`, `key` and `value` inside arrays and maps."""
+
+ELEMENT: Final = "element"
+KEY: Final = "key"
+VALUE: Final = "value"
+
+RESERVED_BY_CHANGES: Final = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
+"""Names of the columns that the change feed adds to those of the table."""
+
+_PLAIN: Final = re.compile(r"\w+", re.ASCII)
+_ILLEGAL: Final = re.compile(r"[ ,;{}()\n\t=]")
+
+
+def dotted(path: Sequence[str]) -> str:
+    """Return a path as SQL spells it.
+
+    Spec: "Field Path"
+    """
+    return ".".join(
+        part if _PLAIN.fullmatch(part) else "`" + part.replace("`", "``") + "`" for part in path
+    )
+
+
+def same_name(one: str, other: str) -> bool:
+    """Return whether two names are one to a table: they may differ in case.
+
+    Spec: "Struct Field"
+    """
+    return one.lower() == other.lower()
+
+
+def named(struct: StructType, name: str) -> StructField | None:
+    """Return the field of a name; where none is spelled so, one that differs in case.
+
+    Spec: "Struct Field"
+    """
+    return struct.get(name) or next((one for one in struct if same_name(one.name, name)), None)
+
+
+def field_paths(
+    schema: StructType, above: FieldPath = ()
+) -> Iterator[tuple[FieldPath, StructField]]:
+    """Yield every field with its path, those inside structs, arrays and maps after their parent.
+
+    Spec: "Field Path"
+    """
+    for one in schema.fields:
+        path = (*above, one.name)
+        yield path, one
+        for steps, inner in structs_inside(one.kind):
+            yield from field_paths(inner, (*path, *steps))
+
+
+def structs_inside(kind: DataType) -> Iterator[tuple[FieldPath, StructType]]:
+    """Yield the structs next inside a type, with the steps of arrays and maps on the way.
+
+    Spec: "Field Path"
+    """
+    match kind:
+        case StructType():
+            yield (), kind
+        case ArrayType() | MapType():
+            for step, inner in steps_inside(kind):
+                yield from (((step, *rest), found) for rest, found in structs_inside(inner))
+        case _:
+            return
+
+
+def steps_inside(kind: DataType) -> tuple[tuple[str, DataType], ...]:
+    """Return the steps into an array or a map, each with the type that it leads to.
+
+    Spec: "Field Path"
+    """
+    match kind:
+        case ArrayType():
+            return ((ELEMENT, kind.element),)
+        case MapType():
+            return ((KEY, kind.key), (VALUE, kind.value))
+        case _:
+            return ()
+
+
+def resolve(schema: StructType, path: Sequence[str]) -> FieldPath:
+    """Return a path as the schema spells it; it may end in an element, a key or a value.
+
+    Raises: InvalidRequest for a path that leads nowhere.
+    Spec: "Field Path"
+    """
+    kind: DataType = schema
+    found: FieldPath = ()
+    for step in path:
+        name, kind = _step(kind, step, found)
+        found = (*found, name)
+    return found
+
+
+def kind_at(schema: StructType, path: Sequence[str]) -> DataType:
+    """Return the type that a path leads to; the empty path leads to the schema.
+
+    Raises: InvalidRequest for a path that leads nowhere.
+    Spec: "Field Path"
+    """
+    kind: DataType = schema
+    for at, step in enumerate(path):
+        _, kind = _step(kind, step, tuple(path[:at]))
+    return kind
+
+
+def field_at(schema: StructType, path: Sequence[str]) -> StructField:
+    """Return the field at a path.
+
+    Raises: InvalidRequest for a path that leads nowhere, or to no field of a struct.
+    Spec: "Field Path"
+    """
+    parent = kind_at(schema, path[:-1]) if path else None
+    found = named(parent, path[-1]) if isinstance(parent, StructType) else None
+    if found is None:
+        resolve(schema, path)
+        raise InvalidRequest(
+            f"{dotted(path)!r} is no field of a struct; name one, such as a column",
+            error_class="DELTA_COLUMN_PATH_NOT_NESTED",
+        )
+    return found
+
+
+Edit = Callable[[FieldPath, StructField], StructField]
+
+
+def transform(schema: StructType, edit: Edit) -> StructType:
+    """Return the schema with each field changed: first the field, then those inside its new type.
+
+    Law: transform(s, lambda path, field: field) == s
+    Spec: "Struct Field"
+    """
+    return _transformed(schema, (), edit)
+
+
+def edit_at(
+    schema: StructType, path: Sequence[str], edit: Callable[[DataType], DataType]
+) -> StructType:
+    """Return the schema with the type at a path changed.
+
+    Raises: InvalidRequest for a path that leads nowhere; what `edit` raises.
+    Spec: "Field Path"
+    """
+    found = resolve(schema, path)
+    edited = _edited(schema, found, edit)
+    assert isinstance(edited, StructType), "a schema stays a struct"
+    return edited
+
+
+def set_at(schema: StructType, path: Sequence[str], kind: DataType) -> StructType:
+    """Return the schema with another type at a path.
+
+    Law: kind_at(set_at(s, p, k), p) == k
+    Raises: InvalidRequest for a path that leads nowhere.
+    Spec: "Field Path"
+    """
+    return edit_at(schema, path, lambda _: kind)
+
+
+def check_names(schema: StructType, *, is_mapped: bool) -> None:
+    """Refuse names that a table can't hold: none, the same twice, signs that need column mapping.
+
+    Raises: InvalidRequest, naming the columns.
+    Spec: "Column Mapping"
+    """
+    paths = [path for path, _ in field_paths(schema)]
+    counts = Counter(tuple(part.lower() for part in path) for path in paths)
+    twice = [dotted(path) for path in paths if counts[tuple(part.lower() for part in path)] > 1]
+    if twice:
+        raise InvalidRequest(
+            f"the columns {', '.join(twice)} have one name but for case; rename all but one",
+            error_class="DELTA_DUPLICATE_COLUMNS_FOUND",
+        )
+    illegal = [path for path in paths if not path[-1] or (not is_mapped and illegal_name(path[-1]))]
+    if illegal:
+        raise InvalidRequest(
+            f"the columns {', '.join(map(dotted, illegal))} have an empty name, or one with a sign "
+            "of ' ,;{}()=', a tab or a line break, for which a table needs column mapping; rename "
+            "them, or set delta.columnMapping.mode to name first",
+            error_class="DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES",
+        )
+
+
+def illegal_name(name: str) -> bool:
+    """Return whether files can't spell a column's name.
+
+    Spec: "Column Mapping"
+    """
+    return _ILLEGAL.search(name) is not None
+
+
+def _step(kind: DataType, step: str, above: FieldPath) -> tuple[str, DataType]:
+    """Return the name and the type of what lies next on a path."""
+    if isinstance(kind, StructType):
+        found = named(kind, step)
+        if found is None:
+            there = ", ".join(kind.names)
+            raise InvalidRequest(
+                f"the schema has no column {dotted((*above, step))!r}; there are {there}",
+                error_class="DELTA_COLUMN_NOT_FOUND_IN_SCHEMA",
+            )
+        return found.name, found.kind
+    steps = dict(steps_inside(kind))
+    if step in steps:
+        return step, steps[step]
+    where = dotted(above)
+    if not steps:
+        raise InvalidRequest(
+            f"column {where!r} is a {kind} and has no {step!r} inside; name the column itself",
+            error_class="DELTA_COLUMN_PATH_NOT_NESTED",
+        )
+    is_map = isinstance(kind, MapType)
+    raise InvalidRequest(
+        f"column {where!r} is {'a map' if is_map else 'an array'}; go on with "
+        + " or ".join(dotted((*above, one)) for one in steps),
+        error_class="DELTA_FOUND_MAP_TYPE_COLUMN"
+        if is_map
+        else "DELTA_INCORRECT_ARRAY_ACCESS_BY_NAME",
+    )
+
+
+def _transformed(struct: StructType, above: FieldPath, edit: Edit) -> StructType:
+    fields = []
+    for one in struct.fields:
+        path = (*above, one.name)
+        new = edit(path, one)
+        fields.append(replace(new, kind=_transformed_inside(new.kind, path, edit)))
+    return StructType(tuple(fields))
+
+
+def _transformed_inside(kind: DataType, path: FieldPath, edit: Edit) -> DataType:
+    match kind:
+        case StructType():
+            return _transformed(kind, path, edit)
+        case ArrayType():
+            element = _transformed_inside(kind.element, (*path, ELEMENT), edit)
+            return ArrayType(element, kind.contains_null)
+        case MapType():
+            key = _transformed_inside(kind.key, (*path, KEY), edit)
+            value = _transformed_inside(kind.value, (*path, VALUE), edit)
+            return MapType(key, value, kind.value_contains_null)
+        case _:
+            return kind
+
+
+def _edited(kind: DataType, path: FieldPath, edit: Callable[[DataType], DataType]) -> DataType:
+    """Return a type with what lies at a path, spelled as the type spells it, changed."""
+    if not path:
+        return edit(kind)
+    head, rest = path[0], path[1:]
+    match kind:
+        case StructType():
+            return StructType(
+                tuple(
+                    replace(one, kind=_edited(one.kind, rest, edit)) if one.name == head else one
+                    for one in kind.fields
+                )
+            )
+        case ArrayType():
+            return replace(kind, element=_edited(kind.element, rest, edit))
+        case MapType():
+            if head == KEY:
+                return replace(kind, key=_edited(kind.key, rest, edit))
+            return replace(kind, value=_edited(kind.value, rest, edit))
+        case _:
+            raise AssertionError("a resolved path ends where types do")

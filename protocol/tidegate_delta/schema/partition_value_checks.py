@@ -1,0 +1,96 @@
+"""Whether the text of a partition value is one that every reader understands, not ours alone.
+
+Readers differ in what else they take: one text that a reader does not know, and it can't read the
+table. What stands in a log already is for `partitions`, which knows more.
+"""
+
+import re
+from decimal import Decimal
+from functools import lru_cache
+from typing import Final
+
+from tidegate_delta.schema import lenient_partition_values, partition_values
+from tidegate_delta.schema.types import STRING, DataType, DecimalType, PrimitiveType
+
+_DAY: Final = r"[+-]?\d{4,7}-\d{1,2}-\d{1,2}"
+_TIME: Final = r"\d{1,2}:\d{1,2}:\d{1,2}(\.\d{1,9})?"
+_FORMS: Final = {
+    "date": (_DAY, "2024-06-15"),
+    "timestamp": (
+        rf"{_DAY}[ T]{_TIME}(Z| ?UTC|[+-]\d{{2}}:\d{{2}})?",
+        "2024-06-15T19:30:45.000000Z",
+    ),
+    "timestamp_ntz": (rf"{_DAY} {_TIME}", "2024-06-15 19:30:45.000000"),
+}
+"""What the texts of a type look like, and an example."""
+
+
+def check(text: str | None, kind: DataType) -> None:
+    """Refuse what is no value of a type, or is spelt as not all readers understand it.
+
+    Law: where it passes, partitions.column([text], kind) has the value
+    Raises: ValueError, which names the text.
+    Spec: "Partition Value Serialization"
+    """
+    if text == "":
+        raise ValueError(
+            "the partition value '' is null to some readers, and others can't read it or take it "
+            "for a value: write null"
+        )
+    if text is not None and kind != STRING:
+        _check(text, kind)
+
+
+def check_readable(text: str | None, kind: DataType) -> None:
+    """Refuse what is no value of a type, however it is spelt; in years of any number, too.
+
+    Raises: ValueError, which names the text.
+    Spec: "Partition Value Serialization"
+    """
+    try:
+        partition_values.parse(text, kind)
+    except ValueError:
+        partition_values.column([text], kind)
+
+
+def check_there(text: str | None, kind: DataType) -> None:
+    """Refuse what no reader takes for a value of a type: what stands in a log by a cast is one.
+
+    Raises: ValueError, which names the text.
+    Spec: "Partition Value Serialization"
+    """
+    try:
+        check_readable(text, kind)
+    except ValueError:
+        lenient_partition_values.cast(text or "", kind)
+
+
+def check_of_file(text: str | None, kind: DataType, *, is_new: bool, is_widened: bool) -> None:
+    """Refuse what may not stand as a value of a file: of new rows, or of such as were there before.
+
+    Of a column whose type was widened new rows may have a text from before.
+    Raises: ValueError, which names the text.
+    Spec: "Partition Value Serialization"
+    """
+    if not is_new:
+        check_there(text, kind)
+    elif is_widened:
+        check_readable(text, kind)
+    else:
+        check(text, kind)
+
+
+@lru_cache(maxsize=4096)
+def _check(text: str, kind: DataType) -> None:
+    check_readable(text, kind)
+    if isinstance(kind, PrimitiveType) and kind.name == "binary":
+        return
+    if not text.isascii() or text != text.strip():
+        raise ValueError(f"the partition value {text!r} is no {kind} without spaces, in ASCII")
+    if isinstance(kind, DecimalType):
+        if Decimal(text).as_tuple().exponent != -kind.scale:
+            raise ValueError(f"the partition value {text!r} has not the scale of {kind}")
+        return
+    form, example = _FORMS.get(str(kind), ("", ""))
+    if form and not re.fullmatch(form, text, re.ASCII):
+        raise ValueError(f"the partition value {text!r} is no {kind} of the form {example!r}")

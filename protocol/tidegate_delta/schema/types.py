@@ -1,0 +1,348 @@
+"""The schema as values: `schemaString` <-> StructType."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from tidegate_delta.errors import BrokenLog, UnsupportedFeature, said_by
+
+PRIMITIVES: Final = frozenset(
+    {
+        "string",
+        "long",
+        "integer",
+        "short",
+        "byte",
+        "float",
+        "double",
+        "boolean",
+        "binary",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+        "timestamp_nanos",
+        "timestamp_nanos_ntz",
+        "void",
+        "variant",
+    }
+)
+"""The types without parameters that we read."""
+
+GEOSPATIAL: Final = ("geometry", "geography")
+"""Types by the first word of their name; the rest of it is a reference system, of any spelling."""
+
+DECIMAL_PRECISION_MAX: Final = 38
+
+DEPTH_MAX: Final = 100
+"""Types within types past which a schema is not read: what goes through it goes down as far."""
+
+
+@dataclass(frozen=True)
+class PrimitiveType:
+    """A type without parameters that we look at, by Delta's name.
+
+    Spec: "Primitive Types"
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class DecimalType:
+    """A decimal number with `precision` digits, `scale` of them after the point.
+
+    Spec: "Primitive Types"
+    """
+
+    precision: int
+    scale: int
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision},{self.scale})"
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """A list of elements of one type.
+
+    Spec: "Array Type"
+    """
+
+    element: "DataType"
+    contains_null: bool = True
+
+    def __str__(self) -> str:
+        return f"array<{self.element}>"
+
+
+@dataclass(frozen=True)
+class MapType:
+    """Keys of one type with values of one type.
+
+    Spec: "Map Type"
+    """
+
+    key: "DataType"
+    value: "DataType"
+    value_contains_null: bool = True
+
+    def __str__(self) -> str:
+        return f"map<{self.key},{self.value}>"
+
+
+@dataclass(frozen=True)
+class StructField:
+    """A named column or a field of a struct. `metadata` keeps what we do not know, too.
+
+    Spec: "Struct Field"
+    """
+
+    name: str
+    kind: "DataType"
+    nullable: bool = True
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class StructType:
+    """Fields in order.
+
+    Law: parse_schema(format_schema(s)) == s
+    Spec: "Struct Type"
+    """
+
+    fields: tuple[StructField, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the fields, in order."""
+        return tuple(one.name for one in self.fields)
+
+    def __iter__(self) -> Iterator[StructField]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def get(self, name: str) -> StructField | None:
+        """Return the field of a name, or None."""
+        return next((one for one in self.fields if one.name == name), None)
+
+    def __str__(self) -> str:
+        return "struct<" + ",".join(f"{one.name}:{one.kind}" for one in self.fields) + ">"
+
+
+DataType = PrimitiveType | DecimalType | ArrayType | MapType | StructType
+
+STRING: Final = PrimitiveType("string")
+LONG: Final = PrimitiveType("long")
+INTEGER: Final = PrimitiveType("integer")
+SHORT: Final = PrimitiveType("short")
+BYTE: Final = PrimitiveType("byte")
+FLOAT: Final = PrimitiveType("float")
+DOUBLE: Final = PrimitiveType("double")
+BOOLEAN: Final = PrimitiveType("boolean")
+BINARY: Final = PrimitiveType("binary")
+DATE: Final = PrimitiveType("date")
+TIMESTAMP: Final = PrimitiveType("timestamp")
+TIMESTAMP_NTZ: Final = PrimitiveType("timestamp_ntz")
+NANOS: Final = (PrimitiveType("timestamp_nanos"), PrimitiveType("timestamp_nanos_ntz"))
+VOID: Final = PrimitiveType("void")
+VARIANT: Final = PrimitiveType("variant")
+
+
+@lru_cache(maxsize=256)
+def parse_schema(text: str) -> StructType:
+    """Return the schema that a `schemaString` spells.
+
+    Raises: UnsupportedFeature for a type we do not know; BrokenLog for what is no schema.
+    Spec: "Schema Serialization Format"
+    """
+    try:
+        kind = _kind(orjson.loads(text))
+        if not isinstance(kind, StructType):
+            raise ValueError(f"it spells {kind}, no struct")
+        return kind
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise BrokenLog(
+            f"a schemaString is no Delta schema ({said_by(error)})",
+            error_class="CorruptCommit",
+            remedy="restore the table to a version before the commit that set it",
+        ) from error
+
+
+def format_schema(schema: StructType) -> str:
+    """Return the `schemaString` of a schema.
+
+    Spec: "Schema Serialization Format"
+    """
+    return orjson.dumps(_plain(schema)).decode()
+
+
+def parse_type(name: str) -> DataType:
+    """Return the type without fields that a name spells.
+
+    Raises: UnsupportedFeature for a type we do not know; ValueError for what is out of range.
+    Spec: "Primitive Types"
+    """
+    return _primitive(name)
+
+
+def is_geospatial(kind: "DataType") -> bool:
+    """Return whether a type is a geometry or a geography: Well-Known Binary in files.
+
+    Spec: "Primitive Types", except that the specification does not list these yet.
+    """
+    return isinstance(kind, PrimitiveType) and kind.name.partition("(")[0] in GEOSPATIAL
+
+
+def holds(kind: "DataType", is_wanted: Callable[["DataType"], bool]) -> bool:
+    """Return whether a type, or one inside it, is what is looked for.
+
+    Spec: "Schema Serialization Format"
+    """
+    match kind:
+        case StructType():
+            inside = any(holds(one.kind, is_wanted) for one in kind.fields)
+        case ArrayType():
+            inside = holds(kind.element, is_wanted)
+        case MapType():
+            inside = holds(kind.key, is_wanted) or holds(kind.value, is_wanted)
+        case _:
+            inside = False
+    return inside or is_wanted(kind)
+
+
+def leaves(schema: StructType) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of the columns that are no structs, in order.
+
+    Spec: "Per-file Statistics"
+    """
+    for one in schema.fields:
+        if isinstance(one.kind, StructType):
+            yield from ((one.name, *rest) for rest in leaves(one.kind))
+        else:
+            yield (one.name,)
+
+
+def walk(schema: StructType) -> Iterator[StructField]:
+    """Yield every field, those inside structs, arrays and maps too.
+
+    Spec: "Struct Field"
+    """
+    for one in schema.fields:
+        yield one
+        yield from _inside(one.kind)
+
+
+def _inside(kind: DataType) -> Iterator[StructField]:
+    match kind:
+        case StructType():
+            yield from walk(kind)
+        case ArrayType():
+            yield from _inside(kind.element)
+        case MapType():
+            yield from _inside(kind.key)
+            yield from _inside(kind.value)
+        case _:
+            return
+
+
+def _kind(plain: Any, left: int = DEPTH_MAX) -> DataType:
+    if isinstance(plain, str):
+        return _primitive(plain)
+    if not left:
+        raise ValueError(f"types are nested deeper than {DEPTH_MAX} levels")
+    match plain["type"]:
+        case "struct":
+            return _struct([_field(one, left - 1) for one in plain["fields"]])
+        case "array":
+            return ArrayType(_kind(plain["elementType"], left - 1), bool(plain["containsNull"]))
+        case "map":
+            key, value = _kind(plain["keyType"], left - 1), _kind(plain["valueType"], left - 1)
+            return MapType(key, value, bool(plain["valueContainsNull"]))
+        case other:
+            raise _unknown(str(other))
+
+
+def _struct(fields: list[StructField]) -> StructType:
+    if len({one.name for one in fields}) < len(fields):
+        raise ValueError(f"two of {[one.name for one in fields]} have one name")
+    return StructType(tuple(fields))
+
+
+def _field(plain: Any, left: int) -> StructField:
+    return StructField(
+        str(plain["name"]),
+        _kind(plain["type"], left),
+        bool(plain.get("nullable", True)),
+        dict(plain.get("metadata") or {}),
+    )
+
+
+def _primitive(name: str) -> DataType:
+    if name in PRIMITIVES:
+        return PrimitiveType(name)
+    if name == "null":
+        return VOID
+    if name.partition("(")[0] in GEOSPATIAL:
+        return PrimitiveType(name)
+    if name == "decimal":
+        return DecimalType(10, 0)
+    if name.startswith("decimal(") and name.endswith(")"):
+        precision, _, scale = name[8:-1].partition(",")
+        return _decimal(int(precision), int(scale or "0"))
+    raise _unknown(name)
+
+
+def _decimal(precision: int, scale: int) -> DecimalType:
+    if not (1 <= precision <= DECIMAL_PRECISION_MAX and 0 <= scale <= precision):
+        raise ValueError(f"decimal({precision},{scale}) is out of range")
+    return DecimalType(precision, scale)
+
+
+def _unknown(name: str) -> UnsupportedFeature:
+    first = name.split("(")[0].split(" ")[0]
+    feature = "intervalType" if first == "interval" else first
+    return UnsupportedFeature(
+        f"the schema holds the type {name!r} (feature {feature!r}), which this release neither "
+        "reads nor writes",
+        feature=feature,
+        remedy="use a release that does, or another reader",
+    )
+
+
+def _plain(kind: DataType) -> Any:
+    match kind:
+        case StructType():
+            return {"type": "struct", "fields": [_plain_field(one) for one in kind.fields]}
+        case ArrayType():
+            return {
+                "type": "array",
+                "elementType": _plain(kind.element),
+                "containsNull": kind.contains_null,
+            }
+        case MapType():
+            return {
+                "type": "map",
+                "keyType": _plain(kind.key),
+                "valueType": _plain(kind.value),
+                "valueContainsNull": kind.value_contains_null,
+            }
+        case _:
+            return str(kind)
+
+
+def _plain_field(one: StructField) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "type": _plain(one.kind),
+        "nullable": one.nullable,
+        "metadata": dict(one.metadata),
+    }

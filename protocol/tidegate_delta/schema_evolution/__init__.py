@@ -1,0 +1,1 @@
+"""Changes of a schema: ALTER TABLE, merged schemas, type changes."""

@@ -1,0 +1,352 @@
+"""Columns of a table added, dropped, renamed, moved and changed, one at a time.
+
+Each function takes a table's metadata and returns what it becomes. New columns get their ids and
+physical names afterwards, by `assignment.map_columns`.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tidegate_delta.constraints.column_defaults import check_no_default
+from tidegate_delta.constraints.generated_columns import generated_from, is_generated
+from tidegate_delta.constraints.identity_columns import check_alterable, identity_of
+from tidegate_delta.constraints.row_constraints import constraints_on
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.properties import table_properties
+from tidegate_delta.schema.char_varchar import keep_limits, limited, limits, loosens, parse_limit
+from tidegate_delta.schema.column_mapping import ColumnMappingMode, mode_of, physical_path
+from tidegate_delta.schema.field_paths import (
+    FieldPath,
+    dotted,
+    edit_at,
+    field_at,
+    kind_at,
+    named,
+    resolve,
+    same_name,
+    set_at,
+)
+from tidegate_delta.schema.sql_column_references import listed
+from tidegate_delta.schema.types import (
+    STRING,
+    DataType,
+    StructField,
+    StructType,
+    format_schema,
+    parse_schema,
+    walk,
+)
+from tidegate_delta.schema_evolution.evolve_on_write import check_added
+from tidegate_delta.schema_evolution.schema_merge import as_data
+from tidegate_delta.schema_evolution.type_changes import changed, check_change, with_schema
+
+COMMENT: Final = "comment"
+STATISTICS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
+
+
+@dataclass(frozen=True)
+class FieldPosition:
+    """Where a field stands among others: first, after the one of a name, or, by neither, last.
+
+    Spec: "Struct Type"
+    """
+
+    is_first: bool = False
+    after: str | None = None
+
+
+LAST: Final = FieldPosition()
+FIRST: Final = FieldPosition(is_first=True)
+
+
+def add_column(
+    metadata: Metadata, column: StructField, parent: Sequence[str] = (), place: FieldPosition = LAST
+) -> Metadata:
+    """Return a table's metadata with a new column, or a new field of the struct at a path.
+
+    Raises: InvalidRequest for a column that rows without it could not have, and illegal names.
+    Spec: "Change Metadata"
+    """
+    schema = parse_schema(metadata.schema_string)
+    brought = StructType((column,))
+    check_no_default(column)
+    if any(not one.nullable or _is_computed(one) for one in walk(brought)):
+        raise InvalidRequest(
+            f"column {dotted((*parent, column.name))!r} can't be added as NOT NULL, generated or "
+            "numbered: the rows that are there lack it; add it as a plain column",
+            error_class="DELTA_OPERATION_NOT_ALLOWED",
+        )
+    new = as_data(brought).fields[0]
+
+    def edit(kind: DataType) -> DataType:
+        if not isinstance(kind, StructType):
+            raise InvalidRequest(
+                f"{dotted(parent)!r} is a {kind} and takes no column {column.name!r}; name a "
+                "struct",
+                error_class="DELTA_ADD_COLUMN_PARENT_NOT_STRUCT",
+            )
+        return _placed(kind, new, place)
+
+    altered = keep_limits(schema, edit_at(schema, parent, edit))
+    check_added(metadata, altered, schema)
+    return metadata.with_(schema_string=format_schema(altered))
+
+
+def drop_column(
+    metadata: Metadata, path: Sequence[str], clustered_by: Collection[FieldPath] = ()
+) -> Metadata:
+    """Return a table's metadata without a column. `clustered_by` are physical paths.
+
+    Raises: InvalidRequest for what is not mapped, the last of its struct, or what others rest on.
+    Spec: "Column Mapping"
+    """
+    mode = mode_of(metadata)
+    if mode is ColumnMappingMode.NONE:
+        raise _unmapped("dropped", "DELTA_UNSUPPORTED_DROP_COLUMN")
+    schema = parse_schema(metadata.schema_string)
+    found, parent = _in_struct(schema, path)
+    where = dotted(found)
+    if len(parent) == 1:
+        raise InvalidRequest(
+            f"column {where!r} is the only one of its struct; drop the struct, or add another",
+            error_class="DELTA_DROP_COLUMN_ON_SINGLE_FIELD_SCHEMA",
+        )
+    if len(found) == 1 and any(same_name(one, found[0]) for one in metadata.partition_columns):
+        raise InvalidRequest(
+            f"the table is partitioned by {where!r}, which can't be dropped",
+            error_class="DELTA_UNSUPPORTED_DROP_PARTITION_COLUMN",
+        )
+    physical = physical_path(schema, found, mode)
+    if any(tuple(one)[: len(physical)] == physical for one in clustered_by):
+        raise InvalidRequest(
+            f"the table is clustered by {where!r}; cluster it by other columns first",
+            error_class="DELTA_UNSUPPORTED_DROP_CLUSTERING_COLUMN",
+        )
+    check_independent(metadata, found)
+    rest = StructType(tuple(one for one in parent if one.name != found[-1]))
+    altered = keep_limits(schema, set_at(schema, found[:-1], rest))
+    if len(altered) == len(metadata.partition_columns):
+        raise InvalidRequest(
+            f"column {where!r} is the last one that is no partition column; add another first",
+            error_class="DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION",
+        )
+    new = metadata.with_(schema_string=format_schema(altered))
+    return _with_statistics_columns(new, found, None)
+
+
+def rename_column(metadata: Metadata, path: Sequence[str], name: str) -> Metadata:
+    """Return a table's metadata with a column under another name; files know it by its old one.
+
+    Partition columns and properties follow.
+    Law: rename_column(rename_column(m, p, n), p', old name) == m
+    Raises: InvalidRequest for what is not mapped, a name that is taken, or what others rest on.
+    Spec: "Column Mapping"
+    """
+    if mode_of(metadata) is ColumnMappingMode.NONE:
+        raise _unmapped("renamed", "DELTA_UNSUPPORTED_RENAME_COLUMN")
+    schema = parse_schema(metadata.schema_string)
+    found, parent = _in_struct(schema, path)
+    if name == found[-1]:
+        return metadata
+    check_independent(metadata, found)
+    fields = tuple(
+        replace(one, name=name) if one.name == found[-1] else one for one in parent.fields
+    )
+    altered = set_at(schema, found[:-1], StructType(fields))
+    check_added(metadata, altered, schema)
+    new_path = (*found[:-1], name)
+    if len(found) > 1:
+        altered = keep_limits(schema, altered, (found, new_path))
+    columns = tuple(
+        name if len(found) == 1 and same_name(one, found[0]) else one
+        for one in metadata.partition_columns
+    )
+    new = metadata.with_(schema_string=format_schema(altered), partition_columns=columns)
+    return _with_statistics_columns(new, found, new_path)
+
+
+def move_column(metadata: Metadata, path: Sequence[str], place: FieldPosition) -> Metadata:
+    """Return a table's metadata with a column at another place of its struct.
+
+    Raises: InvalidRequest for a path or a neighbour that is not there.
+    Spec: "Struct Type"
+    """
+    schema = parse_schema(metadata.schema_string)
+    found, parent = _in_struct(schema, path)
+    column = field_at(schema, found)
+    if place.after is not None and same_name(place.after, column.name):
+        return metadata
+    rest = StructType(tuple(one for one in parent if one.name != found[-1]))
+    altered = set_at(schema, found[:-1], _placed(rest, column, place))
+    return metadata.with_(schema_string=format_schema(keep_limits(schema, altered)))
+
+
+def change_type(
+    metadata: Metadata, protocol: Protocol, path: Sequence[str], kind: DataType
+) -> Metadata:
+    """Return a table's metadata with another type at a path: a column, an element, key or value.
+
+    Raises: InvalidRequest for a change that the table does not allow, or that others rest on.
+    Spec: "Writer Requirements for Type Widening"
+    """
+    schema = parse_schema(metadata.schema_string)
+    found = resolve(schema, path)
+    current = kind_at(schema, found)
+    steps = tuple(changed(current, kind))
+    altered = schema
+    for step in steps:
+        where = (*found, *step.path)
+        check_change(where, step.before, step.after, protocol, metadata)
+        altered = set_at(altered, where, step.after)
+    if kind_at(altered, found) != kind:
+        raise _unsupported(found, f"from {current} to {kind}: change what is inside, or its nulls")
+    if not steps:
+        return metadata
+    check_alterable(field_at(schema, found[:1]))
+    check_independent(metadata, found)
+    return with_schema(metadata, keep_limits(schema, altered), protocol)
+
+
+def change_limit(metadata: Metadata, path: Sequence[str], text: str) -> Metadata:
+    """Return a table's metadata with another limit on a string, such as `varchar(10)`.
+
+    Raises: InvalidRequest for what is no string, and a limit within which not all strings are.
+    Spec: "Column Metadata"
+    """
+    schema = parse_schema(metadata.schema_string)
+    found = resolve(schema, path)
+    limit = parse_limit(text)
+    column = field_at(schema, found[:1])
+    known = limits(column)
+    if kind_at(schema, found) != STRING or not loosens(known.get(found[1:]), limit):
+        was = known.get(found[1:], kind_at(schema, found))
+        raise _unsupported(found, f"from {was} to {text}: strings that are there may be longer")
+    wanted = {where: one for where, one in known.items() if where != found[1:]}
+    new = limited(column, wanted | ({found[1:]: limit} if limit else {}))
+    return _with_field(metadata, schema, found[:1], new)
+
+
+def allow_nulls(metadata: Metadata, path: Sequence[str]) -> Metadata:
+    """Return a table's metadata with a column that may be null. The way back is not open.
+
+    Raises: InvalidRequest for a path that leads to no column.
+    Spec: "Struct Field"
+    """
+    schema = parse_schema(metadata.schema_string)
+    found = field_at(schema, path)
+    return _with_field(metadata, schema, path, replace(found, nullable=True))
+
+
+def comment_on(metadata: Metadata, path: Sequence[str], comment: str | None) -> Metadata:
+    """Return a table's metadata with a comment on a column, or, by None, without.
+
+    Raises: InvalidRequest for a path that leads to no column.
+    Spec: "Column Metadata"
+    """
+    schema = parse_schema(metadata.schema_string)
+    found = field_at(schema, path)
+    about = {key: value for key, value in found.metadata.items() if key != COMMENT}
+    if comment is not None:
+        about[COMMENT] = comment
+    return _with_field(metadata, schema, path, replace(found, metadata=about))
+
+
+def check_independent(metadata: Metadata, path: Sequence[str]) -> None:
+    """Refuse to change a column that a constraint or a generated column may name.
+
+    Raises: InvalidRequest, with the names and expressions.
+    Spec: "Generated Columns"
+    """
+    schema = parse_schema(metadata.schema_string)
+    where = f"column {dotted(path)!r} can't be changed"
+    constraints = constraints_on(metadata, schema, path)
+    if constraints:
+        raise InvalidRequest(
+            f"{where}: {listed(constraints)} of the table name it; drop them first",
+            error_class="DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE",
+        )
+    found = generated_from(schema, path)
+    if found:
+        raise InvalidRequest(
+            f"{where}: the generated columns {listed(found)} are computed from it; drop them first",
+            error_class="DELTA_GENERATED_COLUMNS_DEPENDENT_COLUMN_CHANGE",
+        )
+
+
+def _is_computed(one: StructField) -> bool:
+    return is_generated(one) or identity_of(one) is not None
+
+
+def _in_struct(schema: StructType, path: Sequence[str]) -> tuple[FieldPath, StructType]:
+    """Return the path of a field as the schema spells it, and the struct that holds it."""
+    found = resolve(schema, path)
+    parent = kind_at(schema, found[:-1]) if found else None
+    if not isinstance(parent, StructType):
+        raise InvalidRequest(
+            f"{dotted(found)!r} is no field of a struct; name one, such as a column",
+            error_class="DELTA_UNSUPPORTED_DROP_NESTED_COLUMN_FROM_NON_STRUCT_TYPE",
+        )
+    return found, parent
+
+
+def _placed(struct: StructType, column: StructField, place: FieldPosition) -> StructType:
+    fields = list(struct.fields)
+    if place.is_first:
+        return StructType((column, *fields))
+    if place.after is None:
+        return StructType((*fields, column))
+    neighbour = named(struct, place.after)
+    if neighbour is None:
+        raise InvalidRequest(
+            f"there is no column {place.after!r} to put {column.name!r} after; there are "
+            f"{', '.join(struct.names)}",
+            error_class="DELTA_COLUMN_NOT_FOUND_IN_SCHEMA",
+        )
+    at = fields.index(neighbour) + 1
+    return StructType((*fields[:at], column, *fields[at:]))
+
+
+def _with_field(
+    metadata: Metadata, schema: StructType, path: Sequence[str], new: StructField
+) -> Metadata:
+    found, parent = _in_struct(schema, path)
+    fields = tuple(new if one.name == found[-1] else one for one in parent)
+    altered = set_at(schema, found[:-1], StructType(fields))
+    return metadata.with_(schema_string=format_schema(altered))
+
+
+def _with_statistics_columns(
+    metadata: Metadata, path: FieldPath, new_path: FieldPath | None
+) -> Metadata:
+    """Return metadata whose list of columns with statistics has followed a column."""
+    known = table_properties.stats_columns(metadata)
+    if known is None:
+        return metadata
+    kept = []
+    for one in known:
+        is_inside = len(one) >= len(path) and all(map(same_name, one, path))
+        if not is_inside:
+            kept.append(one)
+        elif new_path is not None:
+            kept.append((*new_path, *one[len(path) :]))
+    if tuple(kept) == known:
+        return metadata
+    own = {**metadata.configuration, STATISTICS_COLUMNS: ",".join(map(dotted, kept))}
+    return metadata.with_(configuration=own)
+
+
+def _unmapped(verb: str, error_class: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"columns of the table can't be {verb}: its files know them by name; set "
+        "delta.columnMapping.mode to name first",
+        error_class=error_class,
+    )
+
+
+def _unsupported(path: FieldPath, what: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"column {dotted(path)!r} can't be changed {what}",
+        error_class="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
+    )

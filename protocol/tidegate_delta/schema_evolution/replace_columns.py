@@ -1,0 +1,127 @@
+"""All columns of a table named anew: in another order, with other comments, some added or gone.
+
+What `ALTER TABLE ... REPLACE COLUMNS` does. The files stay as they are.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tidegate_delta.constraints.identity_columns import identity_of
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.schema.char_varchar import keep_limits
+from tidegate_delta.schema.column_mapping import ColumnMappingMode, mode_of
+from tidegate_delta.schema.field_paths import ELEMENT, KEY, VALUE, FieldPath, dotted, named
+from tidegate_delta.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    parse_schema,
+)
+from tidegate_delta.schema_evolution.alter_columns import COMMENT, check_independent
+from tidegate_delta.schema_evolution.evolve_on_write import check_added
+from tidegate_delta.schema_evolution.schema_merge import as_data
+from tidegate_delta.schema_evolution.type_changes import check_change, with_schema
+
+
+def replace_columns(metadata: Metadata, protocol: Protocol, columns: StructType) -> Metadata:
+    """Return a table's metadata with the columns of another schema, its own where names are one.
+
+    A column keeps its name, its id and what belongs to it; order, comment and nulls are those of
+    the other schema. New columns come without a default.
+    Law: replace_columns(m, p, schema of m) == m, where no two names are one
+    Raises: InvalidRequest, naming the column, for what the table's files do not allow.
+    Spec: "Change Metadata"
+    """
+    table = parse_schema(metadata.schema_string)
+    numbered = [one.name for one in table if identity_of(one) is not None]
+    if numbered:
+        raise InvalidRequest(
+            f"the table numbers its column {dotted(numbered[:1])!r}, so its columns can't be "
+            "replaced; change them one at a time",
+            error_class="DELTA_IDENTITY_COLUMNS_REPLACE_COLUMN_NOT_SUPPORTED",
+        )
+    check_added(metadata, columns, table)
+    replacing = _Replacing(metadata, protocol)
+    schema = keep_limits(table, replacing.struct(table, columns, ()))
+    if schema == table:
+        return metadata
+    return with_schema(metadata, schema, protocol)
+
+
+@dataclass(frozen=True)
+class _Replacing:
+    metadata: Metadata
+    protocol: Protocol
+
+    def struct(self, before: StructType, after: StructType, above: FieldPath) -> StructType:
+        """Return the fields of `after`, in its order, those of `before` as they were."""
+        kept = [one for one in before if named(after, one.name) is not None]
+        gone = [one for one in before if named(after, one.name) is None]
+        if gone:
+            self._check_gone(gone, above, adds=len(kept) < len(after))
+        return StructType(tuple(self._fields(before, after, above)))
+
+    def _fields(
+        self, before: StructType, after: StructType, above: FieldPath
+    ) -> Iterator[StructField]:
+        for one in after:
+            was = named(before, one.name)
+            if was is None:
+                path = (*above, one.name)
+                _check_nulls(path, may_be=one.nullable, might_be=True)
+                yield as_data(StructType((one,))).fields[0]
+                continue
+            path = (*above, was.name)
+            _check_nulls(path, may_be=one.nullable, might_be=was.nullable)
+            about = {**was.metadata, **{k: v for k, v in one.metadata.items() if k == COMMENT}}
+            kind = self._kind(was.kind, one.kind, path)
+            yield replace(was, kind=kind, nullable=one.nullable, metadata=about)
+
+    def _kind(self, before: DataType, after: DataType, path: FieldPath) -> DataType:
+        match before, after:
+            case StructType(), StructType():
+                return self.struct(before, after, path)
+            case ArrayType(), ArrayType():
+                inside = (*path, ELEMENT)
+                _check_nulls(inside, may_be=after.contains_null, might_be=before.contains_null)
+                return replace(before, element=self._kind(before.element, after.element, inside))
+            case MapType(), MapType():
+                inside = (*path, VALUE)
+                might_be = before.value_contains_null
+                _check_nulls(inside, may_be=after.value_contains_null, might_be=might_be)
+                key = self._kind(before.key, after.key, (*path, KEY))
+                return replace(before, key=key, value=self._kind(before.value, after.value, inside))
+        if before != after:
+            check_change(path, before, after, self.protocol, self.metadata)
+            check_independent(self.metadata, path)
+        return after
+
+    def _check_gone(self, gone: list[StructField], above: FieldPath, *, adds: bool) -> None:
+        names = ", ".join(dotted((*above, one.name)) for one in gone)
+        if adds:
+            raise InvalidRequest(
+                f"the columns {names} would go while others come, which may be meant as a rename; "
+                "make one change at a time",
+                error_class="DELTA_AMBIGUOUS_DATA_TYPE_CHANGE",
+            )
+        if mode_of(self.metadata) is ColumnMappingMode.NONE:
+            raise _refusal(f"the columns {names} can't be dropped without column mapping")
+        for one in gone:
+            if not above and one.name in self.metadata.partition_columns:
+                raise _refusal(f"the table is partitioned by {dotted((one.name,))!r}")
+            check_independent(self.metadata, (*above, one.name))
+
+
+def _check_nulls(path: FieldPath, *, may_be: bool, might_be: bool) -> None:
+    if might_be and not may_be:
+        raise _refusal(f"rows that are there may hold nulls in {dotted(path)!r}")
+
+
+def _refusal(what: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"the columns can't be replaced: {what}; change the list of columns",
+        error_class="DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP",
+    )

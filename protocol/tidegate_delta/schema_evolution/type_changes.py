@@ -1,0 +1,279 @@
+"""Changes of type as writers make them: allowed, recorded in the schema, taken out again.
+
+A change is recorded at the nearest field of a struct. Statistics and partition values of older
+files stay as they were written; readers take them for values of the wider type.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.log.protocol_versions import writer_features
+from tidegate_delta.schema.column_mapping import PHYSICAL_NAME
+from tidegate_delta.schema.field_paths import (
+    FieldPath,
+    dotted,
+    field_paths,
+    steps_inside,
+    transform,
+)
+from tidegate_delta.schema.type_widening import (
+    TYPE_CHANGES,
+    TypeChange,
+    changes,
+    holds,
+    widens,
+    widens_for_iceberg,
+)
+from tidegate_delta.schema.types import (
+    VOID,
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    format_schema,
+    parse_schema,
+)
+
+ENABLED: Final = "delta.enableTypeWidening"
+
+_FEATURES: Final = frozenset({"typeWidening", "typeWidening-preview"})
+_ICEBERG: Final = ("icebergCompatV1", "icebergCompatV2", "icebergCompatV3")
+
+
+def is_supported(protocol: Protocol) -> bool:
+    """Return whether a table may hold files of narrower types than its schema's.
+
+    Spec: "Type Widening"
+    """
+    return not _FEATURES.isdisjoint(writer_features(protocol))
+
+
+def is_enabled(protocol: Protocol, metadata: Metadata) -> bool:
+    """Return whether types of a table may be widened.
+
+    Spec: "Writer Requirements for Type Widening"
+    """
+    wanted = metadata.configuration.get(ENABLED, "").strip().lower() == "true"
+    return wanted and is_supported(protocol)
+
+
+def keeps_to_iceberg(protocol: Protocol) -> bool:
+    """Return whether a table's types may be widened only as Iceberg reads them.
+
+    Spec: "Writer Requirements for Type Widening"
+    """
+    return not writer_features(protocol).isdisjoint(_ICEBERG)
+
+
+def check_change(
+    path: FieldPath, before: DataType, after: DataType, protocol: Protocol, metadata: Metadata
+) -> None:
+    """Refuse a change of one type, of no struct, that a table does not allow.
+
+    Raises: InvalidRequest, naming the column and both types.
+    Spec: "Writer Requirements for Type Widening"
+    """
+    if before in (VOID, after):
+        return
+    change = f"column {dotted(path)!r} can't be changed from {before} to {after}"
+    if not widens(before, after):
+        raise InvalidRequest(
+            f"{change}: files of the one type can't be read as the other; write a new column",
+            error_class="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
+        )
+    if not is_enabled(protocol, metadata):
+        raise InvalidRequest(
+            f"{change}: type widening is not enabled; set {ENABLED} to true first",
+            error_class="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
+        )
+    if keeps_to_iceberg(protocol) and not widens_for_iceberg(before, after):
+        raise InvalidRequest(
+            f"{change}: the table is to be read as an Iceberg table, and Iceberg lacks this change",
+            error_class="DELTA_ICEBERG_COMPAT_VIOLATION",
+        )
+
+
+def check_type_changes(before: Metadata, after: Metadata, protocol: Protocol) -> None:
+    """Refuse metadata that changes a column's type as no reader expects, or hides that it did.
+
+    For metadata that keeps the table's files; a schema that replaces them all is free to differ.
+    Raises: InvalidRequest, naming the column.
+    Spec: "Writer Requirements for Type Widening"
+    """
+    old, new = parse_schema(before.schema_string), parse_schema(after.schema_string)
+    for path, was, now in _pairs(old, new, ()):
+        for step in changed(was.kind, now.kind):
+            check_change((*path, *step.path), step.before, step.after, protocol, after)
+        if is_supported(protocol) and now != _recorded(was, now, None):
+            raise InvalidRequest(
+                f"column {dotted(path)!r} has no record of how its type was changed; keep what "
+                f"stands under {TYPE_CHANGES!r} and add to it",
+                error_class="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
+            )
+
+
+def changed(before: DataType, after: DataType) -> Iterator[TypeChange]:
+    """Yield what differs between two types, through arrays and maps and up to the next structs.
+
+    Spec: "Type Change Metadata"
+    """
+    match before, after:
+        case (StructType(), StructType()):
+            return
+        case (ArrayType(), ArrayType()) | (MapType(), MapType()):
+            pairs = zip(steps_inside(before), steps_inside(after), strict=True)
+            for (step, was), (_, now) in pairs:
+                for one in changed(was, now):
+                    yield TypeChange(one.before, one.after, (step, *one.path))
+        case _:
+            if before != after:
+                yield TypeChange(before, after)
+
+
+def record(schema: StructType, before: StructType, version: int | None = None) -> StructType:
+    """Return a schema with what was widened in it since another one on record.
+
+    Columns are paired by their physical names. What is on record already stays. `version` is for
+    the preview of the feature, whose readers look for the table's version.
+    Law: record(record(s, b), b) == record(s, b); record(s, s) == s
+    Spec: "Type Change Metadata"
+    """
+    pairs = {path: was for path, was, _ in _pairs(before, schema, (), spelled_after=True)}
+
+    def edit(path: FieldPath, one: StructField) -> StructField:
+        return _recorded(pairs[path], one, version) if path in pairs else one
+
+    return transform(schema, edit)
+
+
+def without_record(schema: StructType) -> StructType:
+    """Return a schema without its history, for a table whose files all have the types it names.
+
+    Spec: "Writer Requirements for Type Widening"
+    """
+    return transform(schema, lambda _, one: _with_history(one, []))
+
+
+def is_written_as(written: StructType, schema: StructType) -> bool:
+    """Return whether no column of a file is of a narrower type than the table's.
+
+    Both schemas are in physical names. A file of which this is not so must be rewritten before the
+    table's history of types can go.
+    Spec: "Writer Requirements for Type Widening"
+    """
+    return not any(
+        holds(one.before, one.after)
+        for _, was, now in _pairs(written, schema, ())
+        for one in changed(was.kind, now.kind)
+    )
+
+
+def check_droppable(metadata: Metadata) -> None:
+    """Refuse to take type widening from a table that still shows traces of it.
+
+    Raises: InvalidRequest, with what is to be done first.
+    Spec: "Writer Requirements for Type Widening"
+    """
+    schema = parse_schema(metadata.schema_string)
+    kept = [dotted(path) for path, one in field_paths(schema) if TYPE_CHANGES in one.metadata]
+    if ENABLED in metadata.configuration or kept:
+        raise InvalidRequest(
+            f"type widening can't be dropped: unset {ENABLED!r}, rewrite the files with narrower "
+            f"types, and clear the history of {', '.join(kept) or 'no column'}",
+            error_class="DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL",
+        )
+
+
+def check_iceberg(metadata: Metadata) -> None:
+    """Refuse a table whose types were widened in ways that Iceberg lacks.
+
+    Raises: InvalidRequest, naming the column and the change.
+    Spec: "Writer Requirements for IcebergCompatV2"
+    """
+    for path, one in field_paths(parse_schema(metadata.schema_string)):
+        for step in changes(one):
+            known = holds(step.before, step.after)
+            if known and not widens_for_iceberg(step.before, step.after):
+                raise InvalidRequest(
+                    f"column {dotted((*path, *step.path))!r} was changed from {step.before} to "
+                    f"{step.after}, which Iceberg lacks; rewrite the table to clear its history "
+                    "first",
+                    error_class="DELTA_ICEBERG_COMPAT_VIOLATION",
+                )
+
+
+def with_schema(metadata: Metadata, schema: StructType, protocol: Protocol) -> Metadata:
+    """Return metadata with another schema, what was widened in it recorded where the table asks.
+
+    Spec: "Writer Requirements for Type Widening"
+    """
+    if is_supported(protocol):
+        schema = record(schema, parse_schema(metadata.schema_string))
+    return metadata.with_(schema_string=format_schema(schema))
+
+
+def _recorded(was: StructField, now: StructField, version: int | None) -> StructField:
+    """Return a field with its history: what was on record, and what came to it."""
+    kept, own = _history(was), _history(now)
+    if len(own) > len(kept) and own[: len(kept)] == kept:
+        return now
+    added = [
+        _row(step, version)
+        for step in changed(was.kind, now.kind)
+        if step.before != VOID and widens(step.before, step.after)
+    ]
+    return _with_history(now, [*kept, *added])
+
+
+def _history(one: StructField) -> list[Any]:
+    found = one.metadata.get(TYPE_CHANGES)
+    return list(found) if isinstance(found, list) else []
+
+
+def _with_history(one: StructField, history: list[Any]) -> StructField:
+    if _history(one) == history and bool(history) == (TYPE_CHANGES in one.metadata):
+        return one
+    rest: Mapping[str, Any] = {k: v for k, v in one.metadata.items() if k != TYPE_CHANGES}
+    return replace(one, metadata={**rest, TYPE_CHANGES: history} if history else rest)
+
+
+def _row(change: TypeChange, version: int | None) -> dict[str, Any]:
+    row: dict[str, Any] = {} if version is None else {"tableVersion": version}
+    row |= {"fromType": str(change.before), "toType": str(change.after)}
+    return row | ({"fieldPath": ".".join(change.path)} if change.path else {})
+
+
+def _pairs(
+    before: StructType, after: StructType, above: FieldPath, *, spelled_after: bool = False
+) -> Iterator[tuple[FieldPath, StructField, StructField]]:
+    """Yield each field that both schemas have, with its path in the first, or in the second."""
+    known = {_key(one): one for one in before.fields}
+    for now in after.fields:
+        was = known.get(_key(now))
+        if was is None:
+            continue
+        path = (*above, now.name if spelled_after else was.name)
+        yield path, was, now
+        for steps, (old, new) in _structs_in_both(was.kind, now.kind):
+            yield from _pairs(old, new, (*path, *steps), spelled_after=spelled_after)
+
+
+def _structs_in_both(
+    before: DataType, after: DataType
+) -> Iterator[tuple[FieldPath, tuple[StructType, StructType]]]:
+    match before, after:
+        case StructType(), StructType():
+            yield (), (before, after)
+        case (ArrayType(), ArrayType()) | (MapType(), MapType()):
+            both = zip(steps_inside(before), steps_inside(after), strict=True)
+            for (step, was), (_, now) in both:
+                for rest, found in _structs_in_both(was, now):
+                    yield (step, *rest), found
+
+
+def _key(one: StructField) -> str:
+    return str(one.metadata.get(PHYSICAL_NAME, one.name))

@@ -1,0 +1,1 @@
+"""A version of a table: replay of its log, and its files as Arrow columns."""

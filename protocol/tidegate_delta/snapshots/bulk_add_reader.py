@@ -1,0 +1,142 @@
+"""Lines that add files, many at once: JSON straight into columns, no object a line.
+
+Commits with many adds are written by machines, one line like the other. Such lines are read by
+Arrow, on all cores; whatever is not just so is left to be read line by line, where the protocol's
+leeway is kept.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from io import BytesIO
+from itertools import accumulate, pairwise
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.json as pa_json
+
+from tidegate_delta.snapshots.chunked_arrays import missing
+from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA
+
+START: Final = b'{"add":{'
+"""How writers begin a line that adds a file; with spaces, it is read as any other line.
+
+Spec: "Add File and Remove File"
+"""
+
+BYTES_MIN: Final = 1 << 16
+"""From so many bytes on it pays to hand lines to Arrow.
+
+Spec: "Add File and Remove File"
+"""
+
+_SHARED_ROWS: Final = 4_096
+_BLOCK_BYTES: Final = 1 << 21
+"""Bytes of lines that one core reads at a time; what is no longer than that costs no other."""
+
+
+def split(content: bytes) -> tuple[bytes, bytes]:
+    """Return what stands around the lines that add files, and from the first of these to the last.
+
+    Spec: "Delta Log Entries"
+    """
+    first = 0 if content.startswith(START) else content.find(b"\n" + START) + 1
+    if not first and not content.startswith(START):
+        return content, b""
+    last = max(content.rfind(b"\n" + START) + 1, first)
+    end = content.find(b"\n", last)
+    return (content, b"") if end < 0 else (content[:first] + content[end + 1 :], content[first:end])
+
+
+def read_runs(runs: Sequence[bytes], files: pa.Schema = ADD_SCHEMA) -> list[pa.Table] | None:
+    """Return what some runs of lines add, the columns of `files`; None where they are not alike.
+
+    Alike are lines that each add a file, state no field that is unknown to us, and have the same
+    partition columns and tags, none of them null.
+    Spec: "Add File and Remove File"
+    """
+    if sum(map(len, runs)) < BYTES_MIN:
+        return None
+    # To go through the lines looks for their ends faster than `bytes.count` does.
+    counts = [sum(1 for _ in BytesIO(run)) for run in runs]
+    lines = b"\n".join(run for run in runs if run)
+    try:
+        sample = orjson.loads(lines[: lines.find(b"\n")])["add"]
+        read = _parse(lines, [_announced(one, sample[one.name]) for one in _stated(sample)])
+        tables = [_columns(batch) for batch in read.to_batches()]
+    except (ValueError, TypeError, pa.ArrowException):
+        return None
+    if sum(counts) != read.num_rows or any(table is None for table in tables):
+        return None
+    whole = pa.concat_tables([table for table in tables if table is not None]).select(files.names)
+    ends = accumulate(counts, initial=0)
+    return [whole.slice(start, end - start) for start, end in pairwise(ends)]
+
+
+def _stated(sample: Mapping[str, Any]) -> list[pa.Field]:
+    return [one for one in ADD_SCHEMA if sample.get(one.name) is not None]
+
+
+def _announced(field: pa.Field, value: Any) -> pa.Field:
+    """Return how a field of the lines is read: a mapping as an object with the sample's keys."""
+    if not pa.types.is_map(field.type):
+        return field
+    return pa.field(field.name, pa.struct([pa.field(key, pa.string()) for key in value]))
+
+
+def _parse(lines: bytes, fields: Sequence[pa.Field]) -> pa.Table:
+    """Return the lines as a column `add`; a field that was not announced is an error."""
+    read = pa_json.read_json(
+        pa.BufferReader(lines),
+        pa_json.ReadOptions(use_threads=True, block_size=_BLOCK_BYTES),
+        pa_json.ParseOptions(
+            explicit_schema=pa.schema([pa.field("add", pa.struct(fields))]),
+            unexpected_field_behavior="error",
+        ),
+    )
+    # JSON is text, and text is UTF-8: the parser takes whatever stands between quotes.
+    read.validate(full=True)
+    return read
+
+
+def _columns(batch: pa.RecordBatch) -> pa.Table | None:
+    read: Any = batch.column(0)
+    found = dict(zip((one.name for one in read.type), read.flatten(), strict=True))
+    if read.null_count or "path" not in found or found["path"].null_count:
+        return None
+    columns: list[Any] = []
+    for one in ADD_SCHEMA:
+        column = found.get(one.name)
+        if column is None:
+            columns.append(missing(len(read), one.type))
+        elif pa.types.is_map(one.type):
+            columns.append(_mapping(column))
+        else:
+            columns.append(column)
+    if any(column is None for column in columns):
+        return None
+    return pa.Table.from_arrays(columns, schema=ADD_SCHEMA)
+
+
+def _mapping(read: Any) -> pa.Array | None:
+    """Return objects with the same keys as mappings; None where one is null, or a value."""
+    keys = [one.name for one in read.type]
+    values = read.flatten()
+    if read.null_count or any(one.null_count for one in values):
+        return None
+    size, width = len(read), len(keys)
+    offsets = _steps(width).slice(0, size + 1)
+    if len(offsets) <= size:
+        offsets = pa.array([at * width for at in range(size + 1)], pa.int32())
+    if not width:
+        return pa.MapArray.from_arrays(offsets, *[pa.array([], pa.string())] * 2)
+    if width == 1:
+        return pa.MapArray.from_arrays(offsets, pa.repeat(keys[0], size), values[0])
+    order = pa.array(at * size + row for row in range(size) for at in range(width))
+    each = pa.array(keys * size, pa.string())
+    return pa.MapArray.from_arrays(offsets, each, pa.concat_arrays(values).take(order))
+
+
+@lru_cache(maxsize=8)
+def _steps(width: int) -> pa.Array:
+    return pa.array([at * width for at in range(_SHARED_ROWS + 1)], pa.int32())

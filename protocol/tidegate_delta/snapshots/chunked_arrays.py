@@ -1,0 +1,103 @@
+"""Columns in chunks: joined, cut and compared without a copy where none is needed."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_delta.value_limits import LONG_MAX
+
+_STRING: Final = pa.string()
+
+SHARED_NULLS: Final = 65_536
+"""Nulls of a type that are made at most; longer columns of them are these again and again.
+
+Spec: "Action Reconciliation"
+"""
+
+
+def missing(count: int, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column of nulls; all that are ever asked for share their memory.
+
+    Spec: "Action Reconciliation"
+    """
+    whole, rest = divmod(count, SHARED_NULLS)
+    pieces = [_nulls(SHARED_NULLS, kind)] * whole
+    if rest:
+        pieces.append(_nulls(1 << (rest - 1).bit_length(), kind).slice(0, rest))
+    return pa.chunked_array(pieces, kind)
+
+
+@lru_cache(maxsize=256)
+def _nulls(count: int, kind: pa.DataType) -> pa.Array:
+    return pa.nulls(count, kind)
+
+
+def total(counts: pa.ChunkedArray) -> int | None:
+    """Return what counts add up to, or None for more than a long holds.
+
+    What is null or below zero counts nothing.
+    Spec: "Version Checksum File Schema"
+    """
+    known = pc.max_element_wise(counts, pa.scalar(0, pa.int64()))
+    # In 64 bits a sum wraps around, unseen; as a double it is told well enough to know.
+    if (pc.sum(known.cast(pa.float64(), safe=False)).as_py() or 0) >= LONG_MAX:
+        return None
+    return int(pc.sum(known).as_py() or 0)
+
+
+def stacked(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of some tables, one after the other; a column that one lacks is null there.
+
+    Spec: "Action Reconciliation"
+    """
+    filled = [table for table in tables if table.num_rows] or list(tables[:1])
+    if all(table.schema.equals(filled[0].schema) for table in filled):
+        return pa.concat_tables(filled)
+    return pa.concat_tables(filled, promote_options="default")
+
+
+def joined(arrays: Sequence[pa.ChunkedArray], kind: pa.DataType = _STRING) -> pa.ChunkedArray:
+    """Return the values of some arrays of one type, one after the other.
+
+    Spec: "Action Reconciliation"
+    """
+    return pa.chunked_array([c for array in arrays for c in array.chunks if len(c)], kind)
+
+
+def flat(array: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Return the values of an array in one piece.
+
+    Spec: "Action Reconciliation"
+    """
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def cut(array: pa.ChunkedArray, counts: Sequence[int]) -> list[pa.ChunkedArray]:
+    """Return consecutive slices of an array, so many values each.
+
+    Spec: "Action Reconciliation"
+    """
+    starts = accumulate(counts, initial=0)
+    return [array.slice(start, count) for start, count in zip(starts, counts, strict=False)]
+
+
+def first_seen(found: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Return which values are there for the first time, or None where all of them are.
+
+    Spec: "Action Reconciliation"
+    """
+    # All chunks are encoded with one dictionary, that of the last.
+    encoded = found.dictionary_encode()
+    if not len(found) or len(encoded.chunks[-1].dictionary) == len(found):
+        return None
+    indices = pa.chunked_array([chunk.indices for chunk in encoded.chunks])
+    # Codes are given in the order of first sight, so a first sight is a code above all before it.
+    highest = pc.cumulative_max(indices)
+    before = joined(
+        [pa.chunked_array([[-1]], highest.type), highest.slice(0, len(highest) - 1)], highest.type
+    )
+    return pc.greater(indices, before)

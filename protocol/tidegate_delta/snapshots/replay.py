@@ -1,0 +1,310 @@
+"""Replay: what each file of the log contributes, reconciled newest first, as columns.
+
+A key is a canonical path, with the deletion vector's id where there is one. Keys are compared in
+Arrow's hash tables, so a live file costs a string, never a Python object.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.actions import (
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Txn,
+    check_single,
+    read_row,
+)
+from tidegate_delta.log.file_paths import canonical_paths
+from tidegate_delta.log.json_lines import OBJECTS, Bodies, read_bodies
+from tidegate_delta.snapshots import bulk_add_reader
+from tidegate_delta.snapshots.chunked_arrays import cut, first_seen, flat, joined, stacked
+from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, REMOVE_SCHEMA, to_columns
+
+SLICES_MAX: Final = 32
+"""Up to so many removed rows are cut out of the columns; more are filtered, which copies them."""
+
+_SINGLE: Final = ("protocol", "metaData")
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """What one file of the log says: a commit, a log compaction or a checkpoint.
+
+    `name` is the file's, or that of the checkpoint's file which holds its metadata.
+    Shape: `files` has ADD_SCHEMA, perhaps with `stats_parsed`, or else KEY_SCHEMA; `tombstones`
+    has REMOVE_SCHEMA.
+    Spec: "Actions"
+    """
+
+    files: pa.Table = field(default_factory=ADD_SCHEMA.empty_table)
+    tombstones: pa.Table = field(default_factory=REMOVE_SCHEMA.empty_table)
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    txns: tuple[Txn, ...] = ()
+    domains: tuple[DomainMetadata, ...] = ()
+    info: CommitInfo | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The state that parts of the log add up to, and by which files protocol and metadata came.
+
+    Spec: "Action Reconciliation"
+    """
+
+    files: pa.Table
+    tombstones: pa.Table
+    file_keys: pa.ChunkedArray
+    protocol: Protocol
+    metadata: Metadata
+    app_transactions: Mapping[str, Txn]
+    domains: Mapping[str, DomainMetadata]
+    defined_in: tuple[str, ...] = ()
+
+
+def read_part(name: str, content: bytes, files: pa.Schema = ADD_SCHEMA) -> LogPart:
+    """Return what a commit or a log compaction says; of live files, the columns of `files`.
+
+    Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object or a malformed action.
+    Spec: "Delta Log Entries"
+    """
+    return part_of(name, read_bodies(name, content), files)
+
+
+def read_parts(named: Sequence[tuple[str, bytes]], files: pa.Schema = ADD_SCHEMA) -> list[LogPart]:
+    """Return what some commits or log compactions say, each for itself; together it costs less.
+
+    Raises: BrokenLog (`CorruptCommit`), as `read_part`.
+    Spec: "Delta Log Entries"
+    """
+    split = [bulk_add_reader.split(content) for _, content in named]
+    runs = bulk_add_reader.read_runs([run for _, run in split], files)
+    if runs is not None:
+        named = [(name, around) for (name, _), (around, _) in zip(named, split, strict=True)]
+    parts = _read_together(named, files)
+    if runs is None:
+        return parts
+    return [
+        replace(part, files=stacked([run, part.files]))
+        for part, run in zip(parts, runs, strict=True)
+    ]
+
+
+def _read_together(named: Sequence[tuple[str, bytes]], files: pa.Schema) -> list[LogPart]:
+    read = [(name, read_bodies(name, content)) for name, content in named]
+    try:
+        adds = to_columns([body for _, found in read for body in found["add"]], files, "")
+        removes = to_columns(
+            [body for _, found in read for body in found["remove"]], REMOVE_SCHEMA, ""
+        )
+    except BrokenLog:
+        # One of them is malformed: one by one it is seen which.
+        return [part_of(name, found, files) for name, found in read]
+    parts, added, removed = [], 0, 0
+    for name, found in read:
+        few = part_of(name, {**found, "add": [], "remove": []}, files)
+        count, gone = len(found["add"]), len(found["remove"])
+        parts.append(
+            replace(few, files=adds.slice(added, count), tombstones=removes.slice(removed, gone))
+        )
+        added, removed = added + count, removed + gone
+    return parts
+
+
+def part_of(name: str, found: Bodies, files: pa.Schema = ADD_SCHEMA) -> LogPart:
+    """Return what rows say together; of live files, the columns of `files`.
+
+    Raises: BrokenLog (`CorruptCommit`) for a malformed action.
+    Spec: "Actions"
+    """
+    objects: dict[str, list[Any]] = {
+        kind: [read_row(name, {kind: body}) for body in found[kind]] for kind in OBJECTS
+    }
+    for kind in _SINGLE:
+        check_single(name, objects[kind])
+    return LogPart(
+        files=to_columns(found["add"], files, name),
+        tombstones=to_columns(found["remove"], REMOVE_SCHEMA, name),
+        protocol=_last(objects["protocol"]),
+        metadata=_last(objects["metaData"]),
+        txns=tuple(objects["txn"]),
+        domains=tuple(objects["domainMetadata"]),
+        info=next(iter(objects["commitInfo"]), None),
+        name=name,
+    )
+
+
+def is_reconciled(part: LogPart) -> bool:
+    """Return whether a part names no live path and no key twice, as a log compaction must not.
+
+    Spec: "Log Compaction Files"
+    """
+    paths = canonical_paths(part.files["path"])
+    every_key = joined([keys(part.files), keys(part.tombstones)])
+    return all(pc.count_distinct(found).as_py() == len(found) for found in (paths, every_key))
+
+
+def replay(parts: Sequence[LogPart], checkpoint: LogPart | None) -> Replayed:
+    """Return the state after a checkpoint (None: nothing) and the parts that follow, oldest first.
+
+    Raises: BrokenLog (`MissingProtocol`, `MissingMetadata`).
+    Spec: "Action Reconciliation"
+    """
+    every = [*([checkpoint] if checkpoint else []), *parts]
+    protocol = _last([part.protocol for part in every if part.protocol])
+    metadata = _last([part.metadata for part in every if part.metadata])
+    if protocol is None or metadata is None:
+        missing = "protocol" if protocol is None else "metaData"
+        span = " to ".join(dict.fromkeys(part.name for part in (*every[:1], *every[-1:])))
+        raise BrokenLog(
+            f"the log holds no {missing} action up to the version asked for ({span}): it was "
+            "written by hand or files of it are lost; restore them from a backup",
+            error_class="MissingProtocol" if protocol is None else "MissingMetadata",
+        )
+    below = checkpoint or LogPart(files=every[0].files.slice(0, 0))
+    files, file_keys, tombstones = advance(below.files, keys(below.files), below.tombstones, parts)
+    return Replayed(
+        files=files,
+        tombstones=tombstones,
+        file_keys=file_keys,
+        protocol=protocol,
+        metadata=metadata,
+        app_transactions=advance_txns({}, (txn for part in every for txn in part.txns)),
+        domains=advance_domains({}, (one for part in every for one in part.domains)),
+        defined_in=defining(every),
+    )
+
+
+def defining(parts: Sequence[LogPart]) -> tuple[str, ...]:
+    """Return the files by which the protocol and the metadata came that stand after some parts.
+
+    Spec: "Action Reconciliation"
+    """
+    protocols = [part.name for part in parts if part.protocol]
+    metadata = [part.name for part in parts if part.metadata]
+    return tuple(dict.fromkeys([*protocols[-1:], *metadata[-1:]]))
+
+
+def advance(
+    files: pa.Table, file_keys: pa.ChunkedArray, tombstones: pa.Table, parts: Sequence[LogPart]
+) -> tuple[pa.Table, pa.ChunkedArray, pa.Table]:
+    """Return live files, their keys and the tombstones after some more parts, oldest first.
+
+    Spec: "Action Reconciliation"
+    """
+    tail = _newest(parts)
+    kept, kept_keys = _without(files, file_keys, tail.every_key)
+    dead, _ = _without(tombstones, keys(tombstones), tail.every_key)
+    return (
+        stacked([tail.files, kept]),
+        joined([tail.file_keys, kept_keys]),
+        stacked([tail.tombstones, dead]),
+    )
+
+
+def advance_txns(known: Mapping[str, Txn], newer: Iterable[Txn]) -> Mapping[str, Txn]:
+    """Return the app transactions after some more, oldest first: the newest wins, not the greatest.
+
+    Spec: "Transaction Identifiers"
+    """
+    return {**known, **{txn.app_id: txn for txn in newer}}
+
+
+def advance_domains(
+    known: Mapping[str, DomainMetadata], newer: Iterable[DomainMetadata]
+) -> Mapping[str, DomainMetadata]:
+    """Return the domains after some more, oldest first, without those that were removed.
+
+    Spec: "Domain Metadata"
+    """
+    latest = {**known, **{one.domain: one for one in newer}}
+    return {name: one for name, one in latest.items() if not one.removed}
+
+
+def keys(actions: pa.Table) -> pa.ChunkedArray:
+    """Return the key of each file action: its canonical path, and its vector's id where it has one.
+
+    Spec: "Action Reconciliation"
+    """
+    paths = canonical_paths(actions["path"])
+    vectors = actions["deletionVector"]
+    if vectors.null_count == len(vectors):
+        return paths
+    ids = pc.binary_join_element_wise(
+        pc.struct_field(vectors, "storageType"),
+        pc.struct_field(vectors, "pathOrInlineDv"),
+        "",
+    )
+    offsets = pc.cast(pc.struct_field(vectors, "offset"), pa.string())
+    tails = pc.coalesce(pc.binary_join_element_wise("@", offsets, ""), "")
+    with_vector = pc.binary_join_element_wise(
+        paths, pc.binary_join_element_wise(ids, tails, ""), "\0"
+    )
+    return pc.coalesce(with_vector, paths)
+
+
+@dataclass(frozen=True)
+class _Tail:
+    files: pa.Table
+    tombstones: pa.Table
+    file_keys: pa.ChunkedArray
+    every_key: pa.ChunkedArray
+
+
+def _newest(parts: Sequence[LogPart]) -> _Tail:
+    """Keep, of all actions in the parts, the newest of each key; within a part an add wins."""
+    newest_first = list(reversed(parts))
+    files = stacked([part.files for part in newest_first] or [LogPart().files])
+    tombstones = stacked([part.tombstones for part in newest_first] or [LogPart().tombstones])
+    file_keys, dead_keys = keys(files), keys(tombstones)
+    counts = [(part.files.num_rows, part.tombstones.num_rows) for part in newest_first]
+    in_order = [
+        piece
+        for alive, dead in zip(
+            cut(file_keys, [count for count, _ in counts]),
+            cut(dead_keys, [count for _, count in counts]),
+            strict=True,
+        )
+        for piece in (alive, dead)
+    ]
+    every_key = joined(in_order)
+    first = first_seen(every_key)
+    if first is not None:
+        pieces = cut(first, [count for pair in counts for count in pair])
+        alive = joined(pieces[::2], pa.bool_())
+        files, file_keys = files.filter(alive), file_keys.filter(alive)
+        tombstones = tombstones.filter(joined(pieces[1::2], pa.bool_()))
+    return _Tail(files, tombstones, file_keys, every_key)
+
+
+def _without(
+    table: pa.Table, table_keys: pa.ChunkedArray, gone: pa.ChunkedArray
+) -> tuple[pa.Table, pa.ChunkedArray]:
+    """Return a table without the rows of some keys; where few go, nothing else is copied."""
+    if not (table.num_rows and len(gone)):
+        return table, table_keys
+    doomed = pc.is_in(table_keys, value_set=flat(gone))
+    count = pc.sum(doomed).as_py()
+    if not count:
+        return table, table_keys
+    if count > SLICES_MAX:
+        kept = pc.invert(doomed)
+        return table.filter(kept), table_keys.filter(kept)
+    edges = [-1, *pc.indices_nonzero(doomed).to_pylist(), table.num_rows]
+    spans = [(left + 1, right - left - 1) for left, right in pairwise(edges)]
+    tables = [table.slice(start, length) for start, length in spans if length]
+    parts = [table_keys.slice(start, length) for start, length in spans if length]
+    return stacked(tables or [table.slice(0, 0)]), joined(parts)
+
+
+def _last(found: Sequence[Any]) -> Any:
+    return found[-1] if found else None

@@ -1,0 +1,217 @@
+"""A snapshot: the state of a table at a version, and how a commit moves it on.
+
+The file set stays in Arrow columns; everything else is a handful of objects.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_delta.log.actions import DomainMetadata, Metadata, Protocol, Txn
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import Version
+from tidegate_delta.log.file_paths import canonical_paths
+from tidegate_delta.snapshots.checksum_verdict import NOT_ASKED, ChecksumVerdict
+from tidegate_delta.snapshots.file_action_columns import adds_to_columns, removes_to_columns
+from tidegate_delta.snapshots.replay import (
+    LogPart,
+    Replayed,
+    advance,
+    advance_domains,
+    advance_txns,
+    keys,
+)
+
+
+class KeySet(Set[str]):
+    """The texts of a column, each of which is there once.
+
+    Law: set(KeySet(column)) == set(column.to_pylist())
+    Spec: "Action Reconciliation"
+    """
+
+    __slots__ = ("_hashes", "_rows", "_texts")
+
+    def __init__(self, texts: pa.ChunkedArray) -> None:
+        hashes = pa.chunked_array(
+            [pa.array(map(hash, chunk.to_pylist()), pa.int64()) for chunk in texts.chunks],
+            pa.int64(),
+        )
+        order = pc.sort_indices(hashes).cast(pa.uint32())
+        self._texts = texts
+        self._rows = _bytes(order).cast("I")
+        self._hashes = _bytes(hashes.take(order).combine_chunks()).cast("q")
+
+    def row(self, text: object) -> int | None:
+        """Return where in the column a text stands, or None where it does not."""
+        wanted = hash(text)
+        at = bisect_left(self._hashes, wanted)
+        while at < len(self._hashes) and self._hashes[at] == wanted:
+            if self._texts[self._rows[at]].as_py() == text:
+                return self._rows[at]
+            at += 1
+        return None
+
+    def __contains__(self, text: object) -> bool:
+        return self.row(text) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(chunk.to_pylist() for chunk in self._texts.chunks)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+def _bytes(values: pa.Array) -> memoryview:
+    """Return the bytes of numbers of a fixed width, from which Python reads one at a time."""
+    _, buffer = values.buffers()
+    width = values.type.bit_width // 8
+    whole = memoryview(b"" if buffer is None else buffer).cast("B")
+    return whole[values.offset * width : (values.offset + len(values)) * width]
+
+
+CHUNKS_MAX: Final = 128
+"""Past so many chunks the columns are copied into one, or each operation would pay for them."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a table at `version`.
+
+    Shape: `files` has ADD_SCHEMA, a row a live file, perhaps with `stats_parsed` (see
+    `files.stated`); `tombstones` has REMOVE_SCHEMA, a row a removed file that the log still names
+    (expiry is applied where there is a clock).
+    `checksum` says whether the version's checksum file agrees, where whoever opened it asked.
+    Units: `in_commit_timestamp` in ms since the Unix epoch: that of the version's own commit.
+    Spec: "Action Reconciliation"
+    """
+
+    version: Version
+    protocol: Protocol
+    metadata: Metadata
+    files: pa.Table
+    tombstones: pa.Table
+    app_transactions: Mapping[str, Txn] = field(default_factory=dict)
+    domains: Mapping[str, DomainMetadata] = field(default_factory=dict)
+    in_commit_timestamp: int | None = None
+    checksum: ChecksumVerdict = NOT_ASKED
+
+    @cached_property
+    def file_keys(self) -> pa.ChunkedArray:
+        """The key of each row of `files`, in its order."""
+        return keys(self.files)
+
+    def checked(self, verdict: ChecksumVerdict) -> "Snapshot":
+        """Return the same state with what came of asking its version checksum file."""
+        after = replace(self, checksum=verdict)
+        vars(after)["file_keys"] = self.file_keys
+        return after
+
+
+@dataclass(frozen=True)
+class LiveKeys:
+    """The state of a table at `version`, as far as a commit can contradict it: no statistics.
+
+    Law: canonical == canonical_paths(files["path"])
+    Shape: `files` has KEY_SCHEMA, a row a live file.
+    Spec: "Action Reconciliation"
+    """
+
+    version: Version
+    protocol: Protocol
+    metadata: Metadata
+    files: pa.Table
+    app_transactions: Mapping[str, Txn]
+    domains: Mapping[str, DomainMetadata]
+    in_commit_timestamp: int | None = None
+
+    @cached_property
+    def canonical(self) -> pa.ChunkedArray:
+        """The canonical path of each row of `files`, in its order."""
+        return canonical_paths(self.files["path"])
+
+    @cached_property
+    def paths(self) -> KeySet:
+        """The canonical paths of the live files, to be asked for one at a time."""
+        return KeySet(self.canonical)
+
+    def with_keys(self, file_keys: pa.ChunkedArray) -> "LiveKeys":
+        """Return the same, told the key of each file: where no vector is, that is its path."""
+        after, vectors = replace(self), self.files["deletionVector"]
+        if vectors.null_count == len(vectors):
+            vars(after)["canonical"] = file_keys
+        return after
+
+
+def evolve(snapshot: Snapshot, commit: Commit) -> Snapshot:
+    """Return the snapshot after one more commit.
+
+    Law: folding evolve over the commits of a log gives what replaying the log gives
+    Spec: "Action Reconciliation"
+    """
+    part = LogPart(
+        files=adds_to_columns(list(commit.adds)),
+        tombstones=removes_to_columns(list(commit.removes)),
+        protocol=commit.protocol,
+        metadata=commit.metadata,
+        txns=tuple(commit.txns),
+        domains=tuple(commit.domains),
+        info=commit.info,
+    )
+    assert commit.version == snapshot.version + 1, (
+        f"version {commit.version} can't follow version {snapshot.version}: a commit was left out"
+    )
+    return evolve_parts(snapshot, [part])
+
+
+def evolve_parts(snapshot: Snapshot, parts: Sequence[LogPart]) -> Snapshot:
+    """Return the snapshot after some more commits, oldest first, given as columns.
+
+    Law: the file set is gone through once, however many commits there are
+    Spec: "Action Reconciliation"
+    """
+    files, file_keys, tombstones = advance(
+        snapshot.files, snapshot.file_keys, snapshot.tombstones, parts
+    )
+    if file_keys.num_chunks > CHUNKS_MAX:
+        files, file_keys = files.combine_chunks(), pa.chunked_array([file_keys.combine_chunks()])
+    info = parts[-1].info
+    after = Snapshot(
+        version=Version(snapshot.version + len(parts)),
+        protocol=next((p.protocol for p in reversed(parts) if p.protocol), snapshot.protocol),
+        metadata=next((p.metadata for p in reversed(parts) if p.metadata), snapshot.metadata),
+        files=files,
+        tombstones=tombstones,
+        app_transactions=advance_txns(
+            snapshot.app_transactions, (txn for part in parts for txn in part.txns)
+        ),
+        domains=advance_domains(snapshot.domains, (one for part in parts for one in part.domains)),
+        in_commit_timestamp=info.in_commit_timestamp if info else None,
+    )
+    vars(after)["file_keys"] = file_keys
+    return after
+
+
+def from_replay(version: int, replayed: Replayed, in_commit_timestamp: int | None) -> Snapshot:
+    """Return the snapshot that a replay of the log came to.
+
+    Spec: "Action Reconciliation"
+    """
+    after = Snapshot(
+        version=Version(version),
+        protocol=replayed.protocol,
+        metadata=replayed.metadata,
+        files=replayed.files,
+        tombstones=replayed.tombstones,
+        app_transactions=replayed.app_transactions,
+        domains=replayed.domains,
+        in_commit_timestamp=in_commit_timestamp,
+    )
+    vars(after)["file_keys"] = replayed.file_keys
+    return after

@@ -1,0 +1,195 @@
+"""Provenance: the object `tidegate` in the commitInfo of an entry that the committer wrote.
+
+It is the committer's memory: which proposals the entry accepted and which it refused. Readers of
+the table ignore it, as they do every field of commitInfo that they do not know.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from pydantic import JsonValue, NonNegativeInt, ValidationError
+
+from tidegate_delta.log.commit import Commit
+from tidegate_messages.identity_values import IdentityBlock, IdentityUsage
+from tidegate_messages.message import Message
+from tidegate_messages.outcome import Rejection
+from tidegate_messages.proposal import Sha256
+from tidegate_messages.row_mapping import RowMapping
+
+
+class Accepted(Message):
+    """A proposal whose actions are in the entry, and its record's offset and SHA-256.
+
+    `rows_deleted` counts the rows that it was the first to delete by deletion vectors; `patched`
+    says that the entry's metadata comes from its metadata patch. `identity_blocks` are the identity
+    values that it leased, `identity_used` those of other leases that its files hold; `row_mapping`
+    says where its compaction moved rows.
+    """
+
+    id: UUID
+    offset: NonNegativeInt
+    sha256: Sha256
+    operation: str | None = None
+    metrics: Mapping[str, JsonValue] = {}
+    rows_deleted: NonNegativeInt | None = None
+    patched: bool = False
+    identity_blocks: tuple[IdentityBlock, ...] = ()
+    identity_used: tuple[IdentityUsage, ...] = ()
+    row_mapping: tuple[RowMapping, ...] = ()
+
+
+class Refused(Message):
+    """A proposal that will never be in the table.
+
+    `sha256` is absent where it was cancelled: any bytes under that id are refused.
+    """
+
+    id: UUID
+    offset: NonNegativeInt
+    sha256: Sha256 | None = None
+    reason: Rejection
+
+
+class Provenance(Message):
+    """What the committer writes about an entry into it.
+
+    `epoch` identifies the assignment of the topic partition, `stream` the topic partition
+    (`clusterId/topicId/partition`), `offsets` the first and last record in the entry, `rules` the
+    version of the conflict rules. Where `accepted` has several proposals, `files_added`,
+    `files_removed`, `applications` and `domains` say how many actions each has brought: the entry
+    holds them in this order. Removes of files that lost rows by intents come last; for each of
+    these, in order, `rows_by` lists whose rows they were, by place in `accepted`.
+    """
+
+    epoch: UUID
+    stream: str
+    offsets: tuple[NonNegativeInt, NonNegativeInt]
+    rules: int
+    accepted: tuple[Accepted, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    files_added: tuple[NonNegativeInt, ...] = ()
+    files_removed: tuple[NonNegativeInt, ...] = ()
+    applications: tuple[NonNegativeInt, ...] = ()
+    domains: tuple[NonNegativeInt, ...] = ()
+    rows_by: tuple[tuple[NonNegativeInt, ...], ...] = ()
+
+
+_BEFORE_ACCEPTED: Final = ("epoch", "stream", "offsets", "rules")
+
+_IDENTITY: Final = frozenset(
+    name for name, one in Accepted.model_fields.items() if one.is_required()
+)
+"""What a proposal is found by: nothing is ours where that can't be read"""
+
+_COUNTS: Final = Provenance.model_fields.keys() - {*_BEFORE_ACCEPTED, "accepted", "refused"}
+
+_STAND_INS: Final[Mapping[str, JsonValue]] = {
+    "epoch": str(UUID(int=0)),
+    "stream": "",
+    "offsets": [0, 0],
+    "rules": 0,
+}
+"""Nobody's: an entry with them is told of as another committer's, decided by rules that we lack."""
+
+_UNREAD: Final[Mapping[str, JsonValue]] = {
+    "rule": "unknown",
+    "reason": "the gate refused it, and this release cannot read why: see the entry itself",
+}
+
+_PLAIN: Final = frozenset({str, int, bool, type(None)})
+"""Kinds of metrics that all spell alike."""
+
+
+def spelled(provenance: Provenance) -> bytes:
+    """Return provenance as JSON, without what is as it is where nothing is said.
+
+    An entry has as many proposals as writers wait for each other, and nearly all say the same five
+    things: these are put together here, for a fifth of what it costs to ask the general serializer.
+    Law: spelled(p) == p.model_dump_json(exclude_none=True, exclude_defaults=True).encode()
+    """
+    told = provenance.model_dump(
+        mode="json", exclude_none=True, exclude_defaults=True, exclude={"accepted"}
+    )
+    if not provenance.accepted:
+        return orjson.dumps(told)
+    accepted = [_told(one) for one in provenance.accepted]
+    # The fields stand in their order, which is that of the general serializer.
+    before = {name: told.pop(name) for name in _BEFORE_ACCEPTED if name in told}
+    return orjson.dumps({**before, "accepted": accepted, **told})
+
+
+def _told(one: Accepted) -> Any:
+    said = vars(one)
+    metrics = said["metrics"]
+    counted = said["rows_deleted"] is not None or said["patched"]
+    numbered = said["identity_blocks"] or said["identity_used"]
+    if counted or numbered or said["row_mapping"] or one.model_extra:
+        return orjson.Fragment(one.model_dump_json(exclude_none=True, exclude_defaults=True))
+    if not _PLAIN.issuperset(map(type, metrics.values())):
+        return orjson.Fragment(one.model_dump_json(exclude_none=True, exclude_defaults=True))
+    told = {"id": said["id"], "offset": said["offset"], "sha256": said["sha256"]}
+    if said["operation"] is not None:
+        told["operation"] = said["operation"]
+    if metrics:
+        told["metrics"] = metrics
+    return told
+
+
+def rows_deleted_by(origin: Provenance, removed: Sequence[str], path: str) -> Sequence[int]:
+    """Return who of several deleted rows of a file that stays, by place in `accepted`.
+
+    `removed` are the files that left, in the entry's order, spelt as `path` is. It is empty where
+    the entry does not tell.
+    """
+    if path not in removed:
+        return ()
+    place = removed.index(path) - sum(origin.files_removed)
+    return origin.rows_by[place] if 0 <= place < len(origin.rows_by) else ()
+
+
+def of(commit: Commit) -> Provenance | None:
+    """Return the provenance of an entry, or None for a version that somebody else wrote."""
+    told = commit.info.tidegate if commit.info else None
+    if told is None:
+        return None
+    try:
+        return Provenance.model_validate(told)
+    except ValidationError as error:
+        return _as_far_as_it_is_known(told, error)
+
+
+def _as_far_as_it_is_known(told: Any, error: ValidationError) -> Provenance | None:
+    """Return provenance without what can't be read of it, or None where it is not ours in shape.
+
+    Another release may say things otherwise. Which proposals are in the entry, and which never will
+    be, must be known all the same: who sends one again would commit it twice. Of the rest nothing
+    is said, which is the careful reading of each field. Anybody may write a field of this name.
+    """
+    known = deepcopy(told)
+    for one in error.errors(include_url=False, include_context=False, include_input=False):
+        match one["loc"]:
+            case ("accepted", int(), str(name), *_) if name not in _IDENTITY:
+                known["accepted"][one["loc"][1]].pop(name, None)
+            case ("refused", int(at), "reason", *_):
+                known["refused"][at]["reason"] = _readable(told["refused"][at].get("reason"))
+            case (str(name), *_) if name in _STAND_INS:
+                known[name] = _STAND_INS[name]
+            case (str(name), *_) if name in _COUNTS:
+                # One is read by the others: none of them tells anything alone.
+                known = {key: value for key, value in known.items() if key not in _COUNTS}
+            case _:
+                return None
+    try:
+        found = Provenance.model_validate(known)
+    except ValidationError:
+        return None
+    return found if found.accepted or found.refused else None
+
+
+def _readable(reason: Any) -> Mapping[str, JsonValue]:
+    """Return what is told of a refusal that another release spells otherwise."""
+    said = reason if isinstance(reason, dict) else {}
+    return {**_UNREAD, **{name: said[name] for name in _UNREAD if isinstance(said.get(name), str)}}

@@ -1,0 +1,78 @@
+"""An outcome: committed, rejected, expired or denied. The record of the topic `outcomes`.
+
+`committed` and `rejected` hold for ever; `expired` and `denied` promise nothing about another
+delivery of the same proposal.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+from uuid import UUID
+
+from pydantic import JsonValue, NonNegativeInt
+
+from tidegate_messages.message import Message
+from tidegate_messages.proposal import Sha256
+
+Status = Literal["committed", "rejected", "expired", "denied"]
+ClientAdvice = Literal["retry", "rebase", "rerun", "fix"]
+
+
+class Rejection(Message):
+    """Why a proposal was not committed, and what its writer may do.
+
+    `rule` is the rule's name (`concurrent_append`, `malformed`, `deadline_passed`); `error_class`
+    and `exception` are delta-spark's names for it, where it has some. `advice`: `retry` the same
+    bytes later, `rebase` on the new snapshot, `rerun` the operation on the newest version, or `fix`
+    the request. `field` is the field of the proposal that is wrong.
+
+    A conflict says with what: `winner_version`, and the thing that both are about: the file at
+    `path`, with the index in `reads.predicates` of the `predicate` that may match its rows; the
+    metadata `domain`; or the application `app_id`. `winner_proposal_id` is set where it is certain
+    which proposal of that version it was: the only one, the one that brought this file, domain or
+    application, or one of the same group. `head_version` is the table's version, for ready bytes
+    that came too late. `topic_partition` is the one of the table, where the proposal came on
+    another: the same bytes belong there, and their outcome comes on that number.
+    """
+
+    rule: str
+    reason: str
+    advice: ClientAdvice = "rerun"
+    error_class: str | None = None
+    exception: str | None = None
+    winner_version: int | None = None
+    winner_proposal_id: str | None = None
+    head_version: int | None = None
+    field: str | None = None
+    path: str | None = None
+    predicate: NonNegativeInt | None = None
+    domain: str | None = None
+    app_id: str | None = None
+    topic_partition: NonNegativeInt | None = None
+
+
+class Outcome(Message):
+    """The answer to one delivery of a proposal.
+
+    `proposal_sha256` and `offset` are those of the answered record; writers check that the hash is
+    of their bytes. `repeat` says that the same answer was given before, or is in the log.
+    `sub_index` is the proposal's place among those of its version, from 0.
+    `assigned` is what the committer added: `base_row_ids` of new files by path (not in a repeat:
+    the log has them); `deletion_vectors` of files that lost rows, by path, and `rows_deleted`, how
+    many rows it was the first to delete; `identity`, the blocks of values that it leased; `moved`,
+    files with its row intents that a compaction had moved. `left_out` names what is too large for
+    a record: the log has it.
+    Units: `in_commit_timestamp` and `decided_ms` in ms since the Unix epoch.
+    """
+
+    proposal_id: UUID
+    proposal_sha256: Sha256
+    table: UUID
+    status: Status
+    repeat: bool = False
+    offset: int | None = None
+    version: int | None = None
+    sub_index: int | None = None
+    in_commit_timestamp: int | None = None
+    rejection: Rejection | None = None
+    assigned: Mapping[str, JsonValue] = {}
+    decided_ms: int | None = None

@@ -1,0 +1,136 @@
+"""A proposal: a proposed commit, with what its writer read. The record of the topic `proposals`."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import Field, JsonValue, NonNegativeInt, StringConstraints, model_validator
+
+from tidegate_messages.identity_values import LONG_MAX, IdentityDemand, IdentityUsage
+from tidegate_messages.message import Message
+from tidegate_messages.metadata_patch import MetadataPatch
+from tidegate_messages.read_set import ReadSet
+from tidegate_messages.row_intent import RowIntent
+from tidegate_messages.row_mapping import RowMapping
+
+ProposalKind = Literal["commit", "cancel", "register", "halt", "reopen", "drop", "verbatim"]
+CdcMode = Literal["explicit", "implicit", "none"]
+Isolation = Literal["default", "Serializable", "WriteSerializable", "SnapshotIsolation"]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+TableRoot = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*://.*[^/]$")]
+
+
+class Operation(Message):
+    """The operation of the commit's `commitInfo`, by Delta's names (`WRITE`, `DELETE`, ...)."""
+
+    name: str = "WRITE"
+    parameters: Mapping[str, JsonValue] = {}
+    metrics: Mapping[str, JsonValue] = {}
+
+
+class ClaimCheck(Message):
+    """The file that holds the actions and row intents of a proposal too large for a record.
+
+    Shape: newline-delimited JSON, one action a line, or one row intent under `dv_intent`. `path` is
+    relative to the table root.
+    Units: `size` in bytes.
+    """
+
+    path: str
+    size: NonNegativeInt
+    sha256: Sha256
+
+
+class AppTxn(Message):
+    """An application transaction: this version of `app_id` is committed at most once."""
+
+    app_id: Annotated[str, StringConstraints(min_length=1)]
+    version: Annotated[int, Field(ge=0, le=LONG_MAX)]
+
+
+class Proposal(Message):
+    """A proposed commit.
+
+    A proposal's identity is (`proposal_id`, SHA-256 of the record's value): to repeat it, send the
+    same bytes. `table` is the registry's UUID; `table_id` is `metaData.id` at `read_version`. To
+    create a table, `read_version` is -1 and `table_id` null. `actions` are rows of the log as Delta
+    spells them in JSON; the committer adds commitInfo, row ids, timestamps and versions.
+    `dv_intents` are rows to delete from files that stay: one object for each file, which must not
+    be among the actions. A `metadata_patch` comes alone, without actions or intents. A
+    `row_mapping` says of a compaction where the rows of each removed file lie in the new files. A
+    proposal of kind `verbatim` has the ready bytes of version `exact_version` in the file of its
+    claim check; `read_version` is the version that its work began from, `txn_id` that of its
+    commitInfo, the same in each attempt. `reason` is for the kind `halt`: writers are told it.
+
+    What only the writer can know: `constraints_enforced` are the hashes of the constraints that it
+    has checked for every row it adds (or, where it adds a constraint, for every row of the table),
+    as `delta.features.constraints.hashes` makes them. `cdc_mode` says how readers of the change
+    feed learn which rows changed: `explicit`, from the `cdc` actions; `implicit`, from the added
+    and removed files, for no removed row is among the added ones; `none`, for no row changes.
+    `identity_usage` are the values of identity columns in its files, `identity_leases` values that
+    it wants to reserve for later files.
+
+    Units: `created_ms`, `deadline_ms`, `files_since_ms` in ms since the Unix epoch.
+    Spec: "Terminology: Commits"
+    """
+
+    proposal_id: UUID
+    kind: ProposalKind = "commit"
+    table: UUID
+    table_root: TableRoot
+    table_id: str | None = None
+    name: str | None = None
+    read_version: Annotated[int, Field(ge=-1)]
+    operation: Operation = Operation()
+    actions: tuple[Mapping[str, Any], ...] = ()
+    claim_check: ClaimCheck | None = None
+    reads: ReadSet | None = None
+    isolation: Isolation = "default"
+    app_txn: AppTxn | None = None
+    dv_intents: tuple[RowIntent, ...] = ()
+    metadata_patch: MetadataPatch | None = None
+    constraints_enforced: tuple[Sha256, ...] = ()
+    cdc_mode: CdcMode | None = None
+    identity_usage: tuple[IdentityUsage, ...] = ()
+    identity_leases: tuple[IdentityDemand, ...] = ()
+    row_mapping: tuple[RowMapping, ...] = ()
+    created_ms: int | None = None
+    files_since_ms: int | None = None
+    deadline_ms: int | None = None
+    engine_info: str | None = None
+    user_metadata: str | None = None
+    exact_version: NonNegativeInt | None = None
+    txn_id: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
+    cancels: UUID | None = None
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=1_000)] | None = None
+
+    @model_validator(mode="after")
+    def _kind_has_its_fields(self) -> "Proposal":
+        if self.kind == "cancel" and self.cancels is None:
+            raise ValueError("a cancel names the proposal it gives up in `cancels`")
+        if self.kind == "halt" and self.reason is None:
+            raise ValueError("a halt says why, in `reason`")
+        if self.kind == "verbatim" and (self.exact_version is None or self.claim_check is None):
+            raise ValueError("a verbatim proposal has `exact_version` and `claim_check`")
+        if self.exact_version is not None and self.exact_version <= self.read_version:
+            raise ValueError("`exact_version` comes after `read_version`")
+        if (self.actions or self.dv_intents) and self.claim_check is not None:
+            raise ValueError("give `actions` and `dv_intents`, or a `claim_check`, not both")
+        if self.metadata_patch is not None and (
+            self.actions or self.dv_intents or self.row_mapping or self.claim_check is not None
+        ):
+            raise ValueError("a `metadata_patch` comes without actions, intents or a claim check")
+        if self.row_mapping and self.dv_intents:
+            raise ValueError("rows that move (`row_mapping`) come without rows that leave")
+        return self
+
+    @property
+    def claim(self) -> ClaimCheck:
+        """The claim check, of a proposal that has one."""
+        assert self.claim_check is not None, "only who makes a claim is asked for it"
+        return self.claim_check
+
+    @property
+    def is_create(self) -> bool:
+        """Whether the proposal brings version 0 of a table."""
+        return self.kind == "commit" and self.read_version == -1

@@ -1,0 +1,35 @@
+"""A row intent: rows that a proposal deletes from one live file, which stays.
+
+Only the rows are proposed, not the file's new deletion vector: so several writers may each delete
+rows of one file, and the committer merges them into one vector.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+from pydantic import JsonValue, NonNegativeInt, StringConstraints
+
+from tidegate_messages.message import Message
+
+ROW_INTENT: Final = "dv_intent"
+"""The name of a row intent on its line of a claim check."""
+
+Purpose = Literal["delete", "update"]
+
+
+class RowIntent(Message):
+    """Rows to delete from a file that stays.
+
+    `base` is the unique id of the deletion vector that the file had at `read_version`, absent where
+    it had none. `rows` is a deletion vector descriptor as Delta spells it, inline or in a file
+    below the table root; it holds the rows to delete, without those that `base` holds.
+    `num_records` is the number of physical rows of the file. With `update` the proposal adds new
+    images of these rows, so nobody else may have deleted them.
+    Spec: "Deletion Vector Descriptor Schema"
+    """
+
+    path: Annotated[str, StringConstraints(min_length=1)]
+    base: str | None = None
+    rows: Mapping[str, JsonValue]
+    num_records: NonNegativeInt
+    op: Purpose = "delete"

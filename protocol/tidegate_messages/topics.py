@@ -1,0 +1,124 @@
+"""The topics: names, keys, partitions, retention. Data, not calls.
+
+All records of one table go, explicitly, to the partition number recorded at its registration.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidegate_delta.errors import Misconfigured
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
+_LENGTH_MAX = 249
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as it is to be created. Units: retention in ms; -1 keeps for ever."""
+
+    name: str
+    key: str
+    partitions: int
+    cleanup: str
+    retention_ms: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Kafka's topic configuration."""
+        return {
+            "cleanup.policy": self.cleanup,
+            "retention.ms": str(self.retention_ms),
+            **self.config,
+        }
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The names under one prefix, and the declaration of each topic."""
+
+    prefix: str = "tidegate."
+    partitions: int = 1
+
+    def _name(self, base: str) -> str:
+        return f"{self.prefix}{base}"
+
+    @property
+    def proposals(self) -> str:
+        """Key: table id. Value: a proposal. Never compacted, for the key is the table."""
+        return self._name("proposals")
+
+    @property
+    def outcomes(self) -> str:
+        """Key: proposal id. Value: an outcome."""
+        return self._name("outcomes")
+
+    @property
+    def commits(self) -> str:
+        """Key: table id. Value: one record a version."""
+        return self._name("commits")
+
+    @property
+    def table_state(self) -> str:
+        """Key: table id. Value: the registry's record of the table."""
+        return self._name("table-state")
+
+    @property
+    def dead_letters(self) -> str:
+        """Raw bytes that could not be read, with the reason in headers."""
+        return self._name("dead-letters")
+
+    @property
+    def ratify(self) -> str:
+        """Key: table root. Value: a claim to a version, on stores without put-if-absent."""
+        return self._name("ratify")
+
+    @property
+    def cdc_positions(self) -> str:
+        """Key: table id. Value: how far the changes of the table are published."""
+        return self._name("cdc-positions")
+
+    @property
+    def follower_state(self) -> str:
+        """Key: service and table id. Value: why a follower leaves the table alone."""
+        return self._name("follower-state")
+
+    def changes(self, table_name: str) -> str:
+        """Return the topic of a table's changes.
+
+        Raises: Misconfigured, when the name is too long for Kafka.
+        """
+        name = self._name("cdc.") + _ILLEGAL.sub("_", table_name)
+        if len(name) > _LENGTH_MAX:
+            raise Misconfigured(
+                f"the change topic {name!r} of table {table_name!r} is longer than {_LENGTH_MAX} "
+                "characters; register the table under a shorter name"
+            )
+        return name
+
+    def declared(self) -> tuple[Topic, ...]:
+        """Return every topic that is created before the services start."""
+        n = self.partitions
+        large = {"max.message.bytes": str(4 * 1024 * 1024)}
+        # The broker's clock stamps what is compared: writers' clocks are their own.
+        dated = {"message.timestamp.type": "LogAppendTime"}
+        # The broker unpacks what writers packed, and measures that: a bomb bursts there.
+        unpacked = {"compression.type": "uncompressed"}
+        # Each version leaves a record, and the topic is read to its end at every look: what is in
+        # the newest segment is not compacted, and a gibibyte of it takes a minute to read.
+        short = {"segment.bytes": str(16 * 1024 * 1024)}
+        return (
+            Topic(
+                self.proposals, "table", n, "delete", 14 * _DAY_MS, {**large, **dated, **unpacked}
+            ),
+            Topic(self.outcomes, "proposal_id", n, "compact,delete", 7 * _DAY_MS, dated),
+            Topic(self.commits, "table", n, "delete", 30 * _DAY_MS, dated),
+            Topic(self.table_state, "table", n, "compact", -1, short),
+            Topic(self.dead_letters, "", 1, "delete", 30 * _DAY_MS, large),
+            Topic(self.cdc_positions, "table", 1, "compact", -1, short),
+            Topic(self.follower_state, "service/table", 1, "compact", -1, short),
+            # One partition for ever: a table that moved to another would be decided twice.
+            Topic(self.ratify, "table_root", 1, "delete", -1, dated),
+        )

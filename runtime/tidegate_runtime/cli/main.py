@@ -1,0 +1,104 @@
+"""The `tidegate` command: its own subcommands, and those of the installed services.
+
+A service's command is found by its entry point in the group `tidegate.commands`; one whose
+libraries are not installed is not shown (`tidegate version --verbose` names it).
+"""
+
+import inspect
+import platform
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from tidegate_delta.features.features_page import features_page
+from tidegate_runtime.cli import config_commands, store_commands, topics_commands
+from tidegate_runtime.cli.command_plugins import brought, loaded_app
+from tidegate_runtime.cli.console import console
+from tidegate_runtime.cli.service_command import Json, fail_unforeseen
+from tidegate_runtime.containment import contained
+from tidegate_runtime.release import KAFKA_VERSION, RELEASE
+
+
+def features() -> None:
+    """Print how each table feature and property is supported, as Markdown."""
+    typer.echo(features_page(), nl=False)
+
+
+_OUT: Final = console()
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Tidegate: many writers, one gate to a Delta table.",
+)
+app.command("features")(features)
+app.add_typer(topics_commands.topics, name="topics")
+app.add_typer(config_commands.config, name="config")
+app.add_typer(store_commands.store, name="store")
+
+
+@app.command("version")
+def show_version(
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Also list which commands are installed, and why others are not.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the version of Tidegate, of Python, and of the Kafka that it embeds."""
+    shown: dict[str, Any] = {
+        "tidegate": RELEASE,
+        "python": platform.python_version(),
+        "embedded_kafka": KAFKA_VERSION,
+    }
+    if verbose:
+        for name, point in brought().items():
+            found = loaded_app(point)
+            shown[name] = found if isinstance(found, str) else "installed"
+    if as_json:
+        _OUT.print_json(data=shown)
+        return
+    for name, value in shown.items():
+        _OUT.print(f"{name} {value}", soft_wrap=True)
+
+
+def main() -> None:
+    """Run the command line; what nobody foresaw ends it with one message, too."""
+    words = sys.argv[1:]
+    with contained(lambda error: fail_unforeseen(error, words)):
+        command_for(words)(prog_name="tidegate")
+
+
+def command_for(arguments: Sequence[str]) -> TyperGroup:
+    """Return the command with the subcommands that these arguments may need.
+
+    A service is imported only for its own command, and for the list of all commands.
+    """
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup), "it has several verbs"
+    asked = next((part for part in arguments if not part.startswith("-")), None)
+    for name, point in brought().items():
+        if asked in (None, name):
+            found = loaded_app(point)
+            if not isinstance(found, str):
+                command = typer.main.get_command(found)
+                command.name = name
+                group.add_command(command, name)
+    _flow(group)
+    return group
+
+
+def _flow(command: Any) -> None:
+    """Let paragraphs of help be as wide as the terminal: they break where their source does."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
+    for below in getattr(command, "commands", {}).values():
+        _flow(below)

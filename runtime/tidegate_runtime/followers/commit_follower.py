@@ -1,0 +1,377 @@
+"""The layer over Faust on which both followers, checkpointer and change publisher, are built.
+
+A record of `commits` is handed to a thread, and acknowledged when the service has taken its turn at
+the table. A table that has more to do than one turn allows has its next turn at once. Turns of one
+table run one after the other, those of several tables side by side, and a look runs alone. An error
+of the bus, or of all tables, ends the run: records that were not acknowledged are delivered again.
+What is wrong with one table, the service keeps to it (`quarantine`).
+"""
+
+import asyncio
+import logging
+import tempfile
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+import faust
+from mode.threads import ServiceThread
+
+from tidegate_delta.errors import Unavailable
+from tidegate_messages.codec import decode
+from tidegate_messages.published_records import CommitRecord
+from tidegate_runtime.containment import attempted, is_fault, reason_of
+from tidegate_runtime.followers.async_rw_lock import AsyncRwLock
+from tidegate_runtime.followers.faust_app import (
+    LooseThread,
+    app_settings,
+    ends,
+    ours,
+    partition,
+    unread,
+)
+from tidegate_runtime.followers.skipped_records import SkippedRecords, ask
+from tidegate_runtime.observability import metrics
+from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.service.runner import Running
+from tidegate_runtime.service.settings import ServiceSettings
+
+JOIN_TIMEOUT_S: Final = 60.0
+SETTLE_TIMEOUT_S: Final = 10.0
+LEAVE_TIMEOUT_S: Final = 4.0
+HELD_MAX: Final = 1_000
+"""Records that may be taken from Faust and not yet acknowledged."""
+THREADS_MAX: Final = 4
+GOING_ON_MAX: Final = THREADS_MAX - 1
+"""Tables whose next turns run at once: a thread is left for a record of any other table."""
+PATIENCE_S: Final = 2.0
+"""How long other tables wait for a look that waits for a turn which lasts."""
+LEFT_BEHIND_S: Final = 10.0
+"""Seconds between two checks whether records wait that Faust does not deliver."""
+AWAY_S: Final = 600.0
+"""How long the brokers may not answer before the follower starts anew and looks up their addresses.
+"""
+_TICK_S: Final = 0.2
+_log = logging.getLogger(__name__)
+
+
+class FollowerService(Protocol):
+    """What a follower does. Its methods run in threads, for one table never two at once."""
+
+    @property
+    def name(self) -> str:
+        """The app's name; with the topics' prefix before it, the consumer group."""
+
+    @property
+    def look_s(self) -> float:
+        """Seconds between two looks."""
+
+    @property
+    def unfinished(self) -> Collection[UUID]:
+        """The tables that have more to do than their last turn allowed. Read in the event loop."""
+
+    def notice(self, record: CommitRecord) -> None:
+        """Act on a commit's doorbell: what is done on return is durable, the rest is `unfinished`.
+
+        May be called again.
+        """
+
+    def go_on(self, table: UUID) -> None:
+        """Take the next turn at an unfinished table."""
+
+    def look(self) -> None:
+        """Look at the registry and at the log of every table: once at the start, then periodically.
+
+        Nothing else runs meanwhile.
+        """
+
+
+def run_follower(service: FollowerService, settings: ServiceSettings, running: Running) -> None:
+    """Follow the topic `commits` until told to stop.
+
+    Raises: Unavailable, when the brokers do not answer; whatever the service raises.
+    """
+    with tempfile.TemporaryDirectory(prefix="tidegate-faust-") as folder:
+        asyncio.run(_follow(service, settings, running, Path(folder)))
+
+
+async def _follow(
+    service: FollowerService, settings: ServiceSettings, running: Running, folder: Path
+) -> None:
+    pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix=service.name)
+    try:
+        await _Follower(service, settings, running, pool).run(folder)
+    finally:
+        # A run that starts over must not overlap with this one; a process that ends need not wait.
+        pool.shutdown(wait=not running.stopping.is_set(), cancel_futures=True)
+
+
+@dataclass
+class _Taken:
+    """A record taken from Faust: its event, and whether its effect is durable."""
+
+    event: Any
+    is_done: bool = False
+
+
+_WaitingRecords = deque[tuple[_Taken, CommitRecord]]
+"""The waiting records of one table, in order. Where there is one, one task serves its table."""
+
+
+class _Follower:
+    """One run of one Faust app. All but the service's calls happens in the event loop."""
+
+    def __init__(
+        self,
+        service: FollowerService,
+        settings: ServiceSettings,
+        running: Running,
+        pool: ThreadPoolExecutor,
+    ) -> None:
+        self._service = service
+        self._settings = settings
+        self._running = running
+        self._pool = pool
+        self._loop = asyncio.get_running_loop()
+        self._failed: asyncio.Future[None] = self._loop.create_future()
+        self._joined = asyncio.Event()
+        self._room = asyncio.Semaphore(HELD_MAX)
+        self._going_on = asyncio.Semaphore(GOING_ON_MAX)
+        self._turns = AsyncRwLock(PATIENCE_S)
+        self._waiting: dict[UUID, _WaitingRecords] = {}
+        self._taken: defaultdict[object, deque[_Taken]] = defaultdict(deque)
+        self._parts: set[asyncio.Task[None]] = set()
+        self._held = 0
+        self._skipped = SkippedRecords()
+
+    async def run(self, folder: Path) -> None:
+        """Look, join the group, follow; end with the first failure, or when told to stop."""
+        health = self._running.health
+        health.ready(False, "looking at the tables")
+        if not await self._has_looked():
+            return
+        app = self._app(folder)
+        health.ready(False, "joining the group")
+        self._begin(lambda: self._start(app))
+        self._begin(lambda: self._watch(app))
+        self._begin(self._look_at_times)
+        self._begin(lambda: self._insist(app))
+        try:
+            while not self._over():
+                await asyncio.wait([self._failed], timeout=_TICK_S)
+                if app.crash_reason is not None:
+                    self._fail(app.crash_reason)
+        finally:
+            health.ready(False, "stopping")
+            # Nothing new begins; what runs in threads may end, so that its acks are committed.
+            await _bounded(self._turns.idle(), SETTLE_TIMEOUT_S)
+            await _bounded(app.stop(), LEAVE_TIMEOUT_S)
+            for task in self._parts:
+                task.cancel()
+            await asyncio.gather(*self._parts, return_exceptions=True)
+        if self._failed.done():
+            self._failed.result()
+
+    def _app(self, folder: Path) -> faust.App:
+        kafka = self._settings.kafka
+        ServiceThread.Worker = LooseThread
+        app = faust.App(**app_settings(self._service.name, kafka, folder))
+        topic = app.topic(kafka.topics.commits, key_serializer="raw", value_serializer="raw")
+
+        async def ring(stream: Any) -> None:
+            async for event in stream.noack().events():
+                await self._take(event)
+
+        async def joined(_app: Any, /, *assigned: Any, signal: Any, **_: Any) -> None:
+            partitions = sorted(f"{at.topic}/{at.partition}" for at in assigned[0])
+            log_event(_log, "assigned", group=app.conf.id, partitions=partitions)
+            self._loop.call_soon_threadsafe(self._skipped.assigned)
+            self._loop.call_soon_threadsafe(self._joined.set)
+
+        app.agent(topic, name="ring")(ring)
+        app.on_partitions_assigned.connect(joined, weak=False)
+        return app
+
+    async def _start(self, app: faust.App) -> None:
+        """Start Faust, and wait until it has joined its group: a start can hang silently."""
+        try:
+            async with asyncio.timeout(JOIN_TIMEOUT_S):
+                await app.start()
+                await self._joined.wait()
+        except TimeoutError as error:
+            raise Unavailable(
+                f"{app.conf.id} did not join its group on {self._settings.kafka.bootstrap_servers} "
+                f"within {JOIN_TIMEOUT_S:g} s; it starts again; check whether the brokers answer"
+            ) from error
+        self._running.health.ready(True)
+
+    async def _take(self, event: Any) -> None:
+        """Put a record into its table's lane, after waiting while too many records are held."""
+        await self._room.acquire()
+        self._held += 1
+        taken = _Taken(event)
+        self._taken[event.message.tp].append(taken)
+        self._skipped.heard(partition(event.message.tp), event.message.offset)
+        record = attempted(
+            lambda: decode(CommitRecord, event.value), lambda error: _skipped(event.message, error)
+        )
+        if record is None:
+            self._done(taken)
+            return
+        self._waiting_of(record.table).append((taken, record))
+
+    def _waiting_of(self, table: UUID) -> _WaitingRecords:
+        """Return the records of a table that wait, and see that the table is served."""
+        if table not in self._waiting:
+            self._waiting[table] = deque()
+            self._begin(lambda: self._serve(table))
+        return self._waiting[table]
+
+    async def _serve(self, table: UUID) -> None:
+        """Give a table its turns, one after the other, until nothing of it waits."""
+        waiting = self._waiting[table]
+        while waiting or table in self._service.unfinished:
+            if waiting:
+                await self._notice(*waiting.popleft())
+            else:
+                async with self._going_on:
+                    await self._turn(partial(self._service.go_on, table))
+            if self._over():
+                return
+        del self._waiting[table]
+
+    async def _notice(self, taken: _Taken, record: CommitRecord) -> None:
+        if await self._turn(partial(self._service.notice, record)):
+            self._done(taken)
+            metrics.DOORBELLS.labels(record.name or str(record.table)).inc()
+
+    async def _turn(self, act: Callable[[], None]) -> bool:
+        """Let the service act in a thread beside others; False if the run was over before."""
+        async with self._turns.shared():
+            if self._over():
+                return False
+            await self._loop.run_in_executor(self._pool, act)
+            return True
+
+    def _done(self, taken: _Taken) -> None:
+        """Acknowledge records in the order of their topic partition: if a later one is acknowledged
+        first, Faust may commit an offset past one that is not.
+        """
+        taken.is_done = True
+        inline = self._taken[taken.event.message.tp]
+        while inline and inline[0].is_done:
+            inline.popleft().event.ack()
+        self._held -= 1
+        self._room.release()
+        self._running.health.progress("commits")
+
+    async def _look(self) -> None:
+        async with self._turns.alone():
+            if not self._over():
+                await self._loop.run_in_executor(self._pool, self._service.look)
+                metrics.LOOKS.inc()
+                for table in self._service.unfinished:
+                    self._waiting_of(table)
+
+    async def _has_looked(self) -> bool:
+        """Run the first look, and return whether it ended; a stop waits for it only briefly."""
+        looks = self._loop.create_task(self._look())
+        while not looks.done() and not self._over():
+            await asyncio.wait([looks], timeout=_TICK_S)
+        if not looks.done():
+            await _bounded(self._turns.idle(), SETTLE_TIMEOUT_S)
+            looks.cancel()
+            return False
+        looks.result()
+        return True
+
+    async def _look_at_times(self) -> None:
+        while not self._over():
+            await asyncio.sleep(self._service.look_s)
+            await self._look()
+
+    async def _watch(self, app: faust.App) -> None:
+        """Report every second that the event loop runs, and how many records wait."""
+        health = self._running.health
+        health.expect("loop", self._settings.http.stalled_s)
+        await self._joined.wait()
+        while not self._over():
+            health.progress("loop")
+            health.work("commits", self._held + await unread(app))
+            await asyncio.sleep(1.0)
+
+    async def _insist(self, app: faust.App) -> None:
+        """Raise if records wait and are not delivered (`skipped_records`), or no broker answers.
+
+        The service then starts over. Faust keeps the brokers' last addresses: once all of them have
+        moved, it never finds them again.
+        """
+        kafka, clock = self._settings.kafka, self._running.clock
+        await self._joined.wait()
+        answered_s = clock.boot_s()
+        while not self._over():
+            await asyncio.sleep(LEFT_BEHIND_S)
+            moment, there = self._skipped.moment, await ends(app)
+            if there is not None:
+                answered_s = clock.boot_s()
+            elif clock.boot_s() - answered_s > AWAY_S:
+                raise Unavailable(
+                    f"the brokers have not answered for {AWAY_S:.0f} s; this service connects anew "
+                    f"to {kafka.bootstrap_servers}"
+                )
+            suspects = [] if self._held else self._skipped.beyond(there or {})
+            if not suspects:
+                continue
+            try:
+                found = await self._loop.run_in_executor(
+                    self._pool, ask, kafka, app.conf.id, suspects
+                )
+            except Unavailable:
+                continue
+            if left := self._skipped.found(found, moment):
+                raise Unavailable(
+                    f"{left} records of {kafka.topics.commits} wait for {app.conf.id} and are not "
+                    "delivered; it joins its group anew"
+                )
+
+    def _begin(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = self._loop.create_task(part())
+        self._parts.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Forget a task that ended; if it failed, the follower fails."""
+        self._parts.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(ours(error))
+
+    def _over(self) -> bool:
+        return self._running.stopping.is_set() or self._failed.done()
+
+
+def _skipped(message: Any, error: Exception) -> None:
+    """Say of a record that it can't be read."""
+    where = f"{message.topic}/{message.partition}@{message.offset}"
+    fault = error if is_fault(error) else None
+    told = {"record": where, "why": reason_of(error)}
+    log_event(_log, "malformed", level=logging.ERROR, fault=fault, **told)
+    metrics.DEAD_LETTERS.labels("commit").inc()
+
+
+async def _bounded(ending: Awaitable[None], timeout_s: float) -> None:
+    """Wait for something to end, for a limited time: the process ends anyway."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await ending
+    except TimeoutError:
+        log_event(_log, "abandoned", level=logging.WARNING, after_s=timeout_s)

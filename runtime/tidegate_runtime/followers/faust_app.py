@@ -1,0 +1,172 @@
+"""Faust's settings and threads, and what is read from it: partitions, offsets and errors."""
+
+import asyncio
+import ssl
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import faust
+from aiokafka.errors import KafkaError
+from faust.types import TP
+from faust.types.auth import CredentialsT
+from mode.threads import WorkerThread
+
+from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.kafka.security import KafkaSecurity, revealed, ssl_context
+from tidegate_runtime.kafka.settings import LOOK_FOR_LEADERS_MS, KafkaSettings
+
+
+def for_faust(settings: KafkaSettings) -> CredentialsT | None:
+    """Return Faust's credentials, or None for a plain connection.
+
+    Raises: OSError, for a certificate or key that is not there or not what it should be.
+    """
+    security = settings.security
+    context = None
+    if security.uses_tls:
+        context = RenewedTls(ssl.PROTOCOL_TLS_CLIENT)
+        context.read(security)
+    if security.uses_sasl:
+        return faust.SASLCredentials(
+            username=security.username,
+            password=revealed(security.password),
+            ssl_context=context,
+            mechanism=security.mechanism,
+        )
+    return None if context is None else faust.SSLCredentials(context)
+
+
+class RenewedTls(ssl.SSLContext):
+    """A context by whose connections each reads its certificates anew: their files are replaced
+    under a running service, and the brokers take the former ones no more.
+    """
+
+    _security: KafkaSecurity
+    _last: ssl.SSLContext
+
+    def read(self, security: KafkaSecurity) -> None:
+        """Read the files that are named. Raises: OSError."""
+        context = ssl_context(security)
+        assert context is not None, "it is asked for where there is TLS"
+        self._security, self._last = security, context
+
+    def wrap_bio(self, *buffers: Any, **told: Any) -> ssl.SSLObject:
+        """Return a connection's end; where a file is just being written, by what was read last."""
+        with suppress(OSError):
+            self.read(self._security)
+        return self._last.wrap_bio(*buffers, **told)
+
+
+_COMMIT_INTERVAL_S: Final = 0.5
+_ANSWER_S: Final = 10.0
+_BESIDES_S: Final = 5.0
+
+
+class LooseThread(WorkerThread):
+    """A daemon thread for Faust, which does not keep the process alive.
+
+    While Faust joins its group it may not end in time after a stop. All that it holds then is its
+    membership of the group, which ends with its session.
+    """
+
+    def __init__(self, service: Any, **kwargs: Any) -> None:
+        super().__init__(service, **kwargs)
+        self.daemon = True
+        # The follower sees the crash, and our log has its cause; Faust would print it besides.
+        service.on_crash = lambda *_, **__: None
+
+    def run(self) -> None:
+        """Run the service, and report its end also after a cancellation.
+
+        While brokers do not answer it ends by a cancellation, which Faust does not report: whoever
+        stops it would wait for a minute.
+        """
+        try:
+            super().run()
+        except asyncio.CancelledError:
+            # Whoever waited may have ended, and its event loop with it.
+            with suppress(RuntimeError):
+                self.service.set_shutdown()
+
+
+def app_settings(name: str, kafka: KafkaSettings, folder: Path) -> dict[str, Any]:
+    """Return the settings of the Faust app; those that differ from its defaults were measured.
+
+    Raises: Misconfigured, for a file of `kafka.security` that can't be used.
+    """
+    session_s = kafka.session_timeout_ms / 1000
+    rebalance_s = max(session_s, 10.0)
+    try:
+        credentials = for_faust(kafka)
+    except OSError as error:
+        raise Misconfigured(f"kafka.security: a file cannot be used: {error}") from error
+    return {
+        "id": f"{kafka.topic_prefix}{name}",
+        # With the driver `confluent://` Faust silently joins no group.
+        "broker": ";".join(
+            f"aiokafka://{server.strip()}" for server in kafka.bootstrap_servers.split(",")
+        ),
+        "broker_credentials": credentials,
+        "consumer_group_instance_id": kafka.client.get("group.instance.id"),
+        "consumer_auto_offset_reset": "earliest",
+        "broker_session_timeout": session_s,
+        "broker_heartbeat_interval": session_s / 3,
+        "broker_rebalance_timeout": rebalance_s,
+        # A broker that hangs is given up after this; who joins may wait for the whole rebalance.
+        "broker_request_timeout": rebalance_s + _BESIDES_S,
+        "consumer_metadata_max_age_ms": LOOK_FOR_LEADERS_MS,
+        # Effectively off: `/healthz` judges by progress, and a full buffer is no failure.
+        "broker_max_poll_interval": 3600.0,
+        "broker_commit_interval": _COMMIT_INTERVAL_S,
+        "processing_guarantee": "at_least_once",
+        "topic_disable_leader": True,
+        "topic_allow_declare": False,
+        "stream_wait_empty": False,
+        "web_enabled": False,
+        "autodiscover": False,
+        "store": "memory://",
+        "datadir": str(folder),
+        "loghandlers": [],
+    }
+
+
+async def unread(app: faust.App) -> int:
+    """Return how many records of our partitions have not been fetched yet."""
+    waiting = 0
+    for at in app.consumer.assignment():
+        end = app.consumer.highwater(at)
+        position = await app.consumer.position(at)
+        waiting += max(0, (end or 0) - (position or 0))
+    return waiting
+
+
+async def ends(app: faust.App) -> dict[TopicPartition, int] | None:
+    """Return the end offsets of our partitions; None if the brokers do not answer."""
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            assigned = app.consumer.assignment()
+            found = await app.consumer.highwaters(*assigned) if assigned else {}
+    except (TimeoutError, KafkaError):
+        return None
+    return {partition(at): end for at, end in found.items()}
+
+
+def partition(at: TP) -> TopicPartition:
+    """Return Faust's topic partition as ours."""
+    return TopicPartition(at.topic, at.partition)
+
+
+def ours(error: BaseException) -> BaseException:
+    """Return Unavailable for errors of aiokafka and connections, and other errors unchanged."""
+    if isinstance(error, TidegateError):
+        return error
+    if type(error).__module__.startswith("aiokafka") or isinstance(error, ConnectionError):
+        said = f"{type(error).__name__}: {error}"
+        away = Unavailable(
+            f"the brokers do not answer ({said}); check that they run, and kafka.bootstrap_servers"
+        )
+        away.__cause__ = error
+        return away
+    return error

@@ -1,0 +1,192 @@
+"""Quarantine: the tables that a follower leaves alone after an error, and where it says so.
+
+Whatever goes wrong with one table stays with it. An error of a class of ours is met again at the
+next look; after any other the table is left alone for a while, longer each time. For each table in
+quarantine a record stands on the topic `follower-state`; a tombstone takes it away, ours once the
+table is served again, an operator's to have it tried at the next look.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import inf
+from uuid import UUID
+
+from tidegate_messages.codec import encode, headers
+from tidegate_messages.published_records import FollowerRecord
+from tidegate_messages.topics import Topics
+from tidegate_runtime.clock import Clock
+from tidegate_runtime.containment import Faults, class_of, contained, is_fault, reason_of
+from tidegate_runtime.kafka.client_protocols import Bus, TopicPartition
+from tidegate_runtime.observability import metrics
+from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.table_registry import PATIENCE_S, read_message, to_the_ends
+
+_log = logging.getLogger(__name__)
+
+
+def read_follower_state(
+    bus: Bus, topics: Topics, timeout_s: float = PATIENCE_S
+) -> dict[bytes, FollowerRecord]:
+    """Return the tables in quarantine at any follower, by their records' keys.
+
+    Raises: Unavailable; Misconfigured, when the topic is missing.
+    """
+    found: dict[bytes, FollowerRecord] = {}
+    bus.partitions(topics.follower_state, timeout_s)
+    at = TopicPartition(topics.follower_state, 0)
+    reader = bus.reader()
+    try:
+        first, end = reader.bounds(at, timeout_s)
+        if first < end:
+            until_s = time.monotonic() + timeout_s
+            for record in to_the_ends(reader, {at: end}, {at: first}, until_s):
+                key = record.key or b""
+                found.pop(key, None)
+                told = None if record.value is None else read_message(FollowerRecord, record)
+                if told is not None:
+                    found[key] = told
+    finally:
+        reader.close()
+    return found
+
+
+def tell_follower_state(
+    bus: Bus, topics: Topics, records: Mapping[bytes, FollowerRecord | None]
+) -> None:
+    """Write records of tables in quarantine, durably; None takes one away. Raises: Unavailable."""
+    producer, at = bus.producer(), TopicPartition(topics.follower_state, 0)
+    for key, record in records.items():
+        if record is None:
+            producer.publish(at, key, None)
+        else:
+            producer.publish(at, key, encode(record), headers(record))
+    producer.close()
+
+
+@dataclass
+class _Held:
+    """A table in quarantine. Units: `until_s` by `Clock.boot_s`."""
+
+    record: FollowerRecord
+    until_s: float
+
+
+@dataclass
+class Quarantine:
+    """The tables in quarantine at one follower, called `service`.
+
+    `release` lets go of what the follower knows of a table (id, name) put there. `standing` is
+    what the topic held at the last look, of this follower and of others of its name.
+    """
+
+    service: str
+    bus: Bus
+    topics: Topics
+    clock: Clock
+    release: Callable[[UUID, str], object]
+    recorded: dict[bytes, FollowerRecord] = field(default_factory=dict)
+    _held: dict[UUID, _Held] = field(default_factory=dict)
+    _faults: dict[UUID, Faults] = field(default_factory=dict)
+    _unsaid: dict[bytes, FollowerRecord | None] = field(default_factory=dict)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def look(self, tables: Collection[UUID]) -> set[UUID]:
+        """Read what operators ask; return the tables to be tried at once. `tables` are those that
+        are followed: others need no quarantine.
+
+        Raises: Unavailable; Misconfigured, when the topic is missing.
+        """
+        found = read_follower_state(self.bus, self.topics)
+        self.recorded = {key: one for key, one in found.items() if one.service == self.service}
+        asked = {table for table in self._held if self._key(table) not in self.recorded}
+        for table in asked:
+            self._held[table].until_s = -inf
+        for table in {*self._held, *(one.table for one in self.recorded.values())} - {*tables}:
+            self.heal(table)
+        return asked & self._held.keys()
+
+    def holds(self, table: UUID) -> bool:
+        """Return whether a table is left alone until a look."""
+        return table in self._held
+
+    def waits(self, table: UUID) -> bool:
+        """Return whether a table is left alone at this look, too."""
+        held = self._held.get(table)
+        return held is not None and self.clock.boot_s() < held.until_s
+
+    @contextmanager
+    def around(self, table: UUID, name: str, level: int = logging.WARNING) -> Iterator[None]:
+        """Have any error of the body put this table, and no other, into quarantine."""
+        with contained(lambda error: self.hold(table, name, error, level)):
+            yield
+
+    def hold(self, table: UUID, name: str, error: Exception, level: int = logging.WARNING) -> None:
+        """Put a table into quarantine."""
+        self.let_go(table, name)
+        fault, until_s, next_try_ms = None, -inf, None
+        if is_fault(error):
+            pause_s = self._faults.setdefault(table, Faults()).add(self.clock.boot_s())
+            fault, until_s = error, self.clock.boot_s() + pause_s
+            next_try_ms = self.clock.now_ms() + round(pause_s * 1000)
+            metrics.FAULTS.labels(name, class_of(error)).inc()
+        key = self._key(table)
+        there = self._held.get(table)
+        former = there.record if there else self.recorded.get(key)
+        record = FollowerRecord(
+            service=self.service,
+            table=table,
+            name=name,
+            reason=reason_of(error),
+            error_class=class_of(error),
+            since_ms=former.since_ms if former else self.clock.now_ms(),
+            attempts=former.attempts + 1 if former else 1,
+            next_try_ms=next_try_ms,
+        )
+        self._held[table] = _Held(record, until_s)
+        # An error that every look meets again is published once, not every half a minute.
+        is_told = key in self.recorded and self.recorded[key].reason == record.reason
+        if fault is not None or not is_told:
+            self._say(key, record)
+        metrics.QUARANTINED.set(len(self._held))
+        told = {"table": name, "why": record.reason, "error_class": record.error_class}
+        log_event(_log, "set_aside", level=level, fault=fault, **told)
+
+    def let_go(self, table: UUID, name: str) -> None:
+        """Let go of what the follower knows of a table; nothing that comes up then matters."""
+
+        def ignore(error: Exception) -> None:
+            log_event(_log, "not_released", level=logging.WARNING, fault=error, table=name)
+
+        with contained(ignore):
+            self.release(table, name)
+
+    def heal(self, table: UUID) -> None:
+        """Take a table out of quarantine, if it is there: it is served, or no longer followed."""
+        held, key = self._held.pop(table, None), self._key(table)
+        if held is None and key not in self.recorded:
+            return
+        self.recorded.pop(key, None)
+        self._say(key, None)
+        metrics.QUARANTINED.set(len(self._held))
+        if held is not None:
+            log_event(_log, "healed", table=held.record.name)
+
+    def tell(self) -> None:
+        """Publish which tables came into quarantine and out of it. Raises: Unavailable."""
+        with self._turn:
+            unsaid, self._unsaid = self._unsaid, {}
+        if unsaid:
+            tell_follower_state(self.bus, self.topics, unsaid)
+
+    def _say(self, key: bytes, record: FollowerRecord | None) -> None:
+        with self._turn:
+            self._unsaid[key] = record
+        if record is not None:
+            self.recorded[key] = record
+
+    def _key(self, table: UUID) -> bytes:
+        return f"{self.service}/{table}".encode()

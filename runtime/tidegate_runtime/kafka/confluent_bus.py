@@ -1,0 +1,159 @@
+"""The bus on confluent-kafka, with the client settings on which our guarantees depend."""
+
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from tidegate_delta.errors import Unavailable
+from tidegate_runtime.kafka.client_protocols import ANSWER_S, ClusterIdentity
+from tidegate_runtime.kafka.consumer import KafkaConsumer
+from tidegate_runtime.kafka.error_translation import made, may_mend, translated
+from tidegate_runtime.kafka.librdkafka_logs import LIBRARY
+from tidegate_runtime.kafka.partition_reader import KafkaReader
+from tidegate_runtime.kafka.producer import KafkaProducer
+from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
+
+_PAUSE_S: Final = 0.1
+_RECORD_BYTES_MAX: Final = 4 * 1024 * 1024
+_STATISTICS_MS: Final = 2_000
+"""How often a consumer is told how far the transactions of its partitions are: of its own fetches,
+without a request."""
+
+_READING: Final[Mapping[str, Any]] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "earliest",
+    "isolation.level": "read_committed",
+    "fetch.wait.max.ms": 100,
+    "fetch.error.backoff.ms": 50,
+    # After this long the library fetches again from a partition whose queue was full or paused.
+    "fetch.queue.backoff.ms": 20,
+    "queued.max.messages.kbytes": 32 * 1024,
+}
+
+READERS: Final = "reader"
+"""The `group.id`, after the topic prefix, of readers, which join no group."""
+
+
+class KafkaBus:
+    """A Kafka cluster; it connects when it is first used."""
+
+    def __init__(self, settings: KafkaSettings, client_id: str) -> None:
+        self._settings = settings
+        self._client_id = client_id
+        self._admin: AdminClient | None = None
+
+    def consumer(self, group: str, topics: Sequence[str]) -> KafkaConsumer:
+        """Return a new dynamic member of a group with eager range assignment."""
+        session_ms = self._settings.session_timeout_ms
+        config = self._config(
+            tunable={
+                "max.poll.interval.ms": max(300_000, session_ms),
+                "heartbeat.interval.ms": max(200, session_ms // 5),
+            },
+            fixed={
+                **_READING,
+                "group.id": group,
+                "statistics.interval.ms": _STATISTICS_MS,
+                "session.timeout.ms": session_ms,
+                "partition.assignment.strategy": "range",
+            },
+        )
+        return KafkaConsumer(config, group, topics)
+
+    def producer(self) -> KafkaProducer:
+        """Return a new idempotent producer, acks=all."""
+        config = self._config(
+            tunable={
+                # The first record leaves at once; those that come until it is acknowledged share
+                # the next request: no wait for one, few requests for many.
+                "linger.ms": 0,
+                "max.in.flight.requests.per.connection": 1,
+                "message.timeout.ms": 60_000,
+                "message.max.bytes": _RECORD_BYTES_MAX,
+                "topic.metadata.propagation.max.ms": 5_000,
+            },
+            fixed={
+                "enable.idempotence": True,
+                "acks": "all",
+                "partitioner": "murmur2_random",
+                "delivery.report.only.error": True,
+            },
+        )
+        return KafkaProducer(made(Producer, config))
+
+    def reader(self) -> KafkaReader:
+        """Return a reader without a group."""
+        # librdkafka wants a group.id of every consumer and looks up the group's coordinator, for
+        # which ACLs must allow Describe. With one name for all readers, one ACL is enough.
+        group = f"{self._settings.topic_prefix}{READERS}"
+        config = self._config(tunable={}, fixed={**_READING, "group.id": group})
+        return KafkaReader(made(Consumer, config))
+
+    def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
+        """Return how many partitions a topic has; wait for brokers that do not answer.
+
+        Raises: Misconfigured for a missing topic; Unavailable, when the time is up.
+        """
+        doing = f"look at topic {topic!r} at {self._settings.bootstrap_servers}"
+        ends = time.monotonic() + timeout_s
+        while True:
+            left_s = max(_PAUSE_S, ends - time.monotonic())
+            try:
+                found = self._administration().list_topics(topic, timeout=left_s).topics[topic]
+            except KafkaException as error:
+                if not may_mend(error.args[0]) or time.monotonic() + _PAUSE_S > ends:
+                    raise translated(error, doing) from error
+                time.sleep(_PAUSE_S)
+            else:
+                if found.error is not None:
+                    raise translated(found.error, doing)
+                return len(found.partitions)
+
+    def identity(self, topics: Sequence[str]) -> ClusterIdentity:
+        """Return the ids of the cluster and of some topics, as Kafka writes them.
+
+        Raises: Unavailable; Misconfigured for a missing topic.
+        """
+        admin = self._administration()
+        try:
+            cluster = admin.describe_cluster(request_timeout=ANSWER_S).result(ANSWER_S)
+            asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_S)
+            found = {name: answer.result(ANSWER_S) for name, answer in asked.items()}
+        except KafkaException as error:
+            raise translated(error, f"look up the ids of {', '.join(topics)}") from error
+        except TimeoutError as error:
+            raise Unavailable(
+                f"no answer from {self._settings.bootstrap_servers} within {ANSWER_S} s; look "
+                "whether the brokers run"
+            ) from error
+        return ClusterIdentity(
+            str(cluster.cluster_id), {name: _text(topic.topic_id) for name, topic in found.items()}
+        )
+
+    def _administration(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = made(AdminClient, self._config(tunable={}, fixed={}))
+        return self._admin
+
+    def _config(self, tunable: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:
+        """The user's `kafka.client` overrides what is tunable, and never what is fixed."""
+        return {
+            "client.id": self._client_id,
+            "logger": LIBRARY,
+            **tunable,
+            **for_librdkafka(self._settings),
+            **fixed,
+        }
+
+
+def _text(topic_id: Any) -> str:
+    """Kafka's own text form of an id: its 16 bytes in URL-safe base64 without padding."""
+    mask = (1 << 64) - 1
+    high = topic_id.get_most_significant_bits() & mask
+    low = topic_id.get_least_significant_bits() & mask
+    return urlsafe_b64encode((high << 64 | low).to_bytes(16, "big")).decode().rstrip("=")

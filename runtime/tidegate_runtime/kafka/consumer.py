@@ -1,0 +1,260 @@
+"""A member of a consumer group on confluent-kafka: rebalances as values, positions by hand."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as RdPartition
+
+from tidegate_delta.errors import TidegateError
+from tidegate_runtime.kafka.client_protocols import (
+    ANSWER_S,
+    NO_NOTES,
+    HeldBack,
+    Notes,
+    Offset,
+    Polled,
+    TopicPartition,
+)
+from tidegate_runtime.kafka.error_translation import made, translated
+from tidegate_runtime.kafka.record_conversion import ours, records, theirs
+
+_SLICE_S: Final = 0.05
+"""How long one call into the library may last, so that a rebalance is reported soon."""
+_TICK_S: Final = 0.001
+
+
+class KafkaConsumer:
+    """A member of a group. Rebalances are collected in callbacks, and returned by `poll`."""
+
+    def __init__(self, config: Mapping[str, Any], group: str, topics: Sequence[str]) -> None:
+        callbacks = {"on_commit": self._on_commit, "stats_cb": self._on_statistics}
+        self._consumer = made(Consumer, {**config, **callbacks})
+        self._group = group
+        self._topics = list(topics)
+        self._subscribed = False
+        self._is_member = False
+        self._revoked: list[TopicPartition] = []
+        self._lost: list[TopicPartition] = []
+        self._assigned: list[TopicPartition] = []
+        self._next: dict[TopicPartition, Offset] = {}
+        self._recorded: dict[TopicPartition, Offset] = {}
+        self._parting: dict[TopicPartition, str] = {}
+        self._not_recorded: TidegateError | None = None
+        self._held_back: dict[TopicPartition, HeldBack] = {}
+
+    def poll(self, records_max: int, timeout_s: float) -> Polled:
+        """Return what came within the timeout; a rebalance is returned without records.
+
+        Raises: Unavailable, Fenced; Misconfigured for a missing topic.
+        """
+        self._join()
+        ends = time.monotonic() + timeout_s
+        while True:
+            left = max(0.0, ends - time.monotonic())
+            # The library counts in whole ms, and would return at once for less than one.
+            first = self._consumer.poll(min(_SLICE_S, max(_TICK_S, left) if left else 0.0))
+            more = self._consumer.consume(records_max - 1, 0) if first and records_max > 1 else []
+            if self._revoked or self._lost or self._assigned:
+                self._put_back([first, *more])
+                return self._told()
+            if first is not None:
+                read = records([first, *more], f"read as a member of group {self._group!r}")
+                self._next |= {record.at: Offset(record.offset + 1) for record in read}
+                if read:
+                    return Polled(records=read)
+            if left == 0.0:
+                return Polled()
+
+    def committed(self, at: TopicPartition) -> Offset | None:
+        """Return the offset that the group committed, None for none. Raises: Unavailable."""
+        return self.noted(at)[0]
+
+    def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
+        """Return the offset that the group committed, and its note. Raises: Unavailable."""
+        doing = f"look up the position of group {self._group!r} in {at}"
+        try:
+            [found] = self._consumer.committed([theirs(at)], timeout=ANSWER_S)
+        except KafkaException as error:
+            raise translated(error, doing) from error
+        if found.error is not None:
+            raise translated(found.error, doing)
+        offset = None if found.offset == OFFSET_INVALID else Offset(found.offset)
+        return offset, found.metadata or ""
+
+    def seek(self, at: TopicPartition, offset: Offset) -> None:
+        """Read on from an offset. Raises: Unavailable, Fenced."""
+        ends = time.monotonic() + ANSWER_S
+        while True:
+            try:
+                self._consumer.seek(theirs(at, offset))
+            except KafkaException as error:
+                # A partition that has just been assigned is not being fetched yet.
+                starting = error.args[0].code() == KafkaError._STATE
+                if not starting or time.monotonic() > ends:
+                    raise translated(error, f"read {at} from offset {offset}") from error
+                time.sleep(_SLICE_S)
+            else:
+                self._next[at] = offset
+                return
+
+    def pause(self, at: TopicPartition) -> None:
+        """Keep the partition, but fetch nothing from it until `resume`."""
+        self._consumer.pause([theirs(at)])
+
+    def resume(self, at: TopicPartition) -> None:
+        """Fetch again from a paused partition."""
+        self._consumer.resume([theirs(at)])
+        # The library's thread may sleep for a second after a pause; a seek wakes it.
+        if at in self._next:
+            self.seek(at, self._next[at])
+
+    def commit(
+        self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
+    ) -> None:
+        """Commit the next offset to read for the group, with a note or none, and wait for it.
+
+        Raises: Unavailable, Fenced.
+        """
+        if not next_offsets:
+            return
+        offsets = [theirs(at, offset, notes.get(at, "")) for at, offset in next_offsets.items()]
+        try:
+            done = self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            raise translated(error, self._committing) from error
+        for partition in done or ():
+            if partition.error is not None:
+                raise translated(partition.error, self._committing)
+        self._recorded |= next_offsets
+
+    def commit_soon(
+        self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
+    ) -> None:
+        """Commit as `commit` does, but don't wait; the next call raises what this one failed with.
+
+        Raises: Unavailable, Fenced.
+        """
+        failure, self._not_recorded = self._not_recorded, None
+        if failure is not None:
+            raise failure
+        if not next_offsets:
+            return
+        offsets = [theirs(at, offset, notes.get(at, "")) for at, offset in next_offsets.items()]
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            raise translated(error, self._committing) from error
+        self._recorded |= next_offsets
+
+    def part_with(self, at: TopicPartition, note: str) -> None:
+        """Set the note to commit when a rebalance takes the partition from us."""
+        self._parting[at] = note
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it has joined the group, by the last rebalance that a poll saw."""
+        return self._is_member
+
+    @property
+    def held_back(self) -> Mapping[TopicPartition, HeldBack]:
+        """The assigned partitions that were read up to an open Kafka transaction, as last seen."""
+        return self._held_back
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._is_member = False
+        self._parting.clear()
+        self._consumer.close()
+
+    @property
+    def _committing(self) -> str:
+        return f"commit the position of group {self._group!r}"
+
+    def _join(self) -> None:
+        if not self._subscribed:
+            self._subscribed = True
+            self._consumer.subscribe(
+                self._topics,
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
+            )
+
+    def _put_back(self, messages: Sequence[Message | None]) -> None:
+        """Rewind before records that came with their assignment: the caller may seek first."""
+        firsts: dict[TopicPartition, Offset] = {}
+        for record in records([it for it in messages if it is not None], "read what is assigned"):
+            firsts.setdefault(record.at, record.offset)
+        for at, offset in firsts.items():
+            if at in self._assigned:
+                self.seek(at, offset)
+
+    def _told(self) -> Polled:
+        told = Polled(tuple(self._revoked), tuple(self._lost), tuple(self._assigned))
+        self._revoked, self._lost, self._assigned = [], [], []
+        return told
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[RdPartition]) -> None:
+        """Keep the error of an asynchronous commit, for the next `commit_soon` to raise."""
+        for wrong in (error, *(at.error for at in partitions)):
+            if wrong is not None and wrong.code() != KafkaError._NO_OFFSET:
+                self._not_recorded = translated(wrong, self._committing)
+
+    def _on_statistics(self, text: str) -> None:
+        """Take from the library's statistics what each response to a fetch says of transactions."""
+        topics = json.loads(text)["topics"]
+        self._held_back = {
+            TopicPartition(topic, int(partition)): held
+            for topic in self._topics
+            for partition, told in topics.get(topic, {}).get("partitions", {}).items()
+            if (held := _held_back(told)) is not None
+        }
+
+    def _on_assign(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
+        consumer.assign(partitions)
+        # The library keeps a paused partition paused across assignments.
+        consumer.resume(partitions)
+        self._not_recorded = None
+        self._is_member = True
+        self._assigned = ours(partitions)
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
+        left = [
+            theirs(at, self._recorded[at], self._parting[at])
+            for at in ours(partitions)
+            if at in self._recorded and at in self._parting
+        ]
+        if left:
+            # Sent before we join again; nothing depends on its arrival.
+            consumer.commit(offsets=left, asynchronous=True)
+        # It joins again, and no callback tells if the group does not let it in.
+        self._is_member = False
+        self._revoked += self._let_go(consumer, partitions)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[RdPartition]) -> None:
+        self._is_member = False
+        self._lost += self._let_go(consumer, partitions)
+
+    def _let_go(self, consumer: Consumer, partitions: list[RdPartition]) -> list[TopicPartition]:
+        """Stop fetching, and return the partitions whose assignment a poll has returned."""
+        consumer.unassign()
+        self._next.clear()
+        self._recorded.clear()
+        self._parting.clear()
+        self._not_recorded = None
+        self._held_back = {}
+        untold, self._assigned = self._assigned, []
+        return [at for at in ours(partitions) if at not in untold]
+
+
+def _held_back(told: Mapping[str, Any]) -> HeldBack | None:
+    """Return what a partition's statistics say of an open transaction; None where there is none, or
+    where records before it are still to be fetched. Unknown offsets are negative there.
+    """
+    stable, offsets = told["ls_offset"], told["hi_offset"] - told["ls_offset"]
+    if stable < 0 or offsets <= 0 or told["next_offset"] < stable:
+        return None
+    return HeldBack(Offset(stable), offsets)

@@ -1,0 +1,147 @@
+"""From librdkafka's errors to ours, which are divided by what the caller should do next."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from tidegate_delta.errors import (
+    Fenced,
+    InvalidRequest,
+    Misconfigured,
+    OutcomeUnknown,
+    TidegateError,
+    Unavailable,
+)
+
+NO_ANSWER: Final = "look whether the brokers answer, and at the setting kafka.bootstrap_servers"
+"""The remedy where no broker answers."""
+
+_FENCED: Final = frozenset(
+    {
+        KafkaError._ASSIGNMENT_LOST,
+        KafkaError._FENCED,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.UNKNOWN_MEMBER_ID,
+    }
+)
+_NO_TOPIC: Final = frozenset(
+    {
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+_TOO_LARGE: Final = frozenset(
+    {
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+    }
+)
+_SETTINGS: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._INVALID_ARG,
+        KafkaError._SSL,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_SESSION_TIMEOUT,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    }
+)
+_NEVER_SENT: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._QUEUE_FULL})
+_PASSING: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._MAX_POLL_EXCEEDED,
+        KafkaError._PARTITION_EOF,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._WAIT_COORD,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+
+
+C = TypeVar("C")
+
+
+def made(kind: Callable[[dict[str, Any]], C], config: Mapping[str, Any]) -> C:
+    """Return a client of the library. Raises: Misconfigured, for settings that it refuses."""
+    try:
+        return kind(dict(config))
+    except KafkaException as error:
+        said = _bare(error).str()
+        raise Misconfigured(
+            f"Kafka's client library refuses its settings: {said}; correct `kafka.client`, or the "
+            "files and the mechanism in `kafka.security`"
+        ) from error
+
+
+def passes(error: KafkaError) -> bool:
+    """Whether the client library recovers from it by itself while it is polled."""
+    return error.code() in _PASSING or error.retriable()
+
+
+def translated(error: KafkaError | KafkaException, doing: str) -> TidegateError:
+    """Return our error for one of librdkafka's; `doing` completes "cannot …" in its message."""
+    bare = _bare(error)
+    code, said = bare.code(), f"cannot {doing}: {bare.str()} ({bare.name()})"
+    if code in _FENCED:
+        return Fenced(f"{said}; another instance has taken over, this one ends")
+    if code == KafkaError._UNKNOWN_PARTITION:
+        return Misconfigured(
+            f"{said}; the topic is missing (`tidegate topics apply` creates it), or has fewer "
+            "partitions than it should: `tidegate topics plan` shows which, add the others"
+        )
+    if code in _NO_TOPIC:
+        return Misconfigured(f"{said}; create the topics: run `tidegate topics apply`")
+    if code in _TOO_LARGE:
+        return InvalidRequest(
+            f"{said}; send a smaller record, and many actions by a claim check. A topic whose "
+            "`max.message.bytes` is below a mebibyte refuses what services send, too: raise it",
+            error_class="RecordTooLarge",
+        )
+    if code in _SETTINGS:
+        return Misconfigured(f"{said}; check the settings `kafka.security`, and the brokers' ACLs")
+    return Unavailable(f"{said}; {NO_ANSWER}")
+
+
+def may_mend(error: KafkaError) -> bool:
+    """Whether the same request may succeed later without anybody changing anything.
+
+    A broker that has just started may not yet know the partitions of a topic that is there.
+    """
+    plain = translated(error, "ask")
+    return isinstance(plain, Unavailable) or error.code() == KafkaError._UNKNOWN_PARTITION
+
+
+def undelivered(error: KafkaError, doing: str) -> TidegateError:
+    """Return our error for a record whose delivery failed; it may be in the topic nevertheless."""
+    plain = translated(error, doing)
+    if type(plain) is Unavailable and error.code() not in _NEVER_SENT:
+        return OutcomeUnknown(f"{plain}; it may have arrived: read the topic before sending again")
+    return plain
+
+
+def _bare(error: KafkaError | KafkaException) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error
+    bare = error.args[0]
+    assert isinstance(bare, KafkaError), "librdkafka's exceptions carry its error"
+    return bare

@@ -1,0 +1,90 @@
+"""The settings `kafka`, and their translation for librdkafka."""
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+from tidegate_messages.topics import Topics
+from tidegate_runtime.kafka.security import KafkaSecurity, librdkafka_security
+
+_WARNING: Final = 4
+"""The library's log level, by syslog's numbers: it logs warnings and worse."""
+
+REQUEST_TIMEOUT_MS: Final = 10_000
+"""How long a broker may be silent before its partitions are looked for at the others.
+
+The library's own minute is how long everybody would wait for a broker that hangs, or whose machine
+is gone, while the cluster has given its partitions to others after nine seconds. It is less than
+what a question may take (`bus.ANSWER_S`), so that a second broker can be asked.
+"""
+
+LOOK_FOR_LEADERS_MS: Final = 5_000
+"""How often the brokers are asked who leads which partition: the one that hangs does not tell.
+
+Whoever asks when he gives that one up may hear its name again, for it is given up elsewhere then.
+"""
+
+_SPOKEN_FOR: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.username",
+        "sasl.password",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.key.password",
+    }
+)
+"""librdkafka's settings that have one of ours, and may not be given in `kafka.client` besides."""
+
+Prefix = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{0,100}$")]
+
+
+class KafkaSettings(BaseModel):
+    """Where the brokers are, and what the topics are called.
+
+    `client` holds further settings under librdkafka's names; they override our defaults.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    bootstrap_servers: Annotated[str, StringConstraints(min_length=1)] = "127.0.0.1:9092"
+    topic_prefix: Prefix = "tidegate."
+    partitions: Annotated[int, Field(ge=1, le=10_000)] = 1
+    session_timeout_ms: Annotated[int, Field(ge=1_000, le=300_000)] = 6_000
+    security: KafkaSecurity = KafkaSecurity()
+    client: Mapping[str, str] = {}
+
+    @field_validator("client")
+    @classmethod
+    def _leaves_our_settings_alone(cls, client: Mapping[str, str]) -> Mapping[str, str]:
+        taken = sorted(_SPOKEN_FOR & set(client))
+        if taken:
+            raise ValueError(
+                f"{', '.join(taken)}: use `kafka.bootstrap_servers` and `kafka.security` instead"
+            )
+        return client
+
+    @property
+    def topics(self) -> Topics:
+        """The topics under the prefix."""
+        return Topics(self.topic_prefix, self.partitions)
+
+
+def for_librdkafka(settings: KafkaSettings) -> dict[str, str | int]:
+    """Return the settings that every librdkafka client gets, with secrets in clear."""
+    return {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "socket.keepalive.enable": "true",
+        "socket.timeout.ms": REQUEST_TIMEOUT_MS,
+        "topic.metadata.refresh.interval.ms": LOOK_FOR_LEADERS_MS,
+        "reconnect.backoff.ms": 250,
+        "reconnect.backoff.max.ms": 2_000,
+        "log_level": _WARNING,
+        **librdkafka_security(settings.security),
+        **settings.client,
+    }

@@ -1,0 +1,171 @@
+"""Compares the topics of a cluster with the declared ones, and creates those that are missing."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not declared so
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+    TopicMetadata,
+)
+
+from tidegate_delta.errors import Unavailable
+from tidegate_messages.topics import Topic
+from tidegate_runtime.kafka.client_protocols import ANSWER_S
+from tidegate_runtime.kafka.error_translation import made, translated
+from tidegate_runtime.kafka.librdkafka_logs import LIBRARY
+from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
+
+_PAUSE_S: Final = 0.05
+_BROKERS_CHOICE: Final = -1
+"""Leaves the replication factor to the cluster's default."""
+
+SEVERAL: Final = 3
+"""Of so many copies one may be away, and two have every record all the same."""
+
+_IN_SYNC: Final = "min.insync.replicas"
+_UNCLEAN: Final = "unclean.leader.election.enable"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting of an existing topic that is not as declared."""
+
+    topic: str
+    setting: str
+    declared: str
+    found: str
+
+
+def create_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]:
+    """Create the missing topics and return their names; existing ones are left as they are.
+
+    It returns once the brokers know all topics, which takes a moment after their creation.
+    Raises: Unavailable, Misconfigured.
+    """
+    admin = _admin(settings)
+    missing = set(_missing(admin, topics := list(topics)))
+    wanted = [
+        NewTopic(
+            topic.name,
+            num_partitions=topic.partitions,
+            replication_factor=_BROKERS_CHOICE,
+            config=topic.properties,
+        )
+        for topic in topics
+        if topic.name in missing
+    ]
+    if not wanted:
+        return []
+    created = []
+    for name, answer in admin.create_topics(wanted, operation_timeout=ANSWER_S).items():
+        try:
+            answer.result(ANSWER_S)
+        except KafkaException as error:
+            # Somebody else may create the same topics at the same time, which is as good.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise translated(error, f"create topic {name!r}") from error
+        except TimeoutError as error:
+            raise _silent(settings) from error
+        else:
+            created.append(name)
+    until_s = time.monotonic() + ANSWER_S
+    while _missing(admin, topics):
+        if time.monotonic() > until_s:
+            raise _silent(settings)
+        time.sleep(_PAUSE_S)
+    return created
+
+
+def missing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]:
+    """Return the names of the declared topics that do not exist. Raises: Unavailable."""
+    return _missing(_admin(settings), topics)
+
+
+def differing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[Difference]:
+    """Return where existing topics differ from their declaration, in partitions or in settings, and
+    where several brokers do not keep copies enough of them.
+
+    Raises: Unavailable, Misconfigured.
+    """
+    admin = _admin(settings)
+    there, brokers = _listed(admin)
+    present = [topic for topic in topics if topic.name in there]
+    if not present:
+        return []
+    differing = [
+        Difference(topic.name, "partitions", str(topic.partitions), str(found))
+        for topic in present
+        if (found := len(there[topic.name].partitions)) != topic.partitions
+    ]
+    resources = {
+        ConfigResource(ResourceType.TOPIC, topic.name): topic.properties for topic in present
+    }
+    for resource, answer in admin.describe_configs(list(resources)).items():
+        try:
+            found = answer.result(ANSWER_S)
+        except KafkaException as error:
+            raise translated(error, f"look at the settings of topic {resource.name!r}") from error
+        except TimeoutError as error:
+            raise _silent(settings) from error
+        differing += [
+            Difference(resource.name, setting, declared, str(found[setting].value))
+            for setting, declared in resources[resource].items()
+            if setting in found and not _same(declared, found[setting].value)
+        ]
+        copies = min(len(one.replicas) for one in there[resource.name].partitions.values())
+        values = {setting: str(one.value) for setting, one in found.items()}
+        differing += weaknesses(resource.name, copies, brokers, values)
+    return differing
+
+
+def weaknesses(
+    topic: str, replicas: int, brokers: int, properties: Mapping[str, str]
+) -> Iterator[Difference]:
+    """Yield what lets brokers lose records of a topic that they have acknowledged.
+
+    A single broker has nothing better to give.
+    """
+    if brokers > 1 and replicas == 1:
+        yield Difference(topic, "replicas", "2 or more", "1")
+    if replicas >= SEVERAL and properties.get(_IN_SYNC) == "1":
+        yield Difference(topic, _IN_SYNC, "2 or more", "1")
+    if replicas > 1 and properties.get(_UNCLEAN) == "true":
+        yield Difference(topic, _UNCLEAN, "false", "true")
+
+
+def _same(declared: str, found: str | None) -> bool:
+    """Whether two values of a setting are equal, where a list's order does not count."""
+    return sorted(declared.split(",")) == sorted((found or "").split(","))
+
+
+def _missing(admin: AdminClient, topics: Iterable[Topic]) -> list[str]:
+    there, _ = _listed(admin)
+    return [topic.name for topic in topics if topic.name not in there]
+
+
+def _listed(admin: AdminClient) -> tuple[dict[str, TopicMetadata], int]:
+    """Return the topics that are there, and how many brokers."""
+    try:
+        found = admin.list_topics(timeout=ANSWER_S)
+    except KafkaException as error:
+        raise translated(error, "list the topics") from error
+    topics = {name: topic for name, topic in found.topics.items() if topic.error is None}
+    return topics, len(found.brokers)
+
+
+def _admin(settings: KafkaSettings) -> AdminClient:
+    config: dict[str, Any] = {"logger": LIBRARY, **for_librdkafka(settings)}
+    return made(AdminClient, config)
+
+
+def _silent(settings: KafkaSettings) -> Unavailable:
+    return Unavailable(
+        f"no answer from {settings.bootstrap_servers} within {ANSWER_S} s; look whether the "
+        "brokers run"
+    )

@@ -1,0 +1,1 @@
+"""What every service process has: settings, health, signals, Arrow's memory."""

@@ -1,0 +1,173 @@
+"""A container of Azure's storage, by the Blob protocol. Its condition is `If-None-Match: *`.
+
+Accounts with a hierarchical namespace (ADLS Gen2) answer the same protocol; their folders show up
+as blobs of their own and are passed over. adlfs brings the credentials and the client.
+"""
+
+import asyncio
+import math
+import zlib
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final, TypeVar
+
+from tidegate_runtime.storage.log_store import FileStat, Turn, at_once
+from tidegate_runtime.storage.object_bucket import (
+    SINGLE_PUT_BYTES_MAX,
+    Head,
+    Page,
+    file_system,
+    send_once,
+)
+from tidegate_runtime.storage.object_responses import ErrorResponse
+
+OPTIONS: Final = (
+    "azure_account_key",
+    "azure_sas_token",
+    "azure_client_id",
+    "azure_client_secret",
+    "azure_tenant_id",
+    "azure_endpoint_url",
+    "azure_anonymous",
+)
+"""What Azure's store may be told. Without a key the platform's own chain is used."""
+
+T = TypeVar("T")
+
+_PAGE: Final = 5000
+_ONCE: Final = {"retry_total": 0}
+
+_CHAIN: Final = "DefaultAzureCredential"
+_NO_TOKEN: Final = "ClientAuthenticationError"
+"""What the client raises where nobody gives a token, or the store takes none."""
+
+RENEWAL_S: Final = 30.0
+"""How often at most credentials are looked for anew."""
+
+
+class AdlsBucket:
+    """A container of an account: `container@account.dfs.core.windows.net`."""
+
+    def __init__(self, name: str, told: Mapping[str, str]) -> None:
+        container, _, host = name.partition("@")
+        self._system = file_system("abfss", "adls", _arguments(host, told))
+        client = self._system.service_client
+        # Larger ones it would cut into blocks: several requests, of which the last one decides.
+        client._config.max_single_put_size = SINGLE_PUT_BYTES_MAX
+        self._container = client.get_container_client(container)
+        self._looked_s = -math.inf
+
+    async def page(self, prefix: str, start: str, token: str | None) -> Page:
+        """Return objects right under `prefix`, from the first on: the store knows no start."""
+        return await self._sent(self._page(prefix, token))
+
+    async def head(self, key: str) -> Head:
+        """Return what an object is; its ETag is its version."""
+        told = await self._read(self._blob(key).get_blob_properties(**_ONCE))
+        if told.size is None or told.etag is None:
+            raise ErrorResponse(0, "", "the answer has no size or no ETag, so it is no store's")
+        return Head(told.size, told.etag)
+
+    async def read(self, key: str) -> bytes:
+        """Return an object whole."""
+        return await self._read(self._download(key))
+
+    async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
+        """Return bytes of that version, and fail where the object is another by now."""
+        part = self._download(key, offset=start, length=end - start, if_match=version)
+        return await self._read(part)
+
+    async def create(self, key: str, content: bytes) -> None:
+        """Write an object whole by one request, which the store refuses where there is one."""
+        await self._sent(self._blob(key).upload_blob(content, overwrite=False, **_ONCE))
+
+    def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
+        """Do nothing: there is no shorter way than through the library."""
+        return False
+
+    async def put(self, key: str, content: bytes) -> None:
+        """Write an object whole, over what is there."""
+        await self._sent(self._blob(key).upload_blob(content, overwrite=True, **_ONCE))
+
+    async def delete(self, key: str) -> None:
+        """Remove an object; a missing one is an error."""
+        await self._sent(self._blob(key).delete_blob(**_ONCE))
+
+    def _blob(self, key: str) -> Any:
+        return self._container.get_blob_client(key)
+
+    async def _page(self, prefix: str, token: str | None) -> Page:
+        pages = self._container.walk_blobs(
+            prefix, include=["metadata"], delimiter="/", results_per_page=_PAGE, **_ONCE
+        ).by_page(token)
+        blobs = [one async for one in await anext(pages)]
+        entries = tuple(
+            FileStat(one.name, one.size, int(one.last_modified.timestamp() * 1000))
+            for one in blobs
+            if "size" in one and (one.metadata or {}).get("hdi_isfolder") != "true"
+        )
+        return Page(entries, pages.continuation_token or None)
+
+    async def _download(self, key: str, **part: Any) -> bytes:
+        stream = await self._blob(key).download_blob(**part, **_ONCE)
+        content: bytes = await stream.readall()
+        return content
+
+    async def _read(self, request: Awaitable[T]) -> T:
+        """Return the answer, as `_sent` does. Raises: Refusal, too, for a 404 that is no store's:
+        Azure names every error in a header, and a gateway that has lost it does not.
+        """
+        try:
+            return await self._sent(request)
+        except Exception as error:
+            if getattr(error, "status_code", None) == 404 and not getattr(error, "error_code", ""):
+                why = "a 404 without a code is no store's: look at the endpoint"
+                raise ErrorResponse(0, "", why) from error
+            raise
+
+    async def _sent(self, request: Awaitable[T]) -> T:
+        """Return the answer. Raises: as azure.core does; Refusal for an answer it cannot read."""
+        transport = self._system.service_client._pipeline._transport
+        await transport.open()
+        send_once(transport.session)
+        try:
+            return await request
+        except (TypeError, AttributeError, ValueError, zlib.error) as error:
+            # The client trips over errors without a code or a message, as gateways send them, and
+            # over what is not packed as it says.
+            raise ErrorResponse(0, "", f"the answer cannot be read: {error}") from error
+        except Exception as error:
+            if any(kind.__name__ == _NO_TOKEN for kind in type(error).__mro__):
+                await self._look_anew()
+            raise
+
+    async def _look_anew(self) -> None:
+        """Have the platform's chain look for its credentials again: it reads a certificate once in
+        its life, and the file may hold another by now.
+        """
+        chain, now_s = self._system.credential, asyncio.get_running_loop().time()
+        if type(chain).__name__ == _CHAIN and now_s >= self._looked_s + RENEWAL_S:
+            self._looked_s = now_s
+            await chain.close()
+            chain.__init__()
+
+
+def _arguments(host: str, told: Mapping[str, str]) -> dict[str, Any]:
+    account = host.partition(".")[0]
+    key = told.get("azure_account_key")
+    endpoint = told.get("azure_endpoint_url")
+    if endpoint is not None:
+        parts = {"AccountName": account, "AccountKey": key, "BlobEndpoint": endpoint}
+        given = [f"{name}={value}" for name, value in parts.items() if value is not None]
+        sas = told.get("azure_sas_token")
+        given += [f"SharedAccessSignature={sas.removeprefix('?')}"] if sas else []
+        return {"account_name": account, "connection_string": ";".join(given)}
+    return {
+        "account_name": account,
+        "account_host": host.replace(".dfs.", ".blob.", 1),
+        "account_key": key,
+        "sas_token": told.get("azure_sas_token"),
+        "client_id": told.get("azure_client_id"),
+        "client_secret": told.get("azure_client_secret"),
+        "tenant_id": told.get("azure_tenant_id"),
+        "anon": told.get("azure_anonymous", "").lower() == "true",
+    }

@@ -1,0 +1,331 @@
+"""A bucket of Google Cloud Storage, by its JSON protocol. Its condition is `ifGenerationMatch=0`.
+
+gcsfs brings the credentials, the endpoint and the connections. Its own requests are not used: they
+are repeated five times whatever they ask, and an answer's status is lost in an exception's text.
+"""
+
+import asyncio
+import hashlib
+import math
+import os
+import re
+import time
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import orjson
+
+from tidegate_delta.errors import Misconfigured, Unavailable
+from tidegate_runtime.release import ENGINE
+from tidegate_runtime.storage.log_store import FileStat, Turn, at_once
+from tidegate_runtime.storage.object_bucket import Head, Page, file_system, send_once
+from tidegate_runtime.storage.object_responses import ErrorResponse, read_as_told, said
+
+OPTIONS: Final = ("google_application_credentials", "google_endpoint_url", "google_anonymous")
+"""What Google's store may be told. Without credentials the platform's own chain is used."""
+
+_PAGE: Final = 1000
+
+_MD5: Final = re.compile(r"md5=([A-Za-z0-9+/]{22}==)")
+_AS_IT_IS: Final = "identity"
+
+Response = tuple[bytes, Mapping[str, str]]
+"""An answer's content and its headers."""
+
+_AHEAD_S: Final = 300.0
+"""How long before its time is over a token is asked for anew."""
+
+RENEWAL_S: Final = 30.0
+"""How often at most credentials are looked for anew that give no token, or one that is refused."""
+
+
+class GcsBucket:
+    """A bucket, by its name. Raises: Misconfigured; Unavailable, without credentials."""
+
+    def __init__(self, name: str, told: Mapping[str, str]) -> None:
+        self._bucket = f"b/{quote(name, safe='')}/o"
+        is_anonymous = told.get("google_anonymous", "").lower() == "true"
+        arguments = {
+            "token": "anon" if is_anonymous else _key_file(told),
+            "endpoint_url": told.get("google_endpoint_url"),
+        }
+        self._system = file_system("gs", "gcs", arguments)
+        if not is_anonymous and self._system.on_google and not self._system.credentials.credentials:
+            # Where it finds none, gcsfs goes on as anybody, and does not look again.
+            raise Unavailable(
+                f"no credentials for gs://{name}: look at the environment and the metadata server, "
+                "or set google_application_credentials, or google_anonymous"
+            )
+        self._proxy = _proxy(self._system._location)
+        self._renewing: asyncio.Future[None] | None = None
+        # Its own: the loop has few threads, and all stores' names are looked up in them.
+        self._thread = ThreadPoolExecutor(1, "token")
+        self._is_refused = False
+        self._looked_s = -math.inf
+
+    async def page(self, prefix: str, start: str, token: str | None) -> Page:
+        """Return objects right under `prefix`; the store begins at `start` by itself."""
+        place = {"pageToken": token} if token else {}
+        asked = {
+            "prefix": prefix,
+            "delimiter": "/",
+            "startOffset": prefix + start,
+            "maxResults": str(_PAGE),
+            "fields": "kind,items(name,size,updated),nextPageToken",
+        }
+        page = _object(await self._send("GET", self._bucket, {**asked, **place}))
+        said(page, "kind")
+        with read_as_told():
+            entries = tuple(
+                FileStat(one["name"], int(one.get("size", 0)), _ms(one["updated"]))
+                for one in page.get("items", ())
+            )
+        return Page(entries, page.get("nextPageToken"))
+
+    async def head(self, key: str) -> Head:
+        """Return what an object is; its generation is its version."""
+        try:
+            told = _object(await self._send("GET", self._object(key), {}))
+        except ErrorResponse as refusal:
+            if _is_anybodys(refusal):
+                why = "a 404 without a reason is no store's: look at the endpoint"
+                raise ErrorResponse(0, "", why) from refusal
+            raise
+        with read_as_told():
+            return Head(int(told.get("size", 0)), str(said(told, "generation")))
+
+    async def read(self, key: str) -> bytes:
+        """Return an object whole."""
+        content, said_of_it = await self._media(key, {})
+        _generation(said_of_it)
+        _check_hash(content, said_of_it)
+        return content
+
+    async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
+        """Return bytes of that version, and fail where the object is another by now."""
+        part = {"Range": f"bytes={start}-{end - 1}"}
+        content, said_of_it = await self._media(key, {"ifGenerationMatch": version}, part)
+        if _generation(said_of_it) != version:
+            raise ErrorResponse(
+                0, "", f"the answer is not of generation {version}, as was asked for"
+            )
+        return content
+
+    async def create(self, key: str, content: bytes) -> None:
+        """Write an object whole by one request, which the store refuses where there is one."""
+        await self._upload(key, content, {"ifGenerationMatch": "0"})
+
+    def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
+        """Do nothing: there is no shorter way than through the library."""
+        return False
+
+    async def put(self, key: str, content: bytes) -> None:
+        """Write an object whole, over what is there."""
+        await self._upload(key, content, {})
+
+    async def delete(self, key: str) -> None:
+        """Remove an object; a missing one is an error."""
+        await self._send("DELETE", self._object(key), {})
+
+    def _object(self, key: str) -> str:
+        return f"{self._bucket}/{quote(key, safe='')}"
+
+    async def _media(
+        self, key: str, condition: Mapping[str, str], headers: Mapping[str, str] | None = None
+    ) -> Response:
+        """Return an object's bytes, or a part of them, and the headers.
+
+        That there is none the store says in bare text here. A 404 with any other, as gateways have
+        it, is held against what it says of the object. Raises: Refusal.
+        """
+        try:
+            asked = {"alt": "media", **condition}
+            return await self._send("GET", self._object(key), asked, headers=headers)
+        except ErrorResponse as refusal:
+            if _is_anybodys(refusal):
+                await self.head(key)
+                raise ErrorResponse(
+                    0, "", "a 404 for what is there: look at the endpoint"
+                ) from refusal
+            raise
+
+    async def _upload(self, key: str, content: bytes, condition: Mapping[str, str]) -> None:
+        place = f"{self._system._location}/upload/storage/v1/{self._bucket}"
+        asked = {"uploadType": "media", "name": key, **condition}
+        kind = {"Content-Type": "application/octet-stream"}
+        told = await self._send("POST", place, asked, headers=kind, content=content)
+        said(_object(told), "generation")
+
+    async def _send(
+        self,
+        method: str,
+        place: str,
+        asked: Mapping[str, str],
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+    ) -> Response:
+        """Return the content of the answer to one request, and its headers.
+
+        Raises: Refusal, or as aiohttp and, for want of a token, gcsfs and google.auth do.
+        """
+        session = await self._system._set_session()
+        send_once(session)
+        url = place if place.startswith("http") else self._system.base + place
+        # Led elsewhere, aiohttp asks for the other place with a GET: what it gives is no answer.
+        how = {"allow_redirects": False, "proxy": self._proxy}
+        told_by = await self._signed(headers or {})
+        async with session.request(
+            method, url, params=asked, headers=told_by, data=content, **how
+        ) as answer:
+            told: bytes = await answer.read()
+            if answer.status == 401:
+                self._is_refused = True
+            if answer.status >= 300:
+                raise ErrorResponse(answer.status, *_reason(told))
+            # The hashes may come in a header each.
+            names = {name.lower() for name in answer.headers}
+            return told, {name: ",".join(answer.headers.getall(name)) for name in names}
+
+    async def _signed(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Return the headers with those of the credentials.
+
+        A token is asked for in a thread, for that takes as long as it likes, and the loop serves
+        all stores. While the one before it is good, nobody waits for that. Raises: Refusal.
+        """
+        keeper = self._system.credentials
+        told = {"User-Agent": ENGINE, **headers}
+        if keeper.credentials is None:
+            return told
+        if self._is_refused or not keeper._credentials_valid(_AHEAD_S):
+            if self._renewing is None or self._renewing.done():
+                self._renewing = asyncio.ensure_future(self._renew())
+                self._renewing.add_done_callback(_heard)
+            if self._is_refused or not keeper.credentials.valid:
+                await asyncio.shield(self._renewing)
+        self._system.credentials.credentials.apply(told)
+        return told
+
+    async def _renew(self) -> None:
+        """Have a token by the credentials that are there; where these give none any more, or theirs
+        was refused, look for credentials anew: their file may hold others by now. Raises: Refusal.
+        """
+        keeper, was_refused, failed = self._system.credentials, self._is_refused, None
+        self._is_refused = False
+        if not was_refused:
+            failed = await self._aside(keeper.maybe_refresh, _AHEAD_S)
+            if failed is None:
+                return
+        if self._is_due():
+            found = await self._aside(_found_anew, keeper)
+            if not isinstance(found, BaseException):
+                self._system.credentials = found
+                return
+            failed = failed or found
+        if failed is not None:
+            # What was said to whoever asked for a token gcsfs keeps behind its own words.
+            raise ErrorResponse(
+                401, "", f"there is no token: {failed.__cause__ or failed}"
+            ) from failed
+
+    async def _aside(self, asked: Callable[..., Any], *about: object) -> Any:
+        """Return what a call in a thread gives, or how it failed, as a value."""
+        answer = asyncio.get_running_loop().run_in_executor(self._thread, asked, *about)
+        return (await asyncio.gather(answer, return_exceptions=True))[0]
+
+    def _is_due(self) -> bool:
+        """Whether credentials may be looked for, which is done once in a while."""
+        now_s = time.monotonic()
+        is_due = now_s >= self._looked_s + RENEWAL_S
+        self._looked_s = now_s if is_due else self._looked_s
+        return is_due
+
+
+def _heard(asked: "asyncio.Future[None]") -> None:
+    """Take note of how it ended: whoever needs a token asks again and is told."""
+    if not asked.cancelled():
+        asked.exception()
+
+
+def _found_anew(keeper: Any) -> Any:
+    """Return credentials as they are found now, with a token. Raises: as gcsfs does; Refusal."""
+    found = type(keeper)(keeper.project, keeper.access, keeper.token, None, keeper.on_google)
+    if found.credentials is None:
+        raise ErrorResponse(401, "", "the credentials are gone")
+    found.maybe_refresh(_AHEAD_S)
+    return found
+
+
+def _key_file(told: Mapping[str, str]) -> str | None:
+    """Return the credentials, which gcsfs takes for a token itself where there is no such file."""
+    name = told.get("google_application_credentials")
+    if name is not None and os.sep in name and not os.path.isfile(name):
+        raise Misconfigured(f"google_application_credentials: there is no file {name}")
+    return name
+
+
+def _proxy(place: str) -> str | None:
+    """Return the proxy that the environment names: aiohttp looks there only where it is told to,
+    and then for passwords, too.
+    """
+    parts = urlsplit(place)
+    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+
+
+def _is_anybodys(refusal: ErrorResponse) -> bool:
+    return refusal.status == 404 and not refusal.code
+
+
+def _generation(headers: Mapping[str, str]) -> str:
+    """Return which one of an object's contents this is: nobody but the store says that."""
+    return str(said(headers, "x-goog-generation"))
+
+
+def _check_hash(content: bytes, headers: Mapping[str, str]) -> None:
+    """Hold a whole object against its MD5. One that was composed of parts has none, and one that
+    is kept packed has that of its packed bytes. Raises: Refusal.
+    """
+    told = _MD5.search(headers.get("x-goog-hash", ""))
+    is_packed = headers.get("x-goog-stored-content-encoding", _AS_IT_IS) != _AS_IT_IS
+    if told is None or is_packed or "content-encoding" in headers:
+        return
+    if b64decode(told[1]) != hashlib.md5(content, usedforsecurity=False).digest():
+        why = "the answer's bytes are not those of the object: look at what lies before the store"
+        raise ErrorResponse(0, "", why)
+
+
+def _object(answer: Response) -> dict[str, Any]:
+    """Return an answer's JSON. Raises: Refusal, for what is none."""
+    try:
+        value = orjson.loads(answer[0])
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise ErrorResponse(0, "", "the answer is no JSON object, so it is no store's")
+    return value
+
+
+def _reason(told: bytes) -> tuple[str, str]:
+    """Return the store's code and words, which may be JSON or bare text."""
+    text = told.decode("utf-8", errors="replace")
+    try:
+        error: Any = orjson.loads(told)["error"]
+        if isinstance(error, str):
+            return "", error
+        reasons = [one.get("reason", "") for one in error.get("errors", ())]
+        message = str(error.get("message", ""))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        reasons, message = [], text
+    if message.startswith("No such object"):
+        return "notFound", message
+    if "bucket does not exist" in message:
+        return "NoSuchBucket", message
+    return next(iter(reasons), ""), message
+
+
+def _ms(time: str) -> int:
+    return int(datetime.fromisoformat(time).timestamp() * 1000)

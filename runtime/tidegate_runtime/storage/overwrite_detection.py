@@ -1,0 +1,45 @@
+"""Detects a committed version whose file was overwritten since, by the SHA-256 in the registry.
+
+An engine that writes without put-if-absent overwrites silently, and what was committed is lost.
+"""
+
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.commit import sha256
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.published_records import CommittedFile, TableRecord
+from tidegate_runtime.storage.log_store import LogStore
+
+
+def overwritten(root: str, one: CommittedFile) -> BrokenLog:
+    """Return the error for a version whose file was overwritten."""
+    return BrokenLog(
+        f"version {one.version} of {root} is another file than the one that was committed: "
+        f"somebody overwrote it; restore the one whose SHA-256 is {one.sha256} from a backup",
+        error_class="CorruptCommit",
+    )
+
+
+def check_restored(store: LogStore, one: CommittedFile | None) -> None:
+    """Refuse a log in which a version is overwritten, until it is restored or has been cleaned up.
+
+    Raises: BrokenLog (`CorruptCommit`); Unavailable.
+    """
+    if one is None:
+        return
+    content = store.read(in_log(commit_name(one.version)))
+    if content is not None and sha256(content) != one.sha256:
+        raise overwritten(store.root, one)
+
+
+def check_promised(store: LogStore, record: TableRecord) -> None:
+    """Refuse the log of a halted table whose last version is not the one that was published.
+
+    An open table is not checked here: it is halted as soon as an overwritten version is found.
+    Raises: BrokenLog (`CorruptCommit`); Unavailable.
+    """
+    if record.status != "halted":
+        return
+    check_restored(store, record.overwritten)
+    if record.sha256 is not None and record.published_through >= 0:
+        last = CommittedFile(version=record.published_through, sha256=record.sha256)
+        check_restored(store, last)

@@ -1,0 +1,232 @@
+"""Tests a store's put-if-absent by contests: two writers race for each of many scratch names.
+
+It finds a store that refuses or ignores the condition, leaves part of a PUT that was cut off, or
+lists what it does not hold. It can't prove that what held a few hundred times always holds, nor say
+what two machines see that mount the same file system.
+"""
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Barrier
+from typing import Final
+
+from tidegate_delta.errors import Unavailable
+from tidegate_runtime.storage.log_store import LogStore, Put
+from tidegate_runtime.storage.root_paths import joined
+
+CONTESTS: Final = 200
+CUTS_S: Final = (0.0005, 0.002, 0.008, 0.032)
+"""The times after which a PUT is cut off, each on a name of its own."""
+
+_FOLDER: Final = "_tidegate"
+_DEADLINE_S: Final = 30.0
+_CUT_BYTES: Final = 256 * 1024
+_TRIES_MAX: Final = 20
+_PAUSE_S: Final = 0.1
+"""How often in a probe, and after what pause, a PUT with an unknown result is sent again."""
+
+
+@dataclass(frozen=True)
+class ProbeReport:
+    """The result of a probe. `failures` are sentences on what the store did wrong.
+
+    `left` counts scratch files that could not be removed, which does not count as a failure: some
+    stores retain objects on purpose.
+    """
+
+    root: str
+    contests: int
+    cuts: int
+    won: int
+    lost: int
+    unknown: int
+    failures: tuple[str, ...]
+    left: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether each contest had exactly one winner, whose bytes are there."""
+        return not self.failures
+
+
+def _silent(decided: int) -> None:
+    """Report no progress."""
+
+
+def probe(
+    store: LogStore,
+    contests: int = CONTESTS,
+    progress: Callable[[int], None] = _silent,
+    at_once: int = 1,
+) -> ProbeReport:
+    """Hold contests of two writers, cut PUTs off and send them again, and return what happened.
+
+    Scratch files lie under `_tidegate/` and are removed. `progress` is called with the number of
+    contests decided so far; `at_once` are held at the same time. Raises: Unavailable, when the
+    store cannot be written at all.
+    """
+    scratch = _Scratch(store)
+    with ThreadPoolExecutor(max_workers=2 * at_once) as contestants:
+        try:
+            scratch.write_plainly()
+            if scratch.takes_conditions():
+                names = [scratch.name(f"{number:06d}") for number in range(contests)]
+                pairs = [_contest(store, name, contestants) for name in names]
+                for number, pair in enumerate(pairs):
+                    scratch.decide(*pair)
+                    progress(number + 1)
+                for number, cut_s in enumerate(CUTS_S):
+                    scratch.cut(scratch.name(f"cut-{number}"), cut_s)
+                scratch.compare_listing(names)
+        finally:
+            scratch.clear(contestants)
+    if contests and scratch.doubts > contests // 2:
+        scratch.wrong[f"{scratch.doubts} of {2 * contests} answers stayed unknown"] += 1
+    return ProbeReport(
+        root=store.root,
+        contests=contests,
+        cuts=len(CUTS_S),
+        won=scratch.puts[Put.WON],
+        lost=scratch.puts[Put.LOST],
+        unknown=scratch.puts[Put.UNKNOWN],
+        failures=tuple(
+            said if times == 1 else f"{said} ({times} times)"
+            for said, times in scratch.wrong.items()
+        ),
+        left=scratch.left,
+    )
+
+
+@dataclass
+class _Scratch:
+    """The names that a probe writes, and what it found: each fault in `wrong` with its number.
+
+    `tries` is how often a PUT may still be sent again. `doubts` counts unknown answers of contests
+    that left no file: S3 often answers only that there was a conflict.
+    """
+
+    store: LogStore
+    prefix: str = field(default_factory=lambda: f"probe-{secrets.token_hex(8)}")
+    names: list[str] = field(default_factory=list)
+    puts: Counter[Put] = field(default_factory=Counter)
+    wrong: Counter[str] = field(default_factory=Counter)
+    tries: int = _TRIES_MAX
+    doubts: int = 0
+    left: int = 0
+
+    def name(self, end: str) -> str:
+        """Return a scratch path, and remember to delete it in the end."""
+        self.names.append(joined(_FOLDER, f"{self.prefix}-{end}"))
+        return self.names[-1]
+
+    def write_plainly(self) -> None:
+        """Check that a plain PUT replaces a file. Raises: Unavailable."""
+        path = self.name("plain")
+        self.store.put(path, b"first")
+        self.store.put(path, b"second")
+        if self.store.read(path) != b"second":
+            self.wrong["after a file was replaced, its old content was read"] += 1
+
+    def takes_conditions(self) -> bool:
+        """Whether the store accepts a conditional PUT at all; a plain one has worked before."""
+        try:
+            self.store.put_if_absent(self.name("first"), b"first", _DEADLINE_S)
+        except Unavailable as error:
+            self.wrong[f"it accepts a plain PUT and refuses a conditional one: {error}"] += 1
+            return False
+        return True
+
+    def decide(self, path: str, contents: Sequence[bytes], told: Iterable["Future[Put]"]) -> None:
+        """Compare the answers that two contestants got with what the store holds."""
+        answers = [_answer(future) for future in told]
+        self.puts.update(answers)
+        there = self.store.read(path)
+        self.doubts += answers.count(Put.UNKNOWN) if there is None else 0
+        self.wrong.update(_wrong(answers, contents, there))
+
+    def cut(self, path: str, cut_s: float) -> None:
+        """Cut a PUT off: it must leave nothing or all, and the same bytes must win afterwards."""
+        content = secrets.token_bytes(_CUT_BYTES)
+        first = self.store.put_if_absent(path, content, cut_s)
+        there = self.store.read(path)
+        if there is not None and there != content:
+            self.wrong["a PUT that was cut short left other bytes than it was given"] += 1
+        elif first is Put.LOST:
+            self.wrong["a PUT to a fresh name lost"] += 1
+        else:
+            again = self._settled(path, content)
+            rival = self._settled(path, content[::-1])
+            if again is not Put.WON or self.store.read(path) != content:
+                self.wrong[f"sent again after a cut, the same bytes were {again.value}"] += 1
+            if rival is not Put.LOST:
+                self.wrong[f"other bytes after a cut were {rival.value}"] += 1
+
+    def _settled(self, path: str, content: bytes) -> Put:
+        """Repeat a PUT while its result is unknown: as long as the one that was cut off is under
+        way, S3 answers with a conflict.
+        """
+        answer = self.store.put_if_absent(path, content, _DEADLINE_S)
+        while answer is Put.UNKNOWN and self.tries:
+            self.tries -= 1
+            time.sleep(_PAUSE_S)
+            answer = self.store.put_if_absent(path, content, _DEADLINE_S)
+        return answer
+
+    def compare_listing(self, paths: Sequence[str]) -> None:
+        """Compare a listing with what was written."""
+        asked, shown = set(paths), []
+        for stat in self.store.list_from(_FOLDER, self.prefix):
+            if not stat.path.startswith(joined(_FOLDER, self.prefix)):
+                break
+            shown += [stat.path] if stat.path in asked else []
+        if shown != list(paths):
+            self.wrong["a listing does not show in order what was written"] += 1
+
+    def clear(self, pool: ThreadPoolExecutor) -> None:
+        """Delete the scratch files, and count those that can't be deleted."""
+        for done in [pool.submit(self.store.delete, name) for name in self.names]:
+            if isinstance(done.exception(), Unavailable):
+                self.left += 1
+            else:
+                done.result()
+
+
+def _contest(
+    store: LogStore, path: str, contestants: ThreadPoolExecutor
+) -> tuple[str, list[bytes], list["Future[Put]"]]:
+    contents = [secrets.token_bytes(64), secrets.token_bytes(64)]
+    together = Barrier(2)
+
+    def contend(content: bytes) -> Put:
+        together.wait()
+        return store.put_if_absent(path, content, _DEADLINE_S)
+
+    # Adjacent in the pool's queue: a contestant at the barrier waits for the next one taken up.
+    return path, contents, [contestants.submit(contend, content) for content in contents]
+
+
+def _answer(told: "Future[Put]") -> Put:
+    with suppress(Unavailable):
+        return told.result()
+    return Put.UNKNOWN
+
+
+def _wrong(answers: list[Put], contents: Sequence[bytes], there: bytes | None) -> list[str]:
+    wrong = []
+    if answers.count(Put.WON) > 1:
+        wrong.append("both were told that they won")
+    for answer, content in zip(answers, contents, strict=True):
+        if answer is Put.WON and there != content:
+            wrong.append("the winner's bytes are not there")
+        if answer is Put.LOST and there == content:
+            wrong.append("the loser's bytes are there")
+    if answers.count(Put.LOST) == len(answers):
+        wrong.append("both were told that they lost")
+    if there not in contents and Put.UNKNOWN not in answers:
+        wrong.append("neither one's bytes are there")
+    return wrong

@@ -1,0 +1,156 @@
+"""What a table root and a path below it may look like: one spelling, and never out of the root."""
+
+import os
+import posixpath
+import re
+from typing import Final
+
+from tidegate_delta.errors import InvalidRequest, Misconfigured
+
+SCHEMES: Final = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "abfss": "abfss",
+    "abfs": "abfss",
+    "memory": "memory",
+}
+"""The spellings of a store's scheme, and the one that we keep."""
+
+_ACCOUNT: Final = re.compile(r"[^@/]+@[^@/.:]+\.[^@/:]+")
+
+_SINGLE_SLASH: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""How Hadoop spells a place in the store that it takes as the default one: `hdfs:/data`."""
+
+
+def checked(path: str, root: str) -> str:
+    """Return the path as it came when it names a file below the root.
+
+    Raises: InvalidRequest (`PathOutsideTable`), for anything that could name another place.
+    """
+    parts = path.split("/")
+    if "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise InvalidRequest(
+            f"{path!r} does not name a file below the table root {root}; give a path relative to "
+            "the root, without empty parts, '.' or '..'",
+            error_class="PathOutsideTable",
+        )
+    return path
+
+
+def checked_folder(folder: str, root: str) -> str:
+    """Return the folder without a slash at its end; the empty one is the root itself.
+
+    Raises: InvalidRequest (`PathOutsideTable`).
+    """
+    bare = folder.removesuffix("/")
+    return checked(bare, root) if bare else ""
+
+
+def joined(folder: str, name: str) -> str:
+    """Return the path of a name in a folder; the empty folder is the root."""
+    return f"{folder}/{name}" if folder else name
+
+
+def canonical_root(uri_or_path: str) -> str:
+    """Return the one spelling of a table root: `file:///abs`, `s3://bucket/key` or its like.
+
+    A path is taken as it stands: nothing in it is percent-encoded, as in Hadoop's paths.
+    Law: canonical_root(canonical_root(x)) == canonical_root(x)
+    Raises: Misconfigured, for another scheme or a root that names no place of its own.
+    """
+    scheme, separator, rest = uri_or_path.partition("://")
+    if "\0" in uri_or_path or any(ord(letter) < 32 for letter in uri_or_path):
+        raise Misconfigured(f"the table root {uri_or_path!r} has control characters in it")
+    if not separator:
+        if uri_or_path.startswith("file:/"):
+            return _local_root(uri_or_path.removeprefix("file:"))
+        if not _SINGLE_SLASH.match(uri_or_path):
+            return _local_root(uri_or_path)
+    if scheme == "file":
+        return _local_root(_of_this_machine(rest, uri_or_path))
+    known = SCHEMES.get(scheme) if separator else None
+    if known is None:
+        raise Misconfigured(
+            f"no store for {uri_or_path!r}: tables lie under file://, s3:// (s3a:// is the same), "
+            "gs:// or abfss://container@account.dfs.core.windows.net/"
+        )
+    return _object_root(known, rest, uri_or_path)
+
+
+def root_prefix(uri_or_path: str) -> str:
+    """Return the one spelling of a place under which table roots may lie: a store, or a part of it.
+
+    Law: where root_prefix(x) is p, canonical_root(f"{x}/t") begins with p
+    Raises: Misconfigured, for another scheme or a path that depends on where we stand.
+    """
+    scheme, separator, rest = uri_or_path.partition("://")
+    is_local = scheme == "file" or not separator
+    path = (rest.removeprefix("localhost") or "/") if separator else scheme.removeprefix("file:")
+    if is_local and path.startswith("/"):
+        return "file:///" if not path.strip("/") else canonical_root(path)
+    known = SCHEMES.get(scheme)
+    if is_local or known is None:
+        raise Misconfigured(
+            f"{uri_or_path!r} is no place for tables: write file:///…, s3://bucket/…, "
+            "gs://bucket/… or abfss://container@account.dfs.core.windows.net/…"
+        )
+    place, slash, below = rest.partition("/")
+    return f"{known}://{_account_as_we_spell_it(known, place)}{slash}{below}"
+
+
+def lies_under(root: str, prefix: str) -> bool:
+    """Return whether a canonical root lies under a `root_prefix`, by its spelling."""
+    bare = prefix.rstrip("/")
+    return root == bare or root.startswith(f"{bare}/")
+
+
+def _local_root(path: str) -> str:
+    if not path.strip():
+        raise Misconfigured("the table root is empty; give a path or a URI")
+    bare = posixpath.normpath(os.path.abspath(path))
+    bare = "/" + bare.lstrip("/")
+    if bare == "/":
+        raise Misconfigured("the table root '/' is the whole file system; give a folder of its own")
+    return f"file://{bare}"
+
+
+def _of_this_machine(rest: str, given: str) -> str:
+    """Return the path of a URI of the scheme `file`, which begins behind a host."""
+    host, slash, path = rest.partition("/")
+    if host not in ("", "localhost"):
+        raise Misconfigured(
+            f"the table root {given!r} names the host {host!r}, and files are opened on this "
+            f"machine alone; write file:///{rest} for the path /{rest}"
+        )
+    return f"{slash}{path.lstrip('/')}"
+
+
+def _object_root(scheme: str, rest: str, given: str) -> str:
+    bucket, _, key = rest.rstrip("/").partition("/")
+    parts = key.split("/") if key else []
+    if not bucket or any(part in ("", ".", "..") for part in parts):
+        raise Misconfigured(
+            f"the table root {given!r} needs the form {scheme}://bucket/key, without empty parts, "
+            "'.' or '..'"
+        )
+    bucket = _account_as_we_spell_it(scheme, bucket)
+    if scheme == "abfss" and not _ACCOUNT.fullmatch(bucket):
+        raise Misconfigured(
+            f"the table root {given!r} names no account; give "
+            "abfss://container@account.dfs.core.windows.net/key"
+        )
+    return f"{scheme}://{'/'.join([bucket, *parts])}"
+
+
+def _account_as_we_spell_it(scheme: str, place: str) -> str:
+    """Return the place with the one host that an account of Azure has of several for a container:
+    without its port, in small letters, and by the name of the protocol for folders.
+    """
+    container, at, host = place.partition("@")
+    if scheme != "abfss" or not at:
+        return place
+    bare = host.lower().removesuffix(":443").removesuffix(".")
+    return f"{container}@{bare.replace('.blob.', '.dfs.', 1)}"

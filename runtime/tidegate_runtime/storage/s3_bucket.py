@@ -1,0 +1,277 @@
+"""A bucket of S3, or of a store that speaks its protocol, through s3fs; PUTs by `If-None-Match`."""
+
+import asyncio
+import hashlib
+import logging
+import math
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from threading import Lock
+from typing import Any, Final
+
+from tidegate_delta.errors import Misconfigured
+from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.storage.log_store import FileStat, Turn, at_once
+from tidegate_runtime.storage.object_bucket import Head, Page, file_system, send_once
+from tidegate_runtime.storage.object_responses import (
+    ErrorResponse,
+    ResponseMeaning,
+    is_missing,
+    judge,
+    read_as_told,
+    said,
+)
+from tidegate_runtime.storage.s3_conditional_put import (
+    CONNECTIONS_MAX,
+    ConditionalPuts,
+    UseOtherWay,
+    conditional_puts,
+    send,
+)
+from tidegate_runtime.storage.s3_responses import (
+    OUTDATED,
+    check_whose,
+    check_written,
+    etag,
+    understood,
+)
+
+OPTIONS: Final = (
+    "endpoint_url",
+    "region",
+    "access_key_id",
+    "secret_access_key",
+    "session_token",
+    "anonymous",
+    "path_style",
+    "request_payer",
+)
+"""The options of S3; each may also be spelled `aws_…`, as AWS's environment variables are."""
+
+PATIENCE_MIN_S: Final = 0.001
+
+LARGE_BYTES: Final = 4 * 1024 * 1024
+"""The size above which a timeout counts with the time that the upload takes."""
+
+RENEWAL_S: Final = 30.0
+"""Least time between two renewals of credentials; the library itself reads their file only once."""
+
+_log = logging.getLogger(__name__)
+
+
+class S3Bucket:
+    """A bucket, by its name. The store has to obey the condition on a PUT."""
+
+    def __init__(self, name: str, told: Mapping[str, str]) -> None:
+        self._name = name
+        self._told = told
+        self._system = _file_system(told)
+        # A bucket with Requester Pays wants that said in every request.
+        pays = told.get("request_payer", "").lower() == "true"
+        self._place = {"Bucket": name, **({"RequestPayer": "requester"} if pays else {})}
+        self._is_outdated = False
+        self._renewed_s = -math.inf
+        self._connecting = asyncio.Lock()
+        self._puts: ConditionalPuts | None = None
+        self._takes_other_way = False
+        self._turn = Lock()
+
+    async def page(self, prefix: str, start: str, token: str | None) -> Page:
+        """Return objects right under `prefix`; the store begins at `start` by itself."""
+        # StartAfter excludes the name itself, so it gets the name without its last character.
+        place = {"ContinuationToken": token} if token else {"StartAfter": prefix + start[:-1]}
+        page = await self._call("list_objects_v2", Prefix=prefix, Delimiter="/", **place)
+        is_part = said(page, "IsTruncated")
+        with read_as_told():
+            entries = tuple(
+                FileStat(one["Key"], one["Size"], int(one["LastModified"].timestamp() * 1000))
+                for one in page.get("Contents", ())
+            )
+        return Page(entries, said(page, "NextContinuationToken") if is_part else None)
+
+    async def head(self, key: str) -> Head:
+        """Return what an object is; its ETag is its version."""
+        try:
+            answer = await self._call("head_object", Key=key)
+        except OSError as error:
+            if is_missing(error):
+                # The answer to a HEAD has no body that tells a store's 404 from a gateway's.
+                await self._body(Key=key, Range="bytes=0-0")
+            raise
+        return Head(said(answer, "ContentLength"), etag(answer))
+
+    async def read(self, key: str) -> bytes:
+        """Return an object whole."""
+        return await self._body(Key=key)
+
+    async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
+        """Return bytes of that version, and fail where the object is another by now."""
+        return await self._body(Key=key, Range=f"bytes={start}-{end - 1}", IfMatch=version)
+
+    async def create(self, key: str, content: bytes) -> None:
+        """Write an object whole by one request, which the store refuses where there is one."""
+        await self._put(key, content, IfNoneMatch="*")
+
+    def create_now(self, key: str, content: bytes, timeout_s: float, turn: Turn = at_once) -> bool:
+        """Do the same synchronously, through obstore; False if nothing was written.
+
+        Credentials are at hand before its turn comes. The answer is there within the timeout, or
+        twice that for a large object.
+        Raises: Refusal; OSError, for an answer that did not come; Misconfigured.
+        """
+        if self._takes_other_way:
+            return False
+        wrong = import_module("botocore.exceptions")
+        try:
+            client = self._conditional_puts().client(_patience_s(timeout_s, len(content)))
+            if not turn():
+                return False
+            send(client, key, content)
+        except UseOtherWay as other:
+            if other.for_good:
+                self._take_other_way(other)
+            return False
+        except ErrorResponse as refusal:
+            if not refusal.status:
+                # A success in words that are not S3's: s3fs shows more of the next one.
+                self._take_other_way(refusal)
+            self._heed(refusal.code)
+            raise
+        except wrong.BotoCoreError as error:
+            if judge(error) is not ResponseMeaning.UNKNOWN:
+                return False
+            raise OSError(str(error)) from error
+        return True
+
+    async def put(self, key: str, content: bytes) -> None:
+        """Write an object whole, over what is there."""
+        await self._put(key, content)
+
+    async def delete(self, key: str) -> None:
+        """Remove an object."""
+        await self._call("delete_object", Key=key)
+
+    async def _put(self, key: str, content: bytes, **condition: str) -> None:
+        whole = {"Key": key, "Body": content, "ContentMD5": _checksum(content)}
+        check_written(await self._call("put_object", **whole, **condition))
+
+    async def _body(self, **request: str) -> bytes:
+        try:
+            answer = await self._call("get_object", **request)
+        except OSError as error:
+            check_whose(error)
+            raise
+        etag(answer)
+        async with answer["Body"] as body:
+            content: bytes = await body.read()
+        return content
+
+    async def _call(self, method: str, **request: Any) -> Any:
+        async with self._connecting:
+            self._renew(asyncio.get_running_loop().time())
+            system = self._system
+            with _fitting():
+                await system.set_session()
+                client = await system.get_s3(self._name)
+            http = client._endpoint.http_session
+            proxy = http._proxy_config.proxy_url_for(client.meta.endpoint_url)
+            send_once(await http._get_session(proxy))
+        try:
+            with understood():
+                return await system._call_s3(method, **self._place, **request)
+        except OSError as error:
+            told = getattr(error.__cause__, "response", None) or {}
+            self._heed(told.get("Error", {}).get("Code"))
+            raise
+
+    def _heed(self, code: str | None) -> None:
+        """Note that the credentials were refused, unless they come from the options."""
+        if code in OUTDATED and "access_key_id" not in self._told:
+            self._is_outdated = True
+
+    def _renew(self, now_s: float) -> None:
+        """Load the credentials anew if those at hand were refused."""
+        if self._is_outdated and now_s >= self._renewed_s + RENEWAL_S:
+            self._is_outdated, self._renewed_s = False, now_s
+            self._system = _file_system(self._told)
+            # In this order, and without the lock: it is held while a client is made, which waits
+            # for credentials, and all stores share the event loop that would block here.
+            self._puts = None
+
+    def _take_other_way(self, why: Exception) -> None:
+        self._takes_other_way = True
+        log_event(_log, "puts_by_s3fs", bucket=self._name, why=str(why))
+
+    def _conditional_puts(self) -> ConditionalPuts:
+        """Return the way by obstore. Raises: UseOtherWay; Misconfigured; botocore's errors."""
+        with self._turn:
+            if self._puts is None:
+                pays = "RequestPayer" in self._place
+                with _fitting():
+                    self._puts = conditional_puts(self._system, self._name, pays=pays)
+            return self._puts
+
+
+def _patience_s(timeout_s: float, size: int) -> float:
+    """Return the timeout of a request: a power of two, for each has a client of its own.
+
+    It is between half of `timeout_s` and all of that, or, where the upload itself takes a while,
+    between all of it and twice as much.
+    """
+    at_most_s = 2.0 ** math.floor(math.log2(max(timeout_s, PATIENCE_MIN_S)))
+    return at_most_s if size <= LARGE_BYTES else 2 * at_most_s
+
+
+def _checksum(content: bytes) -> str:
+    """Return the Content-MD5, without which a bucket with Object Lock refuses a PUT."""
+    return b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
+
+
+def is_led_elsewhere() -> bool:
+    """Whether AWS's configuration files name another endpoint, which the library would use.
+
+    Files that can't be read count as no: opening the store raises their error.
+    """
+    try:
+        wrong = import_module("botocore.exceptions")
+    except ImportError:
+        return False
+    try:
+        told = import_module("botocore.session").Session().get_scoped_config()
+    except wrong.BotoCoreError:
+        return False
+    return "endpoint_url" in told or "services" in told
+
+
+@contextmanager
+def _fitting() -> Iterator[None]:
+    """Turn the library's complaints about options into our error. Raises: Misconfigured."""
+    try:
+        yield
+    except ValueError as error:
+        raise Misconfigured(f"the storage options of s3:// are wrong: {error}") from error
+
+
+def _file_system(told: Mapping[str, str]) -> Any:
+    region = {"region_name": told["region"]} if "region" in told else {}
+    style = {"addressing_style": "path"} if told.get("path_style", "").lower() == "true" else {}
+    arguments = {
+        "anon": told.get("anonymous", "").lower() == "true",
+        "endpoint_url": told.get("endpoint_url"),
+        "key": told.get("access_key_id"),
+        "secret": told.get("secret_access_key"),
+        "token": told.get("session_token"),
+        "client_kwargs": region,
+        "config_kwargs": {
+            "retries": {"mode": "standard", "total_max_attempts": 1},
+            "request_checksum_calculation": "when_required",
+            "max_pool_connections": CONNECTIONS_MAX,
+            "s3": style,
+        },
+    }
+    system = file_system("s3", "s3", arguments)
+    # s3fs would repeat any request on top of botocore; the store above repeats what may be.
+    system.retries = 1
+    return system

@@ -1,0 +1,268 @@
+"""S3's conditional PUT through obstore, from the thread that waits for it; signed and sent by Rust.
+
+botocore says where the bucket is, with which credentials and whom to trust, as for every other
+request; obstore (delta-rs's client of object stores) signs, sends once, and follows no redirect.
+What it can't send, or a store doesn't take from it, goes through s3fs instead (`UseOtherWay`).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from html import unescape
+from importlib import import_module
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+from tidegate_delta.errors import Misconfigured
+from tidegate_runtime.release import ENGINE
+from tidegate_runtime.storage.object_responses import ErrorResponse
+from tidegate_runtime.storage.s3_responses import OUTDATED
+
+CONNECTIONS_MAX: Final = 64
+"""Idle connections that are kept: as many as there are threads that send conditional PUTs."""
+
+SIGNER_S: Final = 3.0
+"""Timeout of the service that gives credentials; those at hand are used until they expire."""
+
+_NOT_HERE: Final = (301, 302, 303, 307, 308, 400, 501)
+"""Answers to what was not written, and might have been if it had been sent otherwise: to another
+region, without a header that this store doesn't know, or with one that it asks for."""
+
+_STATUS: Final = re.compile(r"non-2xx status code: (\d{3})[^:\n]*(?:: )?(.*)", re.DOTALL)
+_STATUSES: Final = {
+    "AlreadyExistsError": 412,
+    "PreconditionError": 412,
+    "PermissionDeniedError": 403,
+    "UnauthenticatedError": 401,
+    "FileNotFoundError": 404,
+}
+"""What the library's errors stand for, should a release of it say them in other words."""
+
+_WHY_MAX: Final = 400
+_REDIRECT: Final = "redirect without LOCATION"
+_NO_ETAG: Final = "ETag Header missing"
+_ETAG: Final = re.compile(r'"?[0-9a-fA-F]{32}"?')
+"""S3's ETag of an object that was put whole, and that of what speaks like it."""
+
+
+class UseOtherWay(Exception):
+    """Nothing was written, and s3fs may be able to; `for_good`: this bucket's PUTs in general."""
+
+    def __init__(self, why: str, *, for_good: bool = True) -> None:
+        super().__init__(why)
+        self.for_good = for_good
+
+
+class _NotSent(Exception):
+    """Where a request would have gone."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.url = url
+
+
+@dataclass
+class ConditionalPuts:
+    """The conditional PUTs of one bucket; `config` is obstore's, without credentials and times.
+
+    A client's timeout is fixed when it is made, so there is one for each that is asked for.
+    """
+
+    bucket: str
+    config: Mapping[str, Any]
+    options: Mapping[str, Any]
+    credentials: Any
+    _signed_by: Any = None
+    _clients: dict[float, Any] = field(default_factory=dict)
+    _turn: Lock = field(default_factory=Lock)
+
+    def client(self, timeout_s: float) -> Any:
+        """Return the client for requests that take so many seconds at most.
+
+        Raises: UseOtherWay; botocore's errors, for credentials that do not come.
+        """
+        signed_by = self.credentials.get_frozen_credentials() if self.credentials else None
+        with self._turn:
+            if signed_by != self._signed_by:
+                self._signed_by, self._clients = signed_by, {}
+            if timeout_s not in self._clients:
+                self._clients[timeout_s] = self._made(signed_by, timeout_s)
+            return self._clients[timeout_s]
+
+    def _made(self, signed_by: Any, timeout_s: float) -> Any:
+        def credentials() -> dict[str, Any]:
+            return {
+                "access_key_id": signed_by.access_key,
+                "secret_access_key": signed_by.secret_key,
+                "token": signed_by.token,
+                "expires_at": None,
+            }
+
+        patience = timedelta(seconds=timeout_s)
+        try:
+            return import_module("obstore.store").S3Store(
+                self.bucket,
+                config=dict(self.config),
+                # The addresses of a name share the time to connect between them.
+                client_options={**self.options, "timeout": patience, "connect_timeout": patience},
+                retry_config={"max_retries": 0},
+                credential_provider=credentials if signed_by else None,
+            )
+        except (ValueError, import_module("obstore.exceptions").BaseError) as error:
+            raise UseOtherWay(str(error)) from error
+
+
+def conditional_puts(system: Any, bucket: str, *, pays: bool) -> ConditionalPuts:
+    """Return the way to a bucket, with the options and the configuration of s3fs's `system`.
+
+    Raises: UseOtherWay, for what obstore would send elsewhere, or signed by another rule, and
+        where it is not installed;
+        Misconfigured, for a file of certificates that can't be read; ValueError and botocore's
+        errors, for wrong options.
+    """
+    try:
+        import_module("obstore")
+    except ImportError as error:
+        raise UseOtherWay("obstore is not there; install tidegate[s3]") from error
+    if ":" in bucket or bucket.endswith("--x-s3"):
+        raise UseOtherWay("access points and directory buckets have rules of their own")
+    session = _session()
+    client = _client(session, system)
+    where = _url(client, bucket, "key").removesuffix("/key")
+    said = session.get_scoped_config().get("s3", {})
+    if isinstance(said, Mapping) and said.get("signature_version", "s3v4") != "s3v4":
+        raise UseOtherWay("AWS's configuration names another signature")
+    config = {
+        # The constructor takes from the environment what it isn't told.
+        "endpoint": where,
+        "aws_endpoint_url_s3": where,
+        "virtual_hosted_style_request": True,
+        "region": client.meta.region_name or "us-east-1",
+        "skip_signature": system.anon,
+        "request_payer": pays,
+        "s3_express": False,
+        "unsigned_payload": False,
+        "conditional_put": "etag",
+        # Without a checksum a bucket with Object Lock refuses a PUT.
+        "checksum_algorithm": "sha256",
+    }
+    options = {
+        "user_agent": ENGINE,
+        "allow_http": where.startswith("http://"),
+        "allow_invalid_certificates": False,
+        "http1_only": True,
+        "pool_max_idle_per_host": str(CONNECTIONS_MAX),
+        "root_certificate": _authorities(session),
+    }
+    return ConditionalPuts(bucket, config, options, _credentials(session, system))
+
+
+def send(client: Any, key: str, content: bytes) -> None:
+    """Send a PUT that the store refuses where there is such an object.
+
+    Raises: Refusal; OSError, for an answer that did not come; UseOtherWay.
+    """
+    wrong = import_module("obstore.exceptions")
+    if key.strip("/") != key or not key:
+        raise UseOtherWay(f"obstore would take {key!r} for another key", for_good=False)
+    try:
+        answer = import_module("obstore").put(
+            client, key, content, mode="create", use_multipart=False
+        )
+    except ValueError as error:
+        raise UseOtherWay(f"the key cannot be sent: {error}", for_good=False) from error
+    except (wrong.BaseError, OSError) as error:
+        raise _as_told(error) from error
+    etag = answer["e_tag"] or ""
+    if not _ETAG.fullmatch(etag):
+        raise ErrorResponse(0, "", f"the answer's ETag {etag} is not as S3's are: it is compared")
+
+
+def _as_told(error: Exception) -> Exception:
+    """Return what the library's error stands for; it has no field for a status."""
+    said, _, inside = str(error).partition("\n\nDebug source")
+    found = _STATUS.search(said)
+    if found is not None:
+        status, page = int(found[1]), found[2]
+        refusal = ErrorResponse(status, _element(page, "Code"), _element(page, "Message"))
+        is_elsewhere = status in _NOT_HERE and refusal.code not in (*OUTDATED, "RequestTimeout")
+        return UseOtherWay(str(refusal)) if is_elsewhere else refusal
+    if _REDIRECT in said:
+        return UseOtherWay(said)
+    if _NO_ETAG in said:
+        return ErrorResponse(
+            0, "", "the answer has no ETag, so it is no store's: look at the endpoint"
+        )
+    if (known := _STATUSES.get(type(error).__name__)) is not None:
+        return ErrorResponse(known, "", said)
+    # Why nothing came is only said within: refused, reset, not trusted.
+    why = " ".join(inside.partition("inner:")[2].split())
+    return OSError(f"{said}: {why[:_WHY_MAX]}")
+
+
+def _element(page: str, name: str) -> str:
+    found = re.search(f"<{name}>([^<]*)</{name}>", page)
+    return unescape(found[1]) if found else ""
+
+
+def _authorities(session: Any) -> bytes:
+    """Return the certificates of those who may vouch for a store, as botocore has them."""
+    named = session.get_config_variable("ca_bundle")
+    path = named or import_module("botocore.httpsession").get_cert_path(True)
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise Misconfigured(f"AWS_CA_BUNDLE, or ca_bundle, names {path}: {why}") from error
+
+
+def _session() -> Any:
+    """Return a session of botocore's for a bucket: its configuration, and where credentials are."""
+    session = import_module("botocore.session").Session()
+    # Credentials are renewed in the thread of a PUT, and by default as patiently as any request is
+    # sent: a minute for each address, five times.
+    asked = {"connect_timeout": SIGNER_S, "read_timeout": SIGNER_S}
+    session.set_default_client_config(
+        import_module("botocore.config").Config(**asked, retries={"total_max_attempts": 2})
+    )
+    return session
+
+
+def _client(session: Any, system: Any) -> Any:
+    """Return a client that sends nothing: it says where s3fs's requests go."""
+    unsigned = {"signature_version": import_module("botocore").UNSIGNED}
+    config = import_module("botocore.config").Config(**{**system.config_kwargs, **unsigned})
+    arguments = {"endpoint_url": system.endpoint_url, **system.client_kwargs}
+    return session.create_client("s3", config=config, **arguments)
+
+
+def _url(client: Any, bucket: str, key: str) -> str:
+    """Return where the client would send a PUT. Raises: botocore's errors."""
+
+    def instead(request: Any, **_: Any) -> None:
+        raise _NotSent(request.url)
+
+    client.meta.events.register_last("before-send.s3.PutObject", instead)
+    try:
+        client.put_object(Bucket=bucket, Key=key)
+    except _NotSent as told:
+        return told.url
+    raise AssertionError("the library calls this event before it sends anything")
+
+
+def _credentials(session: Any, system: Any) -> Any:
+    """Return botocore's credentials, which renew themselves; None for anonymous requests.
+
+    Raises: UseOtherWay, where there are none: s3fs says why.
+    """
+    if system.anon:
+        return None
+    if system.key and system.secret:
+        kind = import_module("botocore.credentials").Credentials
+        return kind(system.key, system.secret, system.token)
+    found = None if system.key or system.secret else session.get_credentials()
+    if found is None:
+        raise UseOtherWay("there are no credentials", for_good=False)
+    return found

@@ -1,0 +1,193 @@
+"""Which stores may hold a table: those known to have put-if-absent, and those that pass a probe.
+
+S3, GCS and Azure themselves, and local file systems with hard links, need no probe. Stores that
+speak their protocols (a custom endpoint, S3 Express, a mounted network file system) are probed once
+in the life of a process, before the first table on them is accepted. A probe may take minutes, or
+hang with the store, so callers wait for it for a few seconds at most.
+"""
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+
+from tidegate_delta.errors import Misconfigured, Unavailable
+from tidegate_runtime.clock import Clock, SystemClock
+from tidegate_runtime.storage import s3_bucket
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.storage.put_if_absent_probe import CONTESTS, ProbeReport, probe
+from tidegate_runtime.storage.ratified_store import RatifiedStore
+
+LOCAL_FILE_SYSTEMS: Final = frozenset(
+    {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "bcachefs"}
+    | {"tmpfs", "ramfs", "overlay"}
+)
+"""Local file systems whose `link` is atomic, by the kernel's names."""
+
+_AZURE_HOSTS: Final = (".core.windows.net", ".core.usgovcloudapi.net", ".core.chinacloudapi.cn")
+_ENDPOINTS: Final = {
+    "s3": ("endpoint_url", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
+    "gs": ("google_endpoint_url", "STORAGE_EMULATOR_HOST"),
+    "abfss": ("azure_endpoint_url", "AZURE_STORAGE_CONNECTION_STRING"),
+}
+"""By scheme, the option and the environment variables that name another endpoint."""
+
+_UNSORTED: Final = "--x-s3"
+"""The suffix of the names of S3 Express's buckets, whose listings are unsorted."""
+
+_AT_ONCE: Final = 8
+_MOUNTS: Final = "/proc/self/mountinfo"
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+"""How the kernel escapes spaces, tabs, line feeds and backslashes there."""
+
+
+WAIT_S: Final = 5.0
+"""How long the caller that starts a probe waits for it; few take longer."""
+
+AGAIN_S: Final = 60.0
+"""How long after its end a probe's result is used before the store is probed again: longer than a
+table rests before its committer asks again, or nobody would ever hear the result of a long probe.
+"""
+
+ProbeCall = Callable[[str, Callable[[], ProbeReport]], Future[ProbeReport]]
+"""Runs the probe of a root's store, perhaps in a thread."""
+
+_CLOCK: Final = SystemClock()
+
+
+def _at_once(root: str, asked: Callable[[], ProbeReport]) -> Future[ProbeReport]:
+    report: Future[ProbeReport] = Future()
+    try:
+        report.set_result(asked())
+    except Unavailable as error:
+        report.set_exception(error)
+    return report
+
+
+@dataclass
+class _Probing:
+    """A probe, under way or done. Units: `since_s` and `ended_s` by `Clock.boot_s`."""
+
+    report: Future[ProbeReport]
+    since_s: float
+    ended_s: float = math.inf
+
+    def is_over(self, now_s: float) -> bool:
+        """Whether its result is old enough to probe again."""
+        return now_s > self.ended_s + AGAIN_S
+
+    def end(self, now_s: float) -> None:
+        """Note when it ended."""
+        self.ended_s = now_s
+
+
+class StoreQualification:
+    """Accepts or refuses stores, and remembers which passed. With `contests` 0 it accepts all."""
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        contests: int = CONTESTS,
+        asking: ProbeCall = _at_once,
+        clock: Clock = _CLOCK,
+    ) -> None:
+        self._options = {name.lower().removeprefix("aws_"): one for name, one in options.items()}
+        self._contests = contests
+        self._asking = asking
+        self._clock = clock
+        self._passed: set[str] = set()
+        self._probing: dict[str, _Probing] = {}
+        self._turn = Lock()
+
+    def vet(self, store: LogStore) -> None:
+        """Accept a store that may hold a table, probing it first if it is of unknown make.
+
+        A ratified store passes: it needs no put-if-absent below it.
+        Raises: Misconfigured (`UnsafeStore`); Unavailable, also while a probe is under way.
+        """
+        if isinstance(store, RatifiedStore):
+            return
+        place = _place(store.root)
+        if not self._contests or place in self._passed or self._is_known(store.root):
+            return
+        report = self._report(place, store)
+        if not report.passed:
+            raise Misconfigured(
+                f"the store of {store.root} failed the probe of its put-if-absent, so two writers "
+                f"might both believe that a version is theirs: {'; '.join(report.failures)}; "
+                f"`tidegate store probe` shows the same; put the table on another store",
+                error_class="UnsafeStore",
+            )
+        with self._turn:
+            self._passed.add(place)
+            self._probing.pop(place, None)
+
+    def _report(self, place: str, store: LogStore) -> ProbeReport:
+        now_s, wait_s = self._clock.boot_s(), 0.0
+        with self._turn:
+            there = self._probing.get(place)
+            if there is None or there.is_over(now_s):
+                asked = self._asking(
+                    store.root, lambda: probe(store, self._contests, at_once=_AT_ONCE)
+                )
+                there = probing = self._probing[place] = _Probing(asked, now_s)
+                asked.add_done_callback(lambda _: probing.end(self._clock.boot_s()))
+                wait_s = WAIT_S
+        try:
+            return there.report.result(wait_s)
+        except TimeoutError:
+            raise Unavailable(
+                f"the store of {store.root} has been under a probe for {now_s - there.since_s:.0f} "
+                "s: try again in a moment"
+            ) from None
+
+    def _is_known(self, root: str) -> bool:
+        scheme, _, rest = root.partition("://")
+        if scheme == "file":
+            return _file_system(rest, _mounts()) in LOCAL_FILE_SYSTEMS
+        if scheme not in _ENDPOINTS:
+            return True
+        option, *variables = _ENDPOINTS[scheme]
+        if option in self._options or any(os.environ.get(name) for name in variables):
+            return False
+        if scheme == "s3":
+            return not (rest.partition("/")[0].endswith(_UNSORTED) or s3_bucket.is_led_elsewhere())
+        return scheme != "abfss" or rest.partition("/")[0].endswith(_AZURE_HOSTS)
+
+
+def _place(root: str) -> str:
+    """Return what is probed once for all its tables: a bucket, or a file system's mount point."""
+    scheme, _, rest = root.partition("://")
+    if scheme == "file":
+        return f"file://{_mount_point(rest, _mounts())}"
+    return f"{scheme}://{rest.partition('/')[0]}"
+
+
+def _mounts() -> dict[str, str]:
+    """Return the type of file system at each mount point; empty where `/proc` has no mountinfo."""
+    try:
+        with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return {}
+    mounts = {}
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        place = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4])
+        mounts[place] = after.split(" ")[0]
+    return mounts
+
+
+def _mount_point(path: str, mounts: Mapping[str, str]) -> str:
+    place = os.path.realpath(path)
+    while place not in mounts and place != os.path.dirname(place):
+        place = os.path.dirname(place)
+    return place
+
+
+def _file_system(path: str, mounts: Mapping[str, str]) -> str:
+    return mounts.get(_mount_point(path, mounts), "")

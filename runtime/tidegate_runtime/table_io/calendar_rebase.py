@@ -1,0 +1,163 @@
+"""Days and moments of files whose writer counted in the calendar of the time: Julian before 1582.
+
+Spark 2 wrote so, later ones do where they are told to, and the footer says it. Such a file's
+15 March 1500 is a count of days that Delta's calendar, Gregorian throughout, knows as another day:
+what is kept is the date as people wrote it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidegate_delta.schema.types import (
+    DATE,
+    TIMESTAMP,
+    ArrayType,
+    DataType,
+    MapType,
+    StructType,
+    holds,
+)
+
+_VERSION: Final = b"org.apache.spark.version"
+_ZONE: Final = b"org.apache.spark.timeZone"
+_OF_DATES: Final = (b"org.apache.spark.legacyDateTime", "3.0.0")
+_OF_INT96: Final = (b"org.apache.spark.legacyINT96", "3.1.0")
+"""What marks a file that counts in the old calendar, and the first version that needs the mark."""
+
+_UTC: Final = frozenset({"", "UTC", "GMT", "Z", "Etc/UTC", "+00:00"})
+_GREGORIAN_FROM: Final = -141_427
+"""15 October 1582, in days since the Unix epoch."""
+_EVEN_ZONES_FROM: Final = datetime(1900, 1, 1)  # noqa: DTZ001 - of any zone
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - it is added to times without a zone
+_DAY_US: Final = 24 * 60 * 60 * 1_000_000
+_EVEN_ZONES_FROM_US: Final = (_EVEN_ZONES_FROM - _EPOCH) // timedelta(microseconds=1) + _DAY_US
+
+
+@dataclass(frozen=True)
+class OldCalendar:
+    """What a file counts in the old calendar: days, moments; and in which zone it did."""
+
+    dates: bool
+    moments: bool
+    zone: str
+
+    def is_about(self, kind: DataType) -> bool:
+        """Return whether a column of a type holds anything that is to be counted anew."""
+        return holds(kind, lambda one: self._is_counted(one))
+
+    def recounted(self, array: Any, kind: DataType) -> Any:
+        """Return logical values of a type as Delta counts them. Raises: ValueError."""
+        if not self.is_about(kind):
+            return array
+        match kind:
+            case StructType():
+                parts = [
+                    self.recounted(part, one.kind)
+                    for part, one in zip(array.flatten(), kind.fields, strict=True)
+                ]
+                fields = list(array.type)
+                return pa.StructArray.from_arrays(parts, fields=fields, mask=pc.is_null(array))
+            case ArrayType():
+                whole = pa.concat_arrays([array, array.slice(0, 0)])
+                values = self.recounted(whole.values, kind.element)
+                mask = pc.is_null(whole)
+                return pa.ListArray.from_arrays(whole.offsets, values, type=array.type, mask=mask)
+            case MapType():
+                whole = pa.concat_arrays([array, array.slice(0, 0)])
+                keys = self.recounted(whole.keys, kind.key)
+                items = self.recounted(whole.items, kind.value)
+                mask = pc.is_null(whole)
+                return pa.MapArray.from_arrays(
+                    whole.offsets, keys, items, type=array.type, mask=mask
+                )
+        return _days(array) if kind == DATE else self._moments(array)
+
+    def _is_counted(self, kind: DataType) -> bool:
+        return (self.dates and kind == DATE) or (self.moments and kind == TIMESTAMP)
+
+    def _moments(self, array: Any) -> Any:
+        counts = array.cast(pa.int64())
+        oldest = pc.min(counts).as_py()
+        if oldest is None or oldest >= _EVEN_ZONES_FROM_US:
+            return array
+        if self.zone in _UTC:
+            moved = [_in_utc(one) for one in counts.to_pylist()]
+        else:
+            zone = _zone(self.zone)
+            moved = [_in_zone(one, zone) for one in counts.to_pylist()]
+        return pa.array(moved, pa.int64()).cast(array.type)
+
+
+def calendar_of(parquet: pq.ParquetFile) -> OldCalendar | None:
+    """Return what a file counts in the old calendar, None where it counts as Delta does."""
+    told: Mapping[bytes, bytes] = parquet.metadata.metadata or {}
+    if _VERSION not in told:
+        return None
+    dates, int96 = (_is_marked(told, *mark) for mark in (_OF_DATES, _OF_INT96))
+    if not (dates or int96):
+        return None
+    stored = parquet.schema
+    held = any(stored.column(at).physical_type == "INT96" for at in range(len(stored.names)))
+    return OldCalendar(dates, int96 if held else dates, told.get(_ZONE, b"").decode())
+
+
+def _is_marked(told: Mapping[bytes, bytes], key: bytes, since: str) -> bool:
+    return key in told or told[_VERSION].decode() < since
+
+
+def _days(array: Any) -> Any:
+    counts = array.cast(pa.int32())
+    oldest = pc.min(counts).as_py()
+    if oldest is None or oldest >= _GREGORIAN_FROM:
+        return array
+    moved = [None if one is None else _day(one) for one in counts.to_pylist()]
+    return pa.array(moved, pa.int32()).cast(array.type)
+
+
+def _day(count: int) -> int:
+    """Return the Gregorian day with the name that a day has in the old calendar."""
+    if count >= _GREGORIAN_FROM:
+        return count
+    # The Julian day number, and from it the date of the Julian calendar.
+    shifted = count + 2_440_588 + 32_082
+    year = (4 * shifted + 3) // 1_461
+    in_year = shifted - 1_461 * year // 4
+    month = (5 * in_year + 2) // 153
+    day = in_year - (153 * month + 2) // 5
+    # Years begin in March here, so that leap days come last; day numbers begin 4800 years before.
+    gregorian = 365 * year + year // 4 - year // 100 + year // 400
+    return gregorian + (153 * month + 2) // 5 + day - 32_044 - 2_440_588
+
+
+def _in_utc(count: int | None) -> int | None:
+    if count is None:
+        return None
+    days, rest = divmod(count, _DAY_US)
+    return _day(days) * _DAY_US + rest
+
+
+def _in_zone(count: int | None, zone: tzinfo) -> int | None:
+    """Return a moment whose writer knew no local mean time: before 1900, only the zone's offset."""
+    if count is None or count >= _EVEN_ZONES_FROM_US:
+        return count
+    offset = zone.utcoffset(_EVEN_ZONES_FROM) or timedelta()
+    days, rest = divmod(count + offset // timedelta(microseconds=1), _DAY_US)
+    there = _EPOCH + timedelta(days=_day(days), microseconds=rest)
+    first, again = (zone.utcoffset(there.replace(fold=fold)) or timedelta() for fold in (0, 1))
+    # A time that clocks showed twice is the one that the writer's offset makes of it.
+    past = again if again < first != offset else first
+    return (there - past - _EPOCH) // timedelta(microseconds=1)
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise ValueError(f"its moments are of the zone {name!r}, which is not known") from error

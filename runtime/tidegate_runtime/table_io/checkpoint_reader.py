@@ -1,0 +1,301 @@
+"""Checkpoint files, read: Parquet or JSON -> columns of actions, sidecars included.
+
+Only the columns that a snapshot needs are read, a row group at a time. Writers differ in what they
+leave out (null structs, absent fields), so every field is looked for and none is required.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidegate_delta.checkpoints.v2_top_level_file import TopLevel, check, read_json, sidecar_path
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.actions import (
+    Action,
+    CheckpointMetadata,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Sidecar,
+    Txn,
+)
+from tidegate_delta.log.file_names import LogFile, in_log
+from tidegate_delta.log.json_lines import settled
+from tidegate_delta.snapshots.chunked_arrays import missing, stacked
+from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, KEY_SCHEMA, REMOVE_SCHEMA
+from tidegate_delta.snapshots.raw_stats import PARSED, with_texts
+from tidegate_delta.snapshots.replay import LogPart
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.log_reader import of_table
+from tidegate_runtime.table_io.parquet_footers import Footer, read_footer
+
+_OBJECTS: Final[Mapping[str, type[Action]]] = {
+    kind.wire_name: kind
+    for kind in (Protocol, Metadata, Txn, DomainMetadata, CheckpointMetadata, Sidecar)
+}
+_LEAVES: Final[Mapping[str, str]] = {
+    "add": "path",
+    "remove": "path",
+    "protocol": "minReaderVersion",
+    "metaData": "id",
+    "txn": "appId",
+    "domainMetadata": "domain",
+    "checkpointMetadata": "version",
+    "sidecar": "path",
+}
+"""A field of each action that no writer leaves out."""
+
+_SOLE: Final = ("", ".storageType")
+"""What follows a field's name in that of a leaf whose nulls are the field's own."""
+
+_MAPS: Final = frozenset({"configuration", "options", "tags"})
+
+
+@dataclass(frozen=True)
+class FileColumns:
+    """What is read of live files and of tombstones; with None, no tombstone is read."""
+
+    files: pa.Schema = ADD_SCHEMA
+    tombstones: pa.Schema | None = REMOVE_SCHEMA
+
+
+WHOLE: Final = FileColumns()
+KEYS: Final = FileColumns(KEY_SCHEMA, None)
+
+
+def read_checkpoint(
+    store: LogStore, parts: Iterable[LogFile], columns: FileColumns = WHOLE
+) -> LogPart:
+    """Return what a checkpoint says; its parts or sidecars, where it has several, add up.
+
+    Raises: BrokenLog (`CorruptCheckpoint`) for a missing, torn or malformed file; Unavailable.
+    """
+    named = list(parts)
+    tops = [_read_top(store, part, columns) for part in named]
+    paths = [sidecar_path(one) for top in tops for one in top.sidecars]
+    below = [_read_parquet(store, path, columns).part for path in dict.fromkeys(paths)]
+    read = [*(top.part for top in tops), *below]
+    return LogPart(
+        files=_together([part.files for part in read]),
+        tombstones=stacked([part.tombstones for part in read]),
+        protocol=next((part.protocol for part in read if part.protocol), None),
+        metadata=next((part.metadata for part in read if part.metadata), None),
+        txns=tuple(txn for part in read for txn in part.txns),
+        domains=tuple(one for part in read for one in part.domains),
+        name=next(
+            (one.name for one, top in zip(named, tops, strict=True) if top.part.metadata),
+            named[0].name,
+        ),
+    )
+
+
+def _read_top(store: LogStore, file: LogFile, columns: FileColumns) -> TopLevel:
+    is_json = file.name.endswith(".json")
+    read = _read_json if is_json else _read_parquet
+    top = read(store, in_log(file.name), columns)
+    with of_table(store.root):
+        check(file, top)
+    return top
+
+
+def _read_json(store: LogStore, path: str, columns: FileColumns) -> TopLevel:
+    name = path.rpartition("/")[2]
+    content = store.read(path)
+    if content is None:
+        raise _corrupt(store.root, name, "is gone")
+    try:
+        return read_json(name, content, columns.files)
+    except (BrokenLog, ValueError) as error:
+        raise _corrupt(store.root, name, f"can't be read ({error})") from error
+
+
+def _read_parquet(store: LogStore, path: str, columns: FileColumns) -> TopLevel:
+    name = path.partition("/")[2]
+    try:
+        with store.open(path) as file, of_table(store.root):
+            return _read_columns(file, columns)
+    except FileNotFoundError as error:
+        raise _corrupt(store.root, name, "is gone") from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _corrupt(store.root, name, f"can't be read ({error})") from error
+
+
+def _read_columns(source: BinaryIO, columns: FileColumns) -> TopLevel:
+    found = read_footer(source)
+    file = pq.ParquetFile(source, metadata=found.metadata, coerce_int96_timestamp_unit="us")
+    footer = _Held(file.schema_arrow, found, file.schema)
+    of_files = footer.with_parsed(columns.files)
+    files, tombstones = [of_files.empty_table()], [REMOVE_SCHEMA.empty_table()]
+    objects: dict[str, list[Any]] = {kind: [] for kind in _OBJECTS}
+    for group in range(len(found.groups)):
+        held = [kind for kind in _LEAVES if footer.may_hold(group, kind)]
+        names = [one for one in held if one in _OBJECTS]
+        names += footer.paths(group, "add", of_files) if "add" in held else []
+        if columns.tombstones is not None and "remove" in held:
+            names += footer.paths(group, "remove", columns.tombstones)
+        rows = file.read_row_group(group, columns=names, use_threads=False)
+        files.append(_actions(rows, "add", of_files))
+        if columns.tombstones is not None:
+            tombstones.append(_actions(rows, "remove", columns.tombstones))
+        for kind, model in _OBJECTS.items():
+            objects[kind].extend(_models(rows, kind, model))
+    part = LogPart(
+        files=_settled(stacked(files)),
+        tombstones=stacked(tombstones),
+        protocol=next(iter(objects["protocol"]), None),
+        metadata=next(iter(objects["metaData"]), None),
+        txns=tuple(objects["txn"]),
+        domains=tuple(objects["domainMetadata"]),
+    )
+    return TopLevel(part, tuple(objects["checkpointMetadata"]), tuple(objects["sidecar"]))
+
+
+class _Held:
+    """What the footer of a checkpoint file tells of its columns and row groups."""
+
+    def __init__(self, shape: pa.Schema, footer: Footer, stored: pq.ParquetSchema) -> None:
+        self._shape = shape
+        self._groups = footer.groups
+        self._stored = stored
+
+    def may_hold(self, group: int, kind: str) -> bool:
+        """Return whether a row group may hold an action of a kind."""
+        if self._shape.get_field_index(kind) < 0:
+            return False
+        rows = self._groups[group].rows
+        nulls = self._nulls(group, f"{kind}.{_LEAVES[kind]}")
+        return nulls is None or nulls != rows
+
+    def paths(self, group: int, action: str, schema: pa.Schema) -> list[str]:
+        """Return the dotted names of the fields that hold anything, of those that are wanted."""
+        there = _fields_of(self._shape, action)
+        names = [f"{action}.{one.name}" for one in schema if one.name in there]
+        rows = self._groups[group].rows
+        return [
+            one
+            for one in names
+            if one.endswith(".path")
+            or rows not in (self._nulls(group, f"{one}{leaf}") for leaf in _SOLE)
+        ]
+
+    def with_parsed(self, files: pa.Schema) -> pa.Schema:
+        """Return the columns to read of live files: typed statistics too where text may lack."""
+        kind = _fields_of(self._shape, "add").get(PARSED)
+        if kind is None or "stats" not in files.names or not self._text_may_lack():
+            return files
+        leaves = map(self._stored.column, range(len(self._stored.names)))
+        instants = {one.path for one in leaves if one.physical_type == "INT96"}
+        return files.append(pa.field(PARSED, _in_utc(kind, f"add.{PARSED}", instants)))
+
+    def _text_may_lack(self) -> bool:
+        for group in range(len(self._groups)):
+            missing = self._nulls(group, "add.stats")
+            if missing is None or missing != self._nulls(group, "add.path"):
+                return True
+        return False
+
+    def _nulls(self, group: int, leaf: str) -> int | None:
+        return self._groups[group].nulls.get(leaf)
+
+
+def _in_utc(kind: pa.DataType, path: str, instants: Collection[str]) -> pa.DataType:
+    """Return a type whose INT96 leaves are instants: that is all they are written for."""
+    if pa.types.is_struct(kind):
+        inner = [_in_utc(one.type, f"{path}.{one.name}", instants) for one in kind]
+        return pa.struct(list(map(pa.field, [one.name for one in kind], inner)))
+    return pa.timestamp("us", "UTC") if path in instants else kind
+
+
+def _settled(files: pa.Table) -> pa.Table:
+    """Return files without typed statistics that nobody will ask for."""
+    if PARSED not in files.schema.names:
+        return files
+    needless = files["stats"].null_count == 0 or files[PARSED].null_count == files.num_rows
+    return files.drop_columns([PARSED]) if needless else files
+
+
+def _together(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the files of several parts; typed statistics of differing types become text."""
+    kinds = {t.schema.field(PARSED).type for t in tables if PARSED in t.schema.names}
+    return stacked(tables if len(kinds) < 2 else [with_texts(one) for one in tables])
+
+
+def _fields_of(shape: pa.Schema, action: str) -> Mapping[str, pa.DataType]:
+    index = shape.get_field_index(action)
+    if index < 0 or not pa.types.is_struct(shape.field(index).type):
+        return {}
+    return {one.name: one.type for one in shape.field(index).type}
+
+
+def _actions(rows: pa.Table, action: str, schema: pa.Schema) -> pa.Table:
+    there = _fields_of(rows.schema, action)
+    if "path" not in there:
+        return schema.empty_table()
+    column = rows.column(rows.schema.get_field_index(action))
+    paths = pc.struct_field(column, "path")
+    kept = column.filter(pc.is_valid(paths)) if paths.null_count else column
+    columns = [
+        _cast(pc.struct_field(kept, one.name), one.type)
+        if one.name in there
+        else missing(len(kept), one.type)
+        for one in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    """Return a column with our type; a struct gains the fields it lacks."""
+    if column.type == wanted:
+        return column
+    if not (pa.types.is_struct(wanted) and pa.types.is_struct(column.type)):
+        return column.cast(wanted)
+    there = {one.name for one in column.type.fields}
+    return pa.chunked_array([_struct(chunk, wanted, there) for chunk in column.chunks], wanted)
+
+
+def _struct(chunk: pa.StructArray, wanted: pa.StructType, there: set[str]) -> pa.StructArray:
+    children = [
+        pc.struct_field(chunk, one.name).cast(one.type)
+        if one.name in there
+        else pa.nulls(len(chunk), one.type)
+        for one in wanted
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(wanted), mask=pc.is_null(chunk))
+
+
+def _models(rows: pa.Table, kind: str, model: type[Action]) -> Iterator[Action]:
+    index = rows.schema.get_field_index(kind)
+    if index < 0:
+        return
+    column = rows.column(index)
+    if not pa.types.is_struct(column.type):
+        raise ValueError(f"its column {kind!r} is no struct")
+    for row in column.filter(pc.is_valid(column)).to_pylist():
+        plain = _plain(row)
+        if plain:
+            yield model.model_validate(settled(kind, plain))
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row without its nulls, maps as mappings."""
+    plain: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            plain[name] = _plain(value)
+        elif name in _MAPS and isinstance(value, list):
+            plain[name] = {key: told for key, told in value if told is not None}
+        elif value is not None:
+            plain[name] = value
+    return plain
+
+
+def _corrupt(root: str, name: str, what: str) -> BrokenLog:
+    return BrokenLog(
+        f"checkpoint file {name} of table {root} {what}: remove the checkpoint if the commits "
+        "before it are still there, or restore it from a backup",
+        error_class="CorruptCheckpoint",
+    )

@@ -1,0 +1,84 @@
+"""Compares a snapshot with its version checksum.
+
+A read only logs a contradiction, since the checksum itself may be wrong. Checkpoints, compactions
+and checksums that we write would make damage permanent, so there a contradiction is an error.
+"""
+
+import logging
+from functools import lru_cache
+from typing import Final
+
+from tidegate_delta.checkpoints import version_checksum
+from tidegate_delta.checkpoints.checksum_validation import validate
+from tidegate_delta.checkpoints.version_checksum import VersionChecksum
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.file_names import LogFile, checksum_name, in_log
+from tidegate_delta.snapshots.checksum_verdict import ABSENT, ChecksumVerdict
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.storage.log_store import LogStore
+
+_REMEMBERED: Final = 1_024
+_log = logging.getLogger(__name__)
+
+
+def verdict_on(store: LogStore, snapshot: Snapshot, listed: LogFile | None) -> ChecksumVerdict:
+    """Return whether a snapshot is as the checksum file says that was listed with its version.
+
+    A contradiction is logged, once for each version. Raises: Unavailable.
+    """
+    content = None if listed is None else store.read(in_log(listed.name))
+    if content is None:
+        return ABSENT
+    verdict = validate(content, snapshot)
+    if verdict.is_doubtful:
+        _warn_once(store.root, int(snapshot.version), str(verdict))
+    return verdict
+
+
+def stated_checksum(store: LogStore, version: int) -> VersionChecksum | None:
+    """Return the checksum of a version, or None without a checksum file that can be read.
+
+    Raises: Unavailable.
+    """
+    content = store.read(in_log(checksum_name(version))) if version >= 0 else None
+    if content is None:
+        return None
+    try:
+        return version_checksum.decode(content)
+    except BrokenLog:
+        # A checksum is only a check: its values can be computed from the table instead.
+        return None
+
+
+def check_stated(store: LogStore, snapshot: Snapshot) -> None:
+    """Refuse a snapshot that contradicts the checksum file of its version, if there is one.
+
+    Raises: BrokenLog (`CorruptChecksum`); Unavailable.
+    """
+    stated = stated_checksum(store, snapshot.version)
+    if stated is None:
+        return
+    found = version_checksum.of(snapshot)
+    names = version_checksum.differences(stated, found)
+    if names:
+        told = ", ".join(
+            f"{name} {_shown(getattr(stated, name))}, not {_shown(getattr(found, name))}"
+            for name in names
+        )
+        raise BrokenLog(
+            f"{checksum_name(snapshot.version)} of table {store.root} contradicts the log up to "
+            f"version {snapshot.version}: it states {told}. Compare the table with a backup; if "
+            "the log is right, delete the checksum file",
+            error_class="CorruptChecksum",
+        )
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _warn_once(root: str, version: int, why: str) -> None:
+    """Log a doubt; the cache is the memory of which were told: a version is read many times."""
+    log_event(_log, "checksum_doubted", level=logging.WARNING, root=root, version=version, why=why)
+
+
+def _shown(value: object) -> str:
+    return str(value) if isinstance(value, int) else "another"

@@ -1,0 +1,328 @@
+"""Reads the rows of data files in the table's schema, with partition values from the log.
+
+Batches are read one at a time, so a file needs the memory of a row group, not of the whole file.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate_delta.data_skipping.file_pruning import prune
+from tidegate_delta.data_skipping.predicate_tree import Predicate, children, columns_of, path_of
+from tidegate_delta.data_skipping.predicate_validation import wrong_with
+from tidegate_delta.data_skipping.resolved_columns import COLLATIONS
+from tidegate_delta.data_skipping.row_predicates import evaluate
+from tidegate_delta.deletion_vectors.descriptors import EVERY_ROW, RowChoice
+from tidegate_delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
+from tidegate_delta.log.actions import Metadata
+from tidegate_delta.schema import lenient_partition_values
+from tidegate_delta.schema import partition_values as partitions
+from tidegate_delta.schema.arrow_types import arrow_type, to_arrow
+from tidegate_delta.schema.column_mapping import (
+    ColumnMappingMode,
+    mode_of,
+    physical_partition_columns,
+)
+from tidegate_delta.schema.types import StructField, StructType, parse_schema
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.calendar_rebase import OldCalendar, calendar_of
+from tidegate_runtime.table_io.deletion_vector_reader import chosen_rows, live_rows
+from tidegate_runtime.table_io.log_reader import of_table
+from tidegate_runtime.table_io.logical_columns import WrongType, conform, find_name, sources_of
+from tidegate_runtime.table_io.row_ids import (
+    POSITION,
+    physical_fields,
+    tracked_field,
+    with_tracking,
+)
+from tidegate_runtime.table_io.table_files import open_table_file
+
+ROWS_MAX: Final = 16_384
+"""Rows of a batch: some megabytes, which fit into a processor's cache."""
+
+NODES_MAX: Final = 100_000
+"""Nodes and values that a predicate may have."""
+
+FILES_MAX: Final = 1_024
+"""How many files' add actions are turned into Python objects at once."""
+
+PartitionValues = Mapping[str, str | None]
+
+_TO_READ: Final = (
+    "path",
+    "partitionValues",
+    "size",
+    "deletionVector",
+    "baseRowId",
+    "defaultRowCommitVersion",
+)
+
+
+def read_table(
+    store: LogStore,
+    snapshot: Snapshot,
+    columns: Sequence[str] | None = None,
+    predicate: Predicate | None = None,
+) -> pa.Table:
+    """Return the rows of a snapshot, those for which the predicate is true if there is one.
+
+    Raises: as `read_file`.
+    """
+    shape = to_arrow(StructType(selected(snapshot.metadata, columns)))
+    return pa.Table.from_batches(scan(store, snapshot, columns, predicate), schema=shape)
+
+
+def scan(
+    store: LogStore,
+    snapshot: Snapshot,
+    columns: Sequence[str] | None = None,
+    predicate: Predicate | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a snapshot in batches, file after file.
+
+    Files that can't hold a row for which the predicate is true are not opened.
+    Raises: as `read_file`; UnsupportedFeature for a comparison under a collation; InvalidRequest
+    (`BadPredicate`) for what the grammar of predicates lacks.
+    """
+    metadata = snapshot.metadata
+    names = [one.name for one in selected(metadata, columns)]
+    if predicate is None:
+        for file in rows_of(snapshot.files):
+            yield from read_file(store, file, metadata, names)
+        return
+    _check_grammar(predicate)
+    _check_comparable(predicate, schema_of(metadata), store.root)
+    kept = prune(predicate, snapshot.files, metadata)
+    looked_at = [one.name for one in selected(metadata, sorted(columns_of(predicate)))]
+    needed = list(dict.fromkeys([*names, *looked_at]))
+    for file in rows_of(kept):
+        for batch in read_file(store, file, metadata, needed):
+            yield matching(batch, predicate).select(names)
+
+
+def read_file(
+    store: LogStore,
+    file: Mapping[str, Any],
+    metadata: Metadata,
+    columns: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a live file, a row of ADD_SCHEMA as a mapping, in the table's schema.
+
+    Partition values come from the log; a column that the file lacks is null; columns that the
+    schema lacks are dropped. Names that differ in case alone are one column. Rows that its deletion
+    vector deletes are left out. `_metadata.row_id` and `_metadata.row_commit_version` are columns
+    where rows are tracked and somebody asks for them.
+    Raises: BrokenLog (`DataFileMissing`, `CorruptDataFile`, `DeletionVectorMissing`,
+    `CorruptDeletionVector`); UnsupportedFeature for a file in another store; InvalidRequest for an
+    unknown column; Unavailable.
+    """
+    values = partition_values_of(metadata, dict(file["partitionValues"] or {}))
+    live, fields = live_rows(store, file), selected(metadata, columns)
+    physical = physical_fields(metadata, fields)
+    batches = read_rows(store, file["path"], physical, values, mode_of(metadata), live)
+    if POSITION not in physical:
+        yield from batches
+        return
+    with of_table(store.root):
+        for batch in batches:
+            yield with_tracking(batch, file, metadata, fields)
+
+
+def read_rows(
+    store: LogStore,
+    path: str,
+    fields: Sequence[StructField],
+    partition_values: PartitionValues,
+    mode: ColumnMappingMode,
+    choice: RowChoice = EVERY_ROW,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a Parquet file in the given fields; `partition_values` win over the file.
+
+    `path` is as the log spells it; `choice` says which rows. Raises: as `read_file`.
+    """
+    try:
+        with open_table_file(store, path) as file:
+            rows = None if choice == EVERY_ROW else chosen_rows(store, choice, path)
+            if rows is not None and rows.is_nothing:
+                return
+            parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+            batches = _batches(parquet, fields, partition_values, mode)
+            yield from batches if rows is None else rows.of_batches(batches)
+    except FileNotFoundError as error:
+        raise BrokenLog(
+            f"data file {path!r} of table {store.root} is not there, although the log names it: "
+            "restore the file, or the table to a version without it",
+            error_class="DataFileMissing",
+        ) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise Unavailable(f"reading {path!r} of table {store.root} failed: {error}") from error
+        raise _corrupt(store, path, error) from error
+    except (pa.ArrowException, WrongType, ValueError) as error:
+        raise _corrupt(store, path, error) from error
+
+
+def matching(batch: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
+    """Return the rows for which a predicate is true."""
+    mask = evaluate(predicate, pa.Table.from_batches([batch]))
+    return batch.filter(mask.combine_chunks())
+
+
+def _check_grammar(predicate: Predicate) -> None:
+    wrong = wrong_with([predicate], NODES_MAX)
+    if wrong is not None:
+        raise InvalidRequest(
+            f"the predicate {wrong[1]}: use the grammar of `delta/files/grammar.py`, or leave the "
+            "condition out and apply it to the rows",
+            error_class="BadPredicate",
+        )
+
+
+def _check_comparable(predicate: Predicate, schema: StructType, root: str) -> None:
+    """Refuse comparisons of strings that do not compare by their bytes: we would miss rows."""
+    if "type" in predicate:
+        name = find_name(schema.names, path_of(predicate)[0])
+        field = None if name is None else schema.get(name)
+        if field is not None and COLLATIONS in field.metadata:
+            raise UnsupportedFeature(
+                f"column {field.name!r} of table {root} has a collation, under which this release "
+                "does not compare: leave the condition out and apply it to the rows",
+                feature="collations",
+            )
+    for inner in children(predicate):
+        _check_comparable(inner, schema, root)
+
+
+def rows_of(files: pa.Table) -> Iterator[Mapping[str, Any]]:
+    """Yield what is needed to read each file of a table of ADD_SCHEMA, a few at a time."""
+    needed = files.select([name for name in _TO_READ if name in files.schema.names])
+    for start in range(0, needed.num_rows, FILES_MAX):
+        yield from needed.slice(start, FILES_MAX).to_pylist()
+
+
+def schema_of(metadata: Metadata) -> StructType:
+    """Return the table's schema; parsed once for each text."""
+    return _schema(metadata.schema_string)
+
+
+def selected(metadata: Metadata, columns: Iterable[str] | None) -> tuple[StructField, ...]:
+    """Return the fields of some columns, as the schema spells them; all in its order for None.
+
+    Raises: InvalidRequest for a column that is not there.
+    """
+    schema = schema_of(metadata)
+    if columns is None:
+        return schema.fields
+    found: list[StructField] = []
+    for column in columns:
+        name = find_name(schema.names, column)
+        field = tracked_field(metadata, column) if name is None else schema.get(name)
+        if field is None:
+            raise InvalidRequest(
+                f"there is no column {column!r}; there are {', '.join(schema.names)}",
+                error_class="DELTA_COLUMN_NOT_FOUND",
+            )
+        found.append(field)
+    return tuple(found)
+
+
+def partition_values_of(metadata: Metadata, values: PartitionValues) -> PartitionValues:
+    """Return a file's value of each partition column, by the column's name in the schema.
+
+    A value that the log leaves out is null.
+    """
+    keys = physical_partition_columns(metadata)
+    spelled = _spelled(metadata.schema_string, metadata.partition_columns)
+    return {spelled[name]: values.get(key, values.get(spelled[name])) for name, key in keys.items()}
+
+
+@lru_cache(maxsize=64)
+def _spelled(schema: str, partition_columns: tuple[str, ...]) -> Mapping[str, str]:
+    """Return partition columns as the schema spells them: cases may differ."""
+    names = _schema(schema).names
+    return {name: find_name(names, name) or name for name in partition_columns}
+
+
+@lru_cache(maxsize=64)
+def _schema(text: str) -> StructType:
+    return parse_schema(text)
+
+
+def _corrupt(store: LogStore, path: str, error: Exception) -> BrokenLog:
+    return BrokenLog(
+        f"data file {path!r} of table {store.root} can't be read: {error}; restore the file, or "
+        "the table to a version without it",
+        error_class="CorruptDataFile",
+    )
+
+
+def _batches(
+    parquet: pq.ParquetFile,
+    fields: Sequence[StructField],
+    partition_values: PartitionValues,
+    mode: ColumnMappingMode,
+) -> Iterator[pa.RecordBatch]:
+    own = [one for one in fields if one.name not in partition_values and one != POSITION]
+    sources = sources_of(parquet.schema_arrow, own, mode)
+    wanted = [name for name in sources.values() if name is not None]
+    rows = parquet.metadata.num_rows
+    conformed = partial(_conformed, mode=mode, calendar=calendar_of(parquet))
+    logical = partial(_logical, fields, sources, partition_values, conformed)
+    start = 0
+    if wanted:
+        for batch in parquet.iter_batches(batch_size=ROWS_MAX, columns=wanted):
+            yield logical(batch, range(start, start + batch.num_rows))
+            start += batch.num_rows
+        return
+    for start in range(0, rows, ROWS_MAX):
+        yield logical(None, range(start, min(start + ROWS_MAX, rows)))
+
+
+def _logical(
+    fields: Sequence[StructField],
+    sources: Mapping[str, str | None],
+    partition_values: PartitionValues,
+    conformed: Callable[[pa.Array, StructField], pa.Array],
+    batch: pa.RecordBatch | None,
+    positions: range,
+) -> pa.RecordBatch:
+    columns, size = [], len(positions)
+    for one in fields:
+        source = sources.get(one.name)
+        if one.name in partition_values:
+            columns.append(_constant(partition_values[one.name], one, size))
+        elif one == POSITION:
+            columns.append(pa.array(positions, pa.int64()))
+        elif source is None or batch is None:
+            columns.append(pa.nulls(size, arrow_type(one.kind)))
+        else:
+            columns.append(conformed(batch.column(source), one))
+    shape = to_arrow(StructType(tuple(fields)))
+    if not fields:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * size, pa.struct([])))
+    return pa.RecordBatch.from_arrays(columns, schema=shape)
+
+
+def _constant(text: str | None, field: StructField, size: int) -> pa.Array:
+    try:
+        value = partitions.column([text], field.kind)[0]
+    except ValueError:
+        # Conditions and the conflict rules take it as Spark does; so do rows.
+        value = pa.scalar(
+            lenient_partition_values.cast(text or "", field.kind), arrow_type(field.kind)
+        )
+    return pa.repeat(value, size) if value.is_valid else pa.nulls(size, arrow_type(field.kind))
+
+
+def _conformed(
+    column: pa.Array, field: StructField, mode: ColumnMappingMode, calendar: OldCalendar | None
+) -> pa.Array:
+    try:
+        found = conform(column, field.kind, mode)
+        return found if calendar is None else calendar.recounted(found, field.kind)
+    except WrongType as error:
+        raise WrongType(f"column {field.name!r}: {error}") from error

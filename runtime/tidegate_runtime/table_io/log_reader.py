@@ -1,0 +1,215 @@
+"""The files of a table's log: lists them, finds those that make up a version, reads them."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import chain
+from typing import Final
+
+import orjson
+import pyarrow as pa
+
+from tidegate_delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
+from tidegate_delta.log.file_names import (
+    LAST_CHECKPOINT,
+    LOG_FOLDER,
+    LogFile,
+    LogFileKind,
+    in_log,
+    parse,
+)
+from tidegate_delta.log.log_segment import LogSegment, choose
+from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA
+from tidegate_delta.snapshots.replay import LogPart, is_reconciled, read_parts
+from tidegate_runtime import gc_control
+from tidegate_runtime.containment import about
+from tidegate_runtime.storage.log_store import FileStat, LogStore
+
+REACH: Final = 100
+"""How many versions before the requested one the first listing begins, without a helpful hint."""
+
+REACH_GROWTH: Final = 10
+
+TOGETHER_BYTES: Final = 1 << 20
+"""Bytes of commits that are turned into columns at once, by one thread: small commits are not so
+many steps, and large ones stay within a processor's cache."""
+
+THREADS_MAX: Final = 4
+"""Threads that turn commits into columns: more would wait for one another, and for the reading."""
+
+_Contents = list[tuple[str, bytes]]
+"""Files of the log: names and bytes."""
+
+
+def list_log(store: LogStore, start: str = "") -> Iterator[tuple[LogFile, FileStat]]:
+    """Yield the files of the log from a name on; an empty checkpoint counts as none.
+
+    Raises: Unavailable.
+    """
+    for stat in store.list_from(LOG_FOLDER, start):
+        file = parse(stat.path.rpartition("/")[2])
+        if file is not None and not (file.is_checkpoint and stat.size == 0):
+            yield file, stat
+
+
+def find_segment(
+    store: LogStore, version: int | None = None, passed_over: Collection[str] = ()
+) -> LogSegment:
+    """Return the files that make up a version, leaving out those in `passed_over`.
+
+    The listing begins at `_last_checkpoint`, or shortly before the version; the whole log is listed
+    only if that does not suffice.
+    Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`); BrokenLog (`LogGap`); Unavailable.
+    """
+    for start in _starts(store, version):
+        listed = _listed(store, start, version)
+        try:
+            return choose((file for file in listed if file.name not in passed_over), version)
+        except (InvalidRequest, BrokenLog):
+            # What lies before the listing may be needed: a hint may name what is gone.
+            continue
+    listed = _listed(store, 0, version)
+    with of_table(store.root):
+        return choose((file for file in listed if file.name not in passed_over), version)
+
+
+def read_content(store: LogStore, name: str) -> bytes | None:
+    """Return the bytes of a file of the log, or None where it is not there.
+
+    Raises: BrokenLog (`CorruptCommit`) for an empty one; Unavailable.
+    """
+    content = store.read(in_log(name))
+    if content is not None and (not content or content.isspace()):
+        raise BrokenLog(
+            f"{name} of table {store.root} is empty: a writer was interrupted on a store without "
+            "put-if-absent; restore it from a backup, or the table to an earlier version",
+            error_class="CorruptCommit",
+        )
+    return content
+
+
+def read_deltas(
+    store: LogStore, listed: Sequence[LogFile], files: pa.Schema = ADD_SCHEMA
+) -> list[LogPart]:
+    """Return what commits and log compactions that were listed say, `files` of the live files.
+
+    Raises: BrokenLog (`CorruptCommit`, `LogGap`); Unavailable.
+    """
+
+    def turned(group: _Contents) -> list[LogPart]:
+        with of_table(store.root), about(span_of(group)):
+            return read_parts(group, files)
+
+    with gc_control.paused():
+        parts = _side_by_side(turned, _contents(store, listed))
+    for file, part in zip(listed, parts, strict=True):
+        if file.kind is LogFileKind.COMPACTED and not is_reconciled(part):
+            raise BrokenLog(
+                f"log compaction {file.name} of table {store.root} names a file twice, so it does "
+                "not say which action is the newest: remove it if the commits it stands for are "
+                "there",
+                error_class="CorruptCommit",
+            )
+    return parts
+
+
+def _side_by_side(
+    turned: Callable[[_Contents], list[LogPart]], groups: Iterator[_Contents]
+) -> list[LogPart]:
+    """Return what groups of files say, in their order; while some are turned, others are read."""
+    first, second = next(groups, []), next(groups, None)
+    if second is None:
+        return turned(first)
+    parts: list[LogPart] = []
+    threads = min(THREADS_MAX, os.cpu_count() or 1)
+    under_way: deque[Future[list[LogPart]]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="columns") as pool:
+        for group in chain((first, second), groups):
+            under_way.append(pool.submit(turned, group))
+            # One more than there are threads for: what waits to be turned takes memory.
+            if len(under_way) > threads:
+                parts += under_way.popleft().result()
+        for one in under_way:
+            parts += one.result()
+    return parts
+
+
+def span_of(contents: Sequence[tuple[str, bytes]]) -> str:
+    """Return the names of the first and the last of some files."""
+    names = [name for name, _ in contents]
+    return " to ".join(dict.fromkeys((*names[:1], *names[-1:])))
+
+
+def _contents(store: LogStore, listed: Sequence[LogFile]) -> Iterator[_Contents]:
+    """Yield names and bytes of files, as many at once as their objects may take memory."""
+    contents: _Contents = []
+    size = 0
+    for file in listed:
+        content = read_content(store, file.name)
+        if content is None:
+            raise BrokenLog(
+                f"{file.name} of table {store.root} was listed and is gone: open the table again",
+                error_class="LogGap",
+            )
+        contents.append((file.name, content))
+        size += len(content)
+        if size >= TOGETHER_BYTES:
+            yield contents
+            contents, size = [], 0
+    if contents:
+        yield contents
+
+
+@contextmanager
+def of_table(root: str) -> Iterator[None]:
+    """Name the table in errors of pure code, which was not told which table it looks at."""
+    try:
+        with about(f"table {root}"):
+            yield
+    except (InvalidRequest, BrokenLog, UnsupportedFeature) as error:
+        raise error.told_as(f"table {root}: {error.fault}") from error
+
+
+@contextmanager
+def defined_in(names: Collection[str]) -> Iterator[None]:
+    """Name the files by which a table's protocol and metadata came in errors about these."""
+    try:
+        yield
+    except (BrokenLog, UnsupportedFeature) as error:
+        told = " and ".join(names)
+        where = f"its protocol and metaData stand in {told}"
+        raise error.told_as(f"{error.fault} ({where})") from error
+
+
+def _starts(store: LogStore, version: int | None) -> Iterator[int]:
+    """Yield the versions from which to list, the likeliest first."""
+    hinted = _hinted_version(store)
+    if hinted is not None and (version is None or version >= hinted):
+        yield hinted
+    elif version is not None:
+        for reach in (REACH, REACH * REACH_GROWTH):
+            if version - reach > 0:
+                yield version - reach
+
+
+def _listed(store: LogStore, start: int, version: int | None) -> list[LogFile]:
+    """Return the files of the log from a version on, up to the first past the version asked for."""
+    listed = []
+    for file, _ in list_log(store, f"{start:020d}" if start else ""):
+        listed.append(file)
+        past = version is not None and file.start > version
+        if past and file.kind not in (LogFileKind.CHECKSUM, LogFileKind.COMPACTED):
+            break
+    return listed
+
+
+def _hinted_version(store: LogStore) -> int | None:
+    content = store.read(in_log(LAST_CHECKPOINT))
+    try:
+        hint = orjson.loads(content or b"null")
+    except orjson.JSONDecodeError:
+        return None
+    version = hint.get("version") if isinstance(hint, dict) else None
+    return version if isinstance(version, int) and version >= 0 else None

@@ -1,0 +1,166 @@
+"""Physical columns -> logical ones: the values of a data file in the types of the schema."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_delta.schema.arrow_types import arrow_type, is_nanos
+from tidegate_delta.schema.column_mapping import ColumnMappingMode, field_id, physical_name
+from tidegate_delta.schema.types import (
+    VARIANT,
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+)
+from tidegate_runtime.table_io.variant_columns import to_variants
+
+_FIELD_ID: Final = b"PARQUET:field_id"
+
+
+class WrongType(Exception):
+    """A physical column that can't be read as the logical type; the message says which."""
+
+
+def find_name(names: Sequence[str], wanted: str) -> str | None:
+    """Return the name itself, else the only one that differs in case alone, else None."""
+    if wanted in names:
+        return wanted
+    found = [name for name in names if name.lower() == wanted.lower()]
+    return found[0] if len(found) == 1 else None
+
+
+def sources_of(
+    physical: pa.Schema, wanted: Sequence[StructField], mode: ColumnMappingMode
+) -> Mapping[str, str | None]:
+    """Return what a file calls each column of the table, None for one that it lacks.
+
+    Raises: WrongType for a file without field ids, where the table's columns are found by them; as
+    `find_field`.
+    """
+    there = list(physical)
+    has_ids = any(_id_of(one) is not None for one in there)
+    if mode is ColumnMappingMode.ID and there and wanted and not has_ids:
+        raise WrongType("the table finds its columns by field ids, of which the file has none")
+    found = {one.name: find_field(there, one, mode) for one in wanted}
+    return {name: None if at is None else there[at].name for name, at in found.items()}
+
+
+def find_field(
+    there: Sequence[pa.Field], wanted: StructField, mode: ColumnMappingMode
+) -> int | None:
+    """Return which of a file's fields holds a field of the table, or None where none does.
+
+    A field without an id, such as the kind of a change, is found by its name in every mode.
+    Raises: WrongType where several do: which of them holds the values, nobody knows.
+    """
+    number = field_id(wanted)
+    if mode is ColumnMappingMode.ID and number is not None:
+        return next((at for at, one in enumerate(there) if _id_of(one) == number), None)
+    names, name = [one.name for one in there], physical_name(wanted, mode)
+    alike = [name] * names.count(name) or [one for one in names if one.lower() == name.lower()]
+    if len(alike) > 1:
+        raise WrongType(f"column {wanted.name!r} is in the file {len(alike)} times, as {alike}")
+    return names.index(alike[0]) if alike else None
+
+
+def conform(
+    array: pa.Array, kind: DataType, mode: ColumnMappingMode = ColumnMappingMode.NONE
+) -> pa.Array:
+    """Return physical values as logical ones: widened, in microseconds, missing fields null.
+
+    Raises: WrongType.
+    """
+    target = arrow_type(kind)
+    # Where fields have other names in files, equal types may be a coincidence.
+    if array.type == target and (mode is ColumnMappingMode.NONE or not pa.types.is_nested(target)):
+        return array
+    if pa.types.is_null(array.type) or pa.types.is_null(target):
+        return pa.nulls(len(array), target)
+    try:
+        if kind == VARIANT:
+            return to_variants(array, target)
+        match kind:
+            case StructType():
+                return _struct(array, kind, target, mode)
+            case ArrayType():
+                return _list(_owned(array), kind, target, mode)
+            case MapType():
+                return _map(_owned(array), kind, target, mode)
+            case _:
+                return _plain(array, target)
+    except (pa.ArrowException, AttributeError) as error:
+        raise WrongType(f"{array.type} can't be read as {kind} ({error})") from error
+
+
+def _struct(array: Any, kind: StructType, target: Any, mode: ColumnMappingMode) -> pa.Array:
+    if not pa.types.is_struct(array.type):
+        raise WrongType(f"{array.type} can't be read as {kind}")
+    there, parts = list(array.type), array.flatten()
+    columns = []
+    for one in kind.fields:
+        at = find_field(there, one, mode)
+        columns.append(
+            pa.nulls(len(array), arrow_type(one.kind))
+            if at is None
+            else conform(parts[at], one.kind, mode)
+        )
+    if not columns:
+        return pa.array([None if gone else {} for gone in pc.is_null(array).to_pylist()], target)
+    return pa.StructArray.from_arrays(columns, fields=list(target), mask=pc.is_null(array))
+
+
+def _list(array: Any, kind: ArrayType, target: Any, mode: ColumnMappingMode) -> pa.Array:
+    if not pa.types.is_list(array.type):
+        array = _owned(array.cast(pa.list_(array.type.value_type)))
+    values = conform(array.values, kind.element, mode)
+    return pa.ListArray.from_arrays(array.offsets, values, type=target, mask=pc.is_null(array))
+
+
+def _map(array: Any, kind: MapType, target: Any, mode: ColumnMappingMode) -> pa.Array:
+    keys = conform(array.keys, kind.key, mode)
+    items = conform(array.items, kind.value, mode)
+    return pa.MapArray.from_arrays(array.offsets, keys, items, type=target, mask=pc.is_null(array))
+
+
+def _owned(array: Any) -> Any:
+    """Return the array with its own buffers from their start: offsets of a slice mislead."""
+    return array if array.offset == 0 else pa.concat_arrays([array, array.slice(0, 0)])
+
+
+def _id_of(field: pa.Field) -> int | None:
+    text = (field.metadata or {}).get(_FIELD_ID)
+    return int(text) if text is not None else None
+
+
+def _plain(array: Any, target: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(array.type):
+        return _plain(array.dictionary_decode(), target)
+    if array.type == target:
+        return array
+    if _family(array.type) != _family(target):
+        raise WrongType(f"{array.type} can't be read as {target}")
+    if pa.types.is_timestamp(array.type) and not is_nanos(target):
+        array = array.cast(pa.timestamp("us", tz=array.type.tz), safe=False)
+    return array.cast(target)
+
+
+def _family(kind: pa.DataType) -> str:
+    is_ = pa.types
+    if is_.is_integer(kind) or is_.is_floating(kind) or is_.is_decimal(kind):
+        return "number"
+    if is_.is_date(kind) or is_.is_timestamp(kind):
+        return "moment"
+    texts = (
+        is_.is_string,
+        is_.is_large_string,
+        is_.is_string_view,
+        is_.is_binary,
+        is_.is_large_binary,
+        is_.is_binary_view,
+        is_.is_fixed_size_binary,
+    )
+    return "bytes" if any(is_one(kind) for is_one in texts) else str(kind)

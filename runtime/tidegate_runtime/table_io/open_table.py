@@ -1,0 +1,222 @@
+"""Opens a table: lists its log, chooses the files of a version, reads and replays them."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow.compute as pc
+
+from tidegate_delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
+from tidegate_delta.features.supported_features import check_readable
+from tidegate_delta.log.actions import CommitInfo, Protocol
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import LogFileKind, commit_name
+from tidegate_delta.log.log_segment import LogSegment
+from tidegate_delta.log.protocol_versions import reader_features
+from tidegate_delta.properties.table_properties import in_commit_timestamps_enabled
+from tidegate_delta.snapshots.file_action_columns import KEY_SCHEMA
+from tidegate_delta.snapshots.replay import (
+    LogPart,
+    Replayed,
+    defining,
+    read_part,
+    read_parts,
+    replay,
+)
+from tidegate_delta.snapshots.snapshot import LiveKeys, Snapshot, evolve_parts, from_replay
+from tidegate_runtime import gc_control
+from tidegate_runtime.containment import about
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.checkpoint_reader import KEYS, WHOLE, FileColumns, read_checkpoint
+from tidegate_runtime.table_io.checksum_verification import verdict_on
+from tidegate_runtime.table_io.log_reader import (
+    defined_in,
+    find_segment,
+    list_log,
+    of_table,
+    read_content,
+    read_deltas,
+    span_of,
+)
+from tidegate_runtime.table_io.time_travel import find_version
+
+REFRESH_MAX: Final = 1_000
+"""Number of new commits above which opening a table anew is cheaper than reading them by name."""
+
+
+def open_snapshot(
+    store: LogStore, version: int | None = None, timestamp_ms: int | None = None
+) -> Snapshot:
+    """Return the table at a version, at a point in time, or at its newest version.
+
+    If the version has a checksum file, `checksum` says whether it agrees; a contradiction is logged
+    once for each version, and the snapshot is returned nevertheless.
+    Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`, `TimestampBeforeEarliest`,
+    `TimestampAfterLatest`); BrokenLog (`LogGap`, `CorruptCommit`, `CorruptCheckpoint`,
+    `MissingProtocol`, `MissingMetadata`); UnsupportedFeature; Unavailable.
+    """
+    if version is not None and timestamp_ms is not None:
+        raise InvalidRequest("give a version or a timestamp, not both")
+    if timestamp_ms is not None:
+        return _open(store, version_at(store, timestamp_ms))
+    return _open(store, version)
+
+
+def version_at(store: LogStore, timestamp_ms: int) -> int:
+    """Return the version that was the newest at a point in time.
+
+    Raises: as `open_snapshot`.
+    """
+    return find_version(store, open_keys(store), timestamp_ms)
+
+
+def head_version(store: LogStore, at_least: int = -1) -> int | None:
+    """Return the newest version, or None where there is no table.
+
+    `at_least` is a version that was seen before: the listing begins there.
+    Raises: Unavailable.
+    """
+    for start in dict.fromkeys((max(at_least, 0), 0)):
+        listed = list_log(store, f"{start:020d}")
+        # A log compaction says nothing of its own, and checksums come late.
+        derived = (LogFileKind.CHECKSUM, LogFileKind.COMPACTED)
+        versions = [file.version for file, _ in listed if file.kind not in derived]
+        if versions:
+            return max(versions)
+    return None
+
+
+def oldest_commit(store: LogStore) -> int | None:
+    """Return the oldest version whose commit file is there, or None. Raises: Unavailable."""
+    return next(
+        (file.version for file, _ in list_log(store) if file.kind is LogFileKind.COMMIT), None
+    )
+
+
+def read_commit(store: LogStore, version: int) -> tuple[Commit, bytes] | None:
+    """Return a commit and its bytes, or None where the version is not there.
+
+    Raises: BrokenLog (`CorruptCommit`); Unavailable.
+    """
+    content = read_content(store, commit_name(version))
+    with of_table(store.root), about(f"version {version}"):
+        return None if content is None else (Commit.decode(version, content), content)
+
+
+def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
+    """Return the newest snapshot, given an older one, by reading the commits N+1, N+2, ... by name.
+
+    Law: the result is that of `open_snapshot`, whatever the versions in between hold.
+    Raises: as `open_snapshot`.
+    """
+    contents: list[tuple[str, bytes]] = []
+    while content := read_content(store, commit_name(snapshot.version + 1 + len(contents))):
+        contents.append((commit_name(snapshot.version + 1 + len(contents)), content))
+        if len(contents) > REFRESH_MAX:
+            return open_snapshot(store)
+    if not contents:
+        return snapshot
+    with gc_control.paused(), of_table(store.root), about(span_of(contents)):
+        parts = read_parts(contents)
+    after = evolve_parts(snapshot, parts)
+    if changed := defining(parts):
+        with defined_in(changed):
+            check_readable(after.protocol, after.metadata, store.root)
+    _check_vectors(store, after.protocol, after.version, LogPart(files=after.files))
+    return after
+
+
+def open_keys(store: LogStore, version: int | None = None) -> LiveKeys:
+    """Return a table at a version, or at its newest; of its files only the keys.
+
+    This is enough for the committer, and for callers that need only metadata and protocol.
+
+    Raises: as `open_snapshot`.
+    """
+    read = _read(store, version, KEYS)
+    named = LogPart(files=read.state.files)
+    _check_vectors(store, read.state.protocol, read.segment.version, named)
+    live = LiveKeys(
+        version=read.segment.version,
+        protocol=read.state.protocol,
+        metadata=read.state.metadata,
+        files=read.state.files.select(KEY_SCHEMA.names),
+        app_transactions=read.state.app_transactions,
+        domains=read.state.domains,
+        in_commit_timestamp=read.timestamp,
+    )
+    return live.with_keys(read.state.file_keys)
+
+
+def _open(store: LogStore, version: int | None) -> Snapshot:
+    read = _read(store, version, WHOLE)
+    snapshot = from_replay(read.segment.version, read.state, read.timestamp)
+    _check_vectors(store, snapshot.protocol, snapshot.version, LogPart(files=snapshot.files))
+    return snapshot.checked(verdict_on(store, snapshot, read.segment.checksum))
+
+
+@dataclass(frozen=True)
+class _Read:
+    segment: LogSegment
+    state: Replayed
+    timestamp: int | None
+
+
+def _read(store: LogStore, version: int | None, columns: FileColumns) -> _Read:
+    segment, deltas, below = _read_segment(store, version, columns)
+    with of_table(store.root):
+        state = replay(deltas, below)
+    with defined_in(state.defined_in):
+        check_readable(state.protocol, state.metadata, store.root)
+    timestamp = None
+    if in_commit_timestamps_enabled(state.metadata):
+        info = _info_of(store, segment, deltas)
+        timestamp = info.in_commit_timestamp if info else None
+    return _Read(segment, state, timestamp)
+
+
+def _read_segment(
+    store: LogStore, version: int | None, columns: FileColumns
+) -> tuple[LogSegment, list[LogPart], LogPart | None]:
+    """Return a version's log segment and the content of its files.
+
+    A checkpoint or log compaction that can't be read is ignored if the version can be built without
+    it: from an older checkpoint, and from the commits.
+    """
+    passed_over: set[str] = set()
+    first: BrokenLog | None = None
+    while True:
+        try:
+            segment = find_segment(store, version, passed_over)
+        except (BrokenLog, InvalidRequest) as error:
+            raise first or error from error
+        doubted = [file.name for file in segment.checkpoint]
+        try:
+            below = read_checkpoint(store, segment.checkpoint, columns) if doubted else None
+            doubted = [file.name for file in segment.deltas if file.kind is LogFileKind.COMPACTED]
+            return segment, read_deltas(store, segment.deltas, columns.files), below
+        except BrokenLog as error:
+            if not doubted:
+                raise
+            first = first or error
+            passed_over.update(doubted)
+
+
+def _info_of(store: LogStore, segment: LogSegment, deltas: list[LogPart]) -> CommitInfo | None:
+    """Return the commitInfo of the segment's own version, which only its commit file holds."""
+    if segment.deltas and segment.deltas[-1].kind is LogFileKind.COMMIT:
+        return deltas[-1].info
+    content = read_content(store, commit_name(segment.version))
+    return read_part(commit_name(segment.version), content).info if content else None
+
+
+def _check_vectors(store: LogStore, protocol: Protocol, version: int, part: LogPart) -> None:
+    """Refuse deletion vectors that the protocol does not list: other readers would ignore them."""
+    vectors = part.files["deletionVector"]
+    if vectors.null_count < len(vectors) and "deletionVectors" not in reader_features(protocol):
+        first = part.files["path"].filter(pc.is_valid(vectors))[0]
+        raise UnsupportedFeature(
+            f"table {store.root} has files with deletion vectors at version {version}, {first} "
+            "for one, although its protocol does not list the feature 'deletionVectors': add the "
+            "feature to the protocol, or restore the table to a version without them",
+            feature="deletionVectors",
+        )

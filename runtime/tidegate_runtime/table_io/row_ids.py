@@ -1,0 +1,131 @@
+"""Row ids and row commit versions: what row tracking says of each row, where somebody asks.
+
+A row keeps its id when it moves to another file: then the file has it in a column of its own.
+Otherwise it follows from the file's first id and the row's position, deleted rows counted.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_delta.errors import BrokenLog, InvalidRequest
+from tidegate_delta.log.actions import Metadata
+from tidegate_delta.properties import table_properties
+from tidegate_delta.schema.types import LONG, StructField
+
+ROW_ID: Final = "_metadata.row_id"
+ROW_COMMIT_VERSION: Final = "_metadata.row_commit_version"
+POSITION: Final = StructField("_metadata.row_index", LONG)
+"""The position of a row in its file: no column of it, made while it is read."""
+
+_TRACKED: Final = (ROW_ID, ROW_COMMIT_VERSION)
+
+
+def tracked_field(metadata: Metadata, name: str) -> StructField | None:
+    """Return the field of a column that row tracking brings, or None for another name.
+
+    Raises: InvalidRequest where the table's rows are not tracked.
+    """
+    if name not in _TRACKED:
+        return None
+    if not table_properties.row_tracking_enabled(metadata):
+        raise InvalidRequest(
+            f"the table's rows have no {name!r}: row tracking is not enabled (table property "
+            f"{table_properties.row_tracking_enabled.key}); leave the column out",
+            error_class="DELTA_COLUMN_NOT_FOUND",
+        )
+    return StructField(name, LONG, nullable=False)
+
+
+def files_with_row_ids(files: pa.Table) -> tuple[int, str | None]:
+    """Return how many live files have a row id or a commit version, and the path of one.
+
+    Shape: `files` has ADD_SCHEMA.
+    """
+    carries = pc.or_(files["baseRowId"].is_valid(), files["defaultRowCommitVersion"].is_valid())
+    return _counted(files, carries)
+
+
+def files_without_row_ids(files: pa.Table) -> tuple[int, str | None]:
+    """Return how many live files lack a row id or a commit version, and the path of one.
+
+    Shape: `files` has ADD_SCHEMA.
+    """
+    lacks = pc.or_(files["baseRowId"].is_null(), files["defaultRowCommitVersion"].is_null())
+    return _counted(files, lacks)
+
+
+def _counted(files: pa.Table, marks: pa.ChunkedArray) -> tuple[int, str | None]:
+    found = files["path"].filter(marks)
+    return len(found), found[0].as_py() if len(found) else None
+
+
+def physical_fields(metadata: Metadata, fields: Sequence[StructField]) -> tuple[StructField, ...]:
+    """Return what is read of a file to tell some fields, those of row tracking among them."""
+    own = tuple(one for one in fields if one.name not in _TRACKED)
+    if len(own) == len(fields):
+        return own
+    kept = (_column(metadata, name) for name in _TRACKED)
+    return (*own, POSITION, *(StructField(name, LONG) for name in kept if name))
+
+
+def with_tracking(
+    batch: pa.RecordBatch,
+    file: Mapping[str, Any],
+    metadata: Metadata,
+    fields: Sequence[StructField],
+) -> pa.RecordBatch:
+    """Return rows of `physical_fields` as rows of `fields`.
+
+    Raises: BrokenLog (`CorruptCommit`) for a file that has no first id, and rows without theirs.
+    """
+    columns = [
+        _values(batch, file, metadata, one.name)
+        if one.name in _TRACKED
+        else batch.column(batch.schema.get_field_index(one.name))
+        for one in fields
+    ]
+    shape = [
+        pa.field(one.name, column.type, one.nullable)
+        for one, column in zip(fields, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(shape))
+
+
+def _values(
+    batch: pa.RecordBatch, file: Mapping[str, Any], metadata: Metadata, name: str
+) -> pa.Array:
+    kept = _column(metadata, name)
+    at = batch.schema.get_field_index(kept) if kept else -1
+    values = batch.column(at) if at >= 0 else pa.nulls(batch.num_rows, pa.int64())
+    if values.null_count:
+        values = pc.coalesce(values, _implied(batch, file, name))
+    if values.null_count:
+        raise BrokenLog(
+            f"the log names {file['path']!r} without the {_STATED[name]} that row tracking asks "
+            f"for: leave {name!r} out, or restore the table to a version without the file",
+            error_class="CorruptCommit",
+        )
+    return values
+
+
+_STATED: Final = {ROW_ID: "baseRowId", ROW_COMMIT_VERSION: "defaultRowCommitVersion"}
+
+
+def _implied(batch: pa.RecordBatch, file: Mapping[str, Any], name: str) -> pa.Array:
+    stated = pa.scalar(file.get(_STATED[name]), pa.int64())
+    if name == ROW_ID:
+        return pc.add(batch.column(batch.schema.get_field_index(POSITION.name)), stated)
+    return pa.repeat(stated, batch.num_rows)
+
+
+def _column(metadata: Metadata, name: str) -> str | None:
+    of = (
+        table_properties.row_id_column
+        if name == ROW_ID
+        else table_properties.row_commit_version_column
+    )
+    found: str | None = of(metadata)
+    return found

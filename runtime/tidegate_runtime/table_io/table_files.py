@@ -1,0 +1,36 @@
+"""Files that the log names by a path: data files, change files, files of deletion vectors."""
+
+from typing import BinaryIO
+
+from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.log.file_paths import canonical_path, is_absolute
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.storage.open_store import open_store
+from tidegate_runtime.storage.root_paths import SCHEMES
+
+
+def open_table_file(store: LogStore, path: str) -> BinaryIO:
+    """Return a reader of the file that a path of the log names, below the table root or not.
+
+    A path is a URI: `./` and the like are taken away, as where paths are compared.
+    Raises: FileNotFoundError; UnsupportedFeature for a file in another store; Unavailable.
+    """
+    if not is_absolute(path):
+        return store.open(canonical_path(path))
+    place = _canonical_place(path)
+    if place.startswith(store.root + "/"):
+        return store.open(place.removeprefix(store.root + "/"))
+    folder, _, name = place.rpartition("/")
+    is_local = store.root.startswith("file://") and place.startswith("file:///")
+    if is_local and folder != "file://":
+        return open_store(folder).open(name)
+    raise UnsupportedFeature(
+        f"table {store.root} names the file {path!r}, which lies outside of its store: copy the "
+        "table's files into its root, or read it with another engine",
+        feature="absolute paths",
+    )
+
+
+def _canonical_place(path: str) -> str:
+    scheme, separator, rest = canonical_path(path).partition("://")
+    return f"{SCHEMES.get(scheme, scheme)}{separator}{rest}"

@@ -1,0 +1,203 @@
+"""When each version was committed: its in-commit timestamp, or else its file's modification time.
+
+Modification times may repeat or step back; each is raised to a millisecond after the one before.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tidegate_delta.errors import BrokenLog, InvalidRequest
+from tidegate_delta.log.file_names import LogFile, LogFileKind, commit_name
+from tidegate_delta.log.log_segment import complete_checkpoints
+from tidegate_delta.properties.table_properties import (
+    ict_enablement_timestamp_ms,
+    ict_enablement_version,
+    in_commit_timestamps_enabled,
+)
+from tidegate_delta.snapshots.replay import read_part
+from tidegate_delta.snapshots.snapshot import LiveKeys, Snapshot
+from tidegate_runtime.clock import instant
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.log_reader import list_log, of_table, read_content
+
+UNEVEN: Final = 100
+"""How many commits before the first one asked for are listed too: raising one's modification time
+may raise those after it. delta-spark lists as many."""
+
+Opened = Snapshot | LiveKeys
+"""A table at its newest version."""
+
+
+def find_version(store: LogStore, head: Opened, timestamp_ms: int) -> int:
+    """Return the version that was the newest at a point in time.
+
+    With in-commit timestamps it reads a few commits and lists only the start of the log; without
+    them the modification times come from a listing.
+    Raises: InvalidRequest (`TimestampBeforeEarliest`, `TimestampAfterLatest`); Unavailable.
+    """
+    bound = _ict_from(head)
+    oldest = _oldest_travelable(store)
+    versions: Sequence[int]
+    if bound is None or timestamp_ms < bound[1]:
+        aged = _commits(store, head.version if bound is None else bound[0] - 1)
+        kept = {v: at for v, at in aged.items() if oldest is not None and v >= oldest}
+        versions, modified = list(kept), _rising(list(kept.values()))
+        found = bisect_right(modified, timestamp_ms) - 1
+        at = modified[found] if found >= 0 else None
+    else:
+        first = head.version + 1 if oldest is None else max(bound[0], oldest)
+        versions = range(first, head.version + 1)
+        found = bisect_right(versions, timestamp_ms, key=lambda v: own_timestamp(store, v)) - 1
+        at = own_timestamp(store, versions[found]) if found >= 0 else None
+    asked = f"{instant(timestamp_ms)} UTC"
+    if at is None:
+        raise InvalidRequest(
+            f"table {store.root} has no version as old as {asked}: the oldest that can be read is "
+            f"{'gone' if oldest is None else f'version {oldest}'}; ask for a later time",
+            error_class="TimestampBeforeEarliest",
+        )
+    if versions[found] == head.version and at < timestamp_ms:
+        raise InvalidRequest(
+            f"the newest version of table {store.root}, {head.version}, is of {instant(at)} UTC, "
+            f"before the {asked} asked for: leave the timestamp out to read the newest version",
+            error_class="TimestampAfterLatest",
+        )
+    return versions[found]
+
+
+def versions_between(
+    store: LogStore, head: Opened, start_ms: int, end_ms: int | None = None
+) -> tuple[int, int | None]:
+    """Return the first and last version committed between two points in time, both included.
+
+    Without `end_ms` the last one is None.
+    Raises: InvalidRequest (`TimestampAfterLatest` for a start or an end past the newest version,
+    `TimestampBeforeEarliest` for an end before the oldest, `InvalidVersionRange` where no version
+    was made in between); BrokenLog; Unavailable.
+    """
+    start = _first_from(store, head, start_ms)
+    if end_ms is None:
+        return start, None
+    end = find_version(store, head, end_ms)
+    if end < start:
+        raise InvalidRequest(
+            f"no version of table {store.root} was made between {instant(start_ms)} and "
+            f"{instant(end_ms)} UTC: ask for a longer time",
+            error_class="InvalidVersionRange",
+        )
+    return start, end
+
+
+def commit_timestamps(store: LogStore, head: Opened, start: int, end: int) -> Mapping[int, int]:
+    """Return when each version from `start` to `end`, both included, was committed.
+
+    Units: ms since the Unix epoch. Versions whose commit file is gone are left out.
+    Raises: BrokenLog; Unavailable.
+    """
+    bound = _ict_from(head)
+    if bound and start >= bound[0]:
+        found = ((version, _stated_timestamp(store, version)) for version in range(start, end + 1))
+        return {version: at for version, at in found if at is not None}
+    commits = _commits(store, end, max(start - UNEVEN, 0))
+    times = zip(commits, _rising(list(commits.values())), strict=True)
+    return {
+        version: own_timestamp(store, version) if bound and version >= bound[0] else modified
+        for version, modified in times
+        if start <= version <= end
+    }
+
+
+def own_timestamp(store: LogStore, version: int) -> int:
+    """Return the in-commit timestamp of a version, in ms since the Unix epoch.
+
+    Raises: BrokenLog (`CorruptCommit`) where the table promises one and the commit has none,
+    `LogGap` where the commit is gone.
+    """
+    found = _stated_timestamp(store, version)
+    if found is None:
+        raise BrokenLog(
+            f"{commit_name(version)} of table {store.root} is not there any more: open the table "
+            "again",
+            error_class="LogGap",
+        )
+    return found
+
+
+def _stated_timestamp(store: LogStore, version: int) -> int | None:
+    """Return the in-commit timestamp of a version, None where its commit file is gone."""
+    name = commit_name(version)
+    content = read_content(store, name)
+    if content is None:
+        return None
+    with of_table(store.root):
+        info = read_part(name, content).info
+    if info is None or info.in_commit_timestamp is None:
+        raise BrokenLog(
+            f"{name} of table {store.root} has no in-commit timestamp, although the table has them "
+            "since an earlier version: read by version instead",
+            error_class="CorruptCommit",
+        )
+    return info.in_commit_timestamp
+
+
+def _first_from(store: LogStore, head: Opened, timestamp_ms: int) -> int:
+    """Return the oldest version that was committed at a point in time or after it."""
+    bound = _ict_from(head)
+    if bound is None or timestamp_ms < bound[1]:
+        commits = _commits(store, head.version if bound is None else bound[0] - 1)
+        found = bisect_left(_rising(list(commits.values())), timestamp_ms)
+        if found < len(commits):
+            return list(commits)[found]
+    own: Sequence[int] = ()
+    if bound is not None:
+        listed = list_log(store)
+        first = next((file.version for file, _ in listed if file.kind is LogFileKind.COMMIT), 0)
+        own = range(max(bound[0], first), head.version + 1)
+    found = bisect_left(own, timestamp_ms, key=lambda version: own_timestamp(store, version))
+    if found < len(own):
+        return own[found]
+    raise InvalidRequest(
+        f"table {store.root} has no version of {instant(timestamp_ms)} UTC or later: its newest "
+        f"is {head.version}; ask for an earlier time",
+        error_class="TimestampAfterLatest",
+    )
+
+
+def _ict_from(head: Opened) -> tuple[int, int] | None:
+    """Return the version and time from which on commits have in-commit timestamps, or None."""
+    if not in_commit_timestamps_enabled(head.metadata):
+        return None
+    version = ict_enablement_version(head.metadata)
+    time_ms = ict_enablement_timestamp_ms(head.metadata)
+    return (0, -1) if version is None or time_ms is None else (version, time_ms)
+
+
+def _oldest_travelable(store: LogStore) -> int | None:
+    """Return the oldest commit whose state can be read: 0, or that of the oldest checkpoint."""
+    checkpoints: list[LogFile] = []
+    for file, _ in list_log(store):
+        if file.is_checkpoint:
+            checkpoints.append(file)
+        is_reached = file.version == 0 or bool(complete_checkpoints(checkpoints))
+        if file.kind is LogFileKind.COMMIT and is_reached:
+            return file.version
+    return None
+
+
+def _commits(store: LogStore, last: int, first: int = 0) -> dict[int, int]:
+    """Return the modification time of each commit between two versions, both included."""
+    found: dict[int, int] = {}
+    for file, stat in list_log(store, f"{first:020d}" if first else ""):
+        if file.start > last:
+            break
+        if file.kind is LogFileKind.COMMIT:
+            found[file.version] = stat.modified_ms
+    return found
+
+
+def _rising(times: Sequence[int]) -> list[int]:
+    rising: list[int] = []
+    for time_ms in times:
+        rising.append(max(time_ms, rising[-1] + 1) if rising else time_ms)
+    return rising

@@ -1,0 +1,141 @@
+"""V2 checkpoints, written in any form the protocol allows: sidecars first, then what names them.
+
+A sidecar that nothing names is litter and no harm; a checkpoint that names one that is not there is
+damage. So what fails in between leaves the table as it was.
+"""
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate_delta.checkpoints.checkpoint_rows import live_tombstones
+from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
+from tidegate_delta.checkpoints.v2_checkpoint_rows import (
+    sidecar_rows,
+    sidecar_schema,
+    top_level,
+    top_level_json,
+    top_level_schema,
+)
+from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.log.actions import Sidecar
+from tidegate_delta.log.file_names import (
+    checkpoint_name,
+    in_log,
+    in_sidecars,
+    sidecar_name,
+    v2_checkpoint_name,
+)
+from tidegate_delta.log.protocol_versions import reader_features
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.checkpoint_writer import CODEC
+
+SIDECAR_FILES: Final = 50_000
+FEATURE: Final = "v2Checkpoint"
+
+
+class Form(Enum):
+    """How a V2 checkpoint may look."""
+
+    JSON = "json, with sidecars"
+    PARQUET = "parquet, with sidecars"
+    WHOLE = "parquet, without sidecars"
+    CLASSIC = "classic name, with sidecars"
+    CLASSIC_WHOLE = "classic name, without sidecars"
+
+
+WITH_SIDECARS: Final = (Form.JSON, Form.PARQUET, Form.CLASSIC)
+
+
+@dataclass(frozen=True)
+class CheckpointLayout:
+    """In which form a checkpoint is written, and how many files a sidecar holds at most."""
+
+    form: Form = Form.PARQUET
+    sidecar_files: int = SIDECAR_FILES
+
+
+def write_v2(
+    store: LogStore,
+    snapshot: Snapshot,
+    layout: CheckpointLayout,
+    now_ms: int,
+    new_id: Callable[[], UUID],
+) -> LastCheckpoint:
+    """Write the V2 checkpoint of a snapshot, and return the hint to it.
+
+    Written again, it has other names and says the same.
+    Raises: UnsupportedFeature for a table whose protocol does not list the feature; Unavailable.
+    """
+    if FEATURE not in reader_features(snapshot.protocol):
+        raise UnsupportedFeature(
+            f"table {store.root} does not list the feature {FEATURE!r} at version "
+            f"{snapshot.version}, so its readers may not know such checkpoints: write a classic "
+            "one, or add the feature",
+            feature=FEATURE,
+        )
+    sidecars: list[Sidecar] = []
+    below = 0
+    if layout.form in WITH_SIDECARS:
+        put = list(_put_sidecars(store, snapshot, layout.sidecar_files, now_ms, new_id))
+        sidecars, below = [one for one, _ in put], sum(rows for _, rows in put)
+    name = _name(snapshot.version, layout.form, new_id)
+    if layout.form is Form.JSON:
+        content = top_level_json(snapshot, sidecars, now_ms)
+        size = content.count(b"\n")
+    else:
+        shape = top_level_schema(snapshot.metadata)
+        content, size = _encode(shape, top_level(snapshot, sidecars, now_ms))
+    store.put(in_log(name), content)
+    return LastCheckpoint(
+        version=snapshot.version,
+        size=size + below,
+        size_in_bytes=len(content) + sum(one.size_in_bytes for one in sidecars),
+        num_of_add_files=snapshot.files.num_rows,
+    )
+
+
+def _name(version: int, form: Form, new_id: Callable[[], UUID]) -> str:
+    if form in (Form.CLASSIC, Form.CLASSIC_WHOLE):
+        return checkpoint_name(version)
+    return v2_checkpoint_name(version, str(new_id()), "json" if form is Form.JSON else "parquet")
+
+
+def _put_sidecars(
+    store: LogStore, snapshot: Snapshot, each: int, now_ms: int, new_id: Callable[[], UUID]
+) -> Iterator[tuple[Sidecar, int]]:
+    """Write the sidecars of a snapshot; yield what names them and how many actions each holds.
+
+    The last has the tombstones.
+    """
+    shape = sidecar_schema(snapshot.metadata)
+    no_files, none = snapshot.files.slice(0, 0), snapshot.tombstones.slice(0, 0)
+    parts = [
+        (snapshot.files.slice(start, each), none)
+        for start in range(0, snapshot.files.num_rows, each)
+    ]
+    gone = live_tombstones(snapshot, now_ms)
+    if gone.num_rows or not parts:
+        parts.append((no_files, gone))
+    for files, tombstones in parts:
+        name = sidecar_name(snapshot.version, str(new_id()))
+        content, rows = _encode(shape, sidecar_rows(files, tombstones, snapshot.metadata))
+        store.put(in_sidecars(name), content)
+        yield Sidecar(path=name, size_in_bytes=len(content), modification_time=now_ms), rows
+
+
+def _encode(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[bytes, int]:
+    """Return batches as a Parquet file, a row group a batch, and how many rows it has."""
+    buffer, rows = io.BytesIO(), 0
+    with pq.ParquetWriter(buffer, schema, compression=CODEC, store_schema=False) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    return buffer.getvalue(), rows

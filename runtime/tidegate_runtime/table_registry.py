@@ -1,0 +1,279 @@
+"""The registry: which tables there are, as the records of `table-state` say.
+
+Each topic partition of proposals writes its records to the partition of `table-state` with its own
+number, where Kafka keeps their order, and the last of each key when it compacts. What counts of the
+records by several topic partitions is said in `pipeline.homes`.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+from uuid import UUID
+
+from tidegate_delta.errors import (
+    InvalidRequest,
+    MalformedRecord,
+    Misconfigured,
+    TidegateError,
+    Unavailable,
+)
+from tidegate_messages.codec import decode, other_format
+from tidegate_messages.message import Message
+from tidegate_messages.published_records import TableRecord
+from tidegate_messages.table_home import Home, counting, later, recorded_home
+from tidegate_messages.topics import Topics
+from tidegate_runtime.containment import attempted, is_fault, reason_of
+from tidegate_runtime.kafka.client_protocols import Bus, Offset, Reader, Record, TopicPartition
+from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.storage.root_paths import canonical_root
+
+M = TypeVar("M", bound=Message)
+
+PATIENCE_S: Final = 15.0
+FOLLOWED_S: Final = 3_600.0
+"""How long after a reading it is gone on from: what was taken out is not told for ever."""
+
+_READ_S: Final = 1.0
+_LEAST_S: Final = 0.05
+_log = logging.getLogger(__name__)
+
+
+def read_registry(
+    bus: Bus, topics: Topics, timeout_s: float = PATIENCE_S
+) -> dict[UUID, TableRecord]:
+    """Return the registered tables by their ids: the topic is read to its end, in time.
+
+    Raises: Unavailable; Misconfigured, when the topic is missing.
+    """
+    found = Registrations()
+    _read_on(bus, topics, found, {}, time.monotonic() + timeout_s)
+    return {table: _respelled(record) for table, record in found.counting.items()}
+
+
+@dataclass
+class Registrations:
+    """The records of a registry as they are read: of each table that which counts, and of those
+    that several homes have written of, the record of each.
+
+    Law: equal for every order of reading that keeps the order of each partition of `table-state`
+    """
+
+    counting: dict[UUID, TableRecord] = field(default_factory=dict)
+    contested: dict[UUID, dict[Home, TableRecord]] = field(default_factory=dict)
+
+    def take(self, record: TableRecord) -> None:
+        """Take in the next record of a partition."""
+        table, home = record.table, recorded_home(record)
+        known = self.counting.get(table)
+        if known is None or (table not in self.contested and recorded_home(known) == home):
+            self.counting[table] = later(known, record)
+            return
+        homes = self.contested.setdefault(table, {recorded_home(known): known})
+        homes[home] = later(homes.get(home), record)
+        self.counting[table] = counting(homes.values())
+
+    def take_out(self, table: UUID, partition: int) -> None:
+        """Forget what a topic partition has written of a table."""
+        left = [one for one in self.records_of(table) if one.topic_partition != partition]
+        self.counting.pop(table, None)
+        self.contested.pop(table, None)
+        for record in left:
+            self.take(record)
+
+    def records_of(self, table: UUID) -> Sequence[TableRecord]:
+        """Return what there is of a table, a record for each home."""
+        if table in self.contested:
+            return tuple(self.contested[table].values())
+        return (self.counting[table],) if table in self.counting else ()
+
+
+class RegistryReader:
+    """The registry for who asks for it again and again: a reading goes on where the last one ended.
+
+    Every version leaves a record in the topic, which Kafka compacts late: to read it to its end
+    takes as long as there were versions, not tables.
+    """
+
+    def __init__(self, bus: Bus, topics: Topics) -> None:
+        self._bus, self._topics = bus, topics
+        self._found = Registrations()
+        self._ends: dict[TopicPartition, Offset] = {}
+        self._life, self._read_s = "", -math.inf
+
+    def read(self, timeout_s: float = PATIENCE_S) -> dict[UUID, TableRecord]:
+        """Return what `read_registry` returns. Raises: as that."""
+        began_s, topic = time.monotonic(), self._topics.table_state
+        life = self._bus.identity([topic]).topic_ids[topic]
+        if life != self._life or began_s - self._read_s > FOLLOWED_S:
+            self._forget()
+        try:
+            changed = self._read_on(began_s + timeout_s)
+            tables = self._found.counting
+            for table in changed:
+                if table in tables:
+                    tables[table] = _respelled(tables[table])
+        except TidegateError:
+            self._forget()
+            raise
+        self._life, self._read_s = life, began_s
+        return dict(self._found.counting)
+
+    def elsewhere(self, table: UUID, home: Home) -> TableRecord | None:
+        """Return what counts of a table's records by homes other than one, as last read, or None.
+
+        It may be a claim (`staged`): somebody is about to register the table there.
+        """
+        others = [one for one in self._found.records_of(table) if recorded_home(one) != home]
+        return counting(others) if others else None
+
+    def written_by(self, home: Home) -> Sequence[TableRecord]:
+        """Return the record of each table that one home has written, as last read."""
+        tables = self._found.counting
+        every = (one for table in tables for one in self._found.records_of(table))
+        return [one for one in every if recorded_home(one) == home]
+
+    def _read_on(self, until_s: float) -> set[UUID]:
+        changed = _read_on(self._bus, self._topics, self._found, self._ends, until_s)
+        if changed is not None:
+            return changed
+        # It ends before the place where we were: it was brought from a copy.
+        self._forget()
+        changed = _read_on(self._bus, self._topics, self._found, self._ends, until_s)
+        return set(self._found.counting) if changed is None else changed
+
+    def _forget(self) -> None:
+        self._found, self._ends = Registrations(), {}
+
+
+def find_table(registry: Mapping[UUID, TableRecord], root_or_name: str) -> TableRecord | None:
+    """Return the table with this root, id or name, or None; a dropped one has its name last.
+
+    Raises: InvalidRequest (`AmbiguousName`), when several tables have the name.
+    """
+    root, table = _as_root(root_or_name), _as_id(root_or_name)
+    exact = [r for r in registry.values() if r.table_root == root or r.table == table]
+    called = [r for r in registry.values() if r.name == root_or_name]
+    named = [r for r in called if r.status != "dropped"] or called
+    if not exact and len(named) > 1:
+        where = ", ".join(sorted(record.table_root for record in named))
+        raise InvalidRequest(
+            f"{len(named)} tables are called {root_or_name!r}; give the root instead: {where}",
+            error_class="AmbiguousName",
+        )
+    return next(iter((*exact, *named)), None)
+
+
+def _respelled(record: TableRecord) -> TableRecord:
+    """Return a record with the root as it is spelled today: it was another one to a release before
+    that told two spellings apart.
+    """
+    root = _as_root(record.table_root)
+    if root is None or root == record.table_root:
+        return record
+    return record.model_copy(update={"table_root": root})
+
+
+def _as_root(text: str) -> str | None:
+    try:
+        return canonical_root(text)
+    except Misconfigured:
+        return None
+
+
+def _as_id(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def _read_on(
+    bus: Bus,
+    topics: Topics,
+    found: Registrations,
+    ends: dict[TopicPartition, Offset],
+    until_s: float,
+) -> set[UUID] | None:
+    """Fold in what the topic holds from some ends on, which move on; return the tables concerned.
+
+    None where the topic does not reach as far. Raises: as `read_registry`.
+    """
+    reader = bus.reader()
+    try:
+        numbers = range(bus.partitions(topics.table_state, _left_s(until_s)))
+        everywhere = [TopicPartition(topics.table_state, number) for number in numbers]
+        bounds = {at: reader.bounds(at, _left_s(until_s)) for at in everywhere}
+        if any(end < ends.get(at, end) for at, (_, end) in bounds.items()):
+            return None
+        starts = {at: max(first, ends.get(at, first)) for at, (first, _) in bounds.items()}
+        until = {at: end for at, (_, end) in bounds.items() if starts[at] < end}
+        read = to_the_ends(reader, until, {at: starts[at] for at in until}, until_s)
+        changed = {table for record in read for table in _fold(found, record)}
+        ends |= {at: end for at, (_, end) in bounds.items()}
+    finally:
+        reader.close()
+    return changed
+
+
+def to_the_ends(
+    reader: Reader,
+    ends: Mapping[TopicPartition, Offset],
+    starts: dict[TopicPartition, Offset],
+    until_s: float,
+) -> Iterator[Record]:
+    """Yield the records of some partitions, read together: one after the other takes seconds.
+
+    Units: `until_s` by `time.monotonic`.
+    Raises: Unavailable, where they give nothing in time.
+    """
+    while behind := [at for at, end in ends.items() if starts[at] < end]:
+        records = reader.read_several(starts, min(_READ_S, _left_s(until_s)))
+        yield from records
+        starts |= {record.at: Offset(record.offset + 1) for record in records}
+        if time.monotonic() > until_s and not any(record.at in behind for record in records):
+            at = behind[0]
+            raise Unavailable(
+                f"{at} gave nothing from {starts[at]} to {ends[at]} in time; look at the brokers"
+            )
+
+
+def _left_s(until_s: float) -> float:
+    return max(_LEAST_S, until_s - time.monotonic())
+
+
+def read_message(kind: type[M], record: Record) -> M | None:
+    """Return the message in a record; None, with a line in the log, where it can't be read."""
+
+    def read() -> M:
+        other = other_format(record.headers, kind)
+        if other is not None:
+            raise MalformedRecord(
+                f"it is of format {other!r}, by a newer release: upgrade this one"
+            )
+        return decode(kind, record.value)
+
+    def skip(error: Exception) -> None:
+        where, fault = f"{record.at}@{record.offset}", error if is_fault(error) else None
+        told = {"record": where, "why": reason_of(error)}
+        log_event(_log, "malformed", level=logging.ERROR, fault=fault, **told)
+
+    return attempted(read, skip)
+
+
+def _fold(found: Registrations, record: Record) -> tuple[UUID, ...]:
+    """Take in one record; return the table that it is about, if any."""
+    if record.value is None:
+        # Whoever takes a record out by hand may get its key wrong: that takes out nothing.
+        gone = _as_id((record.key or b"").decode(errors="replace"))
+        if gone is None:
+            return ()
+        found.take_out(gone, record.at.partition)
+        return (gone,)
+    table = read_message(TableRecord, record)
+    if table is None:
+        return ()
+    found.take(table)
+    return (table.table,)

@@ -1,0 +1,346 @@
+"""The bus in memory: topics, groups with generations, and a rebalance as Kafka's eager one goes.
+
+A member joins at its first poll and learns of a rebalance at its next one; the rebalance ends when
+every member has polled, or was expired. A member that was expired is a zombie until it polls: its
+commits are refused.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from tests.fakes.memory_clients import MemoryProducer, MemoryReader
+from tidegate_delta.errors import Fenced, Misconfigured
+from tidegate_messages.topics import Topic
+from tidegate_runtime.kafka.client_protocols import (
+    ANSWER_S,
+    NO_NOTES,
+    ClusterIdentity,
+    Headers,
+    HeldBack,
+    Notes,
+    Offset,
+    Polled,
+    Record,
+    TopicPartition,
+)
+
+BYTES_MAX: Final = 1_048_588
+"""Kafka's own limit on a record, where its topic says nothing else."""
+
+
+def _epoch() -> int:
+    return 0
+
+
+class MemoryBus:
+    """A cluster of one. `logs` and `held_back` are open to tests: the records of every topic
+    partition, and what is said of open transactions."""
+
+    def __init__(
+        self,
+        topics: Mapping[str, int] | Iterable[Topic] = (),
+        now_ms: Callable[[], int] = _epoch,
+        cluster_id: str = "memory",
+    ) -> None:
+        self._now_ms = now_ms
+        self._cluster_id = cluster_id
+        self._partitions: dict[str, int] = {}
+        self._incarnations: dict[str, int] = {}
+        self._groups: dict[str, _Group] = {}
+        self._bytes_max: dict[str, int] = {}
+        self.logs: dict[TopicPartition, list[Record]] = {}
+        self.held_back: dict[TopicPartition, HeldBack] = {}
+        declared = () if isinstance(topics, Mapping) else tuple(topics)
+        for topic in declared:
+            self._bytes_max[topic.name] = int(topic.config.get("max.message.bytes", BYTES_MAX))
+        counts = topics.items() if isinstance(topics, Mapping) else _counts(declared)
+        for name, partitions in counts:
+            self.create_topic(name, partitions)
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Make a topic, empty; one of the same name is replaced and gets another id.
+
+        The groups' offsets in it are gone with it. Members are not told: who has read past its end
+        reads from its beginning.
+        """
+        is_known, others = name in self._partitions, self._partitions.get(name) != partitions
+        for at in [at for at in self.logs if at.topic == name]:
+            del self.logs[at]
+            for group in self._groups.values():
+                group.offsets.pop(at, None)
+                group.notes.pop(at, None)
+        self._partitions[name] = partitions
+        self._incarnations[name] = self._incarnations.get(name, 0) + 1
+        self.logs |= {TopicPartition(name, number): [] for number in range(partitions)}
+        if is_known and others:
+            self._rebalance(name)
+
+    def add_partition(self, name: str) -> None:
+        """Give a topic one more partition; members learn of it by a rebalance."""
+        self.logs[TopicPartition(name, self._partitions[name])] = []
+        self._partitions[name] += 1
+        self._rebalance(name)
+
+    def consumer(self, group: str, topics: Sequence[str]) -> "MemoryConsumer":
+        """Return a consumer; it becomes a member of the group at its first poll."""
+        return MemoryConsumer(self, self._groups.setdefault(group, _Group(group)), tuple(topics))
+
+    def producer(self) -> MemoryProducer:
+        """Return a new producer."""
+        return MemoryProducer(self)
+
+    def reader(self) -> MemoryReader:
+        """Return a reader without a group."""
+        return MemoryReader(self)
+
+    def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
+        """Return how many partitions a topic has. Raises: Misconfigured for a missing topic."""
+        if topic not in self._partitions:
+            raise Misconfigured(f"topic {topic!r} does not exist; run `tidegate topics apply`")
+        return self._partitions[topic]
+
+    def identity(self, topics: Sequence[str]) -> ClusterIdentity:
+        """Return the ids of the cluster and of some topics."""
+        ids = {topic: f"{topic}#{self._incarnations.get(topic, 0)}" for topic in topics}
+        return ClusterIdentity(self._cluster_id, ids)
+
+    def expire(self, member: "MemoryConsumer") -> None:
+        """End a member's session, as the broker does with one that is silent for too long."""
+        member.expire()
+
+    def committed(self, group: str) -> Mapping[TopicPartition, Offset]:
+        """Return the group's offsets, for tests to look at."""
+        return dict(self._groups[group].offsets) if group in self._groups else {}
+
+    def drop_offsets(self, group: str) -> None:
+        """Forget a group's offsets, as retention does with those of an idle group."""
+        if group in self._groups:
+            self._groups[group].offsets.clear()
+            self._groups[group].notes.clear()
+
+    def rewind(self, group: str, at: TopicPartition, offset: Offset) -> None:
+        """Set a group's offset back, as a restore from a copy does. Members read on unmoved."""
+        offsets = self._groups[group].offsets if group in self._groups else {}
+        if offset < offsets.get(at, Offset(0)):
+            offsets[at] = offset
+
+    def append(
+        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Offset:
+        """Append a record and return its offset. Raises: Misconfigured for a missing partition."""
+        records = self.log(at)
+        offset = Offset(len(records))
+        records.append(Record(at, offset, key, value, headers, self._now_ms()))
+        return offset
+
+    def log(self, at: TopicPartition) -> list[Record]:
+        """Return a partition's records. Raises: Misconfigured for a missing one."""
+        if at.partition >= self.partitions(at.topic):
+            raise Misconfigured(f"topic {at.topic!r} has no partition {at.partition}")
+        return self.logs[at]
+
+    def bytes_max(self, topic: str) -> int:
+        """Return how large a record of a topic may be."""
+        return self._bytes_max.get(topic, BYTES_MAX)
+
+    def limit(self, topic: str, bytes_max: int) -> None:
+        """Let a topic take smaller records, or larger ones."""
+        self._bytes_max[topic] = bytes_max
+
+    def _rebalance(self, topic: str) -> None:
+        for group in self._groups.values():
+            if any(topic in member.topics for member in group.members):
+                group.begin()
+
+
+class _Membership(Enum):
+    OUTSIDE = "outside"
+    MEMBER = "member"
+    EXPIRED = "expired"
+    CLOSED = "closed"
+
+
+@dataclass
+class _Group:
+    name: str
+    generation: int = 0
+    rebalancing: bool = False
+    members: list["MemoryConsumer"] = field(default_factory=list)
+    rejoined: list["MemoryConsumer"] = field(default_factory=list)
+    offsets: dict[TopicPartition, Offset] = field(default_factory=dict)
+    notes: dict[TopicPartition, str] = field(default_factory=dict)
+
+    def join(self, member: "MemoryConsumer") -> None:
+        self.members.append(member)
+        self.begin()
+
+    def leave(self, member: "MemoryConsumer") -> None:
+        self.members.remove(member)
+        self.begin()
+
+    def begin(self) -> None:
+        self.rebalancing, self.rejoined = bool(self.members), []
+
+    def rejoin(self, member: "MemoryConsumer") -> None:
+        self.rejoined.append(member)
+        if len(self.rejoined) == len(self.members):
+            self.generation += 1
+            self.rebalancing = False
+
+    def share(self, member: "MemoryConsumer", counts: Mapping[str, int]) -> list[TopicPartition]:
+        """What Kafka's range assignor gives a member: neighbours, the first members one more."""
+        share: list[TopicPartition] = []
+        for topic, count in sorted(counts.items()):
+            takers = [other for other in self.members if topic in other.topics]
+            each, more = divmod(count, len(takers))
+            place = takers.index(member)
+            first = place * each + min(place, more)
+            last = first + each + (1 if place < more else 0)
+            share += [TopicPartition(topic, number) for number in range(first, last)]
+        return share
+
+
+class MemoryConsumer:
+    """A member of a group. `poll` never waits."""
+
+    def __init__(self, bus: MemoryBus, group: _Group, topics: tuple[str, ...]) -> None:
+        self.topics = topics
+        self._bus = bus
+        self._group = group
+        self._membership = _Membership.OUTSIDE
+        self._generation = -1
+        self._positions: dict[TopicPartition, Offset] = {}
+        self._paused: set[TopicPartition] = set()
+        self._parting: dict[TopicPartition, str] = {}
+
+    def poll(self, records_max: int, timeout_s: float) -> Polled:
+        """Return what there is. A poll that brings a rebalance brings no records."""
+        if self._membership is _Membership.CLOSED:
+            raise ValueError("this consumer is closed; make another one")
+        if self._membership is _Membership.EXPIRED:
+            self._membership, self._generation = _Membership.OUTSIDE, -1
+            return Polled(lost=self._drop())
+        group = self._group
+        if self._membership is _Membership.OUTSIDE:
+            counts = {topic: self._bus.partitions(topic) for topic in self.topics}
+            assert counts, "a member reads at least one topic"
+            self._membership = _Membership.MEMBER
+            group.join(self)
+        revoked: tuple[TopicPartition, ...] = ()
+        if group.rebalancing and self not in group.rejoined:
+            group.notes |= {at: note for at, note in self._parting.items() if at in group.notes}
+            revoked = self._drop()
+            group.rejoin(self)
+        if group.rebalancing:
+            return Polled(revoked=revoked)
+        if self._generation != group.generation:
+            return Polled(revoked=revoked, assigned=self._take())
+        return Polled(records=self._fetch(records_max))
+
+    def committed(self, at: TopicPartition) -> Offset | None:
+        """Return the group's next offset, or None where there is none."""
+        return self._group.offsets.get(at)
+
+    def noted(self, at: TopicPartition) -> tuple[Offset | None, str]:
+        """Return the group's next offset, and what was noted with it."""
+        return self._group.offsets.get(at), self._group.notes.get(at, "")
+
+    def seek(self, at: TopicPartition, offset: Offset) -> None:
+        """Read on from an offset."""
+        if at not in self._positions:
+            raise ValueError(f"{at} is not assigned to this member")
+        self._positions[at] = offset
+
+    def pause(self, at: TopicPartition) -> None:
+        """Keep the partition and fetch nothing from it."""
+        self._paused.add(at)
+
+    def resume(self, at: TopicPartition) -> None:
+        """Fetch again."""
+        self._paused.discard(at)
+
+    def commit(
+        self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
+    ) -> None:
+        """Record the next offsets of the group, each with a note or none.
+
+        A member may still do so after it was told of a rebalance, until the rebalance has ended.
+        Raises: Fenced, for a member that is none or of an older generation.
+        """
+        group = self._group
+        if self not in group.members or self._generation != group.generation:
+            raise Fenced(
+                f"another member of group {group.name!r} holds {sorted(next_offsets)}; leave"
+            )
+        group.offsets.update(next_offsets)
+        group.notes.update({at: notes.get(at, "") for at in next_offsets})
+
+    def part_with(self, at: TopicPartition, note: str) -> None:
+        """Leave a note, when the group takes a partition from us that reads on elsewhere."""
+        self._parting[at] = note
+
+    def commit_soon(
+        self, next_offsets: Mapping[TopicPartition, Offset], notes: Notes = NO_NOTES
+    ) -> None:
+        """Do so at once: there is nothing to wait for. Raises: Fenced."""
+        self.commit(next_offsets, notes)
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the group has let it in, as far as it has been told."""
+        return self._membership is _Membership.MEMBER and self._generation >= 0
+
+    @property
+    def held_back(self) -> Mapping[TopicPartition, HeldBack]:
+        """What tests say of open transactions; the cluster in memory knows none."""
+        return {at: held for at, held in self._bus.held_back.items() if at in self._positions}
+
+    def close(self) -> None:
+        """Leave the group."""
+        if self in self._group.members:
+            self._group.leave(self)
+        self._membership = _Membership.CLOSED
+
+    def expire(self) -> None:
+        """Lose the membership without being told; the next poll tells."""
+        if self in self._group.members:
+            self._group.leave(self)
+            self._membership = _Membership.EXPIRED
+
+    def _drop(self) -> tuple[TopicPartition, ...]:
+        held = tuple(sorted(self._positions))
+        self._positions.clear()
+        self._paused.clear()
+        self._parting.clear()
+        return held
+
+    def _take(self) -> tuple[TopicPartition, ...]:
+        self._generation = self._group.generation
+        counts = {topic: self._bus.partitions(topic) for topic in self.topics}
+        assigned = tuple(self._group.share(self, counts))
+        self._positions = {at: self._start(at) for at in assigned}
+        return assigned
+
+    def _start(self, at: TopicPartition) -> Offset:
+        """Where the group left off; from the first record where that offset does not exist."""
+        offset = self._group.offsets.get(at, Offset(0))
+        return offset if offset <= len(self._bus.log(at)) else Offset(0)
+
+    def _fetch(self, records_max: int) -> tuple[Record, ...]:
+        fetched: list[Record] = []
+        for at in sorted(self._positions):
+            if at in self._paused:
+                continue
+            start = self._positions[at]
+            if start > len(self._bus.log(at)):
+                start = Offset(0)
+            taken = self._bus.log(at)[start : start + records_max - len(fetched)]
+            self._positions[at] = Offset(start + len(taken))
+            fetched += taken
+        return tuple(fetched)
+
+
+def _counts(topics: Iterable[Topic]) -> list[tuple[str, int]]:
+    return [(topic.name, topic.partitions) for topic in topics]

@@ -1,0 +1,93 @@
+"""Who writes to the bus in memory, and who reads from it outside any group."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_runtime.kafka.client_protocols import (
+    ANSWER_S,
+    Headers,
+    Offset,
+    Record,
+    Starts,
+    TopicPartition,
+)
+
+
+class Cluster(Protocol):
+    """The records of every topic partition."""
+
+    def append(
+        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Offset:
+        """Append a record and return its offset. Raises: Misconfigured for a missing partition."""
+
+    def log(self, at: TopicPartition) -> list[Record]:
+        """Return a partition's records. Raises: Misconfigured for a missing one."""
+
+    def bytes_max(self, topic: str) -> int:
+        """Return how large a record of a topic may be."""
+
+
+class MemoryProducer:
+    """Queues records; `flush` appends them. A crash is to drop the producer with its queue."""
+
+    def __init__(self, bus: Cluster) -> None:
+        self._bus = bus
+        self.queued: list[tuple[TopicPartition, bytes | None, bytes | None, Headers]] = []
+
+    def publish(
+        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> None:
+        """Queue a record.
+
+        Raises: Misconfigured for a missing partition; InvalidRequest for a record that is too
+        large, as Kafka's producer does, there perhaps in its flush.
+        """
+        self._bus.log(at)
+        size = len(key or b"") + len(value or b"")
+        size += sum(len(name) + len(content) for name, content in headers)
+        if size > self._bus.bytes_max(at.topic):
+            raise InvalidRequest(
+                f"{size} bytes are more than topic {at.topic!r} takes; send less at once",
+                error_class="RecordTooLarge",
+            )
+        self.queued.append((at, key, value, headers))
+
+    def deliver(self, records_max: int) -> None:
+        """Append the first of what is queued, as a crash in the midst of a flush leaves it."""
+        for at, key, value, headers in self.queued[:records_max]:
+            self._bus.append(at, key, value, headers)
+        del self.queued[:records_max]
+
+    def flush(self, timeout_s: float) -> None:
+        """Append all that was queued."""
+        self.deliver(len(self.queued))
+
+    def close(self) -> None:
+        """Flush."""
+        self.flush(0.0)
+
+
+class MemoryReader:
+    """Reads a partition from an offset, outside any group."""
+
+    def __init__(self, bus: Cluster) -> None:
+        self._bus = bus
+
+    def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
+        """Return the first offset and the end offset."""
+        return Offset(0), Offset(len(self._bus.log(at)))
+
+    def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
+        """Return all records from `start` on."""
+        return tuple(self._bus.log(at)[start:])
+
+    def read_several(self, starts: Starts, timeout_s: float) -> Sequence[Record]:
+        """Return all records of some partitions from their starts on."""
+        return [
+            record for at, start in starts.items() for record in self.read(at, start, timeout_s)
+        ]
+
+    def close(self) -> None:
+        """Let go."""

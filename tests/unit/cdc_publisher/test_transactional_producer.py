@@ -1,0 +1,59 @@
+"""The transactional door before any broker is asked."""
+
+from uuid import UUID
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
+
+from tidegate_cdc_publisher import transactional_producer
+from tidegate_cdc_publisher.transactional_producer import ChangeWriter, read_positions
+from tidegate_delta.errors import Misconfigured, Unavailable
+from tidegate_runtime.kafka.librdkafka_logs import LibraryLog
+from tidegate_runtime.kafka.settings import KafkaSettings
+
+MISSPELT = KafkaSettings(client={"socket.keepalive.enabel": "true"})
+
+
+def test_a_misspelt_setting_of_the_library_is_a_misconfiguration_of_whoever_writes() -> None:
+    writer = ChangeWriter(MISSPELT, UUID(int=1), timeout_ms=1000)
+    with pytest.raises(Misconfigured, match=r"correct `kafka\.client`"):
+        writer.take_over()
+
+
+def test_a_misspelt_setting_of_the_library_is_a_misconfiguration_of_whoever_reads() -> None:
+    with pytest.raises(Misconfigured, match=r"correct `kafka\.client`"):
+        read_positions(MISSPELT, timeout_s=1.0, until="settled")
+
+
+def test_a_transaction_may_be_shorter_than_a_request_of_other_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transactional_producer, "_WAIT_S", 0.1)
+    settings = KafkaSettings(bootstrap_servers="127.0.0.1:1", client={"log_level": "0"})
+    with pytest.raises(Unavailable):
+        ChangeWriter(settings, UUID(int=1), timeout_ms=2_000).take_over()
+
+
+def test_brokers_that_do_not_answer_in_time_are_away_and_no_fault_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def silent(*_: object, **__: object) -> None:
+        raise TimeoutError
+
+    # What the library's admin raises where its own time and ours are up at once.
+    monkeypatch.setattr(AdminClient, "list_topics", silent)
+    with pytest.raises(Unavailable, match=r"kafka\.bootstrap_servers"):
+        read_positions(KafkaSettings(client={"log_level": "0"}), timeout_s=1.0, until="settled")
+
+
+def test_what_the_clients_of_all_tables_say_of_brokers_that_are_away_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(transactional_producer, "LIBRARY", LibraryLog())
+    for _ in range(50):
+        transactional_producer._note(
+            KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
+        )
+    [line] = caplog.records
+    assert "1/1 brokers are down" in line.getMessage()

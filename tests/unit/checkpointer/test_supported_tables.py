@@ -1,0 +1,75 @@
+"""Which tables are summarised."""
+
+import pytest
+
+from tidegate_checkpointer.supported_tables import WITHOUT_EFFECT, check_shortenable, wants_v2
+from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.features.supported_features import FEATURES
+from tidegate_delta.log.actions import Metadata, Protocol
+
+SCHEMA = '{"type":"struct","fields":[]}'
+
+
+def check(*features: str, **configuration: str) -> None:
+    protocol = Protocol(min_reader_version=1, min_writer_version=7, writer_features=features)
+    metadata = Metadata(id="m", schema_string=SCHEMA, configuration=configuration)
+    check_shortenable(protocol, metadata, "t")
+
+
+@pytest.mark.parametrize("feature", sorted(WITHOUT_EFFECT))
+def test_what_leaves_a_checkpoint_as_it_is_may_be_on(feature: str) -> None:
+    assert feature in FEATURES, "a feature that we have heard of"
+    check(feature)
+
+
+def test_a_table_with_deletion_vectors_is_summarised() -> None:
+    names = ("deletionVectors",)
+    protocol = Protocol(
+        min_reader_version=3, min_writer_version=7, reader_features=names, writer_features=names
+    )
+    used = {"delta.enableDeletionVectors": "true"}
+    metadata = Metadata(id="m", schema_string=SCHEMA, configuration=used)
+    check_shortenable(protocol, metadata, "t")
+
+
+def test_a_table_with_its_change_feed_on_is_summarised() -> None:
+    check("changeDataFeed", **{"delta.enableChangeDataFeed": "true"})
+
+
+@pytest.mark.parametrize("feature", ["fromTheFuture", "collations"])
+def test_what_may_change_a_checkpoint_is_refused_by_name(feature: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=feature) as caught:
+        check(feature)
+    assert caught.value.feature == feature
+
+
+def test_protected_checkpoints_do_not_keep_us_from_writing_one_more() -> None:
+    bound = {"delta.requireCheckpointProtectionBeforeVersion": "7"}
+    check("checkpointProtection", **bound)
+
+
+def test_a_table_that_asks_for_checkpoints_of_the_second_kind_is_summarised() -> None:
+    names = ("v2Checkpoint",)
+    protocol = Protocol(
+        min_reader_version=3, min_writer_version=7, reader_features=names, writer_features=names
+    )
+    asked = {"delta.checkpointPolicy": "v2"}
+    metadata = Metadata(id="m", schema_string=SCHEMA, configuration=asked)
+    check_shortenable(protocol, metadata, "t")
+    assert wants_v2(metadata)
+
+
+def test_a_table_that_asks_for_them_and_does_not_tell_its_readers_is_refused() -> None:
+    with pytest.raises(UnsupportedFeature, match="v2Checkpoint"):
+        check(**{"delta.checkpointPolicy": "v2"})
+
+
+def test_a_table_that_we_cannot_read_is_refused() -> None:
+    protocol = Protocol(
+        min_reader_version=3,
+        min_writer_version=7,
+        reader_features=("catalogManaged",),
+        writer_features=("catalogManaged",),
+    )
+    with pytest.raises(UnsupportedFeature, match="catalogManaged"):
+        check_shortenable(protocol, Metadata(id="m", schema_string=SCHEMA), "t")

@@ -1,0 +1,87 @@
+"""A table lowers the limits of what shares an entry; nobody lifts them."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.builders import Gate, add, create, info, metadata, proposal, protocol
+from tests.ready_bytes import verbatim
+from tests.unit.committer.floods import version_beside_a_flood
+from tidegate_committer.admission.batch_limits import PROPERTIES, within, wrong_limit
+from tidegate_committer.policy import Policy
+from tidegate_messages.proposal import Operation, Proposal
+
+MEMBERS = "tidegate.groupMembersMax"
+POLICY = Policy(group_members_max=10, group_actions_max=20, group_bytes_max=30)
+
+
+def table_with(**configuration: str) -> Proposal:
+    body = metadata()
+    named = {f"tidegate.{name}": text for name, text in configuration.items()}
+    body["metaData"]["configuration"] = named
+    return proposal(protocol(), body, read_version=-1, operation=Operation(name="CREATE TABLE"))
+
+
+@pytest.mark.parametrize(
+    ("configuration", "expected"),
+    [
+        ({}, (10, 20, 30)),
+        ({MEMBERS: "3"}, (3, 20, 30)),
+        ({MEMBERS: "11"}, (10, 20, 30)),
+        ({name: "7" for name in PROPERTIES}, (7, 7, 7)),
+        ({MEMBERS: "0"}, (10, 20, 30)),
+        ({MEMBERS: "three"}, (10, 20, 30)),
+    ],
+)
+def test_a_property_lowers_its_limit(
+    configuration: Mapping[str, str], expected: tuple[int, int, int]
+) -> None:
+    found = within(POLICY, configuration)
+    limits = (found.group_members_max, found.group_actions_max, found.group_bytes_max)
+    assert limits == expected
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "three", "", "1.5", "\u0661", "9" * 19])
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_what_limits_nothing_is_found(name: str, text: str) -> None:
+    assert wrong_limit({name: text}) == name
+    assert wrong_limit({name: "1"}) is None
+
+
+def test_a_table_that_wants_its_commits_apart_has_them_apart() -> None:
+    gate = Gate()
+    gate.ask(table_with(groupMembersMax="1"))
+    told = gate.ask(*[proposal(add(name)) for name in "abc"])
+    assert [(one.version, one.sub_index) for one in told] == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_at_a_table_that_wants_them_apart_a_flood_starves_nobody() -> None:
+    gate = Gate()
+    gate.ask(table_with(groupMembersMax="1"))
+    assert version_beside_a_flood(gate) in (2, 3)
+
+
+def test_ready_bytes_whose_turn_comes_before_those_ahead_of_them_are_decided_on() -> None:
+    gate = Gate()
+    gate.ask(table_with(groupMembersMax="1"))
+    gate.send(*[proposal(add(name)) for name in "abc"], headers=(("producer", b"many"),))
+    gate.send(verbatim(gate, 2, info(txnId="w"), add("d")), headers=(("producer", b"one"),))
+    gate.settle()
+    assert [one.version for one in gate.outcomes()[1:]] == [1, 2, 3, 4]
+    assert gate.commits()[2].author == "external"
+
+
+def test_other_tables_share_entries_beside_it() -> None:
+    gate = Gate()
+    gate.ask(create())
+    told = gate.ask(*[proposal(add(name)) for name in "abc"])
+    assert [one.version for one in told] == [1, 1, 1]
+
+
+def test_a_limit_that_is_none_is_refused_by_name() -> None:
+    [told] = Gate().ask(table_with(groupMembersMax="none"))
+    assert told.status == "denied", "there is no table yet into whose log a refusal could go"
+    assert told.rejection is not None
+    assert told.rejection.rule == "bad_metadata"
+    assert MEMBERS in told.rejection.reason
+    assert "whole number" in told.rejection.reason

@@ -1,0 +1,268 @@
+"""Change files: complete, or not needed, or refused; and what may share an entry with them."""
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from tests.builders import (
+    Gate,
+    Row,
+    add,
+    info,
+    metadata,
+    proposal,
+    protocol,
+    remove,
+    row_delete,
+    rows_of,
+)
+from tests.unit.committer.conflicts.test_table_conflict_rules import listed, named
+from tests.unit.committer.decision.test_machine import planned, rules, table
+from tidegate_committer.state.table_state import TableState
+from tidegate_messages.outcome import Rejection
+from tidegate_messages.proposal import Operation, Proposal
+
+MAPPING: Final = "delta.columnMapping"
+FEED = metadata(enableChangeDataFeed="true")
+PARTITIONED = metadata(["p"], enableChangeDataFeed="true")
+WIDE = '{"numRecords":10,"tightBounds":false}'
+VECTOR = {
+    "storageType": "u",
+    "pathOrInlineDv": "0" * 20,
+    "offset": 1,
+    "sizeInBytes": 34,
+    "cardinality": 1,
+}
+
+
+def cdc(path: str, **changed: Any) -> Row:
+    values = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
+    body = {"path": f"_change_data/{path}", "partitionValues": values, "size": 9}
+    return {"cdc": {**body, "dataChange": False, **changed}}
+
+
+def fed(*files: str, of: Row = FEED) -> TableState:
+    features = listed("changeDataFeed", reader=("deletionVectors",))
+    with_vectors = {**of["metaData"]["configuration"], "delta.enableDeletionVectors": "true"}
+    meta = {"metaData": {**of["metaData"], "configuration": with_vectors}}
+    return table([info(), features, meta], [info(), *map(add, files)])
+
+
+def refused(state: TableState, one: Proposal) -> Rejection | None:
+    [verdict] = planned(state, one).verdicts
+    return verdict.rejection
+
+
+def rule(state: TableState, *rows: Row, **told: Any) -> str | None:
+    wrong = refused(state, proposal(*rows, read_version=1, **told))
+    return wrong.rule if wrong else None
+
+
+REVISED = (remove("a"), add("a", deletionVector=VECTOR, stats=WIDE))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (add("b"), add("c")),
+        (remove("a"),),
+        REVISED,
+        (*REVISED, remove("z")),
+        (remove("a", dataChange=False), add("b", dataChange=False)),
+    ],
+    ids=["joins", "leaves", "loses rows", "both", "moves"],
+)
+def test_what_readers_can_derive_needs_no_change_files(rows: tuple[Row, ...]) -> None:
+    assert rule(fed("a", "z"), *rows) is None
+
+
+@pytest.mark.parametrize("operation", ["DELETE", "UPDATE", "MERGE", "WRITE"])
+def test_a_rewrite_without_change_files_is_refused(operation: str) -> None:
+    rewrites = named(operation, remove("a"), add("b"), read_version=1)
+    wrong = refused(fed("a"), rewrites)
+    assert wrong is not None
+    assert (wrong.rule, wrong.field, wrong.advice) == ("change_files_missing", "actions.cdc", "fix")
+    assert "write the rows that changed into change files" in wrong.reason
+    plain = table([info(), protocol(), metadata()], [info(), add("a")])
+    assert refused(plain, rewrites) is None
+
+
+def test_a_rewrite_with_change_files_is_not() -> None:
+    assert rule(fed("a"), remove("a"), add("b"), cdc("c")) is None
+    assert rule(fed("a"), remove("a"), add("b"), cdc("c"), cdc_mode="explicit") is None
+
+
+def test_rows_that_replace_others_are_told_by_the_word_of_their_writer() -> None:
+    overwrites = (remove("a"), add("b"))
+    assert rule(fed("a"), *overwrites, cdc_mode="implicit") is None
+    for operation in ("DELETE", "UPDATE"):
+        told = {"operation": Operation(name=operation), "cdc_mode": "implicit"}
+        assert rule(fed("a"), *overwrites, **told) == "change_files_missing"
+    images = (rows_of("a", [1], op="update"),)
+    assert rule(fed("a"), add("b"), dv_intents=images, cdc_mode="implicit") == (
+        "change_files_missing"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "mode", "expected"),
+    [
+        ((add("b"),), "none", "wrong_cdc_mode"),
+        ((remove("a"),), "none", "wrong_cdc_mode"),
+        ((remove("a", dataChange=False), add("b", dataChange=False)), "none", None),
+        ((remove("a"), add("b"), cdc("c")), "implicit", "wrong_cdc_mode"),
+        ((remove("a"), add("b"), cdc("c")), "none", "wrong_cdc_mode"),
+        ((cdc("c"),), None, "wrong_cdc_mode"),
+        (
+            (remove("a", dataChange=False), add("b", dataChange=False), cdc("c")),
+            None,
+            "wrong_cdc_mode",
+        ),
+        ((add("b"),), "explicit", "change_files_missing"),
+        ((add("b"),), "implicit", None),
+    ],
+)
+def test_what_is_said_of_changes_is_what_is_brought(
+    rows: tuple[Row, ...], mode: str | None, expected: str | None
+) -> None:
+    assert rule(fed("a"), *rows, cdc_mode=mode) == expected
+
+
+def test_every_partition_that_changes_has_a_change_file() -> None:
+    state = fed("p=1/a", "p=2/b", of=PARTITIONED)
+    rewrite = (remove("p=1/a"), add("p=1/c"), remove("p=2/b"), add("p=2/d"))
+    wrong = refused(state, proposal(*rewrite, cdc("p=1/x"), read_version=1))
+    assert wrong is not None
+    assert (wrong.rule, wrong.path) == ("change_files_missing", "p=2/d")
+    assert rule(state, *rewrite, cdc("p=1/x"), cdc("p=2/x")) is None
+    merge = {"operation": Operation(name="MERGE")}
+    assert rule(state, *rewrite, cdc("p=1/x"), **merge) is None
+
+
+def test_a_removal_that_says_nothing_of_partitions_asks_for_no_change_file_of_one() -> None:
+    state = fed("p=1/a", of=PARTITIONED)
+    bare = remove("p=1/a", partitionValues=None, extendedFileMetadata=None, size=None)
+    assert rule(state, bare, add("p=1/c"), cdc("p=1/x")) is None
+    assert rule(state, bare, add("p=2/c"), cdc("p=1/x")) == "change_files_missing"
+
+
+def test_rows_deleted_by_vectors_beside_change_files_have_one_of_their_partition() -> None:
+    features = listed("changeDataFeed", reader=("deletionVectors",))
+    meta = metadata(["p"], enableChangeDataFeed="true", enableDeletionVectors="true")
+    gate = Gate()
+    gate.ask(
+        proposal(features, meta, read_version=-1, operation=Operation(name="CREATE TABLE")),
+        proposal(add("p=1/a")),
+    )
+
+    def deleting(*changes: Row) -> Proposal:
+        return proposal(*changes, dv_intents=(rows_of("p=1/a", [1]),), read_version=1)
+
+    told = gate.ask(deleting(cdc("p=2/x")), deleting(cdc("p=1/x")))
+    assert [one.rejection.rule if one.rejection else one.status for one in told] == [
+        *("change_files_missing", "committed")
+    ]
+
+
+def test_a_null_partition_is_one_however_it_is_spelt() -> None:
+    state = fed("p=1/a", of=PARTITIONED)
+    empty, null = {"partitionValues": {"p": ""}}, {"partitionValues": {"p": None}}
+    assert rule(state, remove("p=1/a", **empty), cdc("x", **null)) is None
+    assert rule(state, remove("p=1/a"), cdc("x", **null)) == "change_files_missing"
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"path": "../x"}, "bad_path"),
+        ({"path": "/x"}, "bad_path"),
+        ({"path": "s3://other/x"}, "bad_path"),
+        ({"path": "_hidden/x"}, "bad_path"),
+        ({"path": "_delta_log/x"}, "bad_path"),
+        ({"partitionValues": {}}, "partition_values"),
+        ({"partitionValues": {"p": "one"}}, "partition_values"),
+        ({"size": -1}, "malformed"),
+        ({"dataChange": True}, "malformed"),
+        ({}, None),
+    ],
+)
+def test_a_change_file_is_checked_as_other_files_are(changed: Row, expected: str | None) -> None:
+    told = {"cdc": {**cdc("p=1/x")["cdc"], **changed}}
+    assert rule(fed("p=1/a", of=PARTITIONED), remove("p=1/a"), told) == expected
+
+
+def test_a_change_file_is_named_once() -> None:
+    assert rule(fed("a"), remove("a"), add("b"), cdc("c"), cdc("c")) == "duplicate_action"
+
+
+EXPLICIT = proposal(remove("a"), add("x"), cdc("c"), read_version=1)
+OTHER_EXPLICIT = proposal(remove("b"), add("y"), cdc("d"), read_version=1)
+LEAVES = proposal(remove("z"), read_version=1)
+APPEND = proposal(add("n"), read_version=1)
+REPLACES = proposal(remove("b"), add("w"), read_version=1, cdc_mode="implicit")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "together"),
+    [
+        (EXPLICIT, OTHER_EXPLICIT, True),
+        (EXPLICIT, LEAVES, False),
+        (LEAVES, EXPLICIT, False),
+        (EXPLICIT, REPLACES, False),
+        (REPLACES, EXPLICIT, False),
+        (EXPLICIT, APPEND, False),
+        (APPEND, EXPLICIT, False),
+        (LEAVES, REPLACES, True),
+        (APPEND, proposal(add("m"), read_version=1), True),
+    ],
+)
+def test_explicit_changes_share_no_entry_with_others(
+    first: Proposal, second: Proposal, together: bool
+) -> None:
+    decided = planned(fed("a", "b", "z"), first, second)
+    if together:
+        assert rules(decided) == ["committed", "committed"]
+    else:
+        assert rules(decided) == ["committed"]
+
+
+def test_who_only_deletes_rows_needs_no_change_files_and_joins_nobody_who_has_some() -> None:
+    deletes = row_delete(rows_of("b", [1]), read_version=1)
+    wrong = refused(fed("a", "b"), deletes.model_copy(update={"cdc_mode": "none"}))
+    assert wrong is not None
+    assert wrong.rule == "wrong_cdc_mode"
+
+
+def mapped(**names: str) -> Row:
+    """Return the metaData of a table with a change feed; its columns by their physical names."""
+    row = metadata(
+        enableChangeDataFeed="true",
+        **{"columnMapping.mode": "name", "columnMapping.maxColumnId": "9"},
+    )
+    fields = [
+        {
+            "name": name,
+            "type": "long",
+            "nullable": True,
+            "metadata": {f"{MAPPING}.id": place, f"{MAPPING}.physicalName": physical},
+        }
+        for place, (physical, name) in enumerate(names.items(), 1)
+    ]
+    told = json.dumps({"type": "struct", "fields": fields})
+    return {"metaData": {**row["metaData"], "schemaString": told}}
+
+
+def test_columns_are_mapped_renamed_and_dropped_in_versions_alone() -> None:
+    before = mapped(x="x", s="s")
+    features = listed("changeDataFeed", reader=("columnMapping",))
+    state = table([info(), features, before], [info(), add("a")])
+    for after in (mapped(x="x"), mapped(x="y", s="s")):
+        assert rule(state, after, add("b")) == "columns_change_with_rows"
+        assert rule(state, after, remove("a", dataChange=False)) == "columns_change_with_rows"
+        assert rule(state, after) is None
+    assert rule(state, mapped(x="x", s="s", y="y"), add("b")) is None
+    unmapped = table([info(), features, FEED], [info(), add("a")])
+    assert rule(unmapped, before, add("b")) == "columns_change_with_rows"
+    plain = {"metaData": {**before["metaData"], "configuration": {}}}
+    assert rule(unmapped, plain, add("b")) is None

@@ -1,0 +1,44 @@
+"""Who may give a table another id, and what becomes of those who knew it by the one before."""
+
+import pytest
+
+from tests.builders import TABLE, Gate, Row, add, create, metadata, proposal, remove
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Operation
+
+NEW_ID = "99999999-9999-4999-8999-999999999999"
+
+
+def renewed() -> Row:
+    return {"metaData": {**metadata()["metaData"], "id": NEW_ID}}
+
+
+def told(outcome: Outcome) -> str:
+    return outcome.rejection.rule if outcome.rejection else outcome.status
+
+
+@pytest.fixture
+def gate() -> Gate:
+    gate = Gate()
+    gate.ask(create(), proposal(add("old")))
+    return gate
+
+
+@pytest.mark.parametrize("name", ["REPLACE TABLE", "CREATE OR REPLACE TABLE AS SELECT", "RESTORE"])
+def test_who_replaces_a_table_may_give_it_another_id(gate: Gate, name: str) -> None:
+    late = proposal(add("late"), read_version=1)
+    rows = (renewed(), remove("old"), add("new"))
+    [outcome] = gate.ask(proposal(*rows, read_version=1, operation=Operation(name=name)))
+    assert told(outcome) == "committed"
+    assert gate.tables()[TABLE].table_id == NEW_ID
+    assert told(gate.ask(late)[-1]) == "metadata_changed"
+    assert told(gate.ask(proposal(add("a"), read_version=2))[-1]) == "other_table"
+    assert told(gate.ask(proposal(add("b"), read_version=2, table_id=NEW_ID))[-1]) == "committed"
+
+
+def test_nobody_else_changes_the_id_of_a_table(gate: Gate) -> None:
+    operation = Operation(name="SET TBLPROPERTIES")
+    [outcome] = gate.ask(proposal(renewed(), read_version=1, operation=operation))
+    assert told(outcome) == "bad_metadata"
+    assert outcome.rejection is not None
+    assert outcome.rejection.field == "actions.metaData.id"

@@ -1,0 +1,112 @@
+"""The line before a desk: first come first served, and fair to all who sent."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import NOW_MS, add, proposal, value_of
+from tidegate_committer.batch.fair_queue import FairQueue
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_reader import read_record
+from tidegate_committer.policy import Policy
+
+
+def line_of(producers: str) -> FairQueue:
+    line = FairQueue()
+    for offset, producer in enumerate(producers):
+        value = value_of(proposal(add(f"f{offset}"), created_ms=NOW_MS))
+        candidate = read_record(value, offset, Policy(), (("producer", producer.encode()),))
+        assert isinstance(candidate, Candidate)
+        line.join(candidate, float(offset))
+    return line
+
+
+def offsets(line: FairQueue) -> list[int]:
+    return [one.candidate.offset for one in line.waiting]
+
+
+def test_where_all_fit_the_order_of_arrival_stays() -> None:
+    line = line_of("aaab")
+    line.share_out(0, 4)
+    assert offsets(line) == [0, 1, 2, 3]
+
+
+def batch_of(line: FairQueue, start: int, most: int, bytes_max: int) -> list[int]:
+    return [one.offset for one in line.batch(start, most, bytes_max)]
+
+
+def test_no_more_are_looked_after_at_once_than_may_share_an_entry() -> None:
+    line = line_of("abcde")
+    size = line[0].candidate.size
+    assert batch_of(line, 0, 3, 10 * size) == [0, 1, 2]
+    assert batch_of(line, 2, 3, 10 * size) == [2], "who is decided on counts"
+    assert batch_of(line, 0, 5, 2 * size) == [0, 1]
+    assert batch_of(line, 0, 5, size // 2) == [0], "who stands first always has his turn"
+    assert batch_of(line, 1, 5, size // 2) == [], "and is alone then"
+
+
+def test_a_flood_lets_another_producer_into_the_next_entry() -> None:
+    line = line_of("aaaaaab")
+    line.share_out(0, 3)
+    assert offsets(line)[:3] == [0, 1, 6]
+
+
+def served(producers: str, count: int) -> list[str]:
+    """Return who is served in turn, entry by entry of so many."""
+    line, seen = line_of(producers), []
+    while line:
+        line.share_out(0, count)
+        members = [one.candidate.producer for one in line.waiting][:count]
+        seen.append("".join(members))
+        line.served(len(members))
+    return seen
+
+
+def test_a_flood_lets_others_in_where_an_entry_holds_one_proposal() -> None:
+    assert served("aaaaaab", 1) == ["a", "b", "a", "a", "a", "a", "a"]
+    assert served("aaaaabcbc", 1)[:5] == ["a", "b", "a", "c", "a"]
+
+
+def test_who_was_left_out_of_an_entry_comes_first_in_the_next() -> None:
+    assert served("abcdabcd", 3) == ["abc", "dab", "cd"]
+    assert "d" in served("aabbcdcd", 3)[1]
+
+
+def test_whose_proposal_is_on_its_way_lets_others_be_next() -> None:
+    line = line_of("aaab")
+    line.share_out(1, 1)
+    assert offsets(line) == [0, 3, 1, 2]
+
+
+def test_what_is_being_written_keeps_its_places() -> None:
+    line = line_of("aaaaaab")
+    line.share_out(2, 2)
+    assert offsets(line)[:4] == [0, 1, 2, 6]
+
+
+@given(st.text("abc", max_size=12), st.integers(0, 4), st.integers(1, 5))
+def test_nobody_is_lost_or_overtakes_himself(producers: str, start: int, count: int) -> None:
+    line = line_of(producers)
+    line.share_out(start, count)
+    found = offsets(line)
+    assert sorted(found) == list(range(len(producers)))
+    assert found[:start] == list(range(len(producers)))[:start]
+    for name in set(producers):
+        own = [offset for offset in found if producers[offset] == name]
+        assert own == sorted(own)
+
+
+def in_rounds(waiting: str, count: int, before: str) -> list[int]:
+    """Return the places of those whose turn it is: round by round, who had none before first."""
+    names = sorted(dict.fromkeys(waiting), key=lambda name: name in before)
+    queues = {name: [place for place, one in enumerate(waiting) if one == name] for name in names}
+    longest = max(map(len, queues.values()), default=0)
+    rounds = [own[turn] for turn in range(longest) for own in queues.values() if turn < len(own)]
+    return sorted(rounds[:count])
+
+
+@given(st.text("abcdef", max_size=12), st.integers(0, 4), st.integers(1, 5))
+def test_whose_turn_it_is_is_told_by_rounds(producers: str, start: int, count: int) -> None:
+    line = line_of(producers)
+    line.share_out(start, count)
+    chosen = in_rounds(producers[start:], count, producers[:start])
+    assert offsets(line)[start : start + count] == [start + place for place in chosen]

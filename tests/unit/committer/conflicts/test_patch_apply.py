@@ -1,0 +1,474 @@
+"""Metadata patches: who changes other columns and properties commits, and writers behind, too."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.builders import (
+    Gate,
+    Row,
+    add,
+    an_id,
+    metadata,
+    proposal,
+    protocol,
+    remove,
+    row_delete,
+    rows_of,
+)
+from tests.unit.committer.row_level.test_row_delete_conflicts import write
+from tidegate_committer.conflicts.patch_apply import touches
+from tidegate_delta.definitions.definition import Definition
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.schema.types import parse_schema
+from tidegate_messages.metadata_patch import MetadataPatch, metadata_hash
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.read_set import Predicate, ReadSet
+
+READING = ["columnMapping", "deletionVectors", "typeWidening"]
+MAPPED = [*READING, "clustering", "domainMetadata"]
+FEATURES = protocol(3, 7, readerFeatures=READING, writerFeatures=MAPPED)
+PARTITIONED = protocol(3, 7, readerFeatures=READING, writerFeatures=READING)
+ON = {"columnMapping.mode": "name", "enableTypeWidening": "true", "enableDeletionVectors": "true"}
+LONG = {"name": "n", "type": "integer", "nullable": True, "metadata": {}}
+
+
+def begun(partition_columns: tuple[str, ...] = (), **properties: str) -> Gate:
+    """Return a gate with a table at version 1: mapped columns x, s and n, and the file a."""
+    gate = Gate()
+    row = metadata(partition_columns, **{**ON, **properties})
+    fields = json.loads(row["metaData"]["schemaString"])["fields"]
+    fields.append(LONG)
+    for number, field in enumerate(fields, 1):
+        field["metadata"] = {
+            "delta.columnMapping.id": number,
+            "delta.columnMapping.physicalName": f"col-{field['name']}",
+        }
+    row["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+    row["metaData"]["configuration"]["delta.columnMapping.maxColumnId"] = str(len(fields))
+    told = gate.ask(
+        proposal(
+            # A table is clustered or partitioned.
+            PARTITIONED if partition_columns else FEATURES,
+            row,
+            read_version=-1,
+            operation=Operation(name="CREATE TABLE"),
+        ),
+        proposal(add("a" if not partition_columns else "col-p=1/a")),
+    )
+    assert statuses(told) == ["committed", "committed"]
+    return gate
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return begun()
+
+
+def statuses(outcomes: list[Outcome]) -> list[str]:
+    return [one.rejection.rule if one.rejection else one.status for one in outcomes]
+
+
+def patch(*changes: Row, read_version: int = 1, base: str | None = None, **told: Any) -> Proposal:
+    return proposal(
+        read_version=read_version,
+        metadata_patch={"changes": changes, **({"base": base} if base else {})},
+        operation=Operation(name="ALTER TABLE"),
+        **told,
+    )
+
+
+def new(name: str, kind: Any = "string", **place: Any) -> Row:
+    column = {"name": name, "type": kind, "nullable": True, "metadata": {}}
+    return {"op": "add_column", "column": column, **place}
+
+
+def put(key: str, value: str) -> Row:
+    return {"op": "set_property", "key": key, "value": value}
+
+
+def unset(key: str) -> Row:
+    return {"op": "unset_property", "key": key}
+
+
+def comment(*path: str) -> Row:
+    return {"op": "comment_on", "path": path, "comment": "so"}
+
+
+def drop(*path: str) -> Row:
+    return {"op": "drop_column", "path": path}
+
+
+def rename(name: str, *path: str) -> Row:
+    return {"op": "rename_column", "path": path, "name": name}
+
+
+def widen(kind: str, *path: str) -> Row:
+    return {"op": "change_type", "path": path, "type": kind}
+
+
+def written(gate: Gate) -> Metadata:
+    """Return the table's metadata as the log has it."""
+    rows = [row["metaData"] for rows in gate.entries() for row in rows if "metaData" in row]
+    return Metadata.model_validate_json(json.dumps(rows[-1]))
+
+
+def listed(gate: Gate) -> set[str]:
+    rows = [row["protocol"] for rows in gate.entries() for row in rows if "protocol" in row]
+    return set(rows[-1]["writerFeatures"])
+
+
+def columns(gate: Gate) -> dict[str, Any]:
+    return {one.name: one for one in parse_schema(written(gate).schema_string)}
+
+
+def ids(gate: Gate) -> list[int]:
+    return [one.metadata["delta.columnMapping.id"] for one in columns(gate).values()]
+
+
+def test_patches_of_different_columns_and_properties_all_commit(gate: Gate) -> None:
+    told = gate.ask(
+        patch(new("t")),
+        patch(new("u", "long", first=True)),
+        patch(comment("x")),
+        patch(put("delta.checkpointInterval", "20")),
+        patch(put("mine", "1"), rename("z", "s")),
+        patch(widen("long", "n")),
+    )
+    assert statuses(told) == ["committed"] * 6
+    assert [one.version for one in told] == [2, 3, 4, 5, 6, 7]
+    assert list(columns(gate)) == ["u", "x", "z", "n", "t"]
+    assert str(columns(gate)["n"].kind) == "long"
+    assert written(gate).configuration["mine"] == "1"
+    assert written(gate).configuration["delta.checkpointInterval"] == "20"
+
+
+def test_ids_and_physical_names_are_given_when_a_patch_is_committed(gate: Gate) -> None:
+    first, second = patch(new("t")), patch(new("u"))
+    gate.ask(first, second)
+    assert ids(gate) == [1, 2, 3, 4, 5]
+    names = [one.metadata["delta.columnMapping.physicalName"] for one in columns(gate).values()]
+    assert len(set(names)) == 5
+    assert names[3].startswith("col-")
+    assert written(gate).configuration["delta.columnMapping.maxColumnId"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "named"),
+    [
+        (new("t"), new("T", "long"), "the column 't'"),
+        (rename("t", "x"), new("t"), "the column 't'"),
+        (rename("t", "x"), rename("t", "s"), "the column 't'"),
+        (comment("x"), comment("x"), "the column 'x'"),
+        (comment("x"), drop("x"), "the column 'x'"),
+        (rename("y", "x"), new("t", after="x"), "the column 'x'"),
+        (put("mine", "1"), unset("mine"), "the property 'mine'"),
+        (put("delta.APPENDONLY", "true"), put("delta.appendOnly", "true"), "delta.appendOnly"),
+    ],
+)
+def test_the_same_thing_twice_conflicts_and_is_named(
+    gate: Gate, one: Row, other: Row, named: str
+) -> None:
+    first, second = gate.ask(patch(one), patch(other))
+    assert first.status == "committed"
+    assert second.rejection is not None
+    assert second.rejection.rule == "metadata_changed"
+    assert named in second.rejection.reason
+    assert second.rejection.winner_version == 2
+
+
+def test_a_patch_is_carried_over_what_another_engine_changed_elsewhere(gate: Gate) -> None:
+    rows = [row for rows in gate.entries() for row in rows if "metaData" in row]
+    theirs = json.loads(json.dumps(rows[-1]))
+    theirs["metaData"]["configuration"]["theirs"] = "1"
+    write(gate, 2, theirs)
+    told = gate.ask(patch(new("t")), patch(put("theirs", "2")))
+    assert statuses(told) == ["committed", "metadata_changed"]
+    assert written(gate).configuration["theirs"] == "1"
+
+
+def test_a_feature_is_listed_by_itself_and_two_patches_may_each_bring_one(gate: Gate) -> None:
+    told = gate.ask(
+        patch(put("delta.enableInCommitTimestamps", "true")),
+        patch(put("delta.checkpointPolicy", "v2")),
+        patch(put("delta.feature.vacuumProtocolCheck", "supported")),
+    )
+    assert statuses(told) == ["committed"] * 3
+    assert {"inCommitTimestamp", "v2Checkpoint", "vacuumProtocolCheck"} <= listed(gate)
+    assert "delta.feature.vacuumProtocolCheck" not in written(gate).configuration
+    assert written(gate).configuration["delta.inCommitTimestampEnablementVersion"] == "2"
+
+
+def test_a_patch_stands_in_an_entry_of_its_own(gate: Gate) -> None:
+    told = gate.ask(
+        proposal(add("b"), read_version=1), patch(new("t")), proposal(add("c"), read_version=1)
+    )
+    assert [one.version for one in told] == [2, 3, 4]
+
+
+def test_what_a_table_does_not_allow_is_refused_before_any_conflict(gate: Gate) -> None:
+    told = gate.ask(
+        patch(drop("nobody")),
+        patch({"op": "add_column", "column": {"name": "t", "type": "string", "nullable": False}}),
+        patch({"op": "add_column", "column": {"name": "t", "type": "nonsense"}}),
+        patch(widen("string", "x")),
+        patch(put("delta.appendOnly", "perhaps")),
+        patch(put("delta.columnMapping.maxColumnId", "9")),
+        patch(put("delta.feature.fromMars", "supported")),
+    )
+    assert statuses(told) == ["bad_metadata"] * 7
+    assert "`" not in str(told[0].rejection)
+
+
+def test_two_patches_that_agree_with_the_table_and_not_with_one_another(gate: Gate) -> None:
+    told = gate.ask(patch(drop("x")), patch(drop("s"), drop("n")))
+    assert statuses(told) == ["committed", "bad_metadata"]
+    assert told[1].rejection is not None
+    assert told[1].rejection.advice == "rerun"
+
+
+def test_the_list_of_columns_with_statistics_follows_a_column_that_goes(gate: Gate) -> None:
+    gate.ask(patch(put("delta.dataSkippingStatsColumns", "x,n")))
+    assert statuses(gate.ask(patch(drop("x")))) == ["committed"]
+    assert written(gate).configuration["delta.dataSkippingStatsColumns"] == "n"
+
+
+def test_what_a_table_is_clustered_by_is_not_dropped(gate: Gate) -> None:
+    domain = {"domain": "delta.clustering", "removed": False}
+    clustered = {**domain, "configuration": '{"clusteringColumns":[["col-x"]]}'}
+    write(gate, 2, {"domainMetadata": clustered})
+    told = gate.ask(patch(drop("x")), patch(drop("s")))
+    assert statuses(told) == ["bad_metadata", "committed"]
+
+
+def test_nobody_clusters_by_a_column_that_a_patch_has_dropped(gate: Gate) -> None:
+    def by(column: str) -> Proposal:
+        told = {"domain": "delta.clustering", "removed": False}
+        columns = {**told, "configuration": f'{{"clusteringColumns":[["col-x"],["{column}"]]}}'}
+        return proposal({"domainMetadata": columns}, read_version=1)
+
+    told = gate.ask(patch(drop("n")), by("col-n"), by("col-s"))
+    assert statuses(told) == ["committed", "metadata_changed", "committed"]
+
+
+def test_a_constraint_touches_the_columns_that_it_names() -> None:
+    read = Definition(written(begun()), Protocol(min_reader_version=3, min_writer_version=7))
+    named = MetadataPatch.model_validate({"changes": [put("delta.constraints.C", "x > 0")]})
+    found = touches(named, read)
+    assert {(one.kind, one.path) for one in found} == {
+        ("property", ("delta.constraints.c",)),
+        ("column", ("col-x",)),
+    }
+
+
+def test_a_patch_of_metadata_that_is_not_the_tables_is_refused(gate: Gate) -> None:
+    own = metadata_hash(written(gate))
+    told = gate.ask(patch(new("t"), base=own), patch(new("u"), base="0" * 64))
+    assert statuses(told) == ["committed", "other_metadata"]
+
+
+def test_a_patch_comes_alone(gate: Gate) -> None:
+    good = patch(new("t"))
+    body = {**json.loads(good.model_dump_json(exclude_none=True)), "actions": [add("b")]}
+    assert statuses(gate.ask(json.dumps(body).encode())) == ["malformed"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        new("t"),
+        new("t", {"type": "struct", "fields": [LONG]}),
+        put("delta.checkpointInterval", "20"),
+        put("mine", "1"),
+        unset("delta.logRetentionDuration"),
+        comment("x"),
+        rename("y", "x"),
+        widen("long", "n"),
+        drop("s"),
+    ],
+)
+def test_who_was_behind_a_harmless_patch_commits(change: Row) -> None:
+    gate = begun(logRetentionDuration="interval 9 days")
+    intent = rows_of("a", [1])
+    told = gate.ask(
+        patch(change),
+        proposal(add("b"), read_version=1),
+        row_delete(intent, read_version=1),
+    )
+    assert statuses(told) == ["committed"] * 3
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (put("delta.appendOnly", "true"), "delta.appendOnly"),
+        (put("delta.isolationLevel", "WriteSerializable"), "delta.isolationLevel"),
+        (unset("delta.enableDeletionVectors"), "delta.enableDeletionVectors"),
+        (unset("delta.enableTypeWidening"), "delta.enableTypeWidening"),
+    ],
+)
+def test_who_was_behind_a_patch_that_asks_something_of_rows_conflicts(
+    gate: Gate, change: Row, named: str
+) -> None:
+    first, second = gate.ask(patch(change), proposal(add("b"), read_version=1))
+    assert first.status == "committed"
+    assert second.rejection is not None
+    assert second.rejection.rule == "metadata_changed"
+    assert named in second.rejection.reason
+
+
+DEFAULTS = put("delta.feature.allowColumnDefaults", "supported")
+
+
+def by_default(column: str) -> Row:
+    return {"op": "set_default", "column": column, "expression": "'so'"}
+
+
+def test_a_column_gets_a_default_in_the_patch_that_lists_the_feature(gate: Gate) -> None:
+    told = gate.ask(patch(new("t"), by_default("t")), patch(DEFAULTS, new("t"), by_default("t")))
+    assert statuses(told) == ["bad_metadata", "committed"]
+    assert columns(gate)["t"].metadata["CURRENT_DEFAULT"] == "'so'"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ([by_default("s")], "the column 's', which is filled in another way"),
+        ([new("t"), by_default("t")], "the new column 't', which asks something of rows"),
+    ],
+)
+def test_who_was_behind_a_default_has_not_filled_the_column(
+    gate: Gate, changes: list[Row], why: str
+) -> None:
+    gate.ask(patch(DEFAULTS))
+    first, second = gate.ask(patch(*changes, read_version=2), proposal(add("b"), read_version=2))
+    assert first.status == "committed"
+    assert second.rejection is not None
+    assert second.rejection.rule == "metadata_changed"
+    assert why in second.rejection.reason
+
+
+def test_a_patch_speaks_of_what_it_brings_itself_and_of_what_lies_inside(gate: Gate) -> None:
+    struct = {"type": "struct", "fields": [new("f")["column"], new("g")["column"]]}
+    array = {"type": "array", "elementType": struct, "containsNull": True}
+    first = patch(
+        new("t", struct), new("u", array), comment("t", "f"), comment("u", "element", "f")
+    )
+    assert statuses(gate.ask(first)) == ["committed"]
+    told = gate.ask(
+        patch(comment("u", "element", "g"), read_version=2),
+        patch(comment("u", "element", "g"), read_version=2),
+        patch(comment("t", "g"), read_version=2),
+    )
+    assert statuses(told) == ["committed", "metadata_changed", "committed"]
+
+
+def test_who_was_behind_another_type_of_a_partition_column_conflicts() -> None:
+    gate = begun(("p",))
+    told = gate.ask(patch(widen("long", "p")), proposal(add("col-p=1/b"), read_version=1))
+    assert told[0].status == "committed"
+    assert told[1].rejection is not None
+    assert "the partition column 'p'" in told[1].rejection.reason
+
+
+def test_a_patch_is_carried_over_another_name_and_not_over_another_partitioning(
+    gate: Gate,
+) -> None:
+    body = written(gate).to_row()["metaData"]
+    assert isinstance(body, dict)
+    write(gate, 2, {"metaData": {**body, "name": "other"}})
+    assert statuses(gate.ask(patch(new("t")))) == ["committed"]
+    write(gate, 4, {"metaData": {**body, "partitionColumns": ["n"]}})
+    [outcome] = gate.ask(patch(new("u"), read_version=3))
+    assert outcome.rejection is not None
+    assert outcome.rejection.rule == "metadata_changed"
+    assert "the table's partition columns" in outcome.rejection.reason
+
+
+def test_an_overwrite_of_rows_conflicts_with_a_column_that_went(gate: Gate) -> None:
+    rewriting = proposal(add("b"), remove("a"), read_version=1, reads=ReadSet(files=("a",)))
+    asked: Predicate = {"op": "=", "column": ["col-s"], "value": "v", "type": "string"}
+    by_column = row_delete(
+        rows_of("a", [1]),
+        read_version=1,
+        reads=ReadSet(files=("a",), predicates=(asked,), delete_insensitive=True),
+    )
+    told = gate.ask(patch(drop("s")), rewriting, by_column)
+    assert statuses(told) == ["committed", "metadata_changed", "metadata_changed"]
+
+
+def test_a_change_of_a_partition_column_lets_nobody_pass() -> None:
+    gate = begun(("p",))
+    told = gate.ask(patch(rename("q", "p")), proposal(add("col-p=1/b"), read_version=1))
+    assert statuses(told) == ["committed", "metadata_changed"]
+
+
+def test_whole_metadata_is_judged_as_ever(gate: Gate) -> None:
+    rows = [row for rows in gate.entries() for row in rows if "metaData" in row]
+    whole = json.loads(json.dumps(rows[-1]))
+    whole["metaData"]["configuration"]["theirs"] = "1"
+    told = gate.ask(
+        proposal(whole, read_version=1),
+        proposal(add("b"), read_version=1),
+        patch(new("t"), read_version=2),
+        proposal(whole, read_version=2),
+    )
+    assert statuses(told) == ["committed", "metadata_changed", "committed", "metadata_changed"]
+
+
+def test_a_patch_is_decided_the_same_after_a_restart(gate: Gate) -> None:
+    gate.ask(patch(new("t")))
+    gate.restart()
+    told = gate.ask(proposal(add("b"), read_version=1), patch(new("t")), patch(new("u")))
+    assert statuses(told) == ["committed", "metadata_changed", "committed"]
+
+
+def test_a_patch_that_came_twice_is_committed_once(gate: Gate) -> None:
+    one = patch(new("t"), proposal_id=an_id())
+    told = gate.ask(one, one)
+    assert [(one.status, one.version, one.repeat) for one in told] == [
+        ("committed", 2, False),
+        ("committed", 2, True),
+    ]
+
+
+def test_an_unmapped_table_takes_columns_by_their_names() -> None:
+    gate = Gate()
+    gate.ask(
+        proposal(protocol(), metadata(), read_version=-1, operation=Operation(name="CREATE TABLE"))
+    )
+    told = gate.ask(
+        patch(new("t"), read_version=0),
+        patch(new("u"), read_version=0),
+        patch(drop("x"), read_version=0),
+        patch({"op": "set_property", "key": "delta.columnMapping.mode", "value": "name"}),
+    )
+    assert statuses(told) == ["committed", "committed", "bad_metadata", "committed"]
+    assert list(columns(gate)) == ["x", "s", "t", "u"]
+    assert sorted(ids(gate)) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("name", "verdict"), [("z", "committed"), ("col-n", "concurrent_append")])
+def test_a_file_is_left_out_where_it_holds_no_row_under_the_table_of_now_either(
+    gate: Gate, name: str, verdict: str
+) -> None:
+    bounds = {"minValues": {"col-n": 6}, "maxValues": {"col-n": 9}, "nullCount": {"col-n": 0}}
+    stats = json.dumps({"numRecords": 10, **bounds})
+    assert statuses(gate.ask(patch(new(name, "integer")))) == ["committed"]
+    appended = proposal(add("b", stats=stats), read_version=2)
+    assert statuses(gate.ask(appended)) == ["committed"]
+    five: Predicate = {"op": "=", "column": ["col-n"], "value": 5, "type": "integer"}
+    reads = ReadSet(files=("a",), predicates=(five,))
+    assert statuses(gate.ask(proposal(remove("a"), read_version=1, reads=reads))) == [verdict]
+
+
+def test_a_table_that_is_clustered_no_more_is_patched_like_one_that_never_was(gate: Gate) -> None:
+    text = json.dumps({"clusteringColumns": [["col-n"]]})
+    body = {"domain": "delta.clustering", "configuration": text, "removed": False}
+    gone = {**body, "configuration": "{}", "removed": True}
+    gate.ask(proposal({"domainMetadata": body}, read_version=1))
+    gate.ask(proposal({"domainMetadata": gone}, read_version=2))
+    told = gate.ask(patch(put("delta.logRetentionDuration", "interval 9 days"), read_version=3))
+    assert statuses(told) == ["committed"]

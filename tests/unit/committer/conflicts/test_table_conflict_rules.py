@@ -1,0 +1,379 @@
+"""Each rule about the table itself fires where it should and only there."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.builders import Gate, Row, add, commit, info, metadata, proposal, protocol, remove
+from tests.unit.committer.decision.test_machine import considered
+from tidegate_committer.conflicts.conflict_rules import (
+    CONCURRENT,
+    DELTA_NAMES,
+    RULES,
+    Conflict,
+    check,
+    follow,
+)
+from tidegate_committer.conflicts.rebase_state import RebaseState, begin
+from tidegate_committer.state.log_entry import Entry, entry_of
+from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.read_set import Predicate, ReadSet
+
+TRACKED = ("domainMetadata", "rowTracking")
+
+
+def winner(version: int, *rows: Row) -> Entry:
+    return entry_of(commit(version, *rows), "0" * 64, 1)
+
+
+def listed(*features: str, reader: tuple[str, ...] = ()) -> Row:
+    if not reader:
+        return protocol(1, 7, writerFeatures=features)
+    return protocol(3, 7, readerFeatures=reader, writerFeatures=(*features, *reader))
+
+
+def rebase_state(one: Proposal, *table: Row) -> RebaseState:
+    """Return the standing of a proposal that read version 0 of a table, a plain one unless said."""
+    candidate = considered(one)
+    assert candidate.flaw is None, candidate.flaw
+    made = commit(0, *(table or (protocol(), metadata())))
+    assert made.metadata is not None
+    assert made.protocol is not None
+    return begin(
+        candidate, TableDefinition(made.metadata, made.protocol), candidate.level("Serializable")
+    )
+
+
+def rule(one: RebaseState, *winners: Entry) -> str | None:
+    found = check(one, winners)
+    return found.rule if found else None
+
+
+def named(operation: str, *rows: Row, **fields: Any) -> Proposal:
+    return proposal(*rows, operation=Operation(name=operation), **fields)
+
+
+def test_every_rule_has_a_name_in_delta_and_no_other_has() -> None:
+    assert DELTA_NAMES.keys() == {rule.__name__ for rule in RULES}
+    assert {exception for _, exception in DELTA_NAMES.values()} > CONCURRENT
+
+
+@pytest.mark.parametrize(
+    ("changed", "error_class"),
+    [
+        (protocol(4, 7, readerFeatures=[], writerFeatures=[]), "DELTA_INVALID_PROTOCOL_VERSION"),
+        (protocol(1, 8, writerFeatures=[]), "DELTA_INVALID_PROTOCOL_VERSION"),
+        (listed(reader=("fromMars",)), "DELTA_UNSUPPORTED_FEATURES_FOR_READ"),
+        (listed("fromMars"), "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"),
+        (listed("collations"), "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"),
+        (listed(reader=("catalogManaged",)), "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"),
+    ],
+)
+def test_a_winner_that_asks_for_what_we_do_not_write_is_not_followed(
+    changed: Row, error_class: str
+) -> None:
+    conflict = check(rebase_state(proposal(add("a"))), [winner(1, changed)])
+    assert conflict is not None
+    assert conflict.rule == "protocol_unsupported"
+    assert conflict.rejection.error_class == error_class
+
+
+def test_a_feature_that_binds_by_its_name_alone_stops_who_did_not_know_it() -> None:
+    implied = ("appendOnly", "invariants")
+    assert rule(
+        rebase_state(proposal(add("a"))),
+        winner(1, listed(*implied, "clustering", "domainMetadata")),
+    ) == ("feature_binds_writers")
+    assert (
+        rule(rebase_state(proposal(add("a"))), winner(1, listed(*implied, "domainMetadata")))
+        is None
+    )
+    assert rule(rebase_state(proposal(add("a"))), winner(1, protocol(1, 6))) is None
+    knew = rebase_state(proposal(add("a")), listed("clustering"), metadata())
+    assert rule(knew, winner(1, listed("clustering", "domainMetadata"))) is None
+
+
+def dropping(feature: str, *rows: Row, **fields: Any) -> Proposal:
+    return named("DROP FEATURE", *rows, **fields)
+
+
+def test_a_dropped_feature_must_not_be_in_use_again() -> None:
+    vectors = listed("appendOnly", reader=("deletionVectors",))
+    drops = dropping("deletionVectors", listed("appendOnly"))
+    on = winner(1, metadata(enableDeletionVectors="true"))
+    assert rule(rebase_state(drops, vectors, metadata()), on) == "dropped_feature_in_use"
+    vector = {"storageType": "u", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+    deletes = winner(1, remove("a"), add("a", deletionVector=vector))
+    assert rule(rebase_state(drops, vectors, metadata()), deletes) == "dropped_feature_in_use"
+    assert rule(rebase_state(drops, vectors, metadata()), winner(1, add("b"))) is None
+
+
+def test_a_dropped_domain_feature_meets_a_domain() -> None:
+    drops = dropping("domainMetadata", listed("appendOnly"))
+    table = (listed("appendOnly", "domainMetadata"), metadata())
+    lives: Row = {"domainMetadata": {"domain": "d", "configuration": "{}", "removed": False}}
+    gone: Row = {"domainMetadata": {"domain": "d", "configuration": "{}", "removed": True}}
+    assert rule(rebase_state(drops, *table), winner(1, lives)) == "dropped_feature_in_use"
+    assert rule(rebase_state(drops, *table), winner(1, gone)) is None
+
+
+def test_row_ids_are_no_conflict_of_domains() -> None:
+    mark: Row = {"domainMetadata": {"domain": "delta.rowTracking", "configuration": "{}"}}
+    reader = proposal(add("a"), reads=ReadSet(domains=("delta.rowTracking",)))
+    assert rule(rebase_state(reader, listed(*TRACKED), metadata()), winner(1, mark)) is None
+
+
+def numbered(mark: int | None, **changed: Any) -> Row:
+    """Return metadata with an identity column whose mark is set, and other fields changed."""
+    own: Row = {"delta.identity.start": 1, "delta.identity.step": 1}
+    own["delta.identity.allowExplicitInsert"] = False
+    if mark is not None:
+        own["delta.identity.highWaterMark"] = mark
+    field = {"name": "x", "type": "long", "nullable": True, "metadata": own}
+    text = json.dumps({"type": "struct", "fields": [field]})
+    return {"metaData": {**metadata()["metaData"], "schemaString": text, **changed}}
+
+
+TAGGED = info(tags={"delta.identity.schemaUpdate": "true"})
+
+
+def test_numbering_rows_is_followed_and_adopted() -> None:
+    table = (listed("identityColumns"), numbered(5))
+    one = rebase_state(proposal(add("a")), *table)
+    after = follow(one, [winner(1, TAGGED, numbered(9)), winner(2, TAGGED, numbered(12))])
+    assert isinstance(after, RebaseState)
+    assert "12" in after.now.metadata.schema_string
+    fresh = rebase_state(proposal(add("a")), listed("identityColumns"), numbered(None))
+    assert rule(fresh, winner(1, TAGGED, numbered(1))) is None
+
+
+def test_a_tag_that_lies_is_not_believed() -> None:
+    table = (listed("identityColumns"), numbered(5))
+    lies = (
+        numbered(9, id="other"),
+        numbered(9, name="other"),
+        numbered(9, description="other"),
+        numbered(9, format={"provider": "orc", "options": {}}),
+        numbered(9, partitionColumns=["x"]),
+        numbered(9, configuration={"a": "1"}),
+        # Without its mark a column would give values twice.
+        numbered(None),
+    )
+    for lie in lies:
+        assert rule(rebase_state(proposal(add("a")), *table), winner(1, TAGGED, lie)) == (
+            "metadata_changed"
+        )
+    other = numbered(9)
+    other["metaData"]["schemaString"] = other["metaData"]["schemaString"].replace('"x"', '"y"')
+    assert rule(rebase_state(proposal(add("a")), *table), winner(1, TAGGED, other)) == (
+        "metadata_changed"
+    )
+    assert rule(rebase_state(proposal(add("a")), *table), winner(1, info(), numbered(9))) == (
+        "metadata_changed"
+    )
+
+
+def test_two_that_number_rows_conflict() -> None:
+    one = rebase_state(proposal(numbered(7), add("a")), listed("identityColumns"), numbered(5))
+    assert rule(one, winner(1, TAGGED, numbered(9))) == "metadata_changed"
+
+
+BACKFILL = info("ROW TRACKING BACKFILL")
+
+
+def test_a_backfill_that_holds_more_than_files_ends_where_files_were_touched() -> None:
+    txn: Row = {"txn": {"appId": "s", "version": 1}}
+    odd = named("ROW TRACKING BACKFILL", add("a", dataChange=False), txn)
+    table = (listed(*TRACKED), metadata())
+    touched = winner(1, info("DELETE"), remove("z"))
+    assert rule(rebase_state(odd, *table), touched) == "backfill_of_more_than_files"
+    conflict = check(rebase_state(odd, *table), [touched])
+    assert isinstance(conflict, Conflict)
+    assert conflict.rejection.error_class is None
+    assert rule(rebase_state(odd, *table), winner(1, info(), {"txn": txn["txn"]})) is None
+    plain = named("ROW TRACKING BACKFILL", add("a", dataChange=False))
+    assert rule(rebase_state(plain, *table), touched) is None
+
+
+@pytest.mark.parametrize("operation", ["ROW TRACKING BACKFILL", "ROW TRACKING UNBACKFILL"])
+def test_row_ids_are_given_where_the_table_knows_of_them(operation: str) -> None:
+    one = named(operation, add("a", dataChange=False))
+    other = winner(1, info("WRITE"), add("b"))
+    assert (
+        rule(rebase_state(one, listed("domainMetadata"), metadata()), other)
+        == "row_ids_of_no_table"
+    )
+    tracks = winner(1, listed(*TRACKED))
+    assert rule(rebase_state(one, listed("domainMetadata"), metadata()), tracks) is None
+    removal = winner(1, info("DELETE"), remove("b"))
+    assert rule(rebase_state(one, listed(*TRACKED), metadata()), removal) is None
+
+
+def test_row_tracking_is_not_dropped_while_row_ids_are_given() -> None:
+    drops = named("DROP FEATURE", listed("domainMetadata"))
+    table = (listed(*TRACKED), metadata(rowTrackingSuspended="true"))
+    gives = winner(1, BACKFILL, add("a", dataChange=False, baseRowId=0))
+    assert rule(rebase_state(drops, *table), gives) == "row_ids_of_no_table"
+    assert rule(rebase_state(drops, *table), winner(1, info("DELETE"), remove("a"))) is None
+
+
+def test_taking_ids_away_meets_giving_them() -> None:
+    takes = named("ROW TRACKING UNBACKFILL", add("a", dataChange=False))
+    gives = winner(1, BACKFILL, add("a", dataChange=False, baseRowId=0))
+    table = (listed(*TRACKED), metadata(rowTrackingSuspended="true"))
+    assert rule(rebase_state(takes, *table), gives) == "unbackfill_meets_backfill"
+
+
+def test_files_need_counts_once_a_winner_tracks_rows() -> None:
+    uncounted = proposal(add("a", stats=None))
+    table = (listed("domainMetadata"), metadata())
+    assert rule(rebase_state(uncounted, *table), winner(1, listed(*TRACKED))) == (
+        "row_ids_without_statistics"
+    )
+    assert rule(rebase_state(proposal(add("a")), *table), winner(1, listed(*TRACKED))) is None
+    guessed = proposal(add("a", stats=None, baseRowId=39))
+    assert rule(rebase_state(guessed, *table), winner(1, listed(*TRACKED))) == (
+        "row_ids_without_statistics"
+    )
+    suspended = (listed("domainMetadata"), metadata(rowTrackingSuspended="true"))
+    assert rule(rebase_state(uncounted, *suspended), winner(1, listed(*TRACKED))) is None
+
+
+def test_what_is_suspended_is_not_turned_on() -> None:
+    table = (listed(*TRACKED), metadata(rowTrackingSuspended="true"))
+    turns_on = winner(1, metadata(rowTrackingSuspended="true", enableRowTracking="true"))
+    assert rule(rebase_state(proposal(add("a")), *table), turns_on) == "unclear_table"
+    plain = (listed("appendOnly"), metadata(rowTrackingSuspended="true"))
+    assert rule(rebase_state(proposal(add("a")), *plain), winner(1, info(), add("b"))) is None
+
+
+def test_who_was_given_only_row_ids_was_not_appended() -> None:
+    reader = proposal(remove("z"), reads=ReadSet(whole_table=True))
+    table = (listed(*TRACKED), metadata())
+    gives = winner(1, BACKFILL, add("a", dataChange=False, baseRowId=0))
+    assert rule(rebase_state(reader, *table), gives) is None
+    lies = winner(1, BACKFILL, add("a", baseRowId=0))
+    assert rule(rebase_state(reader, *table), lies) == "concurrent_append"
+
+
+@pytest.mark.parametrize(
+    ("kept", "remedy"), [((), "drop one at a time"), (("invariants",), "keep it")]
+)
+def test_who_drops_what_stays_is_told_to_keep_it(kept: tuple[str, ...], remedy: str) -> None:
+    gate = Gate()
+    create = Operation(name="CREATE TABLE")
+    rows = (listed("appendOnly", "invariants"), metadata())
+    gate.ask(proposal(*rows, read_version=-1, operation=create))
+    drop = Operation(name="DROP FEATURE")
+    [told] = gate.ask(proposal(listed(*kept), read_version=0, operation=drop))
+    assert told.rejection is not None
+    assert told.rejection.rule == "feature_in_use"
+    assert f"; {remedy}" in told.rejection.reason
+
+
+def test_what_only_calls_itself_a_backfill_is_none_where_no_table_knows_of_row_ids() -> None:
+    reads = proposal(add("z"), reads=ReadSet(whole_table=True))
+    new = add("a", dataChange=False)
+    tracked = (listed(*TRACKED), metadata())
+    for name in ("ROW TRACKING BACKFILL", "ROW TRACKING UNBACKFILL"):
+        named_so = winner(1, info(name), new)
+        assert rule(rebase_state(reads), named_so) == "concurrent_append"
+        assert rule(rebase_state(reads, *tracked), named_so) is None
+        begins = winner(1, listed(*TRACKED, "appendOnly", "invariants"))
+        assert rule(rebase_state(reads), begins, winner(2, info(name), new)) is None
+
+
+def test_a_backfill_forgets_the_files_that_went() -> None:
+    gives = named(
+        "ROW TRACKING BACKFILL", add("a", dataChange=False), reads=ReadSet(files=("a", "b"))
+    )
+    table = (listed(*TRACKED), metadata())
+    assert rule(rebase_state(gives, *table), winner(1, remove("b"))) is None
+    whole = named("ROW TRACKING BACKFILL", add("a", dataChange=False), reads=None)
+    assert rule(rebase_state(whole, *table), winner(1, remove("b"))) == "concurrent_delete_read"
+
+
+def test_who_drops_row_tracking_forgets_the_files_that_went() -> None:
+    drops = named("DROP FEATURE", listed("domainMetadata"), reads=ReadSet(files=("b",)))
+    table = (listed(*TRACKED), metadata(rowTrackingSuspended="true"))
+    assert rule(rebase_state(drops, *table), winner(1, info("DELETE"), remove("b"))) is None
+
+
+def test_partition_values_of_mapped_columns_have_physical_names() -> None:
+    fields = [
+        {
+            "name": name,
+            "type": "integer",
+            "nullable": True,
+            "metadata": {
+                "delta.columnMapping.id": place,
+                "delta.columnMapping.physicalName": f"c{place}",
+            },
+        }
+        for place, name in enumerate(("x", "p"))
+    ]
+    mapped = metadata(["p"], **{"columnMapping.mode": "name"})
+    mapped["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+    predicate: Predicate = {"op": "=", "column": ["P"], "value": 1, "type": "integer"}
+    one = proposal(remove("z"), reads=ReadSet(predicates=(predicate,)))
+    table = (protocol(2, 5), mapped)
+    there = winner(1, add("a", partitionValues={"c1": "1"}))
+    elsewhere = winner(1, add("a", partitionValues={"c1": "2"}))
+    logical = winner(1, add("a", partitionValues={"p": "1"}))
+    assert rule(rebase_state(one, *table), there) == "concurrent_append"
+    assert rule(rebase_state(one, *table), elsewhere) is None
+    assert rule(rebase_state(one, *table), logical) is None
+
+
+def test_a_new_definition_is_judged_whole() -> None:
+    """Each of these was taken, and delta-rs could not open the table."""
+
+    def told(*rows: Row) -> str:
+        created = proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE"))
+        [outcome] = Gate().ask(created)
+        return outcome.rejection.rule if outcome.rejection else outcome.status
+
+    both = {"readerFeatures": ["columnMapping"], "writerFeatures": ["columnMapping"]}
+    mapped = metadata(**{"columnMapping.mode": "name", "columnMapping.maxColumnId": "2"})
+    right = json.loads(mapped["metaData"]["schemaString"])
+    for number, one in enumerate(right["fields"], 1):
+        one["metadata"] = {
+            "delta.columnMapping.id": number,
+            "delta.columnMapping.physicalName": f"col-{number}",
+        }
+
+    def schemed(text: object) -> Row:
+        return {"metaData": {**mapped["metaData"], "schemaString": json.dumps(text)}}
+
+    assert told(protocol(3, 7, **both), schemed(right)) == "committed"
+    assert told(protocol(3, 7, **both), mapped) == "bad_metadata"
+    twice = json.loads(json.dumps(right))
+    twice["fields"][1]["metadata"]["delta.columnMapping.id"] = 1
+    assert told(protocol(3, 7, **both), schemed(twice)) == "bad_metadata"
+    spelt = {"metaData": {**metadata()["metaData"]}}
+    spelt["metaData"]["schemaString"] = spelt["metaData"]["schemaString"].replace(
+        ', "nullable": true', ""
+    )
+    assert told(protocol(), spelt) == "bad_metadata"
+    reading = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": []}
+    assert told(protocol(3, 7, **reading), metadata()) == "bad_protocol"
+
+
+def test_a_change_of_a_definition_is_judged_by_the_one_before() -> None:
+    both = {"readerFeatures": ["columnMapping"], "writerFeatures": ["columnMapping"]}
+    mapped = metadata(**{"columnMapping.mode": "name", "columnMapping.maxColumnId": "2"})
+    fields = json.loads(mapped["metaData"]["schemaString"])["fields"]
+    for number, one in enumerate(fields, 1):
+        about = {"id": number, "physicalName": f"col-{number}"}
+        one["metadata"] = {f"delta.columnMapping.{name}": about[name] for name in about}
+    mapped["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+    gate = Gate()
+    creation = Operation(name="CREATE TABLE")
+    [made] = gate.ask(proposal(protocol(3, 7, **both), mapped, read_version=-1, operation=creation))
+    assert made.status == "committed"
+    by_id = {**mapped["metaData"]["configuration"], "delta.columnMapping.mode": "id"}
+    [outcome] = gate.ask(proposal({"metaData": {**mapped["metaData"], "configuration": by_id}}))
+    assert outcome.rejection is not None
+    assert outcome.rejection.rule == "bad_metadata"

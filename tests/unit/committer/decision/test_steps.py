@@ -1,0 +1,97 @@
+"""Steps of a decision whose order or gate counts: who waits for another entry, and gets in."""
+
+import json
+
+import pytest
+
+from tests.builders import (
+    Gate,
+    Row,
+    add,
+    compact,
+    metadata,
+    proposal,
+    protocol,
+    remove,
+    row_delete,
+    rows_of,
+)
+from tests.property.meetings import vector
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.read_set import ReadSet
+
+NAMES = ["deletionVectors"]
+FEATURE = protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    """A gate with a table of the file a, at version 1."""
+    gate = Gate()
+    create = Operation(name="CREATE TABLE")
+    properties = metadata(enableDeletionVectors="true")
+    told = gate.ask(
+        proposal(FEATURE, properties, read_version=-1, operation=create), proposal(add("a"))
+    )
+    assert [one.status for one in told] == ["committed", "committed"]
+    return gate
+
+
+def revision() -> Proposal:
+    """Return a delete of the first row of a, by a vector of its writer's own making."""
+    stats = json.dumps({"numRecords": 10, "tightBounds": False})
+    rows = remove("a"), add("a", stats=stats, deletionVector=vector(0))
+    reads = ReadSet(files=("a",), delete_insensitive=True)
+    return proposal(*rows, reads=reads, read_version=1, operation=Operation(name="DELETE"))
+
+
+def outcomes(gate: Gate, *proposals: Proposal) -> list[tuple[str, int | None]]:
+    return [(one.status, one.version) for one in gate.ask(*proposals)]
+
+
+def test_who_deletes_rows_waits_for_a_vector_that_a_member_brought(gate: Gate) -> None:
+    both = revision(), row_delete(rows_of("a", [3]), read_version=1)
+    assert outcomes(gate, *both) == [("committed", 2), ("committed", 3)]
+
+
+def test_who_deletes_rows_waits_for_a_member_that_moves_them(gate: Gate) -> None:
+    both = compact({"a": 10}, "g", read_version=1), row_delete(rows_of("a", [3]), read_version=1)
+    assert outcomes(gate, *both) == [("committed", 2), ("committed", 3)]
+
+
+def test_who_moves_rows_waits_for_a_member_that_deletes_some(gate: Gate) -> None:
+    both = row_delete(rows_of("a", [3]), read_version=1), compact({"a": 10}, "g", read_version=1)
+    assert outcomes(gate, *both) == [("committed", 2), ("committed", 3)]
+
+
+def test_who_rewrites_rows_that_a_member_moves_is_told_of_its_version(gate: Gate) -> None:
+    """He waits for the entry: what it says of rows is known once it has landed."""
+    away, anew = remove("a", dataChange=False), add("h", dataChange=False)
+    fields: Row = {"reads": ReadSet(files=("a",)), "operation": Operation(name="OPTIMIZE")}
+    first = compact({"a": 10}, "g", read_version=1)
+    told = gate.ask(first, proposal(away, anew, read_version=1, **fields))
+    assert [one.status for one in told] == ["committed", "rejected"]
+    assert told[1].rejection is not None
+    assert told[1].rejection.winner_version == told[0].version
+    assert told[1].rejection.winner_proposal_id == str(first.proposal_id)
+
+
+def test_rows_leave_the_files_that_a_table_was_created_with() -> None:
+    gate = Gate()
+    rows = FEATURE, metadata(enableDeletionVectors="true"), add("a")
+    create = proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE AS SELECT"))
+    assert outcomes(gate, create) == [("committed", 0)]
+    assert outcomes(gate, row_delete(rows_of("a", [3]))) == [("committed", 1)]
+
+
+def test_what_the_log_does_not_say_by_itself_is_written_before_it_is_told(gate: Gate) -> None:
+    change = {"op": "set_property", "key": "delta.appendOnly", "value": "true"}
+    patch = {"base": "0" * 64, "changes": [change]}
+    for refused in (
+        row_delete(rows_of("nobody", [3]), read_version=1),
+        row_delete(rows_of("a", [99]), read_version=1),
+        proposal(metadata_patch=patch, read_version=1),
+    ):
+        before = len(gate.entries())
+        assert [status for status, _ in outcomes(gate, refused)] == ["rejected"]
+        assert len(gate.entries()) == before + 1

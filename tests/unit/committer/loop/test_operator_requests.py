@@ -1,0 +1,418 @@
+"""What operators ask of tables, to halt, reopen or drop them: each in its place in the topic."""
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+from uuid import UUID
+
+import pytest
+
+from tests.builders import (
+    ROOT,
+    TABLE,
+    Gate,
+    Row,
+    add,
+    an_id,
+    create,
+    creation,
+    delete,
+    digest_of,
+    info,
+    proposal,
+    table_in_memory,
+    to_bytes,
+)
+from tests.fakes.memory_clients import MemoryProducer
+from tests.fakes.memory_store import MemoryStore
+from tests.unit.committer.held_puts import HeldPuts
+from tidegate_committer.loop.partition_worker import RETRY_HALTED_S
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.errors import Unavailable
+from tidegate_delta.log.file_names import commit_name, in_log, staged_name
+from tidegate_messages.codec import decode, encode
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+
+WHY = "the bucket is being moved"
+
+
+def halt(why: str = WHY, table: UUID = TABLE, root: str = ROOT) -> Proposal:
+    return proposal(kind="halt", table=table, table_root=root, reason=why)
+
+
+def reopen() -> Proposal:
+    return proposal(kind="reopen", table=TABLE, table_root=ROOT)
+
+
+def request_to_drop(table: UUID = TABLE, root: str = ROOT) -> Proposal:
+    return proposal(kind="drop", table=table, table_root=root)
+
+
+def record_of(gate: Gate) -> TableRecord:
+    return gate.tables()[TABLE]
+
+
+def rules(outcomes: list[Outcome]) -> list[str | None]:
+    """Return the status of each, or the rule where it is not committed."""
+    return [one.rejection.rule if one.rejection else one.status for one in outcomes]
+
+
+def test_a_table_that_is_being_created_is_asked_about_again() -> None:
+    puts = HeldPuts(is_holding=True)
+    gate = Gate(puts=puts)
+    gate.send(create())
+    gate.settle(2)
+    told = gate.ask(halt(), request_to_drop())
+    assert [(one.status, one.rejection and one.rejection.advice) for one in told] == [
+        ("denied", "retry")
+    ] * 2
+    assert gate.tables() == {}
+    puts.release()
+    gate.settle()
+    assert gate.tables()[TABLE].status == "open"
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ((create,), "open"),
+        ((create, halt), "halted"),
+        ((create, halt, reopen), "open"),
+        ((create, request_to_drop), "dropped"),
+    ],
+)
+def test_nobody_is_told_what_became_of_a_table_before_the_registry_holds_it(
+    asked: tuple[Callable[[], Proposal], ...], status: str
+) -> None:
+    gate, held = Gate(), list[str]()
+    *before, last = asked
+    for one in before:
+        gate.ask(one())
+    publish = MemoryProducer.publish
+
+    def noting(self: MemoryProducer, at: TopicPartition, *told: Any) -> None:
+        if at.topic == gate.topics.outcomes:
+            held.append(gate.tables()[TABLE].status)
+        publish(self, at, *told)
+
+    with mock.patch.object(MemoryProducer, "publish", noting):
+        gate.ask(last())
+    assert held == [status]
+
+
+@pytest.fixture
+def gate() -> Gate:
+    gate = Gate()
+    gate.ask(create())
+    return gate
+
+
+def test_a_table_that_is_halted_takes_nothing_until_it_is_reopened(gate: Gate) -> None:
+    [outcome] = gate.ask(halt())
+    assert (outcome.status, outcome.version, outcome.repeat) == ("committed", 0, False)
+    assert (record_of(gate).status, record_of(gate).reason) == ("halted", f"by hand: {WHY}")
+    refused = proposal(add("a"))
+    [outcome] = gate.ask(refused)
+    assert outcome.rejection is not None
+    assert (outcome.status, outcome.rejection.rule) == ("denied", "table_halted")
+    assert WHY in outcome.rejection.reason
+    assert outcome.rejection.advice == "retry"
+    assert len(gate.entries()) == 1
+    assert rules(gate.ask(reopen(), refused)) == ["committed", "committed"]
+    assert (record_of(gate).status, record_of(gate).reason) == ("open", None)
+
+
+def test_time_and_another_committer_do_not_reopen_it(gate: Gate) -> None:
+    gate.ask(halt())
+    for _ in range(3):
+        gate.clock.boot += 2 * RETRY_HALTED_S
+        gate.settle()
+        gate.restart()
+        gate.settle()
+    assert record_of(gate).halted_by_hand == WHY
+    assert rules(gate.ask(proposal(add("a")))) == ["table_halted"]
+    assert rules(gate.ask(reopen(), proposal(add("b")))) == ["committed", "committed"]
+
+
+def test_a_table_that_was_reopened_is_open_to_the_next_committer(gate: Gate) -> None:
+    gate.ask(halt(), reopen())
+    assert record_of(gate).status == "open"
+    gate.restart()
+    assert rules(gate.ask(proposal(add("a")))) == ["committed"]
+
+
+def test_requests_that_are_read_again_open_nothing_that_was_closed_since(gate: Gate) -> None:
+    gate.ask(halt(), reopen(), halt("it takes longer"))
+    before = len(gate.records(gate.topics.table_state))
+    gate.bus.drop_offsets("tidegate.committer")
+    gate.restart()
+    gate.settle()
+    since = gate.records(gate.topics.table_state)[before:]
+    assert "open" not in [decode(TableRecord, one.value).status for one in since]
+    assert record_of(gate).halted_by_hand == "it takes longer"
+    assert rules(gate.outcomes()[-3:]) == ["committed"] * 3
+
+
+def test_asking_again_is_no_error_and_a_new_reason_takes_the_place_of_the_old(gate: Gate) -> None:
+    assert [one.repeat for one in gate.ask(halt(), halt())] == [False, True]
+    assert [one.repeat for one in gate.ask(halt("it takes longer"))] == [False]
+    assert record_of(gate).halted_by_hand == "it takes longer"
+    assert [one.repeat for one in gate.ask(reopen(), reopen())] == [False, True]
+
+
+def test_a_request_on_a_topic_that_was_made_anew_is_no_repeat_of_one_on_the_former(
+    gate: Gate,
+) -> None:
+    assert rules(gate.ask(halt(), reopen())) == ["committed", "committed"]
+    gate.bus.create_topic(gate.topics.proposals, 1)
+    gate.send(halt())
+    with pytest.raises(Unavailable, match="made anew"):
+        gate.settle()
+    gate.restart()
+    gate.settle()
+    assert record_of(gate).halted_by_hand == WHY
+
+
+def test_its_store_is_left_alone_while_it_is_halted(gate: Gate) -> None:
+    gate.ask(halt())
+    store = gate.stores[ROOT]
+    silent = mock.Mock(side_effect=AssertionError("the store of a halted table was asked"))
+    with mock.patch.multiple(store, read=silent, list_from=silent, put_if_absent=silent):
+        gate.clock.boot += 3600
+        gate.ask(proposal(add("a")))
+        gate.restart()
+        gate.settle()
+    assert record_of(gate).status == "halted"
+
+
+def test_what_flies_lands_first_and_is_told_and_who_waits_is_told_to_come_again() -> None:
+    puts = HeldPuts()
+    gate = Gate(puts=puts)
+    gate.ask(create())
+    puts.is_holding = True
+    gate.send(proposal(add("a")))
+    gate.settle(2)
+    gate.send(proposal(add("b")), halt(), proposal(add("c")))
+    gate.settle()
+    assert record_of(gate).status == "open", "nobody is told before what flies has landed"
+    puts.release()
+    gate.settle()
+    assert rules(gate.outcomes()[1:]) == ["committed", "table_halted", "committed", "table_halted"]
+    assert [one.version for one in gate.commits()] == [0, 1]
+    assert record_of(gate).published_through == 1
+
+
+def test_a_halt_lets_nothing_off_but_what_was_ready_behind_what_flies() -> None:
+    puts = HeldPuts()
+    one_each = CommitterSection(roots=("memory://tables",), group_members_max=1)
+    gate = Gate(one_each, puts=puts)
+    gate.ask(create())
+    puts.is_holding = True
+    gate.send(*[proposal(add(name)) for name in "abcd"])
+    for _ in range(2):
+        gate.loop.step()
+    gate.send(halt())
+    for _ in range(5):
+        for _ in range(2):
+            gate.loop.step()
+        puts.land()
+    gate.settle()
+    assert rules(gate.outcomes()[1:]) == [*["committed"] * 2, *["table_halted"] * 2, "committed"]
+    assert len(gate.entries()) == 3
+
+
+def test_a_store_that_is_away_does_not_keep_an_operator_from_halting(gate: Gate) -> None:
+    with mock.patch.object(gate.stores[ROOT], "put_if_absent", side_effect=Unavailable("away")):
+        gate.send(proposal(add("a")))
+        gate.settle(2)
+        assert rules(gate.ask(halt())) == ["table_halted", "committed"]
+    assert rules(gate.ask(reopen(), proposal(add("b")))) == ["committed", "committed"]
+
+
+def test_ready_bytes_are_refused_alike(gate: Gate) -> None:
+    content = to_bytes([info(), add("a")])
+    proposal_id = an_id()
+    path = in_log(f"_staged_commits/{staged_name(1, proposal_id)}")
+    claim = {"path": path, "size": len(content), "sha256": digest_of(content)}
+    told: Row = {"kind": "verbatim", "exact_version": 1, "claim_check": claim}
+    ready = proposal(**told, proposal_id=proposal_id)
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    store.put(path, content)
+    assert rules(gate.ask(halt(), ready)) == ["committed", "table_halted"]
+    assert rules(gate.ask(reopen(), ready)) == ["committed", "committed"]
+    assert len(gate.entries()) == 2
+
+
+def test_a_table_whose_log_is_torn_stays_halted_and_its_operator_hears_why(gate: Gate) -> None:
+    gate.ask(proposal(add("a")))
+    gate.ask(halt())
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    path = in_log(commit_name(1))
+    whole, store.files[path] = store.files[path], b"torn"
+    [outcome] = gate.ask(reopen())
+    assert outcome.rejection is not None
+    assert (outcome.status, outcome.rejection.rule) == ("denied", "table_halted")
+    assert record_of(gate).halted_by_hand == WHY
+    store.files[path] = whole
+    assert rules(gate.ask(reopen())) == ["committed"]
+
+
+def test_a_store_that_is_away_keeps_a_table_halted(gate: Gate) -> None:
+    gate.ask(halt())
+    with mock.patch.object(gate.stores[ROOT], "list_from", side_effect=Unavailable("away")):
+        [outcome] = gate.ask(reopen())
+    assert outcome.rejection is not None
+    assert (outcome.status, outcome.rejection.advice) == ("denied", "retry")
+    assert record_of(gate).halted_by_hand == WHY
+
+
+def test_a_table_that_halted_by_itself_is_read_at_once_when_it_is_reopened(gate: Gate) -> None:
+    gate.ask(proposal(add("a")))
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    path = in_log(commit_name(1))
+    whole, store.files[path] = store.files[path], b"torn"
+    gate.restart()
+    gate.settle()
+    assert record_of(gate).status == "halted"
+    store.files[path] = whole
+    assert rules(gate.ask(reopen(), proposal(add("b")))) == ["committed", "committed"]
+    assert record_of(gate).status == "open"
+
+
+def test_versions_by_others_are_told_once_it_is_reopened(gate: Gate) -> None:
+    gate.ask(halt())
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("a")]))
+    gate.settle()
+    assert [one.version for one in gate.commits()] == [0]
+    gate.ask(reopen())
+    assert [one.version for one in gate.commits()] == [0, 1]
+
+
+def test_what_an_idle_table_was_opened_with_is_told_without_waiting_for_its_next_look(
+    gate: Gate,
+) -> None:
+    gate.settle()
+    gate.send(halt())
+    gate.loop.step()
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("foreign")]))
+    gate.send(reopen())
+    gate.settle(3)
+    assert [one.version for one in gate.commits()] == [0, 1]
+
+
+def test_a_record_by_a_committer_that_lost_the_table_reopens_nothing(gate: Gate) -> None:
+    stale = record_of(gate)
+    gate.ask(halt())
+    gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(stale))
+    gate.restart()
+    assert rules(gate.ask(proposal(add("a")))) == ["table_halted"]
+
+
+def test_the_other_tables_of_the_topic_partition_go_on(gate: Gate) -> None:
+    root, table = "memory://tables/other", UUID(int=7)
+    gate.stores[root] = table_in_memory(creation(), root=root)
+    gate.ask(proposal(kind="register", table=table, table_root=root))
+    outcomes = gate.ask(halt(), proposal(add("a"), table=table, table_root=root))
+    assert rules(outcomes) == ["committed", "committed"]
+
+
+def test_a_table_that_is_dropped_is_told_so_durably_and_takes_nothing_more(gate: Gate) -> None:
+    gate.ask(proposal(add("a")))
+    [outcome] = gate.ask(request_to_drop())
+    assert (outcome.status, outcome.version, outcome.repeat) == ("committed", 1, False)
+    assert gate.tables()[TABLE].status == "dropped"
+    [outcome] = gate.ask(proposal(add("b")))
+    assert outcome.rejection is not None
+    assert (outcome.status, outcome.rejection.rule) == ("denied", "table_dropped")
+    [outcome] = gate.ask(request_to_drop())
+    assert (outcome.status, outcome.repeat) == ("committed", True)
+    assert len(gate.entries()) == 2, "its log is as it was"
+
+
+def test_who_came_before_a_drop_is_judged_before_it(gate: Gate) -> None:
+    gate.send(proposal(add("a")), proposal(add("b")), request_to_drop(), proposal(add("c")))
+    gate.settle()
+    assert rules(gate.outcomes()[1:]) == ["committed", "committed", "committed", "table_dropped"]
+    assert record_of(gate).published_through == len(gate.entries()) - 1 > 0
+    assert record_of(gate).status == "dropped"
+
+
+def test_a_drop_waits_for_a_store_that_is_away_unless_the_table_is_halted_first(gate: Gate) -> None:
+    with mock.patch.object(gate.stores[ROOT], "put_if_absent", side_effect=Unavailable("away")):
+        gate.send(proposal(add("a")), request_to_drop())
+        gate.settle()
+        assert record_of(gate).status == "open"
+    gate.settle(12)
+    assert rules(gate.outcomes()[1:]) == ["committed", "committed"]
+    assert record_of(gate).status == "dropped"
+    gate = Gate()
+    gate.ask(create())
+    with mock.patch.object(gate.stores[ROOT], "put_if_absent", side_effect=Unavailable("away")):
+        gate.send(proposal(add("a")))
+        gate.settle(2)
+        asked = gate.ask(halt(), request_to_drop())
+    assert rules(asked) == ["table_halted", "committed", "committed"]
+    assert record_of(gate).status == "dropped"
+
+
+def test_a_drop_that_waits_for_a_store_that_is_away_is_ended_by_a_halt(gate: Gate) -> None:
+    with mock.patch.object(gate.stores[ROOT], "put_if_absent", side_effect=Unavailable("away")):
+        gate.send(proposal(add("a")), request_to_drop(), proposal(add("b")))
+        gate.settle()
+        assert len(gate.outcomes()) == 1
+        assert rules(gate.ask(halt())) == ["table_dropped", "committed", *["table_dropped"] * 2]
+    assert record_of(gate).status == "dropped"
+    assert gate.loop.unsettled == 0
+    assert len(gate.entries()) == 1
+
+
+def test_requests_are_obeyed_in_the_order_of_the_topic(gate: Gate) -> None:
+    asked = (
+        *(proposal(add("a")), halt(), proposal(add("b")), reopen(), proposal(add("c"))),
+        *(delete("nobody"), request_to_drop(), reopen()),
+    )
+    told = {one.proposal_id: one for one in gate.ask(*asked)}
+    assert rules([told[one.proposal_id] for one in asked]) == [
+        *("table_halted", "committed", "table_halted", "committed", "committed"),
+        *("removed_file_not_live", "committed", "table_dropped"),
+    ]
+
+
+def test_a_table_is_dropped_once_what_flies_has_landed() -> None:
+    puts = HeldPuts()
+    gate = Gate(puts=puts)
+    gate.ask(create())
+    puts.is_holding = True
+    gate.send(proposal(add("a")))
+    gate.settle(2)
+    gate.send(request_to_drop(), proposal(add("b")))
+    gate.settle()
+    assert gate.tables()[TABLE].status == "open"
+    puts.release()
+    gate.settle()
+    assert gate.tables()[TABLE].status == "dropped"
+    assert [one.version for one in gate.commits()] == [0, 1]
+    told = [(one.status, one.version) for one in gate.outcomes()[1:]]
+    assert sorted(told, key=str) == [("committed", 1), ("committed", 1), ("denied", None)]
+
+
+@pytest.mark.parametrize(
+    ("request_", "rule"),
+    [
+        (request_to_drop(root="memory://tables/other"), "other_root"),
+        (request_to_drop(table=UUID(int=0x4711)), "unknown_table"),
+        (halt(root="memory://tables/other"), "other_root"),
+        (halt(table=UUID(int=0x4711)), "unknown_table"),
+    ],
+)
+def test_what_is_not_that_table_is_left_alone(gate: Gate, request_: Proposal, rule: str) -> None:
+    [outcome] = gate.ask(request_)
+    assert outcome.rejection is not None
+    assert (outcome.status, outcome.rejection.rule) == ("denied", rule)
+    assert gate.tables()[TABLE].status == "open"

@@ -1,0 +1,205 @@
+"""What is told fits into its topic, whatever was sent: dead letters, outcomes, versions, tables."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.builders import (
+    ROOT,
+    TABLE,
+    Gate,
+    Row,
+    add,
+    an_id,
+    create,
+    digest_of,
+    info,
+    metadata,
+    proposal,
+    protocol,
+    row_delete,
+    rows_of,
+    to_bytes,
+)
+from tidegate_committer.loop.outcome_publisher import LETTER_BYTES_MAX, LETTER_HEADERS_BYTES_MAX
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.identity_values import IdentityDemand
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_runtime.kafka.client_protocols import Headers, Record, TopicPartition
+
+MIB = 1024 * 1024
+TOPIC_BYTES_MAX = 4 * MIB
+BROKER_BYTES_MAX = 1_048_588
+"""What Kafka takes for one record of a topic that says nothing else."""
+
+OVERHEAD = 20
+"""Bytes of lengths that Kafka writes beside each header, and beside key and value, at most."""
+
+
+def size_of(record: Record) -> int:
+    headers = sum(len(name.encode()) + len(value) + OVERHEAD for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + 2 * OVERHEAD
+
+
+def set_aside(key: bytes | None, value: bytes | None, headers: Headers) -> Record:
+    gate = Gate()
+    gate.bus.append(TopicPartition(gate.topics.proposals, 0), key, value, headers)
+    gate.settle()
+    [letter] = gate.letters()
+    return letter
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "headers"),
+    [
+        (b"k" * 4 * MIB, b"{", ()),
+        (b"k", None, ()),
+        (None, b"[" * 4 * MIB, ()),
+        (None, b"{", tuple((f"h{number}", b"") for number in range(200_000))),
+        (None, b"{", (("h", b"x" * 4 * MIB),)),
+        (b"k" * 4 * MIB, b"[" * 4 * MIB, tuple(("h" * 90, b"x" * 900) for _ in range(4_000))),
+    ],
+)
+def test_a_dead_letter_fits_into_its_topic(
+    key: bytes | None, value: bytes | None, headers: Headers
+) -> None:
+    letter = set_aside(key, value, headers)
+    assert size_of(letter) < TOPIC_BYTES_MAX
+    assert (letter.value or b"") == (value or b"")[:LETTER_BYTES_MAX]
+    assert (key or b"").startswith(letter.key or b"")
+    told = dict(letter.headers)
+    assert told["rule"] == b"malformed"
+    assert {"reason", "source", "sha256"} <= told.keys()
+
+
+def test_what_is_small_is_kept_whole() -> None:
+    headers = (("format", b"proposal/1"), ("large", b"x" * (LETTER_HEADERS_BYTES_MAX // 2)))
+    letter = set_aside(b"key", b"{", headers)
+    assert (letter.key, letter.value, letter.headers[:2]) == (b"key", b"{", headers)
+
+
+MANY = 6_000
+LONG = (
+    "part-00000-00000000-0000-4000-8000-00000000000a-c000-of-a-table-with-long-names-of-its-files-"
+)
+
+
+def fits(gate: Gate) -> bool:
+    topics = (gate.topics.outcomes, gate.topics.commits, gate.topics.table_state)
+    told = [record for topic in topics for record in gate.records(topic)]
+    return max(map(size_of, told)) < BROKER_BYTES_MAX
+
+
+def gate_of(features: list[str], **properties: str) -> Gate:
+    """Return a gate with a table that has some features."""
+    gate = Gate()
+    readers = [name for name in features if name == "deletionVectors"]
+    listed = protocol(3, 7, readerFeatures=readers, writerFeatures=features)
+    made = metadata(**properties)
+    [told] = gate.ask(
+        proposal(listed, made, read_version=-1, operation=Operation(name="CREATE TABLE"))
+    )
+    assert told.status == "committed", told.rejection
+    return gate
+
+
+def claiming(gate: Gate, rows: list[Row], **told: Any) -> Proposal:
+    """Return a proposal whose actions and intents lie in a file."""
+    content, own = to_bytes(rows), an_id()
+    path = f"_tidegate/proposals/{own}.ndjson"
+    gate.stores[ROOT].put(path, content)
+    claim = {"path": path, "size": len(content), "sha256": digest_of(content)}
+    return proposal(proposal_id=own, claim_check=claim, **told)
+
+
+def ask_twice(gate: Gate, one: Proposal) -> list[Outcome]:
+    """Ask, and ask again an heir, who tells what the log holds and then answers the repeat."""
+    first = gate.ask(one)
+    gate.restart()
+    return [*first, *gate.ask(one)]
+
+
+def test_the_outcome_of_many_files_with_row_ids_fits() -> None:
+    features = ["rowTracking", "domainMetadata", "deletionVectors"]
+    columns = {
+        f"rowTracking.materializedRow{name}ColumnName": f"_row-{name}"
+        for name in ("Id", "CommitVersion")
+    }
+    gate = gate_of(features, enableRowTracking="true", **columns)
+    files = [add(f"{LONG}{number:05}" + "x" * 100) for number in range(MANY)]
+    first, *more = ask_twice(gate, claiming(gate, files))
+    assert (first.status, first.version) == ("committed", 1)
+    assert first.assigned == {"left_out": ["base_row_ids"]}
+    assert {(one.status, one.version) for one in more} == {("committed", 1)}
+    assert fits(gate)
+
+
+def test_the_outcome_of_a_delete_from_many_files_fits() -> None:
+    gate = gate_of(["deletionVectors"], enableDeletionVectors="true")
+    paths = [f"{LONG}{number:05}" for number in range(MANY)]
+    [told] = gate.ask(claiming(gate, [add(path) for path in paths]))
+    assert told.status == "committed", told.rejection
+    whole = row_delete(*(rows_of(path, [1]) for path in paths), read_version=1)
+    lines = [
+        {"dv_intent": one.model_dump(mode="json", exclude_none=True)} for one in whole.dv_intents
+    ]
+    many = claiming(gate, lines, read_version=1, reads=whole.reads, operation=whole.operation)
+    first, *more = ask_twice(gate, many)
+    assert (first.status, first.version) == ("committed", 2), first.rejection
+    assert first.assigned == {"rows_deleted": MANY, "left_out": ["deletion_vectors"]}
+    assert {(one.status, one.version) for one in more if one.proposal_id == many.proposal_id} == {
+        ("committed", 2)
+    }
+    assert fits(gate)
+
+
+def test_the_outcome_of_many_leases_fits() -> None:
+    gate = gate_of(["identityColumns"])
+    identity = {"start": 1, "step": 1, "allowExplicitInsert": True}
+    column = {f"delta.identity.{name}": value for name, value in identity.items()}
+    fields = [{"name": "x", "type": "long", "nullable": True, "metadata": column}]
+    body = metadata()["metaData"]
+    body["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+    [told] = gate.ask(proposal({"metaData": body}))
+    assert told.status == "committed", told.rejection
+    leases = (IdentityDemand(column="x", count=1),) * 20_000
+    first, *more = ask_twice(gate, proposal(identity_leases=leases, read_version=1))
+    assert (first.status, first.version) == ("committed", 2), first.rejection
+    assert first.assigned == {"left_out": ["identity"]}
+    assert {(one.status, one.version) for one in more} == {("committed", 2)}
+    assert fits(gate)
+
+
+def test_the_record_of_a_version_with_a_long_name_fits() -> None:
+    gate = Gate()
+    gate.ask(create())
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info("x" * 2 * MIB)]))
+    gate.restart()
+    gate.settle()
+    assert gate.commits()[-1].version == 1
+    assert fits(gate)
+
+
+def test_a_registration_fits_though_others_called_their_metadata_by_a_long_id() -> None:
+    gate = Gate()
+    gate.ask(create())
+    renamed = metadata()
+    renamed["metaData"]["id"] = "i" * 2 * MIB
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), renamed]))
+    gate.restart()
+    gate.settle()
+    assert gate.tables()[TABLE].published_through == 1
+    assert fits(gate)
+
+
+def test_the_reason_of_a_halt_fits() -> None:
+    gate = Gate()
+    gate.ask(create())
+    unknown = protocol(3, 7, readerFeatures=["u" * 2 * MIB], writerFeatures=["u" * 2 * MIB])
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), unknown]))
+    gate.restart()
+    [told] = gate.ask(proposal(add("a")))
+    assert (told.status, gate.tables()[TABLE].status) == ("denied", "halted")
+    assert fits(gate)

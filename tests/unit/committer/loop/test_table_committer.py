@@ -1,0 +1,586 @@
+"""A desk while a PUT flies: it decides ahead, and forgets what did not come true."""
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+from uuid import UUID
+
+import pytest
+
+from tests.builders import (
+    NOW_MS,
+    ROOT,
+    TABLE,
+    Gate,
+    add,
+    create,
+    digest_of,
+    info,
+    metadata,
+    proposal,
+    protocol,
+    remove,
+    row_delete,
+    rows_of,
+    to_bytes,
+)
+from tests.fakes.memory_store import MemoryStore
+from tests.unit.committer.floods import version_beside_a_flood
+from tests.unit.committer.held_puts import HeldPuts
+from tests.unit.committer.row_level.test_row_delete_conflicts import IN_THE_LOG
+from tidegate_committer.loop.pending_commits import THOUGHT_S
+from tidegate_committer.loop.poison_records import read_note
+from tidegate_committer.loop.service import LANDING_S
+from tidegate_committer.put_executor import PutResult, PutsInline
+from tidegate_committer.settings import CommitterSection
+from tidegate_committer.store_reads import recovery
+from tidegate_delta.deletion_vectors.descriptors import inline, inline_rows
+from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
+from tidegate_delta.errors import OutcomeUnknown
+from tidegate_delta.log.actions import DeletionVector
+from tidegate_delta.log.file_names import Version, commit_name, in_log
+from tidegate_messages.proposal import Operation
+from tidegate_messages.read_set import ReadSet
+from tidegate_messages.trace_context import TRACEPARENT, compose
+from tidegate_runtime import failpoints
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.storage.log_store import Put
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.open_table import open_snapshot
+
+
+@pytest.fixture
+def puts() -> HeldPuts:
+    return HeldPuts()
+
+
+@pytest.fixture
+def gate(puts: HeldPuts) -> Gate:
+    gate = Gate(puts=puts)
+    gate.ask(create())
+    puts.is_holding = True
+    return gate
+
+
+def told(gate: Gate) -> list[tuple[UUID, int | None]]:
+    return [(one.proposal_id, one.version) for one in gate.outcomes()[1:]]
+
+
+def test_proposals_that_come_while_a_put_flies_share_the_next_entry(
+    gate: Gate, puts: HeldPuts
+) -> None:
+    first, second, third = (proposal(add(name)) for name in "abc")
+    gate.send(first)
+    gate.settle()
+    gate.send(second, third)
+    gate.settle()
+    assert len(puts.flights) == 2, "one PUT a table is on its way at most"
+    puts.land()
+    gate.settle()
+    puts.land()
+    gate.settle()
+    assert told(gate) == [
+        (first.proposal_id, 1),
+        (second.proposal_id, 2),
+        (third.proposal_id, 2),
+    ]
+
+
+def test_nobody_is_told_before_the_put_has_landed(gate: Gate, puts: HeldPuts) -> None:
+    gate.send(proposal(add("a")))
+    gate.settle()
+    assert told(gate) == []
+    puts.land()
+    gate.settle()
+    assert len(told(gate)) == 1
+
+
+def test_what_was_decided_ahead_is_decided_anew_when_another_writer_won(
+    gate: Gate, puts: HeldPuts
+) -> None:
+    reads = ReadSet(whole_table=True)
+    appends, reader = proposal(add("a")), proposal(add("b"), reads=reads, read_version=0)
+    gate.send(appends)
+    gate.settle()
+    gate.send(reader)
+    gate.settle()
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("theirs")]))
+    puts.land()
+    for _ in range(3):
+        gate.settle()
+        puts.land()
+    gate.settle()
+    by_id = {one.proposal_id: one for one in gate.outcomes()}
+    assert by_id[appends.proposal_id].version == 2
+    assert by_id[reader.proposal_id].status == "rejected"
+    rejection = by_id[reader.proposal_id].rejection
+    assert rejection is not None
+    assert rejection.winner_version == 1
+
+
+def test_a_full_entry_leaves_before_the_last_one_is_told(puts: HeldPuts) -> None:
+    one_each = CommitterSection(roots=("memory://tables",), group_members_max=1)
+    gate = Gate(one_each, puts=puts)
+    gate.ask(create())
+    puts.is_holding = True
+    sent = [proposal(add(name)) for name in "abc"]
+    gate.send(*sent)
+    for _ in range(2):
+        gate.loop.step()
+    flights_when_told = []
+
+    def tell(point: str, _about: object = "") -> None:
+        if point == "after_outcomes":
+            flights_when_told.append(len(puts.flights))
+
+    with mock.patch.object(failpoints, "reach", tell):
+        for _ in sent:
+            puts.land()
+            for _ in range(2):
+                gate.loop.step()
+    assert flights_when_told == [3, 4, 4]
+    gate.settle()
+    assert told(gate) == [(one.proposal_id, place) for place, one in enumerate(sent, 1)]
+
+
+@pytest.fixture
+def one_each(puts: HeldPuts) -> Gate:
+    """Return a gate whose entries hold one proposal: one is on its way, one ready behind it."""
+    gate = Gate(CommitterSection(roots=("memory://tables",), group_members_max=1), puts=puts)
+    gate.ask(create())
+    puts.is_holding = True
+    gate.send(*(proposal(add(name)) for name in "abc"))
+    for _ in range(2):
+        gate.loop.step()
+    return gate
+
+
+def versions_there(gate: Gate) -> list[int]:
+    there = [gate.stores[ROOT].read(in_log(commit_name(version))) for version in range(1, 5)]
+    return [version for version, content in enumerate(there, 1) if content is not None]
+
+
+def settle_all(gate: Gate, puts: HeldPuts) -> None:
+    for _ in range(8):
+        puts.land()
+        gate.settle()
+
+
+def test_the_entry_behind_leaves_when_the_one_before_it_has_won(
+    one_each: Gate, puts: HeldPuts
+) -> None:
+    assert len(puts.flights) == 3
+    puts.land()
+    assert versions_there(one_each) == [1]
+    puts.land()
+    assert versions_there(one_each) == [1, 2], "the loop had no part in it"
+    assert told(one_each) == []
+    settle_all(one_each, puts)
+    assert [version for _, version in told(one_each)] == [1, 2, 3]
+
+
+def test_the_entry_behind_is_withheld_when_the_one_before_it_has_lost(
+    one_each: Gate, puts: HeldPuts
+) -> None:
+    one_each.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("theirs")]))
+    puts.land()
+    puts.land()
+    assert puts.flights[-1].result().put is Put.WITHHELD
+    assert versions_there(one_each) == [1]
+    settle_all(one_each, puts)
+    assert [version for _, version in told(one_each)] == [2, 3, 4]
+
+
+def test_the_entry_behind_is_withheld_when_the_one_before_it_stays_in_doubt(
+    one_each: Gate, puts: HeldPuts
+) -> None:
+    puts.lose_first()
+    puts.land()
+    assert puts.flights[-1].result().put is Put.WITHHELD
+    assert versions_there(one_each) == []
+    one_each.clock.boot += 60.0
+    settle_all(one_each, puts)
+    assert [version for _, version in told(one_each)] == [1, 2, 3]
+
+
+def test_the_entry_behind_is_decided_anew_when_it_had_to_wait_too_long(
+    one_each: Gate, puts: HeldPuts
+) -> None:
+    puts.land()
+    one_each.clock.boot += 2 * THOUGHT_S
+    puts.land()
+    assert puts.flights[-1].result().put is Put.WITHHELD
+    assert versions_there(one_each) == [1]
+    settle_all(one_each, puts)
+    assert [version for _, version in told(one_each)] == [1, 2, 3]
+
+
+def test_nothing_is_made_ready_behind_a_put_that_outlasts_a_decision(puts: HeldPuts) -> None:
+    gate = Gate(CommitterSection(roots=("memory://tables",), group_members_max=1), puts=puts)
+    gate.ask(create())
+    puts.is_holding = True
+    gate.table_committer().pace.took_s.extend([THOUGHT_S] * 16)
+    gate.send(*(proposal(add(name)) for name in "ab"))
+    for _ in range(2):
+        gate.loop.step()
+    assert len(puts.flights) == 2
+    settle_all(gate, puts)
+    assert [version for _, version in told(gate)] == [1, 2]
+
+
+def test_a_halt_lets_land_what_was_ready_behind_what_flew(one_each: Gate, puts: HeldPuts) -> None:
+    halt = proposal(kind="halt", table=TABLE, table_root=ROOT, reason="files are moved")
+    one_each.send(halt)
+    puts.land()
+    puts.land()
+    settle_all(one_each, puts)
+    assert versions_there(one_each) == [1, 2]
+    answers = [(one.status, one.version) for one in one_each.outcomes()[1:]]
+    assert answers == [("committed", 1), ("committed", 2), ("denied", None), ("committed", 2)]
+
+
+def test_a_put_that_fails_at_once_fails_when_it_is_asked_for() -> None:
+    def lost() -> PutResult:
+        raise OutcomeUnknown("no answer")
+
+    flight = PutsInline().start(ROOT, lost)
+    assert flight.done()
+    with pytest.raises(OutcomeUnknown):
+        flight.result()
+
+
+def test_a_clean_stop_waits_for_what_flies(gate: Gate, puts: HeldPuts) -> None:
+    gate.send(proposal(add("a")))
+    gate.loop.step()
+    puts.lands_in_time = True
+    gate.loop.finish()
+    assert [version for _, version in told(gate)] == [1]
+
+
+def test_a_clean_stop_waits_a_moment_for_a_put_that_hangs(gate: Gate, puts: HeldPuts) -> None:
+    gate.send(proposal(add("a")))
+    gate.loop.step()
+    began_s = gate.clock.boot
+    with mock.patch.object(puts, "wait", gate.clock.sleep):
+        gate.loop.finish()
+    assert gate.clock.boot - began_s <= LANDING_S + 0.1
+    assert told(gate) == []
+
+
+def test_a_clean_stop_is_one_though_a_put_stays_in_doubt(gate: Gate, puts: HeldPuts) -> None:
+    gate.send(proposal(add("a")))
+    gate.loop.step()
+    puts.lose_first()
+    gate.loop.finish()
+    gate.loop.leave()
+    _, note = gate.loop.consumer.noted(TopicPartition(gate.topics.proposals, 0))
+    assert read_note(note).owner == "", "who goes of his own will killed nobody"
+
+
+def test_a_clean_stop_is_one_though_a_table_cannot_be_created(puts: HeldPuts) -> None:
+    gate = Gate(puts=puts)
+    puts.is_holding = True
+    gate.send(create())
+    gate.loop.step()
+    gate.loop.step()
+    gate.stores[ROOT].put(in_log(commit_name(0)), b"torn")
+    puts.lands_in_time = True
+    gate.loop.finish()
+    [told] = gate.outcomes()
+    assert told.status == "denied"
+
+
+def test_the_trace_of_a_proposal_goes_on_in_its_outcome_and_its_version(
+    gate: Gate, puts: HeldPuts
+) -> None:
+    puts.is_holding = False
+    trace = (TRACEPARENT, compose(7, 9).encode())
+    gate.send(proposal(add("a")), headers=(trace,))
+    gate.settle()
+    for topic in (gate.topics.outcomes, gate.topics.commits):
+        assert trace in gate.records(topic)[-1].headers
+
+
+def test_versions_of_several_proposals_carry_no_ones_trace(gate: Gate, puts: HeldPuts) -> None:
+    puts.is_holding = False
+    for number in (1, 2):
+        trace = (TRACEPARENT, compose(number, number).encode())
+        gate.send(proposal(add(f"f{number}")), headers=(trace,))
+    gate.settle()
+    names = [name for name, _ in gate.records(gate.topics.commits)[-1].headers]
+    assert TRACEPARENT not in names
+
+
+def test_whoever_a_flood_lets_in_first_has_had_the_claim_check_read() -> None:
+    gate = Gate(CommitterSection(roots=("memory://tables",), group_members_max=2))
+    gate.ask(create())
+    one = proposal()
+    content = to_bytes([add("claimed")])
+    path = f"_tidegate/proposals/{one.proposal_id}.ndjson"
+    gate.stores[ROOT].put(path, content)
+    claim = {"path": path, "size": len(content), "sha256": digest_of(content)}
+    claimed = proposal(proposal_id=one.proposal_id, claim_check=claim)
+    flood = [proposal(add(f"f{number}")) for number in range(4)]
+    gate.send(*flood, headers=(("producer", b"flood"),))
+    gate.send(claimed, headers=(("producer", b"other"),))
+    gate.settle()
+    paths = [[row["add"]["path"] for row in rows if "add" in row] for rows in gate.entries()[1:]]
+    assert paths[0] == ["f0", "claimed"]
+    assert sorted(path for some in paths for path in some) == ["claimed", "f0", "f1", "f2", "f3"]
+
+
+def test_where_nothing_is_grouped_a_flood_starves_nobody() -> None:
+    gate = Gate(CommitterSection(roots=("memory://tables",), group_members_max=1))
+    gate.ask(create())
+    assert version_beside_a_flood(gate) in (2, 3)
+
+
+def test_row_deletes_are_decided_ahead_on_the_vector_that_flies(puts: HeldPuts) -> None:
+    names = ["deletionVectors"]
+    feature = protocol(3, 7, readerFeatures=names, writerFeatures=names)
+    gate = Gate(IN_THE_LOG, puts=puts)
+    table = (feature, metadata(enableDeletionVectors="true"), add("a"))
+    gate.ask(proposal(*table, read_version=-1, operation=Operation(name="CREATE TABLE")))
+    gate.ask(row_delete(rows_of("a", [0])))
+    puts.is_holding = True
+    base = inline(of_rows([0])).unique_id
+    deletes = [row_delete(rows_of("a", [row], base=base), read_version=1) for row in (1, 2, 3)]
+    gate.send(deletes[0])
+    gate.settle()
+    gate.send(*deletes[1:])
+    gate.settle()
+    flying = gate.table_committer().flying
+    assert flying is not None
+    assert flying.ahead is not None
+    assert flying.ahead.planning.taken == 2
+    for _ in range(2):
+        puts.land()
+        gate.settle()
+    [vector] = [row["add"]["deletionVector"] for row in gate.entries()[3] if "add" in row]
+    assert list(inline_rows(DeletionVector.model_validate(vector))) == [0, 1, 2, 3]
+    assert [one.version for one in gate.outcomes()[2:]] == [2, 3, 3]
+
+
+def test_row_deletes_decided_ahead_are_decided_anew_after_a_lost_race(puts: HeldPuts) -> None:
+    names = ["deletionVectors"]
+    feature = protocol(3, 7, readerFeatures=names, writerFeatures=names)
+    gate = Gate(IN_THE_LOG, puts=puts)
+    table = (feature, metadata(enableDeletionVectors="true"), add("a"))
+    gate.ask(proposal(*table, read_version=-1, operation=Operation(name="CREATE TABLE")))
+    puts.is_holding = True
+    gate.send(row_delete(rows_of("a", [1])))
+    gate.settle()
+    gate.send(row_delete(rows_of("a", [2])), row_delete(rows_of("a", [7], op="update")))
+    gate.settle()
+    vector = inline(of_rows([7])).model_dump(by_alias=True, exclude_none=True)
+    theirs = [info("DELETE"), remove("a"), add("a", deletionVector=vector)]
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes(theirs))
+    for _ in range(4):
+        puts.land()
+        gate.settle()
+    told = [(one.status, one.version) for one in gate.outcomes()[1:]]
+    assert told == [("committed", 2), ("committed", 2), ("rejected", None)]
+    [vector] = [row["add"]["deletionVector"] for row in gate.entries()[2] if "add" in row]
+    assert list(inline_rows(DeletionVector.model_validate(vector))) == [1, 2, 7]
+
+
+A_MONTH_S = 30 * 24 * 60 * 60.0
+
+
+def sleep_and_clean_up(gate: Gate, head: int = 0) -> None:
+    """Let a month pass, in which another engine writes versions and cleans the log up."""
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    gate.clock.boot += A_MONTH_S
+    last = Version(head + 3)
+    for version in range(head + 1, last + 1):
+        store.put(in_log(commit_name(version)), to_bytes([info(), add(f"x{version}")]))
+    move_hint_forward(store, write_classic(store, open_snapshot(store, last), NOW_MS))
+    for version in range(last):
+        store.delete(in_log(commit_name(version)))
+
+
+def log_of(gate: Gate) -> list[str]:
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    return sorted(path.rpartition("/")[2] for path in store.files if path.endswith(".json"))
+
+
+@pytest.mark.parametrize("point", ["after_decide", "before_put"])
+def test_a_plan_made_before_a_long_sleep_is_not_put(gate: Gate, puts: HeldPuts, point: str) -> None:
+    puts.is_holding = False
+    slept: list[str] = []
+
+    def reach(passed: str, about: object = "") -> None:
+        if passed == point and not slept:
+            slept.append(passed)
+            sleep_and_clean_up(gate)
+
+    with mock.patch.object(failpoints, "reach", reach):
+        gate.send(proposal(add("a")))
+        gate.settle(20)
+    assert slept == [point]
+    assert gate.stores[ROOT].read(in_log(commit_name(1))) is None, "what was cleaned up stays so"
+    assert gate.outcomes()[1].status == "expired"
+
+
+class SleepsOnce:
+    """A month passes, once, after the call that it stands for."""
+
+    def __init__(self, gate: Gate, call: Callable[..., Any], head: int, when: str = "") -> None:
+        self.gate = gate
+        self.call = call
+        self.head = head
+        self.when = when
+        self.has_slept = False
+
+    def __call__(self, *given: Any) -> Any:
+        """Make the call, and sleep."""
+        answer = self.call(*given)
+        if not self.has_slept and self.when in (str(one) for one in ("", *given)):
+            self.has_slept = True
+            sleep_and_clean_up(self.gate, self.head)
+        return answer
+
+
+def test_whoever_slept_before_he_heard_that_he_lost_does_not_write_what_was_cleaned_up(
+    gate: Gate, puts: HeldPuts
+) -> None:
+    gate.send(proposal(add("a")))
+    gate.settle()
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("x1")]))
+    puts.release()
+    sleep_and_clean_up(gate, head=1)
+    gate.settle(20)
+    assert log_of(gate) == [commit_name(4)], "what was cleaned up stays so"
+    assert gate.outcomes()[1].status == "expired"
+
+
+def test_whoever_slept_before_he_heard_that_he_won_does_not_write_what_was_cleaned_up(
+    gate: Gate, puts: HeldPuts
+) -> None:
+    gate.send(proposal(add("a")))
+    gate.settle()
+    puts.release()
+    sleep_and_clean_up(gate, head=1)
+    gate.send(proposal(add("b"), read_version=4))
+    gate.settle(20)
+    assert log_of(gate) == [commit_name(4), commit_name(5)], "what was cleaned up stays so"
+    assert [one.version for one in gate.outcomes()[1:]] == [1, 5]
+
+
+def test_whoever_slept_while_he_looked_does_not_write_what_was_cleaned_up(
+    gate: Gate, puts: HeldPuts
+) -> None:
+    store = gate.stores[ROOT]
+    gate.send(proposal(add("a")))
+    gate.settle()
+    store.put(in_log(commit_name(1)), to_bytes([info(), add("x1")]))
+    puts.release()
+    read = SleepsOnce(gate, store.read, 1, in_log(commit_name(2)))
+    with mock.patch.object(store, "read", read):
+        gate.settle(20)
+    assert read.has_slept
+    assert log_of(gate) == [commit_name(4)], "what was cleaned up stays so"
+
+
+def test_whoever_slept_while_he_loaded_does_not_write_what_was_cleaned_up(
+    gate: Gate, puts: HeldPuts
+) -> None:
+    puts.is_holding = False
+    gate.table_committer().forget()
+    load = SleepsOnce(gate, recovery.load, 0)
+    with mock.patch.object(recovery, "load", load):
+        gate.send(proposal(add("a")))
+        gate.settle(20)
+    assert load.has_slept
+    assert log_of(gate) == [commit_name(3)], "what was cleaned up stays so"
+
+
+def sleep_and_clean_up_after(gate: Gate, head: int) -> None:
+    """Let a month pass, in which another engine goes on from a version and cleans the log up."""
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    gate.clock.boot += A_MONTH_S
+    for version in range(head + 1, head + 4):
+        store.files[in_log(commit_name(version))] = to_bytes([info(), add(f"x{version}")])
+    kept = Version(head + 3)
+    move_hint_forward(store, write_classic(store, open_snapshot(store, kept), NOW_MS))
+    for version in range(kept):
+        store.delete(in_log(commit_name(version)))
+
+
+def after_the_answer(gate: Gate, method: str, path: str, then: Callable[[], None]) -> None:
+    """Have something happen between the first answer about a path and its being heard."""
+    store, happened = gate.stores[ROOT], list[str]()
+    ask = getattr(store, method)
+
+    def asked(named: str, *told: Any) -> Any:
+        answer = ask(named, *told)
+        if named == path and not happened:
+            happened.append(named)
+            then()
+        return answer
+
+    setattr(store, method, asked)
+
+
+def test_a_look_is_as_old_as_its_question(gate: Gate, puts: HeldPuts) -> None:
+    puts.is_holding = False
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("theirs")]))
+    path = in_log(commit_name(2))
+    after_the_answer(gate, "read", path, lambda: sleep_and_clean_up_after(gate, 1))
+    gate.send(proposal(add("a")))
+    gate.settle(20)
+    assert gate.stores[ROOT].read(path) is None, "what was cleaned up stays so"
+
+
+def test_a_look_by_listing_is_as_old_as_its_question(gate: Gate, puts: HeldPuts) -> None:
+    puts.is_holding = False
+    gate.restart()
+    after_the_answer(
+        gate, "read", in_log(commit_name(0)), lambda: sleep_and_clean_up_after(gate, 0)
+    )
+    gate.send(proposal(add("a")))
+    gate.settle(20)
+    assert gate.stores[ROOT].read(in_log(commit_name(1))) is None, "what was cleaned up stays so"
+
+
+def test_a_put_that_landed_says_no_more_than_when_it_left(gate: Gate, puts: HeldPuts) -> None:
+    puts.is_holding = False
+    path = in_log(commit_name(1))
+    after_the_answer(gate, "put_if_absent", path, lambda: sleep_and_clean_up_after(gate, 1))
+    gate.send(proposal(add("a")))
+    gate.settle(20)
+    gate.send(proposal(add("b"), read_version=1))
+    gate.settle(20)
+    assert gate.stores[ROOT].read(in_log(commit_name(2))) is None, "what was cleaned up stays so"
+
+
+def test_a_put_that_landed_long_ago_says_no_more_than_when_it_left(
+    gate: Gate, puts: HeldPuts
+) -> None:
+    puts.is_holding = True
+    gate.send(proposal(add("a")))
+    gate.loop.step()
+    gate.loop.step()
+    puts.land()
+    sleep_and_clean_up_after(gate, 1)
+    puts.is_holding = False
+    gate.send(proposal(add("b"), read_version=1))
+    gate.settle(20)
+    assert gate.stores[ROOT].read(in_log(commit_name(2))) is None, "what was cleaned up stays so"
+
+
+def test_the_offset_stays_at_the_first_that_has_no_answer(puts: HeldPuts) -> None:
+    gate = Gate(puts=puts)
+    gate.ask(create())
+    puts.is_holding = True
+    gate.send(proposal(add("a")), proposal(add("a"), table=UUID(int=99)))
+    gate.settle()
+    assert [one.status for one in gate.outcomes()] == ["committed", "denied"]
+    at = TopicPartition(gate.topics.proposals, 0)
+    assert gate.bus.committed("tidegate.committer") == {at: 1}
+    puts.release()
+    gate.settle()
+    assert gate.bus.committed("tidegate.committer") == {at: 3}

@@ -1,0 +1,515 @@
+"""Deletes and updates of rows of one file: all commit where the rows differ, and none is lost."""
+
+from collections.abc import Iterable
+from itertools import permutations
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.builders import (
+    ROOT,
+    Gate,
+    Row,
+    add,
+    info,
+    metadata,
+    proposal,
+    protocol,
+    remove,
+    row_delete,
+    rows_of,
+    to_bytes,
+)
+from tests.fakes.memory_store import MemoryStore
+from tidegate_committer.settings import CommitterSection
+from tidegate_committer.store_reads import read_cache
+from tidegate_delta.deletion_vectors.descriptors import in_file, inline
+from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
+from tidegate_delta.log.actions import DeletionVector
+from tidegate_delta.log.file_names import Version, commit_name, in_log
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Operation
+from tidegate_messages.read_set import Predicate, ReadSet
+from tidegate_runtime.storage.log_store import Put, Turn, at_once
+from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
+from tidegate_runtime.table_io.deletion_vector_reader import read_vector
+from tidegate_runtime.table_io.open_table import open_snapshot
+
+NAMES = ["deletionVectors"]
+FEATURE = protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES)
+ON = {"enableDeletionVectors": "true"}
+WIDE = '{"numRecords":200000}'
+NOTHING_READ = {"reads": ReadSet()}
+
+
+IN_THE_LOG = CommitterSection(
+    roots=("memory://tables",), audit_s=1e9, inline_vector_bytes_max=1_024
+)
+"""Vectors that stand in the log are told from their text."""
+
+
+def begun(gate: Gate | None = None) -> Gate:
+    """Return a gate with a table at version 1: a and b have ten rows each, wide has 200,000."""
+    gate = gate or Gate(IN_THE_LOG)
+    told = gate.ask(
+        proposal(
+            FEATURE, metadata(**ON), read_version=-1, operation=Operation(name="CREATE TABLE")
+        ),
+        proposal(add("a"), add("b"), add("wide", stats=WIDE)),
+    )
+    assert [one.status for one in told] == ["committed", "committed"]
+    return gate
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return begun()
+
+
+def vector(*rows: int) -> Row:
+    return inline(of_rows(rows)).model_dump(by_alias=True, exclude_none=True)
+
+
+def write(gate: Gate, version: int, *rows: Row) -> None:
+    """Write a version as another engine does."""
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    store.files[in_log(commit_name(version))] = to_bytes([info("DELETE"), *rows])
+
+
+def gone(gate: Gate, path: str) -> list[int] | None:
+    """Return which rows of a file the log says are deleted; None where the file is gone."""
+    found: list[int] | None = None
+    for rows in gate.entries():
+        for row in rows:
+            if row.get("remove", {}).get("path") == path:
+                found = None
+        for row in rows:
+            if row.get("add", {}).get("path") == path:
+                told = row["add"].get("deletionVector")
+                store = gate.stores[ROOT]
+                found = (
+                    list(read_vector(store, DeletionVector.model_validate(told))) if told else []
+                )
+    return found
+
+
+def statuses(outcomes: Iterable[Outcome]) -> list[str]:
+    return [one.rejection.rule if one.rejection else one.status for one in outcomes]
+
+
+def asked(gate: Gate, *intents: Any, **fields: Any) -> str:
+    [outcome] = gate.ask(row_delete(*intents, **{"read_version": 1, **fields}))
+    return statuses([outcome])[0]
+
+
+def test_deletes_of_different_rows_share_one_entry_and_one_vector(gate: Gate) -> None:
+    told = gate.ask(*(row_delete(rows_of("a", [row]), read_version=1) for row in range(5)))
+    assert [(one.status, one.version, one.sub_index) for one in told] == [
+        ("committed", 2, place) for place in range(5)
+    ]
+    assert gone(gate, "a") == [0, 1, 2, 3, 4]
+    assert told[0].assigned["rows_deleted"] == 1
+    assert told[0].assigned["deletion_vectors"] == {"a": vector(0, 1, 2, 3, 4)}
+
+
+@pytest.mark.parametrize("order", list(permutations([(1, 2), (3,), (7, 9)])))
+def test_deletes_of_different_rows_commit_in_any_order(order: tuple[tuple[int, ...], ...]) -> None:
+    gate = begun()
+    for rows in order:
+        assert asked(gate, rows_of("a", rows)) == "committed"
+    assert gone(gate, "a") == [1, 2, 3, 7, 9]
+    assert len(gate.entries()) == 5
+
+
+def test_rows_that_another_engine_deleted_are_kept(gate: Gate) -> None:
+    write(gate, 2, remove("a"), add("a", deletionVector=vector(1)))
+    assert asked(gate, rows_of("a", [2])) == "committed"
+    assert gone(gate, "a") == [1, 2]
+    [removed] = [row["remove"] for row in gate.entries()[3] if "remove" in row]
+    assert removed["deletionVector"] == vector(1)
+
+
+def test_what_is_known_of_a_file_is_forgotten_when_others_revise_it(gate: Gate) -> None:
+    assert asked(gate, rows_of("a", [0])) == "committed"
+    write(gate, 3, remove("a", deletionVector=vector(0)), add("a", deletionVector=vector(0, 1)))
+    assert asked(gate, rows_of("a", [2])) == "committed"
+    assert gone(gate, "a") == [0, 1, 2]
+
+
+def test_what_is_known_of_a_file_is_forgotten_when_its_table_is_read_anew(gate: Gate) -> None:
+    assert asked(gate, rows_of("a", [0])) == "committed"
+    write(gate, 3, remove("a", deletionVector=vector(0)), add("a", deletionVector=vector(0, 1)))
+    gate.clock.boot += 2 * gate.settings.view_age_max_s
+    assert asked(gate, rows_of("a", [2])) == "committed"
+    assert gone(gate, "a") == [0, 1, 2]
+
+
+def test_deletes_go_on_where_less_is_kept_of_files_and_vectors(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_cache, "FILES_MAX", 1)
+    monkeypatch.setattr(read_cache, "VECTOR_BYTES_MAX", 1)
+    for row in (1, 2):
+        assert asked(gate, rows_of("a", [row])) == "committed"
+        assert asked(gate, rows_of("b", [row])) == "committed"
+    held = gate.table_committer().read_cache
+    assert max(len(held._files), len(held._growths), len(held._rows)) <= 1
+    assert (gone(gate, "a"), gone(gate, "b")) == ([1, 2], [1, 2])
+
+
+def test_a_vector_that_could_not_be_read_is_looked_for_again(gate: Gate) -> None:
+    content, [stored] = in_file([of_rows([4])], UUID(int=9))
+    told = stored.model_dump(by_alias=True, exclude_none=True)
+    write(gate, 2, remove("a"), add("a", deletionVector=told))
+    assert asked(gate, rows_of("a", [5])) == "vector_unreadable"
+    gate.stores[ROOT].put(f"deletion_vector_{UUID(int=9)}.bin", content)
+    assert asked(gate, rows_of("a", [5])) == "committed"
+    assert gone(gate, "a") == [4, 5]
+
+
+def test_a_vector_in_a_file_is_read(gate: Gate) -> None:
+    content, [stored] = in_file([of_rows([4])], UUID(int=9))
+    gate.stores[ROOT].put(f"deletion_vector_{UUID(int=9)}.bin", content)
+    told = stored.model_dump(by_alias=True)
+    write(gate, 2, remove("a"), add("a", deletionVector=told))
+    assert asked(gate, rows_of("a", [5])) == "committed"
+    assert gone(gate, "a") == [4, 5]
+    assert asked(gate, rows_of("a", [6], base=stored.unique_id), read_version=2) == "committed"
+    assert gone(gate, "a") == [4, 5, 6]
+
+
+def test_rows_proposed_in_a_file_are_read(gate: Gate) -> None:
+    content, [stored] = in_file([of_rows([4, 5])], UUID(int=9))
+    gate.stores[ROOT].put(f"deletion_vector_{UUID(int=9)}.bin", content)
+    one = rows_of("a", [1], rows=stored.model_dump(by_alias=True))
+    assert asked(gate, one) == "committed"
+    assert gone(gate, "a") == [4, 5]
+
+
+def test_where_a_vector_is_lost_no_row_of_its_file_is_deleted(gate: Gate) -> None:
+    _, [stored] = in_file([of_rows([4])], UUID(int=9))
+    write(gate, 2, remove("a"), add("a", deletionVector=stored.model_dump(by_alias=True)))
+    assert asked(gate, rows_of("a", [5])) == "vector_unreadable"
+    assert asked(gate, rows_of("a", [5]), **NOTHING_READ) == "vector_unreadable"
+    assert asked(gate, rows_of("a", [5], base=stored.unique_id), read_version=2) == (
+        "vector_unreadable"
+    )
+    assert asked(gate, rows_of("b", [5])) == "committed"
+
+
+def test_whoever_deletes_what_is_deleted_changes_nothing_and_is_told_so(gate: Gate) -> None:
+    told = gate.ask(
+        row_delete(rows_of("a", [1, 2]), read_version=1),
+        row_delete(rows_of("a", [2, 3]), read_version=1),
+    )
+    assert [one.assigned["rows_deleted"] for one in told] == [2, 1]
+    [nothing] = gate.ask(row_delete(rows_of("a", [1, 3]), read_version=1))
+    assert nothing.status == "committed"
+    assert nothing.assigned == {"deletion_vectors": {}, "rows_deleted": 0}
+    assert not any("add" in row or "remove" in row for row in gate.entries()[3])
+    assert gone(gate, "a") == [1, 2, 3]
+    reads = ReadSet(files=("a",))
+    assert asked(gate, rows_of("b", [1]), reads=reads, read_version=2) == "committed"
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_row_is_updated_once(gate: Gate, alone: bool) -> None:
+    first = row_delete(rows_of("a", [1, 2], op="update"), read_version=1)
+    second = row_delete(rows_of("a", [0, 2], op="update"), read_version=1)
+    third = row_delete(rows_of("a", [3], op="update"), read_version=1)
+    told = [gate.ask(one)[0] for one in (first, second, third)]
+    if not alone:
+        gate = begun()
+        told = gate.ask(first, second, third)
+    assert statuses(told) == ["committed", "concurrent_row_delete", "committed"]
+    assert gone(gate, "a") == [1, 2, 3]
+    assert told[1].rejection is not None
+    assert told[1].rejection.path == "a"
+    assert "row 2" in told[1].rejection.reason
+
+
+def test_who_deleted_rows_of_a_file_is_named_where_nobody_else_of_the_entry_did(
+    gate: Gate,
+) -> None:
+    first, second, third = (
+        row_delete(rows_of("a", [1]), rows_of("b", [1]), read_version=1),
+        row_delete(rows_of("a", [2]), read_version=1),
+        row_delete(rows_of("wide", [2], num_records=200_000), read_version=1),
+    )
+    assert [one.version for one in gate.ask(first, second, third)] == [2, 2, 2]
+    named = []
+    for path in ("a", "b", "wide"):
+        [told] = gate.ask(proposal(remove(path), reads=ReadSet(files=(path,)), read_version=1))
+        assert told.rejection is not None
+        assert (told.rejection.winner_version, told.rejection.path) == (2, path)
+        named.append(told.rejection.winner_proposal_id)
+    assert named == [None, str(first.proposal_id), str(third.proposal_id)]
+
+
+def test_whoever_may_not_miss_lost_rows_conflicts_with_those_who_delete_them(gate: Gate) -> None:
+    sensitive = {"reads": ReadSet(files=("a",))}
+    assert asked(gate, rows_of("a", [1])) == "committed"
+    assert asked(gate, rows_of("a", [2]), **sensitive) == "concurrent_delete_read"
+    elsewhere = {"reads": ReadSet(files=("b",))}
+    assert asked(gate, rows_of("a", [2]), **elsewhere) == "committed"
+    assert asked(gate, rows_of("a", [2]), **NOTHING_READ) == "concurrent_row_delete"
+    assert asked(gate, rows_of("a", [3]), **NOTHING_READ) == "committed"
+
+
+def test_deletes_that_bring_files_or_changes_do_not_say_twice_what_became_of_a_row(
+    gate: Gate,
+) -> None:
+    assert asked(gate, rows_of("a", [1])) == "committed"
+    reads = ReadSet(files=("a",), delete_insensitive=True)
+    one = proposal(add("c"), read_version=1, reads=reads, dv_intents=(rows_of("a", [1]),))
+    assert statuses(gate.ask(one)) == ["concurrent_row_delete"]
+
+
+def test_who_minds_no_lost_rows_minds_none_of_the_whole_table(gate: Gate) -> None:
+    everything = {"reads": ReadSet(whole_table=True, delete_insensitive=True)}
+    write(gate, 2, remove("a"), add("a", deletionVector=vector(1)))
+    assert asked(gate, rows_of("b", [1]), **everything) == "committed"
+    assert asked(gate, rows_of("b", [2]), **everything) == "committed"
+    assert asked(gate, rows_of("a", [3]), **everything) == "committed"
+    gate.ask(proposal(remove("wide"), read_version=1, **NOTHING_READ))
+    assert asked(gate, rows_of("b", [3]), **everything) == "concurrent_delete_read"
+
+
+def test_rows_of_a_file_that_is_gone_are_not_deleted(gate: Gate) -> None:
+    assert statuses(gate.ask(proposal(remove("a"), read_version=1, **NOTHING_READ))) == [
+        "committed"
+    ]
+    assert asked(gate, rows_of("a", [1])) == "concurrent_delete_read"
+    assert asked(gate, rows_of("a", [1]), **NOTHING_READ) == "concurrent_row_delete"
+    assert asked(gate, rows_of("a", [1]), read_version=2) == "file_not_live"
+
+
+def test_rows_that_came_back_are_a_conflict(gate: Gate) -> None:
+    write(gate, 2, remove("a"), add("a", deletionVector=vector(1, 2)))
+    write(gate, 3, remove("a", deletionVector=vector(1, 2)), add("a", deletionVector=vector(2)))
+    one = rows_of("a", [5], base=inline(of_rows([1, 2])).unique_id)
+    assert asked(gate, one, read_version=2, **NOTHING_READ) == "concurrent_row_delete"
+    assert asked(gate, one, read_version=2) == "concurrent_delete_read"
+    assert asked(gate, rows_of("a", [5], base=inline(of_rows([2])).unique_id), read_version=3) == (
+        "committed"
+    )
+
+
+def test_a_file_whose_last_row_goes_leaves(gate: Gate) -> None:
+    told = gate.ask(
+        row_delete(rows_of("a", range(5)), read_version=1),
+        row_delete(rows_of("a", range(5, 10)), read_version=1),
+    )
+    assert statuses(told) == ["committed", "committed"]
+    assert gone(gate, "a") is None
+    assert told[0].assigned["deletion_vectors"] == {"a": None}
+    assert asked(gate, rows_of("a", [1]), **NOTHING_READ) == "concurrent_row_delete"
+
+
+def test_rewriting_a_file_conflicts_with_deleting_rows_of_it(gate: Gate) -> None:
+    reads = ReadSet(files=("a",))
+    rewrite = proposal(remove("a"), add("a2"), read_version=1, reads=reads)
+    assert asked(gate, rows_of("a", [1])) == "committed"
+    assert statuses(gate.ask(rewrite)) == ["concurrent_delete_read"]
+    both = gate.ask(
+        row_delete(rows_of("b", [1]), read_version=1),
+        proposal(remove("b"), add("b2"), read_version=1, **NOTHING_READ),
+    )
+    assert statuses(both) == ["committed", "concurrent_delete_delete"]
+
+
+def test_images_of_updated_rows_are_appends_for_others(gate: Gate) -> None:
+    stats = '{"numRecords":1,"minValues":{"x":50},"maxValues":{"x":50},"nullCount":{"x":0}}'
+    update = proposal(
+        add("image", stats=stats),
+        read_version=1,
+        reads=ReadSet(files=("a",), delete_insensitive=True),
+        dv_intents=(rows_of("a", [1], op="update"),),
+        operation=Operation(name="UPDATE"),
+    )
+
+    def deleting(value: int, row: int) -> Any:
+        where: Predicate = {"op": "=", "column": ["x"], "value": value, "type": "long"}
+        reads = ReadSet(files=("a",), predicates=(where,), delete_insensitive=True)
+        return row_delete(rows_of("a", [row]), read_version=1, reads=reads)
+
+    told = gate.ask(update, deleting(50, 2), deleting(51, 3))
+    assert statuses(told) == ["committed", "concurrent_append", "committed"]
+    assert statuses(gate.ask(deleting(50, 4), deleting(51, 5))) == [
+        "concurrent_append",
+        "committed",
+    ]
+    assert gone(gate, "a") == [1, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("intent", "read_version", "rule"),
+    [
+        (rows_of("nowhere", [1]), 1, "file_not_live"),
+        (rows_of("a", [1], base="ux"), 1, "other_vector"),
+        (rows_of("a", [1]), 2, "other_vector"),
+        (rows_of("a", [1], num_records=11), 1, "rows_out_of_range"),
+        (rows_of("a", [1], num_records=9), 1, "rows_out_of_range"),
+        (rows_of("silent", [1]), 2, "no_row_count"),
+        (rows_of("a", [5], base=inline(of_rows([5])).unique_id), 2, "rows_deleted_before"),
+    ],
+)
+def test_rows_that_are_not_the_files_are_refused(
+    gate: Gate, intent: Any, read_version: int, rule: str
+) -> None:
+    write(gate, 2, remove("a"), add("a", deletionVector=vector(5)), add("silent", stats=None))
+    assert asked(gate, intent, read_version=read_version, **NOTHING_READ) == rule
+    later = [row for entry in gate.entries()[3:] for row in entry]
+    assert not any("add" in row or "remove" in row for row in later)
+
+
+@pytest.mark.parametrize(
+    ("properties", "rule"),
+    [
+        ({}, "deletion_vectors_off"),
+        ({"enableDeletionVectors": "false"}, "deletion_vectors_off"),
+        ({"appendOnly": "true", **ON}, "append_only"),
+    ],
+)
+def test_a_table_that_takes_no_vectors_gets_none(properties: dict[str, str], rule: str) -> None:
+    gate = Gate(IN_THE_LOG)
+    create = proposal(
+        protocol(3, 7, readerFeatures=NAMES, writerFeatures=[*NAMES, "appendOnly"]),
+        metadata(**properties),
+        read_version=-1,
+        operation=Operation(name="CREATE TABLE"),
+    )
+    assert statuses(gate.ask(create, proposal(add("a")))) == ["committed", "committed"]
+    assert asked(gate, rows_of("a", [1])) == rule
+
+
+@pytest.mark.parametrize("names", [[], NAMES])
+def test_who_turns_vectors_off_brings_none(gate: Gate, names: list[str]) -> None:
+    listed = protocol(3, 7, readerFeatures=names, writerFeatures=names)
+    told = row_delete(rows_of("a", [1]), read_version=1, operation=Operation(name="DROP FEATURE"))
+    one = told.model_copy(update={"actions": (*([] if names else [listed]), metadata())})
+    assert statuses(gate.ask(one)) == ["deletion_vectors_off"]
+
+
+def test_no_rows_are_deleted_from_a_table_that_is_not_there() -> None:
+    gate = Gate(IN_THE_LOG)
+    reads = ReadSet(delete_insensitive=True)
+    rows = (FEATURE, metadata(**ON))
+    one = proposal(*rows, read_version=-1, reads=reads, dv_intents=(rows_of("a", [1]),))
+    assert statuses(gate.ask(one)) == ["file_not_live"]
+
+
+def test_a_proposal_sent_again_is_committed_once(gate: Gate) -> None:
+    one = row_delete(rows_of("a", [1]), read_version=1)
+    first, again = gate.ask(one, one)
+    assert (first.repeat, again.repeat) == (False, True)
+    assert again.version == first.version == 2
+    gate.restart()
+    [late] = gate.ask(one)
+    assert (late.status, late.version, late.repeat) == ("committed", 2, True)
+    assert len(gate.entries()) == 3
+
+
+def test_whoever_begins_anew_goes_on_with_the_same_vectors(gate: Gate) -> None:
+    wide = {"num_records": 200_000}
+    some = range(0, 4_000, 4)
+    assert asked(gate, rows_of("wide", some, **wide), rows_of("a", [1])) == "committed"
+    gate.restart()
+    assert asked(gate, rows_of("wide", [1], **wide), rows_of("a", [2])) == "committed"
+    assert gone(gate, "wide") == sorted([*some, 1])
+    assert gone(gate, "a") == [1, 2]
+
+
+class _Counting(MemoryStore):
+    """Counts what is read and written."""
+
+    reads: list[str]
+    puts: list[str]
+
+    def __init__(self) -> None:
+        super().__init__(ROOT)
+        self.reads, self.puts = [], []
+        self.loses_next = False
+
+    def read(self, path: str) -> bytes | None:
+        self.reads.append(path)
+        return super().read(path)
+
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        self.puts.append(path)
+        if self.loses_next and path.endswith(".json"):
+            self.loses_next = False
+            others = [info("DELETE"), remove("b"), add("b", deletionVector=vector(0))]
+            self.files[path] = to_bytes(others)
+        return super().put_if_absent(path, content, deadline_s)
+
+
+def test_deletes_of_a_known_file_read_nothing_and_put_once() -> None:
+    store = _Counting()
+    gate = begun(Gate(IN_THE_LOG, stores={ROOT: store}))
+    wide = {"num_records": 200_000}
+    asked(gate, rows_of("a", [0]), rows_of("wide", range(0, 2_000, 2), **wide))
+    store.reads.clear()
+    store.puts.clear()
+    for row in range(1, 6):
+        assert asked(gate, rows_of("a", [row])) == "committed"
+    assert store.reads == []
+    assert len(store.puts) == 5
+    assert asked(gate, rows_of("wide", [1], **wide)) == "committed"
+    assert store.reads == []
+    assert len(store.puts) == 7
+
+
+def test_by_default_every_vector_lies_in_a_file_that_delta_sparks_vacuum_knows() -> None:
+    store = _Counting()
+    gate = begun(Gate(stores={ROOT: store}))
+    asked(gate, rows_of("a", [0]))
+    store.reads.clear()
+    store.puts.clear()
+    assert asked(gate, rows_of("a", [1])) == "committed"
+    assert store.reads == [], "what the gate wrote is known"
+    assert len(store.puts) == 2
+    [file] = [row["add"] for row in gate.entries()[-1] if "add" in row]
+    assert file["deletionVector"]["storageType"] == "u"
+    assert file["deletionVector"]["cardinality"] == 2
+
+
+def test_a_lost_race_is_decided_anew_and_its_vector_file_is_never_used() -> None:
+    store = _Counting()
+    gate = begun(Gate(IN_THE_LOG, stores={ROOT: store}))
+    wide = {"num_records": 200_000}
+    store.loses_next = True
+    store.puts.clear()
+    one = (rows_of("wide", range(0, 2_000, 2), **wide), rows_of("b", [1]))
+    assert asked(gate, *one) == "committed"
+    assert gone(gate, "b") == [0, 1]
+    assert gone(gate, "wide") == list(range(0, 2_000, 2))
+    files = [path for path in store.puts if path.startswith("deletion_vector_")]
+    assert len(set(files)) == 2
+    [added] = [row["add"] for row in gate.entries()[-1] if row.get("add", {}).get("path") == "wide"]
+    used = DeletionVector.model_validate(added["deletionVector"])
+    assert read_vector(store, used) == of_rows(range(0, 2_000, 2))
+    store.files.pop(files[0])
+    assert gone(gate, "wide") == list(range(0, 2_000, 2))
+
+
+def test_too_much_to_compare_is_refused(gate: Gate) -> None:
+    _, [stored] = in_file([of_rows([4])], UUID(int=9))
+    heavy = {**stored.model_dump(by_alias=True), "sizeInBytes": 2**27}
+    write(gate, 2, remove("a"), add("a", deletionVector=heavy))
+    assert asked(gate, rows_of("a", [5])) == "too_large"
+    assert asked(gate, rows_of("b", [5])) == "committed"
+
+
+def test_rows_leave_a_file_whose_commit_was_cleaned_up_since(gate: Gate) -> None:
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    move_hint_forward(store, write_classic(store, open_snapshot(store, Version(1)), 0))
+    for version in (0, 1):
+        store.delete(in_log(commit_name(version)))
+    [told] = gate.ask(row_delete(rows_of("a", [1]), read_version=1))
+    assert (told.status, told.version) == ("committed", 2)

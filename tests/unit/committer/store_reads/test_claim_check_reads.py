@@ -1,0 +1,191 @@
+"""What a proposal names in a table on a file system: regular files below the root, or a refusal."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.builders import (
+    TABLE,
+    Gate,
+    Row,
+    add,
+    an_id,
+    create,
+    digest_of,
+    metadata,
+    proposal,
+    protocol,
+    remove,
+)
+from tidegate_committer.settings import CommitterSection
+from tidegate_messages.outcome import Outcome, Rejection
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.read_set import ReadSet
+from tidegate_runtime.storage.local_store import LocalStore
+
+WIDE = '{"numRecords":10,"tightBounds":false}'
+FEATURES = protocol(3, 7, readerFeatures=["deletionVectors"], writerFeatures=["deletionVectors"])
+VECTOR = {"storageType": "u", "pathOrInlineDv": "0" * 19 + "1", "offset": 1, "sizeInBytes": 34}
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Path:
+    (tmp_path / "roots").mkdir()
+    return tmp_path / "roots"
+
+
+def gate_over(roots: Path, *tables: str) -> Gate:
+    section = CommitterSection(roots=(f"file://{roots}",), audit_s=1e9)
+    gate = Gate(section)
+    for name in tables:
+        store = LocalStore(str(roots / name), within=section.roots)
+        gate.stores[store.root] = store
+    return gate
+
+
+@pytest.fixture
+def gate(roots: Path) -> Gate:
+    """A committer of a table that takes deletion vectors, on a file system."""
+    gate = gate_over(roots, "t")
+    opened = [FEATURES, metadata(enableDeletionVectors="true"), add("old", stats=WIDE)]
+    creation = Operation(name="CREATE TABLE")
+    [made] = gate.ask(of_t(roots, *opened, read_version=-1, operation=creation))
+    assert made.status == "committed"
+    return gate
+
+
+def of_t(roots: Path, *actions: Row, **fields: Any) -> Proposal:
+    """Return a proposal for the table `t`, by default one that has read version 0."""
+    return proposal(*actions, **{"table_root": f"file://{roots}/t", "read_version": 0, **fields})
+
+
+def claiming(roots: Path, **fields: Any) -> tuple[Proposal, str]:
+    """Return a proposal whose actions lie in a file, and the path of that."""
+    own = an_id()
+    path = f"_tidegate/proposals/{own}.ndjson"
+    claim = {"path": path, "size": 1, "sha256": digest_of(b"x"), **fields}
+    return of_t(roots, proposal_id=own, claim_check=claim), path
+
+
+ODDITIES: dict[str, Callable[[Path], None]] = {
+    "a pipe": os.mkfifo,
+    "a folder": lambda place: place.mkdir(),
+    "a loop": lambda place: place.symlink_to(place),
+    "a device": lambda place: place.symlink_to("/dev/zero"),
+    "a foreign file": lambda place: place.symlink_to("/etc/passwd"),
+}
+
+
+def rejection_of(outcome: Outcome) -> Rejection:
+    assert outcome.rejection is not None
+    return outcome.rejection
+
+
+@pytest.mark.parametrize("what", ODDITIES)
+def test_a_claim_check_that_is_no_file_of_the_table_is_refused_and_the_table_goes_on(
+    gate: Gate, roots: Path, what: str
+) -> None:
+    claim, path = claiming(roots)
+    (roots / "t" / path).parent.mkdir(parents=True)
+    ODDITIES[what](roots / "t" / path)
+    first, second = gate.ask(claim, of_t(roots, add("b")))
+    rejection = rejection_of(first)
+    assert (first.status, rejection.rule, rejection.field) == (
+        "rejected",
+        "claim_check",
+        "claim_check",
+    )
+    assert path in rejection.reason
+    size = (Path("/etc/passwd")).stat().st_size
+    assert str(size) not in rejection.reason, "nothing is said of a foreign file"
+    assert second.status == "committed"
+
+
+@pytest.mark.parametrize("what", ODDITIES)
+def test_ready_bytes_that_are_no_file_of_the_table_are_refused(
+    gate: Gate, roots: Path, what: str
+) -> None:
+    path = f"_delta_log/_staged_commits/{1:020d}.{an_id()}.json"
+    claim = {"path": path, "size": 1, "sha256": digest_of(b"x")}
+    (roots / "t" / path).parent.mkdir(parents=True)
+    ODDITIES[what](roots / "t" / path)
+    own = of_t(roots, kind="verbatim", claim_check=claim, exact_version=1)
+    first, second = gate.ask(own, of_t(roots, add("b")))
+    assert (first.status, rejection_of(first).rule) == ("denied", "staged_file")
+    assert path in rejection_of(first).reason
+    assert second.status == "committed"
+
+
+@pytest.mark.parametrize("what", ODDITIES)
+def test_a_deletion_vector_that_is_no_file_of_the_table_is_refused(
+    gate: Gate, roots: Path, what: str
+) -> None:
+    name = "deletion_vector_00000000-0000-0000-0000-000000000001.bin"
+    ODDITIES[what](roots / "t" / name)
+    new: Row = add("old", deletionVector={**VECTOR, "cardinality": 1}, stats=WIDE)
+    reads = ReadSet(files=("old",))
+    first, second = gate.ask(
+        of_t(roots, remove("old"), new, reads=reads),
+        of_t(roots, add("b")),
+    )
+    assert (first.status, rejection_of(first).rule) == ("rejected", "vector_unreadable")
+    assert name in rejection_of(first).reason
+    assert second.status == "committed"
+
+
+# Roots
+
+
+def request(kind: str, root: str) -> Proposal:
+    if kind == "register":
+        return proposal(kind="register", table=TABLE, table_root=root)
+    return create(table=TABLE, table_root=root)
+
+
+@pytest.mark.parametrize("kind", ["register", "create"])
+def test_a_root_that_leads_out_of_the_allowed_ones_is_denied(
+    roots: Path, tmp_path: Path, kind: str
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    if kind == "register":
+        before = gate_over(tmp_path, "outside")
+        before.ask(create(table=UUID(int=7), table_root=f"file://{outside}"))
+    there = sorted(outside.rglob("*"))
+    (roots / "t").symlink_to(outside)
+    gate = gate_over(roots, "t")
+    [outcome] = gate.ask(request(kind, f"file://{roots}/t"))
+    rejection = rejection_of(outcome)
+    assert (outcome.status, rejection.rule) == ("denied", "root_not_allowed")
+    assert rejection.field == "table_root"
+    assert "committer.roots" in rejection.reason
+    assert gate.tables() == {}
+    assert sorted(outside.rglob("*")) == there
+
+
+def test_the_roots_may_be_linked_by_the_operator(roots: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").symlink_to(roots)
+    gate = gate_over(tmp_path / "data", "t")
+    root = f"file://{tmp_path}/data/t"
+    [outcome] = gate.ask(create(table=TABLE, table_root=root))
+    assert outcome.status == "committed"
+
+
+def test_a_table_whose_folder_is_led_elsewhere_is_halted_until_it_is_back(
+    gate: Gate, roots: Path, tmp_path: Path
+) -> None:
+    (roots / "t").rename(tmp_path / "elsewhere")
+    (roots / "t").symlink_to(tmp_path / "elsewhere")
+    [outcome] = gate.ask(of_t(roots, add("b")))
+    assert (outcome.status, rejection_of(outcome).rule) == ("denied", "table_halted")
+    assert "committer.roots" in rejection_of(outcome).reason
+    (roots / "t").unlink()
+    (tmp_path / "elsewhere").rename(roots / "t")
+    gate.clock.boot += 60.0
+    gate.settle()
+    [outcome] = gate.ask(of_t(roots, add("b")))
+    assert outcome.status == "committed"

@@ -1,0 +1,665 @@
+"""What a decision needs of a store is fetched while the loop goes on: other tables never wait."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, BinaryIO
+from unittest import mock
+from uuid import UUID
+
+import pytest
+
+from tests.builders import (
+    ROOT,
+    TABLE,
+    Gate,
+    Row,
+    add,
+    an_id,
+    create,
+    creation,
+    digest_of,
+    info,
+    metadata,
+    proposal,
+    protocol,
+    remove,
+    table_in_memory,
+    to_bytes,
+)
+from tests.fakes.memory_store import MemoryStore
+from tests.unit.committer.held_puts import HeldPuts
+from tests.unit.committer.held_questions import Held
+from tidegate_committer import put_executor
+from tidegate_committer.background_reads import LOST_MAX, STORES_KEPT, ReadsInThreads
+from tidegate_committer.loop.table_committer import CLAIM_S
+from tidegate_committer.settings import CommitterSection
+from tidegate_delta.errors import Unavailable
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.outcome import Outcome
+from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.read_set import ReadSet
+from tidegate_runtime.storage.log_store import LogStore
+
+OTHER = UUID(int=0x7000_8000_0000_0000_4712)
+OTHER_ROOT = "memory://others/t2"
+SECTION = CommitterSection(
+    roots=("memory://tables", "memory://others"), audit_s=1e9, view_age_max_s=CLAIM_S / 2
+)
+NAMES = ["deletionVectors", "inCommitTimestamp"]
+WIDE = '{"numRecords":10,"tightBounds":false}'
+FEATURES = protocol(3, 7, readerFeatures=NAMES[:1], writerFeatures=NAMES)
+
+
+@pytest.fixture
+def held() -> Held:
+    return Held()
+
+
+@pytest.fixture
+def gate(held: Held) -> Gate:
+    """A committer of two tables; what it asks of the store of one besides is held."""
+    gate = Gate(SECTION, reads=held)
+    opened = [FEATURES, metadata(enableDeletionVectors="true")]
+    opening = proposal(*opened, read_version=-1, operation=Operation(name="CREATE TABLE"))
+    gate.ask(opening, create(table=OTHER, table_root=OTHER_ROOT))
+    gate.ask(proposal(add("old")))
+    held.held.add(ROOT)
+    return gate
+
+
+def claimed(gate: Gate, *rows: Row, read_version: int = 1) -> Proposal:
+    """Return a proposal whose actions lie in a file."""
+    content, own = to_bytes(rows), an_id()
+    path = f"_tidegate/proposals/{own}.ndjson"
+    gate.stores[ROOT].put(path, content)
+    claim = {"path": path, "size": len(content), "sha256": digest_of(content)}
+    return proposal(proposal_id=own, claim_check=claim, read_version=read_version)
+
+
+def at_other(*actions: Row) -> Proposal:
+    return proposal(*actions, table=OTHER, table_root=OTHER_ROOT)
+
+
+def write(gate: Gate, version: int, *rows: Row) -> None:
+    """Write a version as another engine does."""
+    gate.stores[ROOT].put(in_log(commit_name(version)), to_bytes([info(), *rows]))
+
+
+def told(outcomes: list[Outcome]) -> list[tuple[UUID, str, int | None]]:
+    return [(one.table, one.status, one.version) for one in outcomes]
+
+
+def with_a_claim(gate: Gate) -> Proposal:
+    return claimed(gate, add("a"))
+
+
+def who_has_seen_more(gate: Gate) -> Proposal:
+    write(gate, 2, add("foreign"))
+    return proposal(add("a"), read_version=2)
+
+
+def who_loses_a_race(gate: Gate) -> Proposal:
+    write(gate, 2, add("foreign"))
+    return proposal(add("a"), read_version=1)
+
+
+def who_brings_a_vector(gate: Gate) -> Proposal:
+    vector = {"storageType": "u", "pathOrInlineDv": f"{'0' * 19}1", "offset": 1, "sizeInBytes": 34}
+    new = add("old", deletionVector={**vector, "cardinality": 1}, stats=WIDE)
+    reads = ReadSet(files=("old",))
+    return proposal(remove("old"), new, read_version=1, reads=reads)
+
+
+def who_begins_timestamps(gate: Gate) -> Proposal:
+    on = metadata(enableDeletionVectors="true", enableInCommitTimestamps="true")
+    return proposal(on, read_version=1)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        with_a_claim,
+        who_has_seen_more,
+        who_loses_a_race,
+        who_brings_a_vector,
+        who_begins_timestamps,
+    ],
+)
+def test_a_store_that_hangs_for_one_table_lets_the_others_commit_on(
+    gate: Gate, held: Held, made: Callable[[Gate], Proposal]
+) -> None:
+    gate.send(made(gate))
+    for version in (1, 2, 3):
+        assert told(gate.ask(at_other(add(f"b{version}")))) == [(OTHER, "committed", version)]
+    assert len(held.asked) == 1, "the store is asked once, and looked after"
+    held.held.clear()
+    held.answer()
+    gate.settle()
+    assert [one.table for one in gate.outcomes()].count(TABLE) == 3
+    assert gate.loop.unsettled == 0
+
+
+def test_versions_of_others_are_learned_at_an_idle_table_while_others_commit(
+    gate: Gate, held: Held
+) -> None:
+    write(gate, 2, add("foreign"))
+    gate.clock.boot += gate.settings.external_probe_s
+    gate.settle()
+    [_] = held.asked
+    assert told(gate.ask(at_other(add("b")))) == [(OTHER, "committed", 1)]
+    held.answer()
+    gate.settle()
+    assert [one.version for one in gate.commits() if one.table == TABLE] == [0, 1, 2]
+
+
+def test_what_others_wrote_is_looked_for_once(gate: Gate, held: Held) -> None:
+    held.held.clear()
+    write(gate, 2, add("foreign"))
+    assert told(gate.ask(proposal(add("a"), read_version=1))) == [(TABLE, "committed", 3)]
+    with mock.patch.object(gate.stores[ROOT], "read", side_effect=AssertionError("not again")):
+        assert told(gate.ask(proposal(add("b"), read_version=3))) == [(TABLE, "committed", 4)]
+
+
+def test_what_a_slow_store_has_fetched_is_decided_on_however_long_it_took(
+    gate: Gate, held: Held
+) -> None:
+    gate.send(with_a_claim(gate))
+    gate.settle()
+    gate.clock.boot += gate.settings.view_age_max_s + 1.0
+    gate.loop.step()
+    held.answer()
+    gate.settle()
+    assert len(held.asked) == 1
+    assert told(gate.outcomes())[-1] == (TABLE, "committed", 2)
+
+
+def test_who_comes_while_a_store_is_asked_is_decided_on_after_who_came_first(
+    gate: Gate, held: Held
+) -> None:
+    first, second = with_a_claim(gate), proposal(add("b"), read_version=1)
+    gate.send(first)
+    gate.settle()
+    gate.send(second)
+    gate.settle()
+    held.answer()
+    gate.settle()
+    assert [one.proposal_id for one in gate.outcomes()[-2:]] == [
+        first.proposal_id,
+        second.proposal_id,
+    ]
+
+
+def test_who_waits_for_such_a_store_makes_no_watchman_restart_the_committer(gate: Gate) -> None:
+    gate.send(with_a_claim(gate))
+    gate.settle()
+    assert (gate.loop.unsettled, gate.loop.movable) == (1, 0)
+
+
+def test_an_offset_is_not_passed_before_its_answer(gate: Gate, held: Held) -> None:
+    at = next(iter(gate.loop.workers))
+    before = gate.loop.consumer.committed(at)
+    gate.send(with_a_claim(gate), at_other(add("b")))
+    gate.settle(12)
+    assert gate.loop.consumer.committed(at) == before
+    held.answer()
+    gate.settle()
+    assert before is not None
+    assert gate.loop.consumer.committed(at) == before + 2
+
+
+def test_an_answer_that_comes_after_the_partition_was_lost_is_dropped(
+    gate: Gate, held: Held
+) -> None:
+    one = with_a_claim(gate)
+    gate.send(one)
+    gate.settle()
+    late, held.asked = held.asked, []
+    held.held.clear()
+    gate.restart()
+    gate.settle()
+    before = (told(gate.outcomes()), len(gate.entries()))
+    held.asked = late
+    held.answer()
+    gate.settle()
+    assert (told(gate.outcomes()), len(gate.entries())) == before
+    assert [out.status for out in gate.outcomes() if out.proposal_id == one.proposal_id] == [
+        "committed"
+    ]
+
+
+def test_a_halt_by_hand_does_not_wait_for_the_store_and_what_it_says_then_is_dropped(
+    gate: Gate, held: Held
+) -> None:
+    gate.send(with_a_claim(gate))
+    gate.settle()
+    [(_, question, answer)] = held.asked
+    outcomes = gate.ask(proposal(kind="halt", table_root=ROOT, reason="files are moved"))
+    assert [one.status for one in outcomes] == ["denied", "committed"]
+    assert answer.cancelled()
+    question()  # A thread that was at it does not hear that.
+    held.held.clear()
+    reopened = gate.ask(proposal(kind="reopen", table_root=ROOT), proposal(add("b")))
+    assert told(reopened) == [(TABLE, "committed", 1), (TABLE, "committed", 2)]
+
+
+def test_an_audit_waits_until_nothing_is_fetched(gate: Gate, held: Held) -> None:
+    """Its answer is held against a state whose maps are the thread's in the meantime."""
+    gate.send(with_a_claim(gate))
+    gate.settle()
+    [worker] = gate.loop.workers.values()
+    overwritten: Future[dict[int, str]] = Future()
+    overwritten.set_result({1: "another"})
+    worker.schedule.audits[TABLE].answer = overwritten  # type: ignore[assignment]  # as of a thread
+    gate.loop.step()
+    assert gate.table_committer().halted is None
+    held.answer()
+    gate.settle(2)
+    assert gate.table_committer().halted is not None
+
+
+def test_what_a_store_gave_before_it_failed_is_not_asked_for_again(gate: Gate, held: Held) -> None:
+    held.held.clear()
+    many = [claimed(gate, add(name)) for name in "abc"]
+    store, failing = gate.stores[ROOT], [many[2].claim_check]
+    opened, open_one = list[str](), store.open
+
+    def fragile(path: str) -> BinaryIO:
+        opened.append(path)
+        if failing and failing[0] is not None and path == failing[0].path:
+            failing.clear()
+            raise Unavailable("away")
+        return open_one(path)
+
+    with mock.patch.object(store, "open", fragile):
+        outcomes = gate.ask(*many)
+    assert {one.status for one in outcomes} == {"committed"}
+    assert len(opened) == 4, "one of the three is read twice"
+
+
+def test_a_clean_stop_waits_for_no_store_that_is_only_read() -> None:
+    flown, held = HeldPuts(), Held()
+    gate = Gate(SECTION, puts=flown, reads=held)
+    gate.ask(create())
+    held.held.add(ROOT)
+    flown.is_holding = True
+    gate.send(proposal(add("a")))
+    gate.settle(2)
+    write(gate, 1, add("foreign"))
+    flown.lands_in_time = True
+    gate.loop.finish()
+    gate.loop.leave()
+    assert len(gate.outcomes()) == 1, "who lost the race is answered by the next owner"
+
+
+# Tables that are registered, and opened again.
+
+
+def register(table: UUID = OTHER, root: str = OTHER_ROOT, **fields: Any) -> Proposal:
+    return proposal(kind="register", table=table, table_root=root, **fields)
+
+
+@pytest.fixture
+def loads() -> Held:
+    return Held({OTHER_ROOT})
+
+
+@pytest.fixture
+def found(loads: Held) -> Gate:
+    """A committer of one table, beside which lies another one whose store does not answer."""
+    there = table_in_memory(creation(), root=OTHER_ROOT)
+    gate = Gate(SECTION, stores={OTHER_ROOT: there}, loads=loads)
+    gate.ask(create())
+    return gate
+
+
+def test_a_table_is_registered_while_others_commit(found: Gate, loads: Held) -> None:
+    asked = register()
+    found.send(asked, at_other(add("b")))
+    assert told(found.ask(proposal(add("a")))) == [(TABLE, "committed", 1)]
+    loads.answer()
+    found.settle()
+    assert told(found.outcomes()[-2:]) == [(OTHER, "committed", 0), (OTHER, "committed", 1)]
+    assert found.tables()[OTHER].published_through == 1
+
+
+def test_who_asks_for_a_table_that_is_being_registered_waits_for_what_comes_of_it(
+    found: Gate, loads: Held
+) -> None:
+    another = UUID(int=9)
+    found.send(register(), register(another), create(table=another, table_root=OTHER_ROOT))
+    found.settle()
+    assert len(found.outcomes()) == 1
+    loads.answer()
+    found.settle()
+    first, again, created = found.outcomes()[1:]
+    assert (first.status, first.repeat) == ("committed", False)
+    assert (again.status, again.repeat) == ("committed", True)
+    assert created.rejection is not None
+    assert created.rejection.rule == "table_exists"
+
+
+def test_a_name_that_may_not_be_given_is_asked_for_again(found: Gate, loads: Held) -> None:
+    root = "memory://tables/third"
+    third = create(table=UUID(int=9), table_root=root, name="sales")
+    found.send(register(name="sales"))
+    found.settle()
+    [outcome] = found.ask(third)
+    assert outcome.rejection is not None
+    assert (outcome.rejection.rule, outcome.rejection.advice) == ("being_created", "retry")
+    [(_, _, answer)] = loads.asked
+    answer.set_exception(Unavailable("away"))
+    found.settle()
+    assert found.outcomes()[-1].status == "denied"
+    assert [one.status for one in found.ask(third)] == ["committed"]
+
+
+def test_a_store_that_is_away_denies_a_registration_and_leaves_nothing(
+    found: Gate, loads: Held
+) -> None:
+    found.send(register(), at_other(add("b")))
+    found.settle()
+    [(_, _, answer)] = loads.asked
+    answer.set_exception(Unavailable("away"))
+    found.settle()
+    denied, behind = found.outcomes()[1:]
+    assert denied.rejection is not None
+    assert behind.rejection is not None
+    assert (denied.rejection.rule, denied.rejection.advice) == ("Unavailable", "retry")
+    assert behind.rejection.rule == "unknown_table"
+    assert OTHER not in found.tables()
+    loads.held.clear()
+    assert told(found.ask(register())) == [(OTHER, "committed", 0)]
+
+
+def test_a_table_is_reopened_while_others_commit(found: Gate, loads: Held) -> None:
+    loads.held.clear()
+    found.ask(register())
+    found.ask(proposal(kind="halt", table=OTHER, table_root=OTHER_ROOT, reason="a restore"))
+    loads.held.add(OTHER_ROOT)
+    reopen = proposal(kind="reopen", table=OTHER, table_root=OTHER_ROOT)
+    found.send(reopen, at_other(add("b")))
+    assert told(found.ask(proposal(add("a")))) == [(TABLE, "committed", 1)]
+    assert found.tables()[OTHER].status == "halted"
+    loads.answer()
+    found.settle()
+    assert told(found.outcomes()[-2:]) == [(OTHER, "committed", 0), (OTHER, "committed", 1)]
+    assert found.tables()[OTHER].status == "open"
+
+
+def test_who_would_reopen_a_table_is_told_of_its_log_as_it_is_since_then(
+    found: Gate, loads: Held
+) -> None:
+    """What was asked of it before, by a table that halted by itself, may be of before a repair."""
+    loads.held.clear()
+    found.ask(register())
+    store = found.stores[OTHER_ROOT]
+    whole = store.read(in_log(commit_name(0)))
+    assert whole is not None
+    store.put(in_log(commit_name(0)), b"torn")
+    found.restart()
+    found.settle()
+    assert found.tables()[OTHER].status == "halted"
+    loads.held.add(OTHER_ROOT)
+    found.clock.boot += 60.0
+    found.settle()
+    [(_, _, before)] = loads.asked
+    store.put(in_log(commit_name(0)), whole)
+    found.send(proposal(kind="reopen", table=OTHER, table_root=OTHER_ROOT))
+    found.settle()
+    assert before.cancelled()
+    loads.answer()
+    found.settle()
+    assert found.outcomes()[-1].status == "committed"
+    assert found.tables()[OTHER].status == "open"
+
+
+def test_a_store_is_vetted_aside(loads: Held) -> None:
+    asked = list[str]()
+    gate = Gate(SECTION, loads=loads, vet=lambda store: asked.append(store.root))
+    gate.send(create(table=OTHER, table_root=OTHER_ROOT))
+    assert told(gate.ask(create())) == [(TABLE, "committed", 0)]
+    assert asked == [ROOT]
+    loads.answer()
+    gate.settle()
+    assert asked == [ROOT, OTHER_ROOT]
+    assert gate.outcomes()[-1].table == OTHER
+
+
+# Threads.
+
+
+class Hanging(MemoryStore):
+    """A store that answers nobody for a while, and never the loop itself."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.answers = threading.Event()
+        self.answers.set()
+        self.waiting = 0
+
+    def _wait(self) -> None:
+        assert threading.current_thread() is not threading.main_thread(), "the loop asks"
+        self.waiting += 1
+        assert self.answers.wait(60.0), "the test has ended"
+        self.waiting -= 1
+
+    def read(self, path: str) -> bytes | None:
+        """Return a file, after a while."""
+        self._wait()
+        return super().read(path)
+
+    def open(self, path: str) -> BinaryIO:
+        """Return a reader, after a while."""
+        self._wait()
+        return super().open(path)
+
+    def list_from(self, folder: str, start: str) -> Any:
+        """List a folder, after a while."""
+        self._wait()
+        return super().list_from(folder, start)
+
+
+def test_a_committer_with_threads_goes_on_beside_a_store_that_hangs() -> None:
+    hanging, other = Hanging(ROOT), Hanging(OTHER_ROOT)
+    stores: dict[str, LogStore] = {ROOT: hanging, OTHER_ROOT: other}
+    loads, reads, background = (ReadsInThreads(most, "test") for most in (1, 4, 8))
+    gate = Gate(
+        SECTION,
+        stores=stores,
+        puts=put_executor.PutsInThreads(),
+        background=background,
+        loads=loads,
+        reads=reads,
+    )
+
+    def until(is_so: Callable[[], bool]) -> None:
+        for _ in range(3_000):
+            gate.loop.step()
+            if is_so():
+                return
+            gate.clock.boot += 0.01
+            time.sleep(0.001)
+        raise AssertionError("it hangs")
+
+    gate.send(create(), create(table=OTHER, table_root=OTHER_ROOT))
+    until(lambda: len(gate.outcomes()) == 2)
+    one = claimed(gate, add("a"), read_version=0)
+    hanging.answers.clear()
+    gate.send(one)
+    until(lambda: hanging.waiting == 1)
+    for count in range(3, 13):
+        gate.send(at_other(add(f"f{count}")))
+        until(lambda: len(gate.outcomes()) == count)  # noqa: B023
+    assert gate.outcomes()[-1].table == OTHER
+    hanging.answers.set()
+    until(lambda: len(gate.outcomes()) == 13)
+    assert gate.outcomes()[-1].proposal_id == one.proposal_id
+    gate.loop.finish()
+    gate.loop.leave()
+
+
+def test_whoever_ends_asks_nothing_of_what_stands_in_line() -> None:
+    many, going_on, asked = ReadsInThreads(1, "read"), threading.Event(), list[str]()
+
+    def first() -> None:
+        asked.append("first")
+        going_on.wait(10.0)
+
+    one = many.begin("s3://bucket/a", first)
+    other = many.begin("s3://bucket/b", lambda: asked.append("second"))
+    many.close()
+    going_on.set()
+    one.result(10.0)
+    assert other.cancelled()
+    assert asked == ["first"]
+
+
+def test_threads_of_stores_that_are_asked_for_nothing_end() -> None:
+    many, going_on = ReadsInThreads(1, "of-many-stores"), threading.Event()
+    hanging = many.begin("s3://hangs/t", lambda: going_on.wait(10.0))
+    for number in range(3 * STORES_KEPT):
+        assert many.begin(f"s3://bucket-{number}/t", lambda: 1).result(10.0) == 1
+    assert not many.is_free("s3://hangs/u"), "who is at work is not forgotten"
+
+    def there() -> int:
+        return sum(one.name.startswith("of-many-stores") for one in threading.enumerate())
+
+    for _ in range(1_000):
+        if there() <= STORES_KEPT + 2:
+            break
+        time.sleep(0.01)
+    assert there() <= STORES_KEPT + 2
+    going_on.set()
+    assert hanging.result(10.0)
+
+
+# A file that a proposal names, and that cannot be read
+
+
+def at_its_store(gate: Gate, held: Held) -> list[Outcome]:
+    """Let the time pass for which a claim check is waited for; return what is said meanwhile."""
+    before = len(gate.outcomes())
+    gate.clock.boot += CLAIM_S - 10.0
+    gate.settle()
+    assert len(gate.outcomes()) == before, "it has its time"
+    gate.clock.boot += 40.0
+    held.held.clear()
+    gate.settle()
+    return gate.outcomes()[before:]
+
+
+def test_a_claim_check_whose_reading_hangs_is_denied_and_those_behind_it_go_on(
+    gate: Gate, held: Held
+) -> None:
+    gate.send(with_a_claim(gate), proposal(add("b"), read_version=1))
+    gate.settle()
+    first, second = at_its_store(gate, held)
+    assert first.rejection is not None
+    assert (first.status, first.rejection.rule) == ("denied", "claim_check")
+    assert (first.rejection.advice, first.rejection.field) == ("retry", "claim_check")
+    assert first.rejection.reason.count("600 s") == 1
+    assert told([second]) == [(TABLE, "committed", 2)]
+    assert [root for root, _ in held.given_up] == [ROOT], "another thread takes its place"
+    held.answer()
+    gate.settle()
+    assert len(gate.entries()) == 3, "what comes after it is dropped"
+
+
+def test_a_claim_check_that_fails_each_time_is_denied_and_those_behind_it_go_on(
+    gate: Gate, held: Held
+) -> None:
+    held.held.clear()
+    store = gate.stores[ROOT]
+    with mock.patch.object(store, "open", side_effect=Unavailable("away")):
+        gate.send(with_a_claim(gate), proposal(add("b"), read_version=1))
+        gate.settle()
+        first, second = at_its_store(gate, held)
+    assert first.rejection is not None
+    assert (first.status, first.rejection.rule) == ("denied", "claim_check")
+    assert told([second]) == [(TABLE, "committed", 2)]
+    assert held.given_up == [], "no thread is at it"
+
+
+def test_ready_bytes_whose_reading_hangs_are_denied(gate: Gate, held: Held) -> None:
+    path = f"_delta_log/_staged_commits/{2:020d}.{an_id()}.json"
+    claim = {"path": path, "size": 1, "sha256": digest_of(b"x")}
+    gate.send(proposal(kind="verbatim", claim_check=claim, read_version=1, exact_version=2))
+    gate.settle()
+    [first] = at_its_store(gate, held)
+    assert first.rejection is not None
+    assert (first.status, first.rejection.rule) == ("denied", "staged_file")
+
+
+def test_a_table_that_is_to_be_created_by_a_claim_check_that_hangs_is_not() -> None:
+    held = Held()
+    gate = Gate(SECTION, reads=held, stores={ROOT: MemoryStore(ROOT)})
+    held.held.add(ROOT)
+    gate.send(claimed(gate, *creation(), read_version=-1))
+    gate.settle()
+    [first] = at_its_store(gate, held)
+    assert first.rejection is not None
+    assert (first.status, first.rejection.rule) == ("denied", "claim_check")
+    assert told(gate.ask(create())) == [(TABLE, "committed", 0)]
+
+
+@pytest.mark.parametrize(
+    ("made", "rule"), [(with_a_claim, "claim_check"), (who_brings_a_vector, "vector_unreadable")]
+)
+def test_a_file_that_may_not_be_read_is_refused_at_once(
+    gate: Gate, held: Held, made: Callable[[Gate], Proposal], rule: str
+) -> None:
+    held.held.clear()
+    why = Unavailable("this user may not: grant the rights")
+    why.__cause__ = PermissionError(13, "Permission denied")
+    with mock.patch.object(gate.stores[ROOT], "open", side_effect=why):
+        first, second = gate.ask(made(gate), proposal(add("b"), read_version=1))
+    assert first.rejection is not None
+    assert (first.status, first.rejection.rule) == ("rejected", rule)
+    assert "grant the rights" in first.rejection.reason
+    assert second.status == "committed"
+
+
+def test_readings_that_hang_take_no_thread_from_the_other_tables_of_their_store() -> None:
+    threads, going_on = ReadsInThreads(4, "hangs"), threading.Event()
+    try:
+        for _ in range(20):
+            begun = threading.Event()
+            hangs = threads.begin("file:///data/t", partial(hang, begun, going_on))
+            behind = threads.begin("file:///data/u", lambda: "read")
+            assert begun.wait(60)
+            threads.give_up("file:///data/t", hangs)
+            assert behind.result(60) == "read"
+        assert not hangs.done()
+        at_work = [one for one in threading.enumerate() if one.name.startswith("hangs")]
+        assert len(at_work) <= 20 + 2 * 4
+    finally:
+        going_on.set()
+        threads.close()
+
+
+def test_no_more_threads_are_replaced_than_so_many() -> None:
+    threads, going_on = ReadsInThreads(1, "lost"), threading.Event()
+    try:
+        for _ in range(LOST_MAX + 1):
+            begun = threading.Event()
+            hangs = threads.begin("file:///data/t", partial(hang, begun, going_on))
+            assert begun.wait(60)
+            threads.give_up("file:///data/t", hangs)
+        waits = threads.begin("file:///data/t", lambda: "read")
+        assert len([one for one in threading.enumerate() if one.name.startswith("lost")]) <= (
+            LOST_MAX + 1
+        )
+        assert not waits.done()
+        going_on.set()
+        assert waits.result(60) == "read"
+    finally:
+        going_on.set()
+        threads.close()
+
+
+def hang(begun: threading.Event, going_on: threading.Event) -> None:
+    begun.set()
+    going_on.wait(60)

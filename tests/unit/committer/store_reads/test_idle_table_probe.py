@@ -1,0 +1,131 @@
+"""Idle tables are looked at: what others wrote is learned, and nobody waits for a store."""
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from uuid import UUID
+
+import pytest
+
+from tests.builders import ROOT, TABLE, Gate, add, create, info, proposal, to_bytes
+from tidegate_committer.background_reads import at_once
+from tidegate_delta.errors import Unavailable
+from tidegate_delta.log.file_names import commit_name, in_log
+
+T = TypeVar("T")
+OTHER = UUID(int=0x7000_8000_0000_0000_4712)
+OTHER_ROOT = "memory://tables/other"
+
+
+@dataclass
+class Slow:
+    """A store that answers when it is told to."""
+
+    asked: deque[tuple[Callable[[], Any], Future[Any]]] = field(default_factory=deque)
+
+    def is_free(self, root: str) -> bool:
+        """Return that anything may be asked."""
+        return True
+
+    def give_up(self, root: str, answer: Future[Any], /) -> None:
+        """Do nothing: no thread is at it."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def begin(self, root: str, question: Callable[[], T], /) -> Future[T]:
+        """Keep a question."""
+        answer: Future[T] = Future()
+        self.asked.append((question, answer))
+        return answer
+
+    def answer(self) -> None:
+        """Answer everything that was asked."""
+        while self.asked:
+            question, answer = self.asked.popleft()
+            try:
+                answer.set_result(at_once(question).result())
+            except Unavailable as error:
+                answer.set_exception(error)
+
+
+@pytest.fixture
+def slow() -> Slow:
+    return Slow()
+
+
+@pytest.fixture
+def gate(slow: Slow) -> Gate:
+    gate = Gate(background=slow)
+    gate.ask(create())
+    gate.ask(create(table=OTHER, table_root=OTHER_ROOT))
+    slow.answer()
+    gate.loop.step()
+    gate.clock.boot += gate.settings.external_probe_s
+    gate.loop.step()
+    return gate
+
+
+def write_version(gate: Gate, version: int) -> None:
+    """Let somebody else write a version of the table."""
+    gate.stores[ROOT].put(in_log(commit_name(version)), to_bytes([info(), add("foreign")]))
+
+
+def test_every_idle_table_is_asked_about_once(gate: Gate, slow: Slow) -> None:
+    gate.loop.step()
+    assert len(slow.asked) == 2
+
+
+def test_a_store_that_takes_its_time_keeps_no_proposal_waiting(gate: Gate, slow: Slow) -> None:
+    [told] = gate.ask(proposal(add("a")))
+    assert told.version == 1
+    assert slow.asked
+
+
+def test_a_version_that_is_there_is_learned_and_told(gate: Gate, slow: Slow) -> None:
+    write_version(gate, 1)
+    slow.answer()
+    gate.loop.step()
+    gate.settle()
+    assert gate.commits()[-1].author == "external"
+    assert gate.tables()[TABLE].published_through == 1
+
+
+def test_a_table_without_news_was_seen_when_it_was_asked_about(gate: Gate, slow: Slow) -> None:
+    asked_s = gate.clock.boot
+    gate.clock.boot += 3.0
+    slow.answer()
+    gate.loop.step()
+    assert gate.table_committer().viewed_s == asked_s
+
+
+def test_an_answer_about_a_version_of_ours_says_nothing(gate: Gate, slow: Slow) -> None:
+    gate.ask(proposal(add("a")))
+    seen_s = gate.table_committer().viewed_s
+    slow.answer()
+    gate.loop.step()
+    assert gate.table_committer().viewed_s == seen_s
+    assert [one.author for one in gate.commits() if one.table == TABLE] == ["tidegate"] * 2
+
+
+def test_a_store_that_fails_lets_the_table_rest_and_is_asked_again(gate: Gate, slow: Slow) -> None:
+    def fails() -> None:
+        raise Unavailable("the store does not answer")
+
+    slow.asked = deque((fails, answer) for _, answer in slow.asked)
+    slow.answer()
+    gate.loop.step()
+    assert gate.table_committer().rests_until_s > gate.clock.boot
+    [told] = gate.ask(proposal(add("a")))
+    assert told.version == 1
+
+
+def test_an_idle_table_that_was_not_looked_at_for_long_is_read_anew() -> None:
+    gate = Gate()
+    gate.ask(create())
+    gate.clock.boot += 10 * gate.settings.view_age_max_s
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("foreign")]))
+    gate.settle()
+    assert [one.version for one in gate.commits()] == [0, 1]

@@ -1,0 +1,334 @@
+"""Versions are read again: who overwrites one is found out, though nobody writes."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from uuid import UUID
+
+import pytest
+from prometheus_client import REGISTRY
+
+from tests.builders import (
+    ROOT,
+    TABLE,
+    Gate,
+    add,
+    create,
+    info,
+    proposal,
+    protocol,
+    to_bytes,
+)
+from tests.fakes.memory_store import MemoryStore
+from tests.unit.committer.held_puts import HeldPuts
+from tests.unit.committer.held_questions import Held
+from tidegate_committer.background_reads import ReadsInline
+from tidegate_committer.persistent_map import PersistentMap
+from tidegate_committer.settings import CommitterSection
+from tidegate_committer.store_reads.log_audit import Audit
+from tidegate_delta.errors import Unavailable
+from tidegate_delta.log.file_names import checkpoint_name, commit_name, in_log
+from tidegate_runtime.storage.local_store import LocalStore
+from tidegate_runtime.storage.log_store import LogStore
+
+OTHER_ROOT = "memory://tables/other"
+OTHER = UUID(int=0x7000_8000_0000_0000_4711)
+SECTION = CommitterSection(
+    roots=("memory://tables", "file:///"), audit_s=30.0, audit_versions=4, external_probe_s=1e6
+)
+
+
+def path_of(version: int) -> str:
+    return in_log(commit_name(version))
+
+
+class Pending(ReadsInline):
+    """Questions whose answer a test gives."""
+
+    def __init__(self, answer: Future[Any]) -> None:
+        self._answer = answer
+
+    def begin(self, root: str, question: Callable[[], Any], /) -> Future[Any]:
+        """Return where the answer will be."""
+        return self._answer
+
+
+def overwrite(store: LogStore, version: int) -> bytes:
+    """Do what an engine without put-if-absent does; return what was there."""
+    before = store.read(path_of(version))
+    assert before is not None
+    store.put(path_of(version), to_bytes([info(), add("foreign")]))
+    return before
+
+
+def wait(gate: Gate, seconds: float) -> None:
+    for _ in range(4):
+        gate.clock.boot += seconds / 4
+        gate.loop.step()
+    gate.clock.boot += 0.3
+    gate.loop.step()
+
+
+@pytest.fixture
+def held() -> Held:
+    return Held()
+
+
+def written(gate: Gate) -> Gate:
+    gate.ask(create())
+    for number in range(5):
+        gate.ask(proposal(add(f"f{number}"), read_version=number))
+    return gate
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return written(Gate(SECTION))
+
+
+@pytest.fixture
+def held_gate(held: Held) -> Gate:
+    return written(Gate(SECTION, background=held))
+
+
+@pytest.mark.parametrize("version", [5, 4, 1])
+def test_an_overwritten_version_halts_its_table_while_nobody_writes(
+    gate: Gate, version: int
+) -> None:
+    gate.ask(create(table=OTHER, table_root=OTHER_ROOT))
+    overwrite(gate.stores[ROOT], version)
+    wait(gate, 120.0)
+    record = gate.tables()[TABLE]
+    assert record.status == "halted"
+    assert f"version {version} of {ROOT}" in str(record.reason)
+    assert gate.tables()[OTHER].status == "open"
+    [told] = gate.ask(proposal(add("a"), table=OTHER, table_root=OTHER_ROOT))
+    assert told.status == "committed"
+    [told] = gate.ask(proposal(add("b")))
+    assert told.rejection is not None
+    assert (told.status, told.rejection.rule) == ("denied", "table_halted")
+
+
+def audited(gate: Gate) -> float:
+    labels = {"table": gate.tables()[TABLE].name}
+    return REGISTRY.get_sample_value("tidegate_audited_versions_total", labels) or 0.0
+
+
+def test_a_table_at_which_put_follows_on_put_is_audited_all_the_same() -> None:
+    puts = HeldPuts()
+    gate = Gate(SECTION.model_copy(update={"group_members_max": 1}), puts=puts)
+    gate.ask(create())
+    before, followed = audited(gate), 0
+    puts.is_holding = True
+    for number in range(0, 700, 2):
+        if len(gate.table_committer().line) < 3:
+            gate.send(proposal(add(f"f{number}")), proposal(add(f"f{number + 1}")))
+        for _ in range(3):
+            gate.loop.step()
+        flying = gate.table_committer().flying
+        followed += flying is not None and flying.follower is not None
+        gate.clock.boot += 0.2
+        puts.land()
+    assert followed > 300
+    assert audited(gate) - before >= 2 * SECTION.audit_versions
+
+
+def test_a_version_on_a_disk_is_audited_likewise(tmp_path: Path) -> None:
+    root = (tmp_path / "t").as_uri()
+    gate = Gate(SECTION, {root: LocalStore(root)})
+    gate.ask(create(table_root=root))
+    gate.ask(proposal(add("a"), table_root=root))
+    (tmp_path / "t" / path_of(1)).write_bytes(to_bytes([info(), add("foreign")]))
+    wait(gate, 60.0)
+    assert gate.tables()[TABLE].status == "halted"
+
+
+def test_the_heir_of_a_halted_table_does_not_take_it_for_sound(gate: Gate) -> None:
+    before = overwrite(gate.stores[ROOT], 3)
+    wait(gate, 120.0)
+    gate.restart()
+    wait(gate, 120.0)
+    assert gate.tables()[TABLE].status == "halted"
+    gate.stores[ROOT].put(path_of(3), before)
+    wait(gate, 60.0)
+    record = gate.tables()[TABLE]
+    assert (record.status, record.overwritten) == ("open", None)
+    [told] = gate.ask(proposal(add("b"), read_version=5))
+    assert (told.status, told.version) == ("committed", 6)
+
+
+def test_a_last_version_that_is_gone_halts_its_table(gate: Gate) -> None:
+    gate.stores[ROOT].delete(path_of(5))
+    wait(gate, 60.0)
+    assert gate.tables()[TABLE].status == "halted"
+
+
+def test_a_version_that_was_cleaned_up_is_no_damage(gate: Gate) -> None:
+    store = gate.stores[ROOT]
+    store.put(in_log(checkpoint_name(3)), b"stands for what was before")
+    for version in range(3):
+        store.delete(path_of(version))
+    with mock.patch.object(store, "list_from", wraps=store.list_from) as listed:
+        for _ in range(8):
+            wait(gate, 60.0)
+    assert gate.tables()[TABLE].status == "open"
+    assert 1 <= listed.call_count <= 4, "no more than once for each that is gone"
+
+
+@pytest.mark.parametrize("version", [0, 2, 4])
+def test_a_version_without_which_nobody_can_read_the_table_halts_it(
+    gate: Gate, version: int
+) -> None:
+    content = gate.stores[ROOT].read(path_of(version))
+    assert content is not None
+    gate.stores[ROOT].delete(path_of(version))
+    for _ in range(4):
+        wait(gate, 60.0)
+    record = gate.tables()[TABLE]
+    assert record.status == "halted"
+    assert f"{commit_name(version)}" in (record.reason or "")
+    gate.stores[ROOT].put(path_of(version), content)
+    wait(gate, 60.0)
+    assert gate.tables()[TABLE].status == "open"
+
+
+def test_a_store_that_is_away_is_asked_again_later(gate: Gate) -> None:
+    store = gate.stores[ROOT]
+    with mock.patch.object(store, "read", side_effect=Unavailable("the store is away")):
+        wait(gate, 60.0)
+    assert gate.tables()[TABLE].status == "open"
+    overwrite(store, 5)
+    wait(gate, 60.0)
+    assert gate.tables()[TABLE].status == "halted"
+
+
+def test_an_audit_reads_so_many_versions_and_is_counted(gate: Gate) -> None:
+    store = gate.stores[ROOT]
+    before = audited(gate)
+    with mock.patch.object(store, "read", wraps=store.read) as read:
+        wait(gate, 29.0)
+        quiet = read.call_count
+        wait(gate, 30.0)
+    assert (read.call_count - quiet) in (4, 8)
+    assert audited(gate) - before == read.call_count
+
+
+def test_every_version_of_the_window_has_its_turn(gate: Gate) -> None:
+    state = gate.table_committer().state
+    assert state is not None
+    seen: list[int] = []
+    audit = Audit(0.0)
+    for _ in range(4):
+        audit.begin(MemoryStore("memory://tables/none"), state, 3, ReadsInline())
+        assert audit.answer is not None
+        seen += audit.answer.result()
+    assert seen[0] == state.version, "the newest one comes first"
+    assert set(seen) == set(range(6))
+
+
+def test_an_answer_that_takes_its_time_keeps_nobody_waiting(gate: Gate) -> None:
+    state = gate.table_committer().state
+    assert state is not None
+    pending: Future[object] = Future()
+    audit = Audit(0.0)
+    audit.begin(gate.stores[ROOT], state, 3, Pending(pending))
+    assert audit.end(state, ROOT, "t") is None
+    pending.set_result({5: "another"})
+    found = audit.end(state, ROOT, "t")
+    assert found is not None
+    assert found.version == 5
+
+
+def test_a_store_that_does_not_answer_is_asked_once(held: Held, held_gate: Gate) -> None:
+    held.held.add(ROOT)
+    for _ in range(4):
+        wait(held_gate, SECTION.audit_s)
+    assert len(held.asked) == 1
+
+
+def after_restoring(gate: Gate, held: Held, halt: Callable[[], None], version: int) -> str:
+    """Return how a table stands whose log was repaired while an audit was under way."""
+    held.held.add(ROOT)
+    gate.clock.boot += SECTION.audit_s
+    gate.loop.step()
+    before = overwrite(gate.stores[ROOT], version)
+    halt()
+    held.answer()
+    held.held.clear()
+    gate.stores[ROOT].put(path_of(version), before)
+    gate.stores[ROOT].delete(path_of(6))
+    gate.ask(proposal(kind="reopen", table_root=ROOT))
+    gate.settle()
+    return gate.tables()[TABLE].status
+
+
+def test_what_an_audit_saw_before_a_halt_by_hand_does_not_count_after_it(
+    held: Held, held_gate: Gate
+) -> None:
+    def halt() -> None:
+        held_gate.ask(proposal(kind="halt", reason="it is restored", table_root=ROOT))
+
+    assert after_restoring(held_gate, held, halt, 5) == "open"
+
+
+def test_what_an_audit_saw_before_a_halt_does_not_count_after_it(
+    held: Held, held_gate: Gate
+) -> None:
+    def halt() -> None:
+        unknown = protocol(3, 7, readerFeatures=["later"], writerFeatures=["later"])
+        held_gate.stores[ROOT].put(path_of(6), to_bytes([info(), unknown]))
+        [told] = held_gate.ask(proposal(add("b"), read_version=5))
+        assert told.rejection is not None
+        assert told.rejection.rule == "table_halted"
+
+    assert after_restoring(held_gate, held, halt, 5) == "open"
+
+
+def test_a_version_that_left_the_window_while_it_was_read_is_compared_with_nothing(
+    gate: Gate,
+) -> None:
+    state, store = gate.table_committer().state, gate.stores[ROOT]
+    assert state is not None
+    audit = Audit(0.0)
+    audit.begin(store, state, 3, ReadsInline())
+    later = replace(state, version=state.version + 1, entries=PersistentMap())
+    assert audit.end(later, ROOT, "t") is None
+
+
+def test_what_was_asked_of_a_table_before_it_was_halted_by_hand_says_nothing_after() -> None:
+    held = Held({ROOT})
+    gate = Gate(SECTION, background=held)
+    gate.ask(create(), proposal(add("a")))
+    wait(gate, 40.0)
+    assert len(held.asked) == 1, "an audit is out"
+    gate.ask(proposal(kind="halt", table_root=ROOT, reason="its files are moved"))
+    store = gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    there = dict(store.files)
+    store.files.clear()
+    held.answer()
+    gate.settle()
+    store.files.update(there)
+    told = gate.ask(proposal(kind="reopen", table_root=ROOT), proposal(add("b")))
+    assert [one.status for one in told] == ["committed", "committed"]
+
+
+def test_a_table_that_was_moved_away_takes_no_commits_until_it_is_back(tmp_path: Path) -> None:
+    home, away = tmp_path / "t", tmp_path / "away"
+    root = home.as_uri()
+    gate = Gate(SECTION.model_copy(update={"audit_s": 1e6}), {root: LocalStore(root)})
+    gate.ask(create(table_root=root))
+    gate.ask(proposal(add("a"), table_root=root))
+    home.rename(away)
+    gate.send(proposal(add("b"), read_version=1, table_root=root))
+    wait(gate, 60.0)
+    assert not home.exists()
+    assert gate.tables()[TABLE].status == "halted"
+    assert [one.status for one in gate.outcomes()] == ["committed", "committed", "denied"]
+    away.rename(home)
+    wait(gate, 60.0)
+    [told] = gate.ask(proposal(add("b"), read_version=1, table_root=root))
+    assert (told.status, told.version) == ("committed", 2)

@@ -1,0 +1,227 @@
+"""What ready bytes must be like on tables that ask more of every version: check by check."""
+
+import json
+
+import pytest
+
+from tests import builders
+from tests.builders import Gate, Row, add, info, metadata, proposal, protocol, remove
+from tests.ready_bytes import verbatim
+from tidegate_messages.proposal import Operation
+
+TRACKING = protocol(
+    1, 7, writerFeatures=["domainMetadata", "rowTracking", "appendOnly", "invariants"]
+)
+VECTORS = protocol(3, 7, readerFeatures=["deletionVectors"], writerFeatures=["deletionVectors"])
+VECTOR = {
+    "storageType": "i",
+    "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
+    "sizeInBytes": 40,
+    "cardinality": 6,
+}
+MATERIALISED = {
+    "rowTracking.materializedRowIdColumnName": "_ids",
+    "rowTracking.materializedRowCommitVersionColumnName": "_versions",
+}
+NEW_IDS = {"baseRowId": 0, "defaultRowCommitVersion": 1}
+
+
+MINE: Row = {"domainMetadata": {"domain": "mine", "configuration": "{}", "removed": False}}
+
+
+def marked(mark: object) -> Row:
+    """Return the domain with a high-water mark of row ids."""
+    text = json.dumps({"rowIdHighWaterMark": mark})
+    body = {"domain": "delta.rowTracking", "configuration": text, "removed": False}
+    return {"domainMetadata": body}
+
+
+def answer(rows: list[Row], *ready: Row) -> str:
+    """Return what is said of ready bytes for version 1 of a table that begins with some rows."""
+    gate = Gate()
+    [begun] = gate.ask(
+        proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE AS SELECT"))
+    )
+    assert begun.status == "committed", begun
+    outcome = gate.ask(verbatim(gate, 1, info(txnId="w"), *ready))[-1]
+    return outcome.rejection.rule if outcome.rejection else outcome.status
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict"),
+    [
+        (NEW_IDS, "committed"),
+        ({"baseRowId": 0}, "no_row_ids"),
+        ({"defaultRowCommitVersion": 1}, "no_row_ids"),
+        ({}, "no_row_ids"),
+    ],
+)
+def test_where_rows_are_tracked_a_new_file_brings_both_its_numbers(
+    told: dict[str, int], verdict: str
+) -> None:
+    rows = [TRACKING, metadata(enableRowTracking="true", **MATERIALISED)]
+    assert answer(rows, add("a", **told), marked(99)) == verdict
+
+
+@pytest.mark.parametrize(
+    ("stats", "ready", "verdict"),
+    [
+        ('{"numRecords":5}', [marked(14)], "committed"),
+        ('{"numRecords":5}', [marked(13)], "row_mark_behind"),
+        ('{"numRecords":5}', [], "row_mark_behind"),
+        ('{"numRecords":0}', [marked(9)], "committed"),
+        (None, [marked(9)], "row_mark_behind"),
+        (None, [marked("10")], "row_mark_behind"),
+        (None, [marked(10)], "committed"),
+        (None, [MINE, marked(10)], "committed"),
+    ],
+)
+def test_the_mark_that_ready_bytes_leave_covers_the_row_ids_that_they_give(
+    stats: str | None, ready: list[Row], verdict: str
+) -> None:
+    rows = [TRACKING, metadata(enableRowTracking="true", **MATERIALISED)]
+    file = add("a", baseRowId=10, defaultRowCommitVersion=1, stats=stats)
+    assert answer(rows, file, *ready) == verdict
+
+
+def test_a_mark_is_never_taken_back() -> None:
+    gate, rows = Gate(), [TRACKING, metadata(enableRowTracking="true", **MATERIALISED)]
+    create = proposal(*rows, add("a"), read_version=-1, operation=Operation(name="CREATE TABLE"))
+    gate.ask(create)
+    outcome = gate.ask(verbatim(gate, 1, info(txnId="w"), marked(-1)))[-1]
+    assert outcome.rejection is not None
+    assert outcome.rejection.rule == "row_mark_behind"
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict"),
+    [
+        ((1, 1_700_050_000_000), "committed"),
+        ((1, 1_700_050_000_001), "bad_metadata"),
+        ((2, 1_700_050_000_000), "bad_metadata"),
+        ((), "bad_metadata"),
+    ],
+)
+def test_who_turns_in_commit_timestamps_on_says_since_when(
+    told: tuple[int, ...], verdict: str
+) -> None:
+    names = ("inCommitTimestampEnablementVersion", "inCommitTimestampEnablementTimestamp")
+    since = dict(zip(names, map(str, told), strict=False))
+    timed = protocol(1, 7, writerFeatures=["inCommitTimestamp", "appendOnly", "invariants"])
+    gate = Gate()
+    gate.ask(builders.create())
+    about = metadata(enableInCommitTimestamps="true", **since)
+    own = info(txnId="w", inCommitTimestamp=1_700_050_000_000)
+    outcome = gate.ask(verbatim(gate, 1, own, timed, about))[-1]
+    assert (outcome.rejection.rule if outcome.rejection else outcome.status) == verdict
+
+
+def test_rows_leave_no_table_that_only_takes_appends() -> None:
+    rows = [protocol(), metadata(appendOnly="true"), add("old")]
+    assert answer(rows, remove("old")) == "append_only"
+    moved = (remove("old", dataChange=False), add("new", dataChange=False))
+    assert answer(rows, *moved) == "committed"
+    assert answer(rows, add("new")) == "committed"
+    assert answer([*rows, add("other")], *moved, remove("other")) == "append_only"
+
+
+def test_who_says_nothing_of_himself_may_write_where_versions_need_no_time_of_their_own() -> None:
+    def said(rows: list[Row], *ready: Row) -> str:
+        gate = Gate()
+        gate.ask(proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE")))
+        outcome = gate.ask(verbatim(gate, 1, *ready))[-1]
+        return outcome.rejection.rule if outcome.rejection else outcome.status
+
+    rows = [protocol(), metadata()]
+    assert said(rows, add("a")) == "committed"
+    assert said(rows, metadata(**{"logRetentionDuration": "interval 9 days"})) == "committed"
+    features = ["inCommitTimestamp", "appendOnly", "invariants"]
+    timed = [protocol(1, 7, writerFeatures=features), metadata(enableInCommitTimestamps="true")]
+    assert said(timed, add("a")) == "no_timestamp"
+
+
+def test_the_work_that_is_named_is_the_one_of_the_bytes() -> None:
+    gate = Gate()
+    gate.ask(builders.create())
+    other = gate.ask(verbatim(gate, 1, info(txnId="w"), add("a"), txn_id="v"))[-1]
+    assert other.rejection is not None
+    assert (other.rejection.rule, other.rejection.field) == ("malformed", "txn_id")
+    same = gate.ask(verbatim(gate, 1, info(txnId="w"), add("a"), txn_id="w"))[-1]
+    assert same.status == "committed"
+
+
+def test_a_file_comes_again_in_the_partition_that_it_was_in() -> None:
+    rows = [VECTORS, metadata(["p"], enableDeletionVectors="true"), add("p=1/old")]
+    again = add("p=1/old", deletionVector=VECTOR)
+    assert answer(rows, remove("p=1/old"), again) == "committed"
+    again["add"]["partitionValues"] = {"p": "2"}
+    assert answer(rows, remove("p=1/old"), again) == "partition_values"
+
+
+def test_a_file_comes_again_only_as_it_is_or_after_it_left() -> None:
+    rows = [VECTORS, metadata(enableDeletionVectors="true"), add("old")]
+    marked = add("old", deletionVector=VECTOR)
+    assert answer(rows, marked) == "added_file_live"
+    assert answer(rows, remove("old"), marked) == "committed"
+    assert answer(rows, add("old")) == "committed"
+
+
+def test_whoever_changes_the_table_is_held_to_what_it_leaves() -> None:
+    rows = [protocol(), builders.metadata()]
+    assert answer(rows, metadata(enableRowTracking="true")) == "bad_protocol"
+    assert answer(rows, TRACKING, add("a", **NEW_IDS), marked(99)) == "committed"
+    assert answer(rows, TRACKING, add("a")) == "no_row_ids"
+
+
+def test_a_file_that_lies_elsewhere_already_may_stay_there() -> None:
+    gate = Gate()
+    clone = "s3://other/table/a.parquet"
+    store = builders.table_in_memory([info("CLONE"), protocol(), metadata(), add(clone)])
+    gate.stores[builders.ROOT] = store
+    assert gate.ask(proposal(kind="register", read_version=-1))[-1].status == "committed"
+    again = add(clone, dataChange=False)
+    taken = gate.ask(verbatim(gate, 1, info("COMPUTE STATS", txnId="v"), again))[-1]
+    assert taken.status == "committed"
+    left = gate.ask(verbatim(gate, 2, info("DELETE", txnId="w"), remove(clone)))[-1]
+    assert left.status == "committed"
+
+
+def test_a_feature_is_dropped_by_who_says_so_and_where_nothing_is_left_of_it() -> None:
+    rows = [VECTORS, metadata(enableDeletionVectors="true"), add("old")]
+    without = protocol(1, 7, writerFeatures=["checkpointProtection"])
+    off = metadata()
+    dropping = info("DROP FEATURE", txnId="w")
+
+    def told(*ready: Row, marked: bool = False) -> str:
+        gate = Gate()
+        start = [*rows[:2], add("old", deletionVector=VECTOR) if marked else rows[2]]
+        gate.stores[builders.ROOT] = builders.table_in_memory([info("CREATE TABLE"), *start])
+        gate.ask(proposal(kind="register", read_version=-1))
+        outcome = gate.ask(verbatim(gate, 1, *ready))[-1]
+        return outcome.rejection.rule if outcome.rejection else outcome.status
+
+    assert told(dropping, without, off) == "committed"
+    assert told(info("SET TBLPROPERTIES", txnId="w"), without, off) == "bad_protocol"
+    assert told(dropping, without) == "bad_protocol"
+    assert told(dropping, without, off, marked=True) == "feature_in_use"
+    rows[0] = protocol(
+        *(3, 7),
+        readerFeatures=["deletionVectors"],
+        writerFeatures=["deletionVectors", "appendOnly"],
+    )
+    kept = protocol(1, 7, writerFeatures=["checkpointProtection", "appendOnly"])
+    assert told(dropping, kept, off) == "committed", "whatever else the table has"
+    assert told(dropping, without, off) == "bad_protocol", "two features at once"
+
+
+def test_files_of_vectors_may_be_removed_for_vacuums_sake() -> None:
+    rows = [VECTORS, metadata(enableDeletionVectors="true"), add("old")]
+    file = "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
+    tombstone = {"remove": {"path": file, "deletionTimestamp": 5, "dataChange": False}}
+    assert answer(rows, tombstone) == "committed"
+    assert answer(rows, {"remove": {**tombstone["remove"], "dataChange": True}}) == (
+        "removed_file_not_live"
+    )
+    assert answer(rows, {"remove": {**tombstone["remove"], "path": "x.bin"}}) == (
+        "removed_file_not_live"
+    )

@@ -1,0 +1,189 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate_delta.checkpoints.deletion_vector_totals import none_in
+from tidegate_delta.checkpoints.version_checksum import decode, encode, evolve, of
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.actions import Add, DomainMetadata, Metadata, Protocol, Txn
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import Version
+from tidegate_delta.snapshots.file_action_columns import REMOVE_SCHEMA, adds_to_columns
+from tidegate_delta.snapshots.snapshot import Snapshot
+
+ADD = {"partitionValues": {}, "modificationTime": 0}
+
+
+def snapshot(configuration: dict[str, str] | None = None, **more: Any) -> Snapshot:
+    adds = [Add.model_validate({"path": p, "size": 5, "dataChange": True, **ADD}) for p in "ab"]
+    return Snapshot(
+        version=Version(3),
+        protocol=Protocol(min_reader_version=1, min_writer_version=2),
+        metadata=Metadata(
+            id="t",
+            schema_string='{"type":"struct","fields":[]}',
+            configuration=configuration or {},
+        ),
+        files=adds_to_columns(adds),
+        tombstones=REMOVE_SCHEMA.empty_table(),
+        **more,
+    )
+
+
+def commit(*rows: dict[str, Any]) -> Commit:
+    return Commit.decode(4, "\n".join(json.dumps(row) for row in rows).encode())
+
+
+def file(path: str, size: int | None, **more: Any) -> dict[str, Any]:
+    body = {"path": path, "size": size, "dataChange": True, **ADD, **more}
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def told(of_snapshot: Snapshot) -> dict[str, Any]:
+    found = json.loads(encode(of(of_snapshot, "id")))
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_file_says_what_the_protocol_requires() -> None:
+    found = told(snapshot())
+    assert found["numFiles"] == 2
+    assert found["tableSizeBytes"] == 10
+    assert found["numMetadata"] == found["numProtocol"] == 1
+    assert found["protocol"] == {"minReaderVersion": 1, "minWriterVersion": 2}
+    assert found["metadata"]["schemaString"] == '{"type":"struct","fields":[]}'
+    assert found["setTransactions"] == found["domainMetadata"] == []
+    assert found["txnId"] == "id"
+    assert "inCommitTimestampOpt" not in found
+
+
+def test_the_timestamp_is_there_if_and_only_if_the_table_has_them() -> None:
+    enabled = {"delta.enableInCommitTimestamps": "true"}
+    assert told(snapshot(enabled, in_commit_timestamp=7))["inCommitTimestampOpt"] == 7
+    assert "inCommitTimestampOpt" not in told(snapshot(in_commit_timestamp=7))
+
+
+def test_long_lists_are_left_out_and_mean_unknown() -> None:
+    txns = {str(at): Txn(app_id=str(at), version=at) for at in range(101)}
+    domains = {str(at): DomainMetadata(domain=str(at), configuration="") for at in range(11)}
+    found = told(snapshot(app_transactions=txns, domains=domains))
+    assert "setTransactions" not in found
+    assert "domainMetadata" not in found
+    assert decode(json.dumps(found).encode()).app_transactions is None
+    kept = {"delta.setTransactionRetentionDuration": "interval 1 day"}
+    assert "setTransactions" not in told(snapshot(kept))
+
+
+def test_a_commit_that_cannot_tell_gives_none() -> None:
+    base = of(snapshot())
+    assert evolve(base, commit({"remove": file("a", None)})) is None
+    assert evolve(base, commit({"add": file("a", 5, dataChange=False)})) is None
+    assert evolve(base, commit({"add": file("a", 5)}, {"add": file("a", 6)})) is None
+    assert evolve(base, commit(*({"remove": file(path, 5)} for path in "abc"))) is None
+    by_hand = {"commitInfo": {"operation": "Manual Update"}}
+    assert evolve(base, commit(by_hand, {"remove": file("not-there", 5)})) is None
+    optimized = commit(
+        {"remove": file("a", 5, dataChange=False)},
+        {"remove": file("b", 5, dataChange=False)},
+        {"add": file("c", 9, dataChange=False)},
+    )
+    after = evolve(base, optimized)
+    assert after is not None
+    assert (after.num_files, after.table_size_bytes) == (1, 9)
+
+
+def test_what_is_unknown_stays_unknown() -> None:
+    plain = json.loads(encode(of(snapshot())))
+    del plain["setTransactions"]
+    after = evolve(
+        decode(json.dumps(plain).encode()), commit({"txn": {"appId": "a", "version": 1}})
+    )
+    assert after is not None
+    assert after.app_transactions is None
+
+
+VECTORS = Protocol(
+    min_reader_version=3,
+    min_writer_version=7,
+    reader_features=("deletionVectors",),
+    writer_features=("deletionVectors",),
+)
+
+
+def test_deletions_are_stated_of_tables_that_may_have_some() -> None:
+    assert "numDeletionVectorsOpt" not in told(snapshot())
+    found = told(replace(snapshot(), protocol=VECTORS))
+    assert (found["numDeletedRecordsOpt"], found["numDeletionVectorsOpt"]) == (0, 0)
+    assert found["deletedRecordCountsHistogramOpt"]["deletedRecordCounts"] == [2, *[0] * 9]
+
+
+def test_deletions_that_a_file_does_not_state_are_none_where_no_vector_may_be() -> None:
+    plain = decode(encode(of(snapshot())))
+    assert plain.deletions == none_in(2)
+    after = evolve(plain, commit({"remove": file("a", 5)}))
+    assert after is not None
+    assert after.deletions == none_in(1)
+    silent = replace(of(replace(snapshot(), protocol=VECTORS)), deletions=None)
+    assert decode(encode(silent)) == silent
+    assert evolve(silent, commit({"remove": file("a", 5)})) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"tableSizeBytes":1}'])
+def test_a_torn_file_is_named_corrupt(content: bytes) -> None:
+    with pytest.raises(BrokenLog) as caught:
+        decode(content)
+    assert caught.value.error_class == "CorruptChecksum"
+
+
+def test_files_of_other_writers_are_read(corpus: Path) -> None:
+    vectors = json.loads((corpus / "vectors" / "version_checksums.json").read_text())["vectors"]
+    read = 0
+    whole = [one for one in vectors if {"protocol", "metadata"} <= set(one.get("keys", ()))]
+    for one in whole:
+        stated = decode((corpus / one["file"]).read_bytes())
+        assert stated.num_files == one["num_files"], one["file"]
+        assert stated.table_size_bytes == one["table_size_bytes"]
+        read += 1
+    assert read > 100
+
+
+@pytest.mark.parametrize("size", [2**63 - 1, 2**62, -1, -(2**63)])
+def test_sizes_past_a_long_or_below_zero_make_a_checksum_that_can_be_read(size: int) -> None:
+    adds = [Add.model_validate({"path": p, "size": size, "dataChange": True, **ADD}) for p in "abc"]
+    before = of(replace(snapshot(), files=adds_to_columns(adds)))
+    assert decode(encode(before)).table_size_bytes == (2**63 - 1 if size > 0 else 0)
+    for size_before in (before, of(snapshot())):
+        for rows in (
+            [{"add": file("d", size)}],
+            [{"add": file("d", size)}, {"remove": file("a", size)}],
+        ):
+            after = evolve(size_before, commit(*rows))
+            assert after is None or decode(encode(after)).table_size_bytes < 2**63 - 1
+
+
+@pytest.mark.parametrize("cardinality", [2**63 - 1, 2**62, -1, -(2**63)])
+def test_vectors_past_a_long_or_below_zero_make_a_checksum_that_can_be_read(
+    cardinality: int,
+) -> None:
+    vector = {
+        "storageType": "u",
+        "pathOrInlineDv": "0" * 20,
+        "sizeInBytes": 1,
+        "cardinality": cardinality,
+    }
+    rows = [{"add": file(path, 5, deletionVector=vector)} for path in "cdef"]
+    adds = [Add.model_validate(row["add"]) for row in rows]
+    features = ("deletionVectors",)
+    protocol = Protocol(
+        min_reader_version=3,
+        min_writer_version=7,
+        reader_features=features,
+        writer_features=features,
+    )
+    has_vectors = replace(snapshot(), protocol=protocol)
+    decode(encode(of(replace(has_vectors, files=adds_to_columns(adds)))))
+    after = evolve(of(has_vectors), commit(*rows))
+    assert after is None or decode(encode(after))

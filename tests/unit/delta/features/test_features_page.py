@@ -1,0 +1,28 @@
+from tests.house import tree
+from tidegate_delta.features.features_page import PAGE, PEERS, VERSIONS, OtherClients, features_page
+from tidegate_delta.features.supported_features import FEATURES
+from tidegate_delta.properties.table_properties import ALL
+
+
+def test_the_page_in_the_repository_is_what_the_tables_in_code_give() -> None:
+    assert tree.text(PAGE) == features_page(), "run `make docs`"
+
+
+def test_every_feature_stands_beside_every_client() -> None:
+    assert PEERS.keys() == FEATURES.keys()
+    assert len(VERSIONS) == len(OtherClients._fields)
+
+
+def test_every_feature_and_property_has_its_rows() -> None:
+    page = features_page()
+    assert [name for name in FEATURES if page.count(f"\n| `{name}` |") != 2] == []
+    assert [one.key for one in ALL if page.count(f"\n| `{one.key}` |") != 1] == []
+
+
+def test_no_row_has_a_cell_more_than_its_head() -> None:
+    cells = 0
+    for line in features_page().splitlines():
+        if line.startswith("| ---"):
+            cells = line.count("|")
+        elif line.startswith("| `"):
+            assert line.count("|") == cells, line

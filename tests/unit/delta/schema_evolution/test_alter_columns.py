@@ -1,0 +1,325 @@
+"""Columns added, dropped, renamed, moved and changed, and what stands in the way."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.schema.field_paths import field_at, field_paths
+from tidegate_delta.schema.types import (
+    DATE,
+    INTEGER,
+    LONG,
+    STRING,
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    format_schema,
+    parse_schema,
+)
+from tidegate_delta.schema_evolution.alter_columns import (
+    FIRST,
+    FieldPosition,
+    add_column,
+    allow_nulls,
+    change_limit,
+    change_type,
+    comment_on,
+    drop_column,
+    move_column,
+    rename_column,
+)
+
+LIMIT = "__CHAR_VARCHAR_TYPE_STRING"
+WIDENING = Protocol(
+    min_reader_version=3,
+    min_writer_version=7,
+    reader_features=("typeWidening",),
+    writer_features=("typeWidening",),
+)
+
+
+def column(name: str, kind: DataType, **about: Any) -> StructField:
+    named = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": f"p-{name}"}
+    return StructField(name, kind, metadata={**named, **about})
+
+
+STRINGS = StructType((column("u", STRING), column("w", STRING)))
+SCHEMA = StructType(
+    (
+        column("a", INTEGER),
+        column("s", STRINGS, **{LIMIT: "struct<u:char(3),w:varchar(4)>"}),
+        column("l", ArrayType(INTEGER)),
+        column("m", MapType(STRING, StructType((column("x", INTEGER),)))),
+        column("p", STRING),
+        column("g", DATE, **{"delta.generationExpression": "to_date(m['k'].x)"}),
+    )
+)
+
+
+def table(mode: str = "name", **own: str) -> Metadata:
+    configuration = {"delta.columnMapping.mode": mode, **own}
+    return Metadata(
+        id="t",
+        schema_string=format_schema(SCHEMA),
+        partition_columns=("p",),
+        configuration=configuration,
+    )
+
+
+def schema_of(metadata: Metadata) -> StructType:
+    return parse_schema(metadata.schema_string)
+
+
+def refused(act: Callable[[], object]) -> str:
+    with pytest.raises(InvalidRequest) as found:
+        act()
+    return found.value.error_class
+
+
+def test_a_column_is_added_where_it_is_wanted() -> None:
+    new = StructField("n", LONG, metadata={"comment": "new", "delta.columnMapping.id": 99})
+    bare = StructField("n", LONG, metadata={"comment": "new"})
+    assert schema_of(add_column(table(), new)).fields[-1] == bare
+    assert schema_of(add_column(table(), new, place=FIRST)).fields[0] == bare
+    assert schema_of(add_column(table(), new, place=FieldPosition(after="A"))).fields[1] == bare
+    nested = schema_of(add_column(table(), new, ("M", "value"), FIRST))
+    assert field_at(nested, ("m", "value", "n")) == bare
+    assert [path for path, _ in field_paths(nested)][6:8] == [
+        ("m", "value", "n"),
+        ("m", "value", "x"),
+    ]
+
+
+def test_a_struct_that_grows_keeps_the_limits_of_its_strings() -> None:
+    found = schema_of(add_column(table(), StructField("v", LONG), ("s",), FieldPosition(after="u")))
+    assert found.fields[1].metadata[LIMIT] == "struct<u:char(3),v:bigint,w:varchar(4)>"
+
+
+@pytest.mark.parametrize(
+    ("new", "parent", "place", "error_class"),
+    [
+        (StructField("A", LONG), (), FIRST, "DELTA_DUPLICATE_COLUMNS_FOUND"),
+        (StructField("n", LONG, False), (), FIRST, "DELTA_OPERATION_NOT_ALLOWED"),
+        (
+            StructField("n", StructType((StructField("x", LONG, False),))),
+            (),
+            FIRST,
+            "DELTA_OPERATION_NOT_ALLOWED",
+        ),
+        (
+            StructField("n", LONG, metadata={"delta.generationExpression": "a"}),
+            (),
+            FIRST,
+            "DELTA_OPERATION_NOT_ALLOWED",
+        ),
+        (
+            StructField("n", LONG, metadata={"CURRENT_DEFAULT": "1"}),
+            (),
+            FIRST,
+            "WRONG_COLUMN_DEFAULTS_FOR_DELTA_ALTER_TABLE_ADD_COLUMN_NOT_SUPPORTED",
+        ),
+        (StructField("n", LONG), ("a",), FIRST, "DELTA_ADD_COLUMN_PARENT_NOT_STRUCT"),
+        (StructField("n", LONG), (), FieldPosition(after="z"), "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA"),
+        (StructField("n", LONG), ("z",), FIRST, "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA"),
+    ],
+)
+def test_a_column_that_cannot_be_added_is_refused(
+    new: StructField, parent: tuple[str, ...], place: FieldPosition, error_class: str
+) -> None:
+    assert refused(lambda: add_column(table(), new, parent, place)) == error_class
+
+
+def test_names_of_the_change_feed_are_its_own() -> None:
+    feed = table(**{"delta.enableChangeDataFeed": "true"})
+    new = StructField("_Change_Type", STRING)
+    assert refused(lambda: add_column(feed, new)) == "RESERVED_CDC_COLUMNS_ON_WRITE"
+    assert schema_of(add_column(table(), new)).names[-1] == "_Change_Type"
+
+
+def test_a_name_that_files_cannot_spell_needs_a_mapping() -> None:
+    new = StructField("n n", LONG)
+    plain = table("none")
+    assert refused(lambda: add_column(plain, new)) == "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"
+    assert schema_of(add_column(table(), new)).names[-1] == "n n"
+
+
+def test_a_column_is_dropped() -> None:
+    found = drop_column(table(**{"delta.dataSkippingStatsColumns": "A,s.w,l"}), ("A",))
+    assert schema_of(found).names == ("s", "l", "m", "p", "g")
+    assert found.configuration["delta.dataSkippingStatsColumns"] == "s.w,l"
+
+
+def test_a_field_inside_is_dropped_with_its_limit() -> None:
+    found = schema_of(drop_column(table(), ("s", "u"))).fields[1]
+    assert found.kind == StructType((STRINGS.fields[1],))
+    assert found.metadata[LIMIT] == "struct<w:varchar(4)>"
+
+
+@pytest.mark.parametrize(
+    ("path", "error_class"),
+    [
+        (("z",), "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA"),
+        (("p",), "DELTA_UNSUPPORTED_DROP_PARTITION_COLUMN"),
+        (("m", "value", "x"), "DELTA_DROP_COLUMN_ON_SINGLE_FIELD_SCHEMA"),
+        (("m", "value"), "DELTA_UNSUPPORTED_DROP_NESTED_COLUMN_FROM_NON_STRUCT_TYPE"),
+        ((), "DELTA_UNSUPPORTED_DROP_NESTED_COLUMN_FROM_NON_STRUCT_TYPE"),
+        (("m",), "DELTA_GENERATED_COLUMNS_DEPENDENT_COLUMN_CHANGE"),
+        (("a",), "DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE"),
+        (("s",), "DELTA_UNSUPPORTED_DROP_CLUSTERING_COLUMN"),
+        (("s", "w"), "DELTA_UNSUPPORTED_DROP_CLUSTERING_COLUMN"),
+    ],
+)
+def test_a_column_that_others_rest_on_is_not_dropped(
+    path: tuple[str, ...], error_class: str
+) -> None:
+    constrained = table(**{"delta.constraints.positive": "abs(`A`) > 0"})
+    assert refused(lambda: drop_column(constrained, path, [("p-s", "p-w")])) == error_class
+
+
+def test_one_column_must_be_left_for_the_files() -> None:
+    two = StructType((column("a", LONG), column("p", LONG)))
+    small = table().with_(schema_string=format_schema(two))
+    found = refused(lambda: drop_column(small, ("a",)))
+    assert found == "DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION"
+
+
+def test_a_column_is_renamed_and_files_know_it_still() -> None:
+    own = {"delta.dataSkippingStatsColumns": "p,s.u"}
+    found = rename_column(table(**own), ("P",), "q r")
+    assert schema_of(found).fields[4] == StructField("q r", STRING, True, SCHEMA.fields[4].metadata)
+    assert found.partition_columns == ("q r",)
+    assert found.configuration["delta.dataSkippingStatsColumns"] == "`q r`,s.u"
+    assert rename_column(found, ("q r",), "p") == table(**own)
+
+
+def test_a_field_inside_is_renamed_with_its_limit() -> None:
+    found = rename_column(table(**{"delta.dataSkippingStatsColumns": "s.U"}), ("s", "u"), "z.z")
+    assert schema_of(found).fields[1].metadata[LIMIT] == "struct<`z.z`:char(3),w:varchar(4)>"
+    assert found.configuration["delta.dataSkippingStatsColumns"] == "s.`z.z`"
+
+
+def test_a_name_changes_its_case() -> None:
+    assert schema_of(rename_column(table(), ("a",), "A")).names[0] == "A"
+    assert rename_column(table(), ("a",), "a") == table()
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "error_class"),
+    [
+        (("z",), "n", "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA"),
+        (("l",), "S", "DELTA_DUPLICATE_COLUMNS_FOUND"),
+        (("l",), "", "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"),
+        (("a",), "n", "DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE"),
+        (("m", "value", "x"), "n", "DELTA_GENERATED_COLUMNS_DEPENDENT_COLUMN_CHANGE"),
+        (("l", "element"), "n", "DELTA_UNSUPPORTED_DROP_NESTED_COLUMN_FROM_NON_STRUCT_TYPE"),
+    ],
+)
+def test_a_column_that_others_rest_on_is_not_renamed(
+    path: tuple[str, ...], name: str, error_class: str
+) -> None:
+    constrained = table(**{"delta.constraints.positive": "a > 0"})
+    assert refused(lambda: rename_column(constrained, path, name)) == error_class
+
+
+def test_an_invariant_holds_its_column_too() -> None:
+    about = {"delta.invariants": '{"expression": {"expression": "a > 3"}}'}
+    schema = StructType((column("a", LONG, **about), column("b", LONG)))
+    found = table().with_(schema_string=format_schema(schema))
+    assert refused(lambda: rename_column(found, ("a",), "c")).startswith("DELTA_CONSTRAINT_DEP")
+    assert schema_of(rename_column(found, ("b",), "c")).names == ("a", "c")
+
+
+def test_without_a_mapping_nothing_is_renamed_or_dropped() -> None:
+    plain = table("none")
+    assert refused(lambda: rename_column(plain, ("a",), "b")) == "DELTA_UNSUPPORTED_RENAME_COLUMN"
+    assert refused(lambda: drop_column(plain, ("a",))) == "DELTA_UNSUPPORTED_DROP_COLUMN"
+
+
+def test_a_column_is_moved() -> None:
+    assert schema_of(move_column(table(), ("p",), FIRST)).names == ("p", "a", "s", "l", "m", "g")
+    found = schema_of(move_column(table(), ("a",), FieldPosition(after="M")))
+    assert found.names == ("s", "l", "m", "a", "p", "g")
+    assert schema_of(move_column(table(), ("a",), FieldPosition())).names[-1] == "a"
+    assert move_column(table(), ("a",), FieldPosition(after="a")) == table()
+    inside = schema_of(move_column(table(), ("s", "w"), FIRST))
+    assert inside.fields[1].metadata[LIMIT] == "struct<w:varchar(4),u:char(3)>"
+
+
+def test_a_type_is_widened_and_the_change_recorded() -> None:
+    wide = table(**{"delta.enableTypeWidening": "true"})
+    found = schema_of(change_type(wide, WIDENING, ("l", "element"), LONG))
+    assert found.fields[2].kind == ArrayType(LONG)
+    assert found.fields[2].metadata["delta.typeChanges"] == [
+        {"fromType": "integer", "toType": "long", "fieldPath": "element"}
+    ]
+    whole = schema_of(change_type(wide, WIDENING, ("l",), ArrayType(LONG)))
+    assert whole == found
+    assert change_type(wide, WIDENING, ("a",), INTEGER) == wide
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "own", "error_class"),
+    [
+        (("a",), STRING, {}, "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"),
+        (("s",), StructType(), {}, "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"),
+        (("l",), ArrayType(LONG, False), {}, "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"),
+        (
+            ("a",),
+            LONG,
+            {"delta.constraints.c": "a > 0"},
+            "DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE",
+        ),
+        (("m", "value", "x"), LONG, {}, "DELTA_GENERATED_COLUMNS_DEPENDENT_COLUMN_CHANGE"),
+        (
+            ("a",),
+            LONG,
+            {"delta.enableTypeWidening": "false"},
+            "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
+        ),
+    ],
+)
+def test_a_type_that_files_do_not_allow_is_refused(
+    path: tuple[str, ...], kind: DataType, own: dict[str, str], error_class: str
+) -> None:
+    wide = table(**{"delta.enableTypeWidening": "true", **own})
+    assert refused(lambda: change_type(wide, WIDENING, path, kind)) == error_class
+
+
+def test_a_limit_is_loosened() -> None:
+    longer = schema_of(change_limit(table(), ("s", "W"), "VARCHAR( 9 )"))
+    assert longer.fields[1].metadata[LIMIT] == "struct<u:char(3),w:varchar(9)>"
+    gone = change_limit(change_limit(table(), ("s", "u"), "string"), ("s", "w"), "string")
+    assert LIMIT not in schema_of(gone).fields[1].metadata
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (("s", "w"), "varchar(3)"),
+        (("s", "u"), "char(4)"),
+        (("s", "w"), "char(4)"),
+        (("p",), "varchar(9)"),
+        (("a",), "string"),
+        (("s", "w"), "int"),
+        (("s", "w"), "varchar(0)"),
+    ],
+)
+def test_a_limit_that_rows_may_break_is_refused(path: tuple[str, ...], text: str) -> None:
+    found = refused(lambda: change_limit(table(), path, text))
+    assert found == "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"
+
+
+def test_nulls_are_allowed_and_comments_set() -> None:
+    tight = StructType((StructField("a", LONG, False), StructField("s", STRINGS, False)))
+    strict = table("none").with_(schema_string=format_schema(tight))
+    loose = allow_nulls(allow_nulls(strict, ("A",)), ("s",))
+    assert [one.nullable for one in schema_of(loose)] == [True, True]
+    said = comment_on(strict, ("s", "u"), "why")
+    assert field_at(schema_of(said), ("s", "u")).metadata["comment"] == "why"
+    assert comment_on(said, ("s", "u"), None) == strict
+    assert refused(lambda: allow_nulls(strict, ("z",))) == "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA"

@@ -1,0 +1,181 @@
+"""What a table's metadata becomes when rows of another schema are written."""
+
+from typing import Any
+
+import pytest
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.schema.type_widening import Automatic
+from tidegate_delta.schema.types import (
+    BINARY,
+    INTEGER,
+    LONG,
+    SHORT,
+    STRING,
+    VARIANT,
+    ArrayType,
+    DataType,
+    StructField,
+    StructType,
+    format_schema,
+    parse_schema,
+)
+from tidegate_delta.schema_evolution.evolve_on_write import (
+    check_unchanged,
+    evolved,
+    overwritten,
+    partitioned_by,
+)
+
+PLAIN = Protocol(min_reader_version=1, min_writer_version=4)
+WIDENING = Protocol(
+    min_reader_version=3,
+    min_writer_version=7,
+    reader_features=("typeWidening",),
+    writer_features=("typeWidening", "generatedColumns", "checkConstraints", "identityColumns"),
+)
+ENABLED = {"delta.enableTypeWidening": "true"}
+IDENTITY = {
+    "delta.identity.start": 1, "delta.identity.step": 1, "delta.identity.allowExplicitInsert": True,
+}  # fmt: skip
+
+
+def columns(*pairs: tuple[str, DataType], **about: dict[str, Any]) -> StructType:
+    return StructType(
+        tuple(StructField(name, kind, metadata=about.get(name, {})) for name, kind in pairs)
+    )
+
+
+def table(schema: StructType, **own: str) -> Metadata:
+    return Metadata(id="t", schema_string=format_schema(schema), configuration=own)
+
+
+def schema_of(metadata: Metadata) -> StructType:
+    return parse_schema(metadata.schema_string)
+
+
+def test_rows_of_the_tables_own_schema_change_nothing() -> None:
+    strict = table(StructType((StructField("a", LONG, False),)), owner="me")
+    assert evolved(strict, PLAIN, schema_of(strict)) is strict
+    assert evolved(strict, PLAIN, StructType()) is strict
+    check_unchanged(strict, PLAIN, columns(("A", LONG)))
+
+
+def test_new_columns_join() -> None:
+    found = evolved(table(columns(("a", LONG)), owner="me"), PLAIN, columns(("b", STRING)))
+    assert found == table(columns(("a", LONG), ("b", STRING)), owner="me")
+
+
+def test_types_widen_where_the_table_allows_it_and_the_change_is_recorded() -> None:
+    before = table(columns(("a", INTEGER)), **ENABLED)
+    found = evolved(before, WIDENING, columns(("a", LONG)))
+    told = [{"fromType": "integer", "toType": "long"}]
+    assert schema_of(found) == columns(("a", LONG), a={"delta.typeChanges": told})
+    for automatic, own in ((Automatic.NEVER, ENABLED), (Automatic.ALWAYS, {})):
+        with pytest.raises(InvalidRequest, match="do not merge"):
+            evolved(
+                table(columns(("a", INTEGER)), **own), WIDENING, columns(("a", LONG)), automatic
+            )
+
+
+def test_whole_numbers_that_files_hold_alike_widen_in_tables_without_the_feature_alone() -> None:
+    found = evolved(table(columns(("a", SHORT))), PLAIN, columns(("a", INTEGER)))
+    assert schema_of(found) == columns(("a", INTEGER))
+    with pytest.raises(InvalidRequest, match="do not merge"):
+        evolved(table(columns(("a", SHORT))), WIDENING, columns(("a", INTEGER)))
+
+
+def test_rows_that_are_cast_on_their_way_change_no_type() -> None:
+    before = table(columns(("a", LONG)))
+    found = evolved(before, PLAIN, columns(("a", STRING), ("b", LONG)), keeps_types=True)
+    assert schema_of(found) == columns(("a", LONG), ("b", LONG))
+
+
+@pytest.mark.parametrize(
+    ("about", "own", "error_class"),
+    [
+        ({}, {"delta.constraints.c": "a > 0"}, "DELTA_CONSTRAINT_DATA_TYPE_MISMATCH"),
+        (
+            {"b": {"delta.generationExpression": "a + 1"}},
+            {},
+            "DELTA_GENERATED_COLUMNS_DATA_TYPE_MISMATCH",
+        ),
+        (
+            {"a": {"delta.generationExpression": "b + 1"}},
+            {},
+            "DELTA_GENERATED_COLUMN_UPDATE_TYPE_MISMATCH",
+        ),
+        ({"a": IDENTITY}, {}, "DELTA_IDENTITY_COLUMNS_ALTER_COLUMN_NOT_SUPPORTED"),
+    ],
+)
+def test_a_type_on_which_others_rest_does_not_change(
+    about: dict[str, dict[str, Any]], own: dict[str, str], error_class: str
+) -> None:
+    before = table(columns(("a", INTEGER), ("b", INTEGER), **about), **ENABLED, **own)
+    for kind in (LONG, STRING):
+        with pytest.raises(InvalidRequest, match="column 'a'") as refused:
+            evolved(before, WIDENING, columns(("a", kind)))
+        assert refused.value.error_class == error_class
+    assert evolved(before, WIDENING, columns(("a", SHORT), ("b", INTEGER))) == before
+
+
+def test_names_that_the_table_cannot_hold_do_not_join() -> None:
+    feed = table(columns(("a", LONG)), **{"delta.enableChangeDataFeed": "true"})
+    with pytest.raises(InvalidRequest, match="change feed"):
+        evolved(feed, PLAIN, columns(("_commit_version", LONG)))
+    with pytest.raises(InvalidRequest, match="column mapping"):
+        evolved(table(columns(("a", LONG))), PLAIN, columns(("b c", LONG)))
+    mapped = table(columns(("a", LONG)), **{"delta.columnMapping.mode": "name"})
+    assert schema_of(evolved(mapped, PLAIN, columns(("b c", LONG)))).names == ("a", "b c")
+
+
+def test_rows_that_would_change_the_schema_are_refused_where_it_may_not_change() -> None:
+    before = table(columns(("a", LONG), ("s", columns(("x", LONG)))))
+    data = columns(("s", columns(("y", LONG))), ("b", LONG))
+    with pytest.raises(InvalidRequest, match=r"columns s, s\.y, b") as refused:
+        check_unchanged(before, PLAIN, data)
+    assert refused.value.error_class == "DELTA_METADATA_MISMATCH"
+
+
+def test_a_schema_is_overwritten_with_its_partitioning() -> None:
+    strict = StructType((StructField("a", LONG, False, {"comment": "c"}), StructField("b", LONG)))
+    before = table(strict, owner="me")
+    data = columns(("P", STRING), ("a", STRING))
+    found = overwritten(before, data, ["p"])
+    assert found == table(data, owner="me").with_(partition_columns=("P",))
+    assert schema_of(overwritten(before, strict, [])).fields[0].nullable
+    loose = table(columns(("a", LONG)))
+    assert overwritten(loose, columns(("a", LONG)), []) is loose
+
+
+def test_a_constraint_keeps_its_columns_when_the_rest_is_overwritten() -> None:
+    before = table(columns(("a", LONG), ("b", LONG)), **{"delta.constraints.c": "A > 0"})
+    assert schema_of(overwritten(before, columns(("a", STRING)), [])) == columns(("a", STRING))
+    with pytest.raises(InvalidRequest, match=r"'c' \(A > 0\) names a") as refused:
+        overwritten(before, columns(("b", LONG)), [])
+    assert refused.value.error_class == "DELTA_INVALID_CHECK_CONSTRAINT_REFERENCES"
+
+
+@pytest.mark.parametrize(
+    ("names", "error_class"),
+    [
+        (["z"], "DELTA_PARTITION_COLUMN_NOT_FOUND"),
+        (["a", "A"], "DELTA_PARTITION_COLUMN_NOT_FOUND"),
+        (["l"], "DELTA_INVALID_PARTITION_COLUMN_TYPE"),
+        (["v"], "DELTA_INVALID_PARTITION_COLUMN_TYPE"),
+    ],
+)
+def test_columns_by_which_no_table_is_partitioned_are_refused(
+    names: list[str], error_class: str
+) -> None:
+    schema = columns(("a", LONG), ("l", ArrayType(LONG)), ("v", VARIANT), ("b", BINARY))
+    assert partitioned_by(schema, ["B", "a"]) == ("b", "a")
+    with pytest.raises(InvalidRequest) as refused:
+        partitioned_by(schema, names)
+    assert refused.value.error_class == error_class
+
+
+def test_one_column_is_left_for_the_files() -> None:
+    with pytest.raises(InvalidRequest, match="leave one"):
+        partitioned_by(columns(("a", LONG)), ["a"])

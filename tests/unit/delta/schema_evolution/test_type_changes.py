@@ -1,0 +1,193 @@
+"""Changes of type: allowed, recorded, taken out again."""
+
+from typing import Any
+
+import pytest
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.schema.types import (
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    LONG,
+    SHORT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    VOID,
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    format_schema,
+    parse_schema,
+    parse_type,
+)
+from tidegate_delta.schema_evolution.type_changes import (
+    check_change,
+    check_droppable,
+    check_iceberg,
+    check_type_changes,
+    is_enabled,
+    is_written_as,
+    record,
+    with_schema,
+    without_record,
+)
+
+HISTORY = "delta.typeChanges"
+ICEBERG = "DELTA_ICEBERG_COMPAT_VIOLATION"
+ENABLED = {"delta.enableTypeWidening": "true"}
+
+
+def protocol(*features: str) -> Protocol:
+    both = tuple(name for name in features if name.startswith("typeWidening"))
+    return Protocol(
+        min_reader_version=3, min_writer_version=7, reader_features=both, writer_features=features
+    )
+
+
+WIDENING = protocol("typeWidening")
+
+
+def schema(kind: DataType, *history: dict[str, Any], name: str = "a", **about: Any) -> StructType:
+    told = {HISTORY: list(history)} if history else {}
+    return StructType((StructField(name, kind, metadata={**told, **about}),))
+
+
+def table(of: StructType, own: dict[str, str] = ENABLED) -> Metadata:
+    return Metadata(id="t", schema_string=format_schema(of), configuration=own)
+
+
+def told(of: StructType) -> Any:
+    return of.fields[0].metadata.get(HISTORY)
+
+
+def test_widening_needs_the_feature_and_the_property() -> None:
+    assert is_enabled(WIDENING, table(schema(LONG)))
+    assert is_enabled(protocol("typeWidening-preview"), table(schema(LONG)))
+    assert not is_enabled(protocol(), table(schema(LONG)))
+    assert not is_enabled(WIDENING, table(schema(LONG), {}))
+
+
+def test_a_change_is_recorded_at_the_nearest_field() -> None:
+    before = schema(MapType(SHORT, ArrayType(FLOAT)))
+    after = schema(MapType(LONG, ArrayType(DOUBLE)))
+    assert told(record(after, before)) == [
+        {"fromType": "short", "toType": "long", "fieldPath": "key"},
+        {"fromType": "float", "toType": "double", "fieldPath": "value.element"},
+    ]
+    inner = record(schema(ArrayType(schema(LONG))), schema(ArrayType(schema(SHORT))))
+    assert told(inner) is None
+    kind = inner.fields[0].kind
+    assert isinstance(kind, ArrayType)
+    assert isinstance(kind.element, StructType)
+    assert told(kind.element) == [{"fromType": "short", "toType": "long"}]
+
+
+def test_what_is_on_record_stays_whatever_the_new_schema_says() -> None:
+    old = {"fromType": "short", "toType": "integer", "tableVersion": 3}
+    before = schema(INTEGER, old)
+    new = {"fromType": "integer", "toType": "long"}
+    assert told(record(schema(LONG), before)) == [old, new]
+    assert told(record(schema(LONG, old), before)) == [old, new]
+    assert told(record(schema(LONG, old, new), before)) == [old, new]
+    assert told(record(schema(INTEGER), before)) == [old]
+    assert told(record(schema(LONG, new, new), before)) == [old, new]
+
+
+def test_the_preview_of_the_feature_wants_a_version() -> None:
+    found = record(schema(LONG), schema(INTEGER), version=7)
+    assert told(found) == [{"tableVersion": 7, "fromType": "integer", "toType": "long"}]
+
+
+def test_what_is_no_widening_is_not_recorded() -> None:
+    for before, after in ((VOID, LONG), (LONG, STRING), (STRING, ArrayType(LONG))):
+        assert told(record(schema(after), schema(before))) is None
+
+
+def test_columns_meet_by_their_physical_names() -> None:
+    physical = {"delta.columnMapping.physicalName": "p"}
+    found = record(schema(LONG, name="b", **physical), schema(INTEGER, name="a", **physical))
+    assert told(found) == [{"fromType": "integer", "toType": "long"}]
+    other = record(schema(LONG, name="a"), schema(INTEGER, name="a", **physical))
+    assert told(other) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "features", "error_class"),
+    [
+        ("long", "double", ("typeWidening",), "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"),
+        ("integer", "long", (), "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"),
+        ("integer", "double", ("typeWidening", "icebergCompatV2"), ICEBERG),
+        ("date", "timestamp_ntz", ("typeWidening", "icebergCompatV1"), ICEBERG),
+        ("decimal(5,1)", "decimal(6,2)", ("typeWidening", "icebergCompatV3"), ICEBERG),
+    ],
+)  # fmt: skip
+def test_a_change_that_the_table_does_not_allow_is_refused(
+    before: str, after: str, features: tuple[str, ...], error_class: str
+) -> None:
+    of = table(schema(LONG))
+    with pytest.raises(InvalidRequest, match="column 'a' can't be changed") as refused:
+        check_change(("a",), parse_type(before), parse_type(after), protocol(*features), of)
+    assert refused.value.error_class == error_class
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("integer", "long"), ("decimal(5,1)", "decimal(7,1)"), ("void", "string"), ("long", "long")],
+)
+def test_a_change_that_iceberg_knows_too_is_allowed(before: str, after: str) -> None:
+    features = protocol("typeWidening", "icebergCompatV2")
+    check_change(("a",), parse_type(before), parse_type(after), features, table(schema(LONG)))
+
+
+def test_metadata_that_hides_a_change_is_refused() -> None:
+    before, new = table(schema(INTEGER)), {"fromType": "integer", "toType": "long"}
+    check_type_changes(before, table(schema(LONG, new)), WIDENING)
+    check_type_changes(before, before, WIDENING)
+    check_type_changes(before, table(StructType()), WIDENING)
+    with pytest.raises(InvalidRequest, match="no record"):
+        check_type_changes(before, table(schema(LONG)), WIDENING)
+    with pytest.raises(InvalidRequest, match="no record"):
+        check_type_changes(table(schema(LONG, new)), table(schema(LONG)), WIDENING)
+    with pytest.raises(InvalidRequest, match="from integer to string"):
+        check_type_changes(before, table(schema(STRING)), WIDENING)
+    with pytest.raises(InvalidRequest, match="from integer to array"):
+        check_type_changes(before, table(schema(ArrayType(INTEGER))), WIDENING)
+
+
+def test_a_schema_is_set_with_its_history_where_the_table_keeps_one() -> None:
+    before = table(schema(INTEGER))
+    kept = with_schema(before, schema(LONG), WIDENING)
+    assert told(parse_schema(kept.schema_string)) == [{"fromType": "integer", "toType": "long"}]
+    assert parse_schema(with_schema(before, schema(LONG), protocol()).schema_string) == schema(LONG)
+
+
+def test_type_widening_is_dropped_when_no_trace_is_left() -> None:
+    new = {"fromType": "integer", "toType": "long"}
+    check_droppable(table(schema(LONG), {}))
+    for of in (table(schema(LONG)), table(schema(LONG, new), {})):
+        with pytest.raises(InvalidRequest, match="can't be dropped") as refused:
+            check_droppable(of)
+        assert refused.value.error_class == "DELTA_FEATURE_DROP_CONFLICT_REVALIDATION_FAIL"
+    assert without_record(schema(LONG, new)) == schema(LONG)
+
+
+def test_a_file_of_before_a_change_has_to_be_rewritten() -> None:
+    now = StructType((StructField("p", LONG), StructField("l", ArrayType(LONG))))
+    assert is_written_as(now, now)
+    assert is_written_as(StructType((StructField("other", SHORT),)), now)
+    assert not is_written_as(schema(INTEGER, name="p"), now)
+    assert not is_written_as(schema(ArrayType(SHORT), name="l"), now)
+    assert is_written_as(schema(TIMESTAMP_NTZ), schema(TIMESTAMP))
+
+
+def test_iceberg_is_not_promised_what_it_cannot_read() -> None:
+    known = {"fromType": "integer", "toType": "long"}
+    foreign = {"fromType": "integer", "toType": "double", "fieldPath": "element"}
+    check_iceberg(table(schema(LONG, known)))
+    with pytest.raises(InvalidRequest, match=r"'a\.element' was changed from integer to double"):
+        check_iceberg(table(schema(ArrayType(DOUBLE), foreign)))

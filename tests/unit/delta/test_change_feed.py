@@ -1,0 +1,114 @@
+import json
+from typing import Any
+
+import pytest
+
+from tidegate_delta.change_feed import plan
+from tidegate_delta.deletion_vectors.descriptors import RowChoice
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.actions import DeletionVector
+from tidegate_delta.log.commit import Commit
+
+OLD = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+NEW = {"storageType": "u", "pathOrInlineDv": "y", "offset": 1, "sizeInBytes": 1, "cardinality": 2}
+
+
+def commit(*rows: dict[str, Any]) -> Commit:
+    return Commit.decode(4, "\n".join(json.dumps(row) for row in rows).encode())
+
+
+def add(path: str, **more: Any) -> dict[str, Any]:
+    body = {"path": path, "partitionValues": {"p": "1"}, "size": 7, "modificationTime": 0}
+    return {"add": {"dataChange": True, **body, **more}}
+
+
+def remove(path: str, **more: Any) -> dict[str, Any]:
+    return {"remove": {"path": path, "dataChange": True, "partitionValues": {"p": "2"}, **more}}
+
+
+def cdc(path: str) -> dict[str, Any]:
+    return {"cdc": {"path": path, "partitionValues": {}, "size": 3, "dataChange": False}}
+
+
+def files(*rows: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(one.change, one.path) for one in plan(commit(*rows), 5).files]
+
+
+def merge(**metrics: str) -> dict[str, Any]:
+    return {"commitInfo": {"operation": "MERGE", "operationMetrics": metrics}}
+
+
+def test_change_files_hide_everything_else() -> None:
+    assert files(add("a"), remove("b"), cdc("c"), cdc("d")) == [("cdc", "c"), ("cdc", "d")]
+
+
+def test_without_change_files_removes_are_deletions_and_adds_insertions() -> None:
+    assert files(add("a"), remove("b", size=9)) == [("delete", "b"), ("insert", "a")]
+    first, second = plan(commit(add("a"), remove("b", size=9)), 5).files
+    assert first.partition_values == {"p": "2"}
+    assert (first.size, second.size) == (9, 7)
+
+
+def test_actions_that_change_no_data_hold_no_changes() -> None:
+    assert files(add("a", dataChange=False), remove("b", dataChange=False)) == []
+
+
+def test_a_merge_that_changed_no_row_holds_no_changes() -> None:
+    zeros = {f"numTargetRows{what}": "0" for what in ("Inserted", "Updated", "Deleted")}
+    assert files(merge(**zeros), add("a"), remove("b")) == []
+    assert files(merge(**{**zeros, "numTargetRowsUpdated": "1"}), add("a")) == [("insert", "a")]
+    assert files(merge(), add("a")) == [("insert", "a")]
+    assert files(merge(**zeros), cdc("c")) == [("cdc", "c")]
+
+
+def vector(body: dict[str, Any]) -> DeletionVector:
+    return DeletionVector.model_validate(body)
+
+
+def chosen(*rows: dict[str, Any]) -> list[tuple[str, str, RowChoice]]:
+    return [(one.change, one.path, one.rows) for one in plan(commit(*rows), 5).files]
+
+
+def test_of_a_file_that_leaves_or_joins_the_rows_without_its_vector_changed() -> None:
+    assert chosen(remove("a", deletionVector=OLD)) == [("delete", "a", RowChoice(vector(OLD)))]
+    assert chosen(add("a", deletionVector=OLD)) == [("insert", "a", RowChoice(vector(OLD)))]
+
+
+def test_of_a_file_that_stays_the_rows_of_one_vector_and_not_of_the_other_changed() -> None:
+    old, new = vector(OLD), vector(NEW)
+    assert chosen(remove("x%20y"), add("x y", deletionVector=NEW)) == [
+        ("delete", "x y", RowChoice(only=new))
+    ]
+    assert chosen(remove("a", deletionVector=OLD), add("a")) == [
+        ("insert", "a", RowChoice(only=old))
+    ]
+    assert chosen(remove("a", deletionVector=OLD), add("a", deletionVector=NEW)) == [
+        ("delete", "a", RowChoice(without=old, only=new)),
+        ("insert", "a", RowChoice(without=new, only=old)),
+    ]
+    assert chosen(remove("a", deletionVector=OLD), add("a", deletionVector=OLD)) == []
+
+
+def test_deletions_come_before_insertions_whatever_they_are_read_from() -> None:
+    rows = [add("b"), add("a"), remove("a", deletionVector=OLD), remove("c")]
+    assert [one[:2] for one in chosen(*rows)] == [("delete", "c"), ("insert", "b"), ("insert", "a")]
+
+
+def test_a_file_that_is_removed_and_added_as_it_was_holds_no_changes() -> None:
+    assert files(remove("a"), add("a")) == []
+
+
+def test_a_remove_that_lacks_its_partition_values_cannot_be_told() -> None:
+    with pytest.raises(BrokenLog, match="partition values"):
+        files({"remove": {"path": "b", "dataChange": True}})
+
+
+def test_where_nothing_is_partitioned_a_remove_need_not_say_its_partition_values() -> None:
+    bare = commit({"remove": {"path": "b", "dataChange": True}})
+    (one,) = plan(bare, 5, is_partitioned=False).files
+    assert (one.change, one.path, one.partition_values) == ("delete", "b", {})
+
+
+def test_the_plan_carries_version_and_time() -> None:
+    found = plan(commit(), 5)
+    assert (found.version, found.timestamp_ms, found.files) == (4, 5, ())

@@ -1,0 +1,41 @@
+import sys
+from pathlib import Path
+
+from tidegate_local.child_processes import Command, is_running, service_process
+from tidegate_local.local_stack import LocalStack, StackSettings, read_state, take_down
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.service.health import PORT_FILE
+
+READY = f"""
+import os, pathlib
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Answers(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+server = HTTPServer(("127.0.0.1", 0), Answers)
+pathlib.Path(os.environ[{PORT_FILE!r}]).write_text(str(server.server_port))
+server.serve_forever()
+"""
+
+
+def test_what_was_killed_and_started_again_is_taken_down_with_the_rest(tmp_path: Path) -> None:
+    settings = StackSettings(tmp_path, roots=[], kafka=KafkaSettings(), detached=True)
+    stack = LocalStack(settings)
+    command = Command("committer", [sys.executable, "-c", READY], tethered=False)
+    service = service_process(command, tmp_path / "services")
+    stack.services["committer"] = service
+    service.start()
+    try:
+        first = service.child.pid
+        stack.kill_and_start("committer")
+        state = read_state(tmp_path)
+        assert state is not None
+        [told] = state.running()
+        assert (told.pid, told.address) == (service.child.pid, service.address())
+        assert told.pid != first
+        assert take_down(tmp_path, lambda _: None) == ["committer"]
+        assert service.child.wait(10.0) is not None
+        assert not is_running(told.pid)
+    finally:
+        service.child.stop()

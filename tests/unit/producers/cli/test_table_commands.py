@@ -1,0 +1,432 @@
+"""The commands over a committer in memory: what was refused, why, and what to do."""
+
+import json
+from typing import Any, NoReturn
+from unittest import mock
+from uuid import UUID
+
+import pytest
+
+from tests.builders import ROOT, add, an_id, create, delete, info, proposal, remove, to_bytes
+from tests.fakes.memory_bus import MemoryBus
+from tests.fakes.memory_store import MemoryStore
+from tests.unit.producers.commands import Line, conflict, line_of
+from tidegate_committer.loop.partition_worker import RETRY_HALTED_S
+from tidegate_delta.errors import Unavailable
+from tidegate_delta.log.commit import Commit
+from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.proposal import Operation
+from tidegate_messages.read_set import Predicate, ReadSet
+from tidegate_producers.cli import proposal_commands, row_commands, table_commands
+from tidegate_runtime.cli import main
+from tidegate_runtime.followers.quarantine import Quarantine
+
+
+@pytest.fixture
+def line(monkeypatch: pytest.MonkeyPatch) -> Line:
+    return line_of(monkeypatch)
+
+
+def test_the_list_has_what_was_told_and_can_be_of_one_table(line: Line) -> None:
+    loser = conflict(line)
+    other: dict[str, Any] = {"table": UUID(int=9), "table_root": "memory://tables/other"}
+    line.gate.ask(create(**other, name="other"))
+    everything = line.json(proposal_commands.app, "list")
+    assert len(everything) == 5
+    told = line.json(proposal_commands.app, "list", "--table", "shop", "--limit", 2)
+    assert [one["status"] for one in told] == ["committed", "rejected"]
+    assert told[1]["proposal"] == str(loser.proposal_id)
+    assert (told[1]["rule"], told[1]["winner"]) == ("concurrent_delete_read", 2)
+    printed = line.run(proposal_commands.app, "list").stdout
+    assert f"{loser.proposal_id}" in printed
+    assert all(ROOT in row or "other" in row for row in printed.splitlines()[1:]), "a row a line"
+
+
+def test_a_conflict_is_explained_by_rule_winner_overlap_and_way_out(line: Line) -> None:
+    loser = conflict(line)
+    told = line.explained(loser, 2)
+    assert (told["status"], told["rule"]) == ("rejected", "concurrent_delete_read")
+    assert told["delta_name"] == "ConcurrentDeleteReadException"
+    assert told["winner"]["version"] == 2
+    assert told["winner"]["operation"] == "DELETE"
+    assert told["winner"]["engine_info"].startswith("Nightly/7")
+    [winner] = told["winner"]["proposal_ids"]
+    assert told["overlap"]["files"] == ["a"]
+    assert "run the operation again" in told["remedy"]
+    assert told["commands"] == [
+        f"tidegate proposals show {winner}",
+        f"tidegate table conflicts {ROOT}",
+    ]
+    printed = line.run(proposal_commands.app, "explain", loser.proposal_id).stdout
+    for word in ("concurrent_delete_read", "version 2", "Nightly/7", "never will be", "run "):
+        assert word in printed
+
+
+def test_an_append_conflict_names_the_predicate_that_was_read(line: Line) -> None:
+    line.gate.ask(proposal(add("a")))
+    line.gate.ask(proposal(add("late"), read_version=1))
+    predicate: Predicate = {"op": "=", "column": ["x"], "value": 7, "type": "long"}
+    one = proposal(
+        remove("a"),
+        read_version=1,
+        operation=Operation(name="DELETE"),
+        reads=ReadSet(predicates=(predicate,), files=("a",)),
+    )
+    line.gate.ask(one)
+    told = line.explained(one, 2)
+    assert told["rule"] == "concurrent_append"
+    assert told["overlap"] == {
+        "files": ["late"],
+        "predicates": ["x = 7"],
+        "applications": [],
+        "domains": [],
+    }
+
+
+def test_a_winner_from_outside_is_named_by_its_engine(line: Line) -> None:
+    line.gate.ask(proposal(add("a")))
+    rows = [info("OPTIMIZE", engineInfo="Apache-Spark/4.2"), remove("a")]
+    line.gate.stores[ROOT].put(in_log(commit_name(2)), to_bytes(rows))
+    loser = delete("a", read_version=1)
+    line.gate.ask(loser)
+    winner = line.explained(loser, 2)["winner"]
+    assert (winner["operation"], winner["proposal_ids"]) == ("OPTIMIZE", [])
+    printed = line.run(proposal_commands.app, "explain", loser.proposal_id).stdout
+    assert "Apache-Spark/4.2, by an external writer" in printed
+
+
+def test_what_is_in_the_table_needs_nothing(line: Line) -> None:
+    one = proposal(add("a"))
+    line.gate.ask(one)
+    told = line.explained(one, 0)
+    assert (told["status"], told["version"], told["rule"]) == ("committed", 1, None)
+
+
+def test_an_entry_that_does_not_hold_what_was_promised_calls_for_a_person(line: Line) -> None:
+    one = proposal(add("a"))
+    line.gate.ask(one)
+    store = line.gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    store.files[in_log(commit_name(1))] = to_bytes([info(), add("theirs")])
+    assert "compare the entry with a backup" in line.explained(one, 3)["remedy"]
+
+
+def test_what_was_refused_for_itself_has_no_winner(line: Line) -> None:
+    one = proposal(add("../x"))
+    line.gate.ask(one)
+    told = line.explained(one, 2)
+    assert (told["rule"], told["winner"]) == ("bad_path", None)
+    assert "below the root" in told["remedy"]
+
+
+def test_nothing_told_is_pending_and_asks_to_wait(line: Line) -> None:
+    one = proposal(add("a"))
+    line.gate.send(one)
+    told = line.explained(one, 4)
+    assert told["status"] == "pending"
+    assert f"tidegate proposals cancel {one.proposal_id}" in told["commands"]
+
+
+def test_the_log_alone_explains_what_the_topics_have_lost(line: Line) -> None:
+    done, bad = proposal(add("a")), proposal(add("../x"))
+    line.gate.ask(done)
+    line.gate.ask(bad)
+    for topic in (line.gate.topics.proposals, line.gate.topics.outcomes):
+        line.gate.records(topic).clear()
+    assert line.explained(done, 0, "--table", "shop")["version"] == 1
+    assert line.explained(bad, 2, "--table", "shop")["rule"] == "bad_path"
+    nobody = line.run(proposal_commands.app, "explain", an_id(), "--table", "shop")
+    assert nobody.exit_code == 2
+    assert "ProposalNotFound" in nobody.stderr
+    hint = line.run(proposal_commands.app, "explain", done.proposal_id)
+    assert hint.exit_code == 2
+    assert "--table" in hint.stderr
+
+
+def test_without_a_broker_the_log_at_a_root_explains_and_a_name_does_not(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = proposal(add("a"))
+    line.gate.ask(one)
+
+    def silent() -> None:
+        raise Unavailable("no broker answers")
+
+    monkeypatch.setattr(line.gate.bus, "reader", silent)
+    told = line.explained(one, 0, "--table", ROOT)
+    assert (told["status"], told["version"]) == ("committed", 1)
+    for more in ((), ("--table", "shop")):
+        result = line.run(proposal_commands.app, "explain", one.proposal_id, *more)
+        assert result.exit_code == 4
+        assert "no broker answers" in result.stderr
+
+
+def test_a_halted_table_asks_for_a_person(line: Line) -> None:
+    line.gate.ask(proposal(add("a")))
+    store = line.gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    store.files[in_log(commit_name(1))] = b"torn"
+    line.gate.restart()
+    one = proposal(add("b"))
+    line.gate.ask(one)
+    told = line.explained(one, 3)
+    assert (told["status"], told["rule"]) == ("denied", "table_halted")
+
+
+def test_a_proposal_is_given_up_for_ever(line: Line) -> None:
+    line.gate.ask(proposal(add("a")))
+    store = line.gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    path = in_log(commit_name(1))
+    whole, store.files[path] = store.files[path], b"torn"
+    line.gate.restart()
+    one = proposal(add("b"))
+    line.gate.ask(one)
+    store.files[path] = whole
+    line.gate.clock.boot += RETRY_HALTED_S
+    line.gate.settle()
+    told = line.json(proposal_commands.app, "cancel", one.proposal_id)
+    assert told["outcome"]["rejection"]["rule"] == "cancelled"
+    assert "never will be in the table" in told["said"]
+    line.gate.ask(one)
+    assert line.explained(one, 2)["rule"] == "cancelled"
+
+
+def test_what_is_in_the_table_cannot_be_given_up(line: Line) -> None:
+    one = proposal(add("a"))
+    line.gate.ask(one)
+    result = line.run(proposal_commands.app, "cancel", one.proposal_id)
+    assert result.exit_code == 2
+    assert "is in the table at version 1" in result.stdout
+    nobody = line.run(proposal_commands.app, "cancel", an_id())
+    assert nobody.exit_code == 2
+    assert "ProposalNotFound" in nobody.stderr
+
+
+def test_conflicts_are_counted_by_rule_and_shown_with_their_winners(line: Line) -> None:
+    assert "nothing was refused" in line.run(table_commands.app, "conflicts", "shop").stdout
+    loser = conflict(line)
+    bad = proposal(add("../x"), read_version=1)
+    line.gate.ask(bad)
+    told = line.json(table_commands.app, "conflicts", "shop")
+    assert told["rules"] == {"bad_path": 1, "concurrent_delete_read": 1}
+    by_id = {one["proposal"]: one for one in told["conflicts"]}
+    lost = by_id[str(loser.proposal_id)]
+    assert lost["refusedIn"] is None, "a conflict follows from the log by itself"
+    assert lost["winner"]["operation"] == "DELETE"
+    assert by_id[str(bad.proposal_id)]["refusedIn"] == 3
+    assert by_id[str(bad.proposal_id)]["winner"] is None
+    printed = line.run(table_commands.app, "conflicts", ROOT).stdout
+    assert "concurrent_delete_read" in printed
+    assert "DELETE by Nightly/7" in printed
+
+
+def test_all_conflicts_are_counted_however_few_are_shown(line: Line) -> None:
+    conflict(line)
+    line.gate.ask(*(proposal(add("../x"), read_version=1) for _ in range(3)))
+    told = line.json(table_commands.app, "conflicts", "shop", "--limit", "1")
+    assert told["rules"] == {"bad_path": 3, "concurrent_delete_read": 1}
+    assert len(told["conflicts"]) == 1
+    assert "and 3 older" in line.run(table_commands.app, "conflicts", "shop", "--limit", "1").stdout
+
+
+def test_what_nobody_registered_has_no_conflicts_to_show(line: Line) -> None:
+    result = line.run(table_commands.app, "conflicts", "nobody")
+    assert result.exit_code == 2
+    assert "TableNotRegistered" in result.stderr
+
+
+def test_a_table_is_described_with_its_registration(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_commands, "canonical_root", str)
+    monkeypatch.setattr("tidegate_runtime.table_registry.canonical_root", str)
+    told = line.json(table_commands.app, "describe", ROOT)
+    assert told["version"] == 0
+    assert told["registered"]["name"] == "shop"
+    assert (told["registered"]["status"], told["registered"]["publishedThrough"]) == ("open", 0)
+
+    def silent(*_: object) -> MemoryBus:
+        raise Unavailable("no broker answers")
+
+    monkeypatch.setattr(table_commands, "KafkaBus", silent)
+    told = line.json(table_commands.app, "describe", ROOT)
+    assert (told["version"], told["registered"]) == (0, None)
+    assert "no broker answers" in told["registry"]
+
+
+def test_a_registered_table_takes_no_other_name(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_commands, "canonical_root", str)
+    monkeypatch.setattr("tidegate_runtime.table_registry.canonical_root", str)
+    told = line.json(table_commands.app, "register", ROOT, "--name", "shop")
+    assert told["status"] == "committed"
+    result = line.run(table_commands.app, "register", ROOT, "--name", "other")
+    assert result.exit_code == 2
+    assert "TableHasName" in result.stderr
+    assert "'shop'" in result.stderr
+    line.json(table_commands.app, "drop", "shop", "--yes")
+    result = line.run(table_commands.app, "register", ROOT, "--name", "other")
+    assert "was dropped; take another root" in result.stderr
+    assert line.run(table_commands.app, "register", ROOT, "--timeout", 0).exit_code == 2
+
+
+def test_a_table_is_dropped_when_somebody_says_so_twice(line: Line) -> None:
+    refused = line.run(table_commands.app, "drop", "shop")
+    assert refused.exit_code == 2, "1 is a fault of ours"
+    assert "nothing was dropped" in refused.stderr
+    assert line.json(table_commands.app, "list")[0]["status"] == "open"
+    told = line.json(table_commands.app, "drop", "shop", "--yes")
+    assert (told["status"], told["repeat"]) == ("committed", False)
+    assert line.json(table_commands.app, "list")[0]["status"] == "dropped"
+    again = line.run(table_commands.app, "drop", ROOT, "--yes")
+    assert again.exit_code == 0
+    assert "it was already" in again.stdout
+
+
+def test_a_table_is_halted_and_reopened(line: Line) -> None:
+    told = line.json(table_commands.app, "halt", "shop", "--reason", "a restore")
+    assert (told["status"], told["version"], told["repeat"]) == ("committed", 0, False)
+    assert (
+        "it was already"
+        in line.run(table_commands.app, "halt", "shop", "--reason", "a restore").stdout
+    )
+    [listed] = line.json(table_commands.app, "list")
+    assert (listed["status"], listed["reason"]) == ("halted", "by hand: a restore")
+    assert "by hand: a restore" in line.run(table_commands.app, "list").stdout
+    one = proposal(add("a"))
+    line.gate.ask(one)
+    told = line.explained(one, 3)
+    assert (told["rule"], told["status"]) == ("table_halted", "denied")
+    assert "a restore" in told["reason"]
+    assert "shop is open at version 0" in line.run(table_commands.app, "reopen", "shop").stdout
+    assert line.json(table_commands.app, "list")[0]["status"] == "open"
+
+
+class Odd(Exception):
+    """Of no class that any list could name."""
+
+
+def set_aside(line: Line, service: str) -> None:
+    """Let a follower set the table `shop` aside."""
+    [record] = line.gate.tables().values()
+    bus, topics, clock = line.gate.bus, line.gate.topics, line.gate.clock
+    follower = Quarantine(service, bus, topics, clock, lambda *_: None)
+    with follower.around(record.table, record.name):
+        raise Odd("of an odd kind")
+    follower.tell()
+
+
+@pytest.mark.usefixtures("contained")
+def test_the_list_shows_who_has_set_a_table_aside_and_why(line: Line) -> None:
+    assert line.json(table_commands.app, "list")[0]["followers"] == []
+    set_aside(line, "checkpointer")
+    [told] = line.json(table_commands.app, "list")[0]["followers"]
+    assert (told["service"], told["error_class"], told["attempts"]) == ("checkpointer", "Odd", 1)
+    printed = line.run(table_commands.app, "list").stdout
+    assert "checkpointer since " in printed
+    assert "Odd: of an odd kind" in printed
+
+
+@pytest.mark.usefixtures("contained")
+def test_a_table_that_was_set_aside_is_tried_again_when_somebody_says_so(line: Line) -> None:
+    assert "nobody has set it aside" in line.run(table_commands.app, "retry", "shop").stdout
+    for service in ("checkpointer", "cdc-publisher"):
+        set_aside(line, service)
+    tried = line.json(table_commands.app, "retry", "shop", "--service", "cdc-publisher")["tried"]
+    assert tried == ["cdc-publisher"]
+    told = line.json(table_commands.app, "list")[0]["followers"]
+    assert [one["service"] for one in told] == ["checkpointer"]
+    assert "checkpointer at its next look" in line.run(table_commands.app, "retry", "shop").stdout
+    assert line.json(table_commands.app, "list")[0]["followers"] == []
+
+
+@pytest.mark.usefixtures("contained")
+def test_a_table_that_the_committer_halted_is_read_again_when_somebody_says_so(line: Line) -> None:
+    store = line.gate.stores[ROOT]
+    line.gate.table_committer().forget()
+    with mock.patch.object(store, "list_from", side_effect=Odd("of an odd kind")):
+        line.gate.ask(proposal(add("a")))
+        assert line.json(table_commands.app, "list")[0]["reason"] == "Odd: of an odd kind"
+        failed = line.run(table_commands.app, "retry", "shop")
+        assert failed.exit_code == 2
+        assert "Odd: of an odd kind" in failed.stderr
+    assert line.json(table_commands.app, "retry", "shop")["tried"] == ["committer"]
+    assert line.json(table_commands.app, "list")[0]["status"] == "open"
+
+
+def test_what_is_halted_by_hand_is_not_tried(line: Line) -> None:
+    line.json(table_commands.app, "halt", "shop", "--reason", "a restore")
+    assert "halted by hand" in line.run(table_commands.app, "retry", "shop").stdout
+    assert line.json(table_commands.app, "list")[0]["status"] == "halted"
+
+
+def test_the_list_is_shown_where_followers_have_no_topic(line: Line) -> None:
+    line.gate.bus._partitions.pop(line.gate.topics.follower_state)
+    result = line.run(table_commands.app, "list")
+    assert "shop" in result.stdout
+    assert "follower-state" in result.stderr
+
+
+def test_a_version_that_nobody_foresaw_ends_a_command_in_one_message(
+    line: Line, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(Commit, "decode", fail)
+    monkeypatch.setattr(
+        main, "command_for", lambda words: lambda prog_name: table_commands.app(words[1:])
+    )
+    for more, traces in ((), 0), (("--set", "log.level=DEBUG"), 1):
+        monkeypatch.setattr("sys.argv", ["tidegate", "table", "history", ROOT, *more])
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+        assert ended.value.code == 1
+        told = capsys.readouterr().err
+        assert f"RecursionError: `tidegate table history {ROOT}` failed" in told
+        assert f"too deep (version 0) (table {ROOT})" in told
+        assert told.count("Traceback") == traces
+
+
+@pytest.mark.parametrize("reason", ["", "x" * 1001])
+def test_a_halt_says_why(line: Line, reason: str) -> None:
+    result = line.run(table_commands.app, "halt", "shop", "--reason", reason)
+    assert result.exit_code == 2
+    assert "BadReason" in result.stderr
+    assert line.json(table_commands.app, "list")[0]["status"] == "open"
+
+
+def test_a_table_that_cannot_be_served_is_not_reopened_and_says_why(line: Line) -> None:
+    line.gate.ask(proposal(add("a")))
+    line.json(table_commands.app, "halt", "shop", "--reason", "a restore")
+    store = line.gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    del store.files[in_log(commit_name(1))]
+    result = line.run(table_commands.app, "reopen", "shop")
+    assert result.exit_code == 2
+    assert "version 1 was published" in result.stderr
+
+
+def test_a_table_is_altered_from_the_command_line(line: Line) -> None:
+    told = line.json(
+        table_commands.app,
+        *("alter", "shop", "--add-column", "price decimal(10, 2)", "--comment", "x=a number"),
+        *("--property", "owner=ann", "--property", "tier=gold", "--unset", "tier"),
+    )
+    assert (told["status"], told["version"]) == ("committed", 1)
+    [after] = [row["metaData"] for row in line.gate.entries()[1] if "metaData" in row]
+    columns = {one["name"]: one for one in json.loads(after["schemaString"])["fields"]}
+    assert columns["price"]["type"] == "decimal(10,2)"
+    assert columns["x"]["metadata"] == {"comment": "a number"}
+    assert after["configuration"] == {"owner": "ann"}
+
+
+def test_a_change_that_is_none_is_said_before_anything_is_proposed(line: Line) -> None:
+    before = len(line.gate.outcomes())
+    for wrong in (("--add-column", "price"), ("--property", "owner"), ()):
+        result = line.run(table_commands.app, "alter", "shop", *wrong)
+        assert result.exit_code == 2
+        assert "BadChange" in result.stderr
+    assert len(line.gate.outcomes()) == before

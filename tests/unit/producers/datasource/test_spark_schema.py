@@ -1,0 +1,46 @@
+"""Delta's schema as Spark sees it."""
+
+import pytest
+
+from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.schema.types import (
+    LONG,
+    VARIANT,
+    ArrayType,
+    StructField,
+    StructType,
+    parse_type,
+)
+from tidegate_producers.datasource.spark_schema import arrow_of, to_spark
+
+
+def test_what_a_field_says_of_the_tables_own_files_stays_with_the_table() -> None:
+    about = {
+        "comment": "kept",
+        "delta.columnMapping.id": 1,
+        "delta.columnMapping.physicalName": "c1",
+        "delta.columnMapping.nested.ids": {"c1.element": 2},
+        "delta.typeChanges": [{"fromType": "integer", "toType": "long"}],
+    }
+    inner = StructType((StructField("x", LONG, metadata=about),))
+    schema = to_spark(StructType((StructField("a", ArrayType(inner), metadata=about),)))
+    assert schema["a"].metadata == {"comment": "kept"}
+    assert schema["a"].dataType.elementType["x"].metadata == {"comment": "kept"}  # type: ignore[attr-defined]  # an array
+
+
+def test_a_variant_is_the_struct_of_bytes_that_spark_expects() -> None:
+    schema = arrow_of(to_spark(StructType((StructField("v", VARIANT),))))
+    assert {one.name for one in schema.field("v").type} == {"metadata", "value"}
+
+
+def test_shapes_on_earth_are_not_handed_to_spark() -> None:
+    shapes = ArrayType(parse_type("geometry(SRID:0)"))
+    with pytest.raises(UnsupportedFeature, match="'a'") as refused:
+        to_spark(StructType((StructField("a", shapes),)))
+    assert refused.value.feature == "geospatial"
+
+
+def test_nanoseconds_are_not_handed_to_spark() -> None:
+    with pytest.raises(UnsupportedFeature, match="timestamp_nanos") as refused:
+        to_spark(StructType((StructField("a", parse_type("timestamp_nanos")),)))
+    assert refused.value.feature == "timestampNanos"

@@ -1,0 +1,26 @@
+"""What a stream can't be told, and that no table is read as one."""
+
+import pytest
+from pyspark.sql.types import StructType as SparkSchema
+
+from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate_delta.schema.types import LONG, StructField, StructType
+from tidegate_producers.datasource.data_source import TidegateSource
+from tidegate_producers.datasource.stream_writer import StreamWriter
+from tidegate_producers.options import for_writing
+
+SCHEMA = StructType((StructField("k", LONG),))
+
+
+@pytest.mark.parametrize(
+    "given", [{"txnAppId": "a", "txnVersion": "1"}, {"readVersion": "3"}], ids=str
+)
+def test_what_holds_for_one_write_is_no_option_of_a_stream(given: dict[str, str]) -> None:
+    options = for_writing({"path": "memory://t", **given})
+    with pytest.raises(InvalidRequest, match=list(given)[-1]):
+        StreamWriter(options, SCHEMA, "append")
+
+
+def test_who_reads_a_table_as_a_stream_is_told_what_to_follow() -> None:
+    with pytest.raises(UnsupportedFeature, match="change topic"):
+        TidegateSource({"path": "memory://t"}).streamReader(SparkSchema())

@@ -1,0 +1,148 @@
+"""Rows become files: one a partition, under fresh names, with statistics of exactly their rows."""
+
+import io
+import json
+from collections.abc import Sequence
+from datetime import date
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.fakes.memory_store import MemoryStore
+from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.log.actions import Add
+from tidegate_delta.log.file_paths import decode_path
+from tidegate_delta.schema.arrow_types import arrow_type
+from tidegate_delta.schema.types import (
+    DATE,
+    DOUBLE,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+from tidegate_producers.parquet import data_file_writer
+from tidegate_producers.parquet.data_file_encoding import FileLayout
+from tidegate_producers.parquet.data_file_writer import FileWriter
+from tidegate_runtime.clock import SystemClock
+
+SCHEMA = StructType(
+    (
+        StructField("p", STRING),
+        StructField("d", DATE),
+        StructField("x", LONG),
+        StructField("y", DOUBLE),
+    )
+)
+
+
+def rows(**columns: Sequence[object]) -> pa.Table:
+    return pa.table(columns)
+
+
+def write(layout: FileLayout, *tables: pa.Table) -> tuple[MemoryStore, list[Add]]:
+    store = MemoryStore()
+    files = FileWriter(store, layout, SystemClock(), task=7)
+    for table in tables:
+        files.write(table)
+    return store, files.finish()
+
+
+def content(store: MemoryStore, add: Add) -> pa.Table:
+    return pq.read_table(io.BytesIO(store.files[decode_path(add.path)]))
+
+
+def test_an_unpartitioned_task_writes_one_file_with_all_its_batches() -> None:
+    store, adds = write(FileLayout(SCHEMA), rows(x=[1, 2]), rows(x=[3]))
+    (add,) = adds
+    assert content(store, add)["x"].to_pylist() == [1, 2, 3]
+    assert add.size == len(store.files[add.path])
+    assert add.data_change
+    stats = json.loads(add.stats or "")
+    assert stats["numRecords"] == 3
+    assert (stats["minValues"]["x"], stats["maxValues"]["x"]) == (1, 3)
+    assert stats["nullCount"]["y"] == 3
+
+
+def test_names_tell_the_task_and_the_codec_and_are_never_given_twice() -> None:
+    layout = FileLayout(SCHEMA, compression="snappy")
+    names = [write(layout, rows(x=[1]))[1][0].path for _ in range(2)]
+    assert names[0] != names[1]
+    for name in names:
+        assert name.startswith("part-00007-")
+        assert name.endswith(".c000.snappy.parquet")
+
+
+def test_each_partition_has_a_file_without_the_partition_columns() -> None:
+    layout = FileLayout(SCHEMA, ("p", "d"))
+    day = date(2013, 1, 1)
+    batch = rows(p=["a", "b/c", "a"], d=[day, None, day], x=[1, 2, 3])
+    store, adds = write(layout, batch, rows(p=["a"], d=[day], x=[4]))
+    found = {tuple(add.partition_values.values()): add for add in adds}
+    assert set(found) == {("a", "2013-01-01"), ("b/c", None)}
+    first, second = found["a", "2013-01-01"], found["b/c", None]
+    assert content(store, first).column_names == ["x", "y"]
+    assert content(store, first)["x"].to_pylist() == [1, 3, 4]
+    assert first.path.startswith("p=a/d=2013-01-01/part-")
+    assert second.path.startswith("p=b%252Fc/d=__HIVE_DEFAULT_PARTITION__/part-")
+    assert "p" not in json.loads(first.stats or "")["nullCount"]
+
+
+def test_an_empty_string_and_null_are_one_partition() -> None:
+    _, adds = write(FileLayout(SCHEMA, ("p",)), rows(p=["", None], x=[1, 2]))
+    (add,) = adds
+    assert add.partition_values == {"p": None}
+    assert json.loads(add.stats or "")["numRecords"] == 2
+
+
+def test_an_empty_value_in_a_not_null_partition_column_is_refused() -> None:
+    schema = StructType((StructField("p", STRING, nullable=False), StructField("x", LONG)))
+    with pytest.raises(InvalidRequest, match="'p' is NOT NULL"):
+        write(FileLayout(schema, ("p",)), rows(p=[""], x=[1]))
+
+
+@pytest.mark.parametrize("kind", [DATE, TIMESTAMP, TIMESTAMP_NTZ])
+@pytest.mark.parametrize("far", [3_000_000, -800_000])
+def test_a_partition_in_a_year_that_python_has_not_is_refused_by_name(
+    kind: PrimitiveType, far: int
+) -> None:
+    days = pa.array([far], pa.int32())
+    moments = pa.array([far * 86_400_000_000], pa.int64())
+    values = (days if kind == DATE else moments).cast(arrow_type(kind))
+    schema = StructType((StructField("id", LONG), StructField("d", kind)))
+    with pytest.raises(InvalidRequest, match=r"'d'.*past year 9999"):
+        write(FileLayout(schema, ("d",)), pa.table({"id": [1], "d": values}))
+
+
+def test_a_file_holds_no_more_rows_than_asked_for() -> None:
+    store, adds = write(
+        FileLayout(SCHEMA, records_per_file_max=2), rows(x=[1, 2, 3]), rows(x=[4, 5])
+    )
+    assert [content(store, add)["x"].to_pylist() for add in adds] == [[1, 2], [3, 4], [5]]
+    assert len({add.path for add in adds}) == 3
+
+
+def test_a_task_that_holds_too_much_writes_its_largest_partition_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(data_file_writer, "BUFFERED_BYTES_MAX", 100)
+    batch = rows(p=["a"] * 20 + ["b"], x=list(range(21)))
+    store, adds = write(FileLayout(SCHEMA, ("p",)), batch, batch)
+    assert [add.partition_values["p"] for add in adds] == ["a", "a", "b"]
+    assert sum(content(store, add).num_rows for add in adds) == 42
+
+
+def test_no_rows_make_no_file() -> None:
+    store, adds = write(FileLayout(SCHEMA), rows(x=[]))
+    assert (adds, store.files) == ([], {})
+
+
+def test_statistics_follow_the_tables_choice_of_columns() -> None:
+    _, (few,) = write(FileLayout(SCHEMA, stats_max=1), rows(p=["a"], x=[1]))
+    assert list(json.loads(few.stats or "")["nullCount"]) == ["p"]
+    _, (chosen,) = write(FileLayout(SCHEMA, stats_paths=(("x",),)), rows(p=["a"], x=[1]))
+    assert list(json.loads(chosen.stats or "")["nullCount"]) == ["x"]

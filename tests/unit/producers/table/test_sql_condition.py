@@ -1,0 +1,194 @@
+"""SQL conditions become predicate trees, or say what they can't say."""
+
+from typing import Any
+
+import pytest
+
+from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate_delta.schema.types import (
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    ArrayType,
+    DecimalType,
+    StructField,
+    StructType,
+)
+from tidegate_producers.table.sql_condition import predicate_of
+
+SCHEMA = StructType(
+    (
+        StructField("a", INTEGER),
+        StructField("Dep", DATE),
+        StructField("t", TIMESTAMP),
+        StructField("n", TIMESTAMP_NTZ),
+        StructField("d", DecimalType(10, 2)),
+        StructField("x", DOUBLE),
+        StructField("f", FLOAT),
+        StructField("s", STRING),
+        StructField("b", BOOLEAN),
+        StructField("st", StructType((StructField("y", LONG),))),
+        StructField("l", ArrayType(INTEGER)),
+        StructField("h", STRING, metadata={"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}),
+        StructField("v", STRING, metadata={"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}),
+        StructField("c", STRING, metadata={"__COLLATIONS": {"c": "spark.UTF8_LCASE"}}),
+    )
+)
+
+
+def leaf(op: str, column: str, value: object, kind: str) -> dict[str, Any]:
+    return {"op": op, "column": column.split("."), "value": value, "type": kind}
+
+
+@pytest.mark.parametrize(
+    ("sql", "tree"),
+    [
+        ("a = 1", leaf("=", "a", 1, "integer")),
+        ("1 < A", leaf(">", "a", 1, "integer")),
+        ("5 >= a", leaf("<=", "a", 5, "integer")),
+        ("a <> -3", leaf("!=", "a", -3, "integer")),
+        ("a = '12'", leaf("=", "a", 12, "integer")),
+        ("st.y <=> NULL", leaf("<=>", "st.y", None, "long")),
+        ("`st`.`y` > 3", leaf(">", "st.y", 3, "long")),
+        ("dep = '2013-01-01'", leaf("=", "Dep", "2013-01-01", "date")),
+        ("dep >= DATE '2013-01-01'", leaf(">=", "Dep", "2013-01-01", "date")),
+        (
+            "t < TIMESTAMP '2013-01-01 10:00:00'",
+            leaf("<", "t", "2013-01-01T10:00:00.000000Z", "timestamp"),
+        ),
+        (
+            "n < '2013-01-01 10:00:00'",
+            leaf("<", "n", "2013-01-01 10:00:00", "timestamp_ntz"),
+        ),
+        ("d = 1.5", leaf("=", "d", "1.50", "decimal(10,2)")),
+        ("x > 1e3", leaf(">", "x", 1000.0, "double")),
+        ("f = 0.1", leaf("=", "f", 0.1, "double")),
+        ("b", leaf("=", "b", True, "boolean")),
+        ("v = 'a'", leaf("=", "v", "a", "string")),
+        ("h IS NULL", {"op": "is_null", "column": ["h"]}),
+        ("b IS TRUE", leaf("<=>", "b", True, "boolean")),
+        ("s IS NULL", {"op": "is_null", "column": ["s"]}),
+        ("s IS NOT NULL", {"op": "is_not_null", "column": ["s"]}),
+        ("TRUE", {"op": "true"}),
+        (
+            "a IN (1, NULL)",
+            {"op": "in", "column": ["a"], "values": [1, None], "type": "integer"},
+        ),
+        (
+            "NOT (a = 1 OR a = 2)",
+            {
+                "op": "not",
+                "arg": {
+                    "op": "or",
+                    "args": [leaf("=", "a", 1, "integer"), leaf("=", "a", 2, "integer")],
+                },
+            },
+        ),
+        (
+            "a BETWEEN 1 AND 3 AND s = 'q' AND b",
+            {
+                "op": "and",
+                "args": [
+                    {
+                        "op": "and",
+                        "args": [leaf(">=", "a", 1, "integer"), leaf("<=", "a", 3, "integer")],
+                    },
+                    leaf("=", "s", "q", "string"),
+                    leaf("=", "b", True, "boolean"),
+                ],
+            },
+        ),
+    ],
+)
+def test_a_condition_becomes_a_tree(sql: str, tree: dict[str, Any]) -> None:
+    assert predicate_of(sql, SCHEMA) == tree
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "length(s) > 3",
+        "a + 1 = 2",
+        "a = d",
+        "s LIKE 'a%'",
+        "a IN (SELECT 1)",
+        "a = CAST('1' AS INT)",
+        "s IS NULL; DROP TABLE t",
+        "rand() < 0.5",
+        "dep < current_date()",
+        "EXISTS (SELECT 1)",
+        "CASE WHEN a = 1 THEN true END",
+        "st = NULL",
+        "c = 'a'",
+        "c IN ('a')",
+        "h = 'a'",
+        "s = DATE'2013-01-01'",
+        "t = DATE'2013-01-01 10:00:00'",
+        "t = CAST('2013-01-01 10:00:00' AS DATE)",
+    ],
+)
+def test_what_the_tree_cannot_say_is_refused_with_the_expression(sql: str) -> None:
+    with pytest.raises(UnsupportedFeature, match="can't decide exactly"):
+        predicate_of(sql, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("sql", "like"),
+    [
+        ("zz = 1", "'zz', which does not exist; there are a, Dep"),
+        ("st.z = 1", "'st.z', which does not exist; there are y"),
+        ("a.q = 1", "no fields below it"),
+        ("s = 5", "'s' has type string"),
+        ("a = 1.5", "'a' has type integer"),
+        ("a = 'abc'", "'a' has type integer"),
+        ("a = 99999999999", "'a' has type integer"),
+        ("d = 1.234", r"'d' has type decimal\(10,2\)"),
+        ("x = 'NaN'", "'x' has type double"),
+        ("dep = '2013-01-01 10:00:00'", "'Dep' has type date"),
+        ("dep = TIMESTAMP'2013-01-01 00:00:00Z'", "'Dep' has type date"),
+        ("n = '2013-01-01 10:00:00+02:00'", "'n' has type timestamp_ntz"),
+        ("l = 1", "can't be compared|has type array"),
+        ("a", "not a truth value"),
+        ("a = ", "is not a SQL expression"),
+    ],
+)
+def test_what_is_wrong_is_named(sql: str, like: str) -> None:
+    with pytest.raises(InvalidRequest, match=like) as raised:
+        predicate_of(sql, SCHEMA)
+    assert "\x1b" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("zone", "sql", "at"),
+    [
+        ("America/New_York", "t = '2013-01-01'", "2013-01-01T05:00:00.000000Z"),
+        ("America/New_York", "t = DATE'2013-07-01'", "2013-07-01T04:00:00.000000Z"),
+        # An hour that the clocks leave out is taken an hour later, one they repeat the first time.
+        ("America/New_York", "t = '2013-03-10 02:30:00'", "2013-03-10T07:30:00.000000Z"),
+        ("America/New_York", "t = '2013-11-03 01:30:00'", "2013-11-03T05:30:00.000000Z"),
+        ("America/New_York", "t = '2013-01-01 10:00:00Z'", "2013-01-01T10:00:00.000000Z"),
+        ("America/New_York", "t = '2013-01-01 10:00:00+02:00'", "2013-01-01T08:00:00.000000Z"),
+        ("+05:30", "t = TIMESTAMP'2013-01-01 10:00:00'", "2013-01-01T04:30:00.000000Z"),
+        ("UTC-8", "t = '2013-01-01'", "2013-01-01T08:00:00.000000Z"),
+        ("Z", "t = '2013-01-01'", "2013-01-01T00:00:00.000000Z"),
+    ],
+)
+def test_a_timestamp_that_names_no_zone_is_by_the_sessions(zone: str, sql: str, at: str) -> None:
+    assert predicate_of(sql, SCHEMA, zone) == leaf("=", "t", at, "timestamp")
+
+
+def test_what_has_no_zone_is_the_same_in_every_one() -> None:
+    for sql in ("n = '2013-01-01'", "dep = '2013-01-01'"):
+        assert predicate_of(sql, SCHEMA, "America/New_York") == predicate_of(sql, SCHEMA)
+
+
+def test_a_zone_that_nobody_knows_is_no_matter_until_it_is_asked_for() -> None:
+    assert predicate_of("a = 1", SCHEMA, "Nowhere/At_All") == leaf("=", "a", 1, "integer")
+    with pytest.raises(InvalidRequest, match="name the zone in the timestamps"):
+        predicate_of("t = '2013-01-01'", SCHEMA, "Nowhere/At_All")

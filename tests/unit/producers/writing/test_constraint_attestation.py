@@ -1,0 +1,33 @@
+"""The word of a writer, on the proposals that it makes."""
+
+from tests.builders import TABLE, TABLE_ID, add, an_id, proposal
+from tidegate_messages.identity_values import IdentityDemand, IdentityUsage
+from tidegate_producers.writing.constraint_attestation import (
+    LEASE,
+    NOTHING,
+    Attestation,
+    lease,
+    vouched_for,
+)
+from tidegate_runtime.client.proposal_drafts import Stamp, Target
+
+HASH, OTHER = "a" * 64, "b" * 64
+
+
+def test_a_word_is_added_to_what_a_proposal_says() -> None:
+    usage = IdentityUsage(column="x", low=1, high=9)
+    said = Attestation((HASH,), "explicit", (usage,))
+    one = proposal(add("a"), constraints_enforced=[OTHER], cdc_mode="implicit")
+    told = vouched_for(one, said)
+    assert told.constraints_enforced == (OTHER, HASH)
+    assert (told.cdc_mode, told.identity_usage) == ("explicit", (usage,))
+    assert vouched_for(one, NOTHING) == one
+
+
+def test_a_lease_reads_nothing_and_writes_no_file() -> None:
+    wanted = IdentityDemand(column="x", count=5)
+    asked = lease(Target(TABLE, "file:///t", 3, TABLE_ID), Stamp(an_id(), 7), wanted)
+    assert asked.operation.name == LEASE
+    assert (asked.identity_leases, asked.actions) == ((wanted,), ())
+    assert asked.reads is not None
+    assert asked.reads.is_empty

@@ -1,0 +1,500 @@
+"""A write from plan to outcome, in a real folder, behind a committer that says yes to all."""
+
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.unit.producers.gate import Gate, ManualClock, committed, rejected
+from tidegate_delta.deletion_vectors.descriptors import inline_rows
+from tidegate_delta.errors import InvalidRequest, Unavailable, UnsupportedFeature
+from tidegate_delta.log.actions import Add, DeletionVector, Metadata
+from tidegate_delta.schema.types import LONG, STRING, DataType, StructField, StructType
+from tidegate_messages.codec import decode, encode, headers
+from tidegate_messages.outcome import Outcome, Rejection
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.topics import Topics
+from tidegate_producers.history.table_history import history
+from tidegate_producers.options import WriteOptions, for_writing
+from tidegate_producers.parquet.data_file_writer import FileWriter
+from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten
+from tidegate_producers.table.delete import Rewriting, delete
+from tidegate_producers.writing.constraint_attestation import in_table_already
+from tidegate_producers.writing.table_registration import register
+from tidegate_producers.writing.table_write import (
+    WriteMode,
+    WritePlan,
+    WriteRequest,
+    check_served,
+    commit,
+    creating,
+    creation,
+    plan,
+)
+from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client.client import Client, Rejected
+from tidegate_runtime.client.proposal_drafts import StreamBatch
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.storage.local_store import LocalStore
+from tidegate_runtime.table_io.data_file_reader import read_table
+from tidegate_runtime.table_io.open_table import head_version, open_snapshot
+
+FRAME = StructType((StructField("k", LONG), StructField("p", STRING)))
+SEEN = Rejection(rule="app_txn_seen", reason="it is in", exception="ConcurrentTransactionException")
+
+
+class Yes:
+    """Writes every proposal into the log, but for an application's version that is in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.store = LocalStore(root.as_uri())
+        self.gate: Gate | None = None
+
+    def __call__(self, sent: Proposal, digest: str) -> Iterable[Outcome]:
+        assert self.gate is not None
+        if sent.kind == "register":
+            return [committed(sent, digest, sent.read_version)]
+        head = head_version(self.store)
+        version = 0 if head is None else head + 1
+        if sent.app_txn is not None and head is not None:
+            seen = open_snapshot(self.store).app_transactions.get(sent.app_txn.app_id)
+            if seen is not None and seen.version >= sent.app_txn.version:
+                return [rejected(sent, digest, SEEN)]
+        if sent.is_create:
+            record = self.gate.register(root=self.store.root)
+            assert record.table_root == sent.table_root
+        actions = list(sent.actions)
+        if sent.claim_check is not None:
+            content = self.store.read(sent.claim_check.path) or b""
+            actions = [json.loads(line) for line in content.splitlines()]
+        info = {"operation": sent.operation.name, "timestamp": sent.created_ms}
+        rows = [{"commitInfo": info}, *actions]
+        if sent.app_txn is not None:
+            txn = {"appId": sent.app_txn.app_id, "version": sent.app_txn.version}
+            rows.append({"txn": txn})
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        self.store.put_if_absent(f"_delta_log/{version:020d}.json", lines.encode(), 5)
+        return [committed(sent, digest, version)]
+
+
+class Line:
+    """A client before a committer, and a folder with one table."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "t"
+        self.yes = Yes(self.root)
+        self.gate = Gate(Topics(), self.yes)
+        self.yes.gate = self.gate
+        self.client = Client(self.gate, Topics(), ManualClock())
+
+    def options(self, **given: str) -> WriteOptions:
+        return for_writing({"path": str(self.root), **given})
+
+    def write(
+        self,
+        rows: pa.Table,
+        mode: WriteMode = "append",
+        batch: StreamBatch | None = None,
+        **given: str,
+    ) -> Outcome | None:
+        options = self.options(**given)
+        made = plan(self.client, FRAME, mode, options)
+        saying = (
+            WriteRequest.of(options) if batch is None else WriteRequest.of_batch(options, batch)
+        )
+        return commit(self.client, made, self.files(made, [rows]), saying)
+
+    def files(self, made: WritePlan, batches: Sequence[pa.Table]) -> list[Add]:
+        files = FileWriter(self.yes.store, made.layout, self.client.clock)
+        for batch in batches:
+            files.write(batch)
+        return files.finish()
+
+    def rows(self) -> list[dict[str, object]]:
+        table = read_table(self.yes.store, open_snapshot(self.yes.store))
+        found: list[dict[str, object]] = table.sort_by("k").to_pylist()
+        return found
+
+    def delete(self, condition: str) -> Outcome | None:
+        place = self.options().place
+        return delete(self.client, place, condition, WriteRequest(10), self.rewrite)
+
+    def rewrite(
+        self, rewriting: Rewriting, files: Sequence[Mapping[str, Any]]
+    ) -> Sequence[Rewritten]:
+        rewriter = Rewriter(
+            self.yes.store, rewriting.metadata, rewriting.predicate, self.client.clock, 0
+        )
+        handle = rewriter.mark if rewriting.by == "vectors" else rewriter.rewrite
+        return [handle(file) for file in files]
+
+    def last(self) -> Proposal:
+        return decode(Proposal, self.gate.sent[-1][1])
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Line:
+    return Line(tmp_path)
+
+
+def rows(*keys: int, p: str = "x") -> pa.Table:
+    return pa.table({"k": pa.array(keys, pa.int64()), "p": [p] * len(keys)})
+
+
+def test_a_first_write_creates_the_table_with_its_rows(line: Line) -> None:
+    outcome = line.write(rows(1, 2), partitioncolumns="P", name="mine")
+    assert outcome is not None
+    assert outcome.version == 0
+    sent = line.last()
+    assert sent.is_create
+    assert sent.name == "mine"
+    snapshot = open_snapshot(line.yes.store)
+    assert snapshot.metadata.partition_columns == ("p",)
+    assert [row["k"] for row in line.rows()] == [1, 2]
+
+
+def test_an_append_is_blind_and_made_for_the_version_that_was_read(line: Line) -> None:
+    line.write(rows(1))
+    line.write(rows(2))
+    sent = line.last()
+    assert (sent.read_version, sent.table_id) == (0, open_snapshot(line.yes.store).metadata.id)
+    assert sent.reads is not None
+    assert sent.reads.is_empty
+    assert sent.files_since_ms is not None
+    assert sent.deadline_ms is not None
+    assert sent.deadline_ms > (sent.created_ms or 0)
+    assert [row["k"] for row in line.rows()] == [1, 2]
+
+
+def test_an_overwrite_leaves_only_its_own_rows(line: Line) -> None:
+    line.write(rows(1, 2))
+    line.write(rows(3), "overwrite")
+    assert [row["k"] for row in line.rows()] == [3]
+    line.write(rows(), "overwrite")
+    assert line.rows() == []
+
+
+def test_rows_made_from_the_table_say_which_version_of_it_they_are_made_from(line: Line) -> None:
+    line.write(rows(1))
+    line.write(rows(2))
+    line.write(rows(3), readversion="0")
+    sent = line.last()
+    assert sent.read_version == 0
+    assert sent.reads is not None
+    assert sent.reads.whole_table
+    # What was not read is not replaced: whether it is in the way is for the committer to say.
+    line.write(rows(9), "overwrite", readversion="0")
+    sent = line.last()
+    assert sent.read_version == 0
+    assert [row["k"] for row in line.rows()] == [2, 3, 9]
+    with pytest.raises(InvalidRequest, match="17"):
+        line.write(rows(9), readversion="17")
+
+
+def test_an_append_without_rows_proposes_nothing(line: Line) -> None:
+    line.write(rows(1))
+    assert line.write(rows()) is None
+    assert len(line.gate.sent) == 1
+
+
+def test_a_micro_batch_written_twice_is_in_the_table_once(line: Line) -> None:
+    batch = StreamBatch("query", 0)
+    first = line.write(rows(1), batch=batch)
+    again = line.write(rows(1), batch=batch)
+    line.write(rows(2), batch=StreamBatch("query", 1))
+    assert first is not None
+    assert again is not None
+    assert (first.status, again.status) == ("committed", "rejected")
+    assert [row["k"] for row in line.rows()] == [1, 2]
+    assert open_snapshot(line.yes.store).app_transactions["query"].version == 1
+
+
+def test_a_stream_may_name_its_own_application(line: Line) -> None:
+    line.write(rows(1), batch=StreamBatch("query", 4), txnappid="mine")
+    assert open_snapshot(line.yes.store).app_transactions["mine"].version == 4
+
+
+def test_a_batch_that_its_application_has_left_behind_is_not_taken_for_a_repeat(line: Line) -> None:
+    for number in range(3):
+        line.write(rows(number), batch=StreamBatch("query", number), txnappid="mine")
+    again = line.write(rows(2), batch=StreamBatch("query", 2), txnappid="mine")
+    assert again is not None
+    with pytest.raises(InvalidRequest, match=r"older than version 2.*'mine': another stream"):
+        line.write(rows(7), batch=StreamBatch("other", 0), txnappid="mine")
+    # Under its own name a stream has gone on by itself: an old checkpoint was put back.
+    for number in (3, 4, 3):
+        line.write(rows(number), batch=StreamBatch("query", number))
+    assert [row["k"] for row in line.rows()] == [0, 1, 2, 3, 4]
+
+
+def test_any_other_rejection_is_raised(line: Line) -> None:
+    line.write(rows(1))
+    reason = Rejection(rule="metadata_changed", reason="version 1 changed the schema")
+    line.gate.answers = lambda sent, digest: [rejected(sent, digest, reason)]
+    with pytest.raises(Rejected, match="metadata_changed"):
+        line.write(rows(2), batch=StreamBatch("query", 0))
+
+
+def test_a_create_that_finds_the_batch_already_there_has_succeeded(line: Line) -> None:
+    batch, options = StreamBatch("query", 0), line.options()
+    late = plan(line.client, FRAME, "append", options)
+    line.write(rows(1), batch=batch)
+    there = Rejection(rule="table_exists", reason="there is a table")
+    line.gate.answers = lambda sent, digest: [rejected(sent, digest, there)]
+    saying = WriteRequest.of_batch(options, batch)
+    outcome = commit(line.client, late, line.files(late, [rows(1)]), saying)
+    assert outcome is not None
+    with pytest.raises(Rejected, match="table_exists"):
+        commit(line.client, late, [], WriteRequest.of_batch(options, StreamBatch("query", 1)))
+
+
+def test_a_table_whose_folder_is_gone_is_told_from_one_that_is_there(line: Line) -> None:
+    there = Rejection(rule="table_exists", reason="registered", error_class="DELTA_X")
+    line.gate.answers = lambda sent, digest: [rejected(sent, digest, there)]
+    for batch in (None, StreamBatch("query", 0)):
+        with pytest.raises(InvalidRequest, match="its folder was removed") as refused:
+            line.write(rows(1), batch=batch)
+        assert refused.value.error_class == "DELTA_X"
+
+
+def test_what_does_not_fit_is_refused_before_a_file_is_written(line: Line) -> None:
+    line.write(rows(1))
+    before = sorted(line.root.rglob("*"))
+    bad: list[tuple[DataType, str, dict[str, str]]] = [
+        (STRING, "'k' has type long", {}),
+        (LONG, "partitioned by", {"partitioncolumns": "p"}),
+    ]
+    for kind, like, given in bad:
+        frame = StructType((StructField("k", kind), StructField("p", STRING)))
+        with pytest.raises(InvalidRequest, match=like):
+            plan(line.client, frame, "append", line.options(**given))
+    assert sorted(line.root.rglob("*")) == before
+    assert len(line.gate.sent) == 1
+
+
+def test_a_table_outside_the_gate_says_how_to_bring_it_in(line: Line) -> None:
+    line.write(rows(1))
+    table_state = next(at for at in line.gate.logs if at.topic.endswith("table-state"))
+    line.gate.logs[table_state].clear()
+    stranger = Client(line.gate, Topics(), ManualClock())
+    made = plan(stranger, FRAME, "append", line.options())
+    with pytest.raises(InvalidRequest, match="tidegate table register"):
+        commit(stranger, made, line.files(made, [rows(2)]), WriteRequest(10))
+    register(stranger, line.options().place, "again", 10)
+    assert (line.last().kind, line.last().name) == ("register", "again")
+
+
+def test_a_created_table_keeps_not_null_and_its_properties(line: Line) -> None:
+    strict = StructType((StructField("k", LONG, nullable=False), StructField("p", STRING)))
+    options = line.options()
+    made = creation(line.client, strict, ["p"], options, {"delta.appendOnly": "true"})
+    commit(line.client, creating(made, options.place), (), WriteRequest.of(options))
+    metadata: Metadata = open_snapshot(line.yes.store).metadata
+    assert metadata.configuration == {"delta.appendOnly": "true"}
+    nulls = pa.table({"k": pa.array([None], pa.int64()), "p": ["x"]})
+    with pytest.raises(InvalidRequest, match="'k' is NOT NULL"):
+        line.write(nulls)
+    line.write(rows(1))
+    with pytest.raises(InvalidRequest, match="append-only"):
+        line.delete("k = 1")
+    with pytest.raises(InvalidRequest, match="append-only"):
+        line.write(rows(2), "overwrite")
+
+
+def test_a_delete_rewrites_only_files_with_matching_rows_and_reads_only_candidates(
+    line: Line,
+) -> None:
+    line.write(rows(1, 2, 3), partitioncolumns="p")
+    line.write(rows(10, 20))
+    line.write(rows(5, 6, p="y"))
+    files = {add["path"]: add for add in open_snapshot(line.yes.store).files.to_pylist()}
+    outcome = line.delete("p = 'x' AND k <= 2")
+    assert outcome is not None
+    sent = line.last()
+    assert sent.reads is not None
+    assert len(sent.reads.files) == 1
+    assert set(sent.reads.files) < set(files)
+    assert sent.operation.metrics == {
+        "numRemovedFiles": "1",
+        "numAddedFiles": "1",
+        "numDeletedRows": "2",
+        "numCopiedRows": "1",
+    }
+    assert [row["k"] for row in line.rows()] == [3, 5, 6, 10, 20]
+
+
+def test_a_delete_keeps_strings_that_are_longer_than_they_should_be(line: Line) -> None:
+    line.write(rows(1, 2, p="long"))
+    log = line.root / "_delta_log" / f"{0:020d}.json"
+    text = log.read_text()
+    plain = '\\"name\\":\\"p\\",\\"type\\":\\"string\\",\\"nullable\\":true,\\"metadata\\":{'
+    assert plain in text
+    log.write_text(text.replace(plain, plain + '\\"__CHAR_VARCHAR_TYPE_STRING\\":\\"varchar(3)\\"'))
+    with pytest.raises(InvalidRequest, match=r"'p' is a varchar\(3\)"):
+        line.write(rows(3, p="long"))
+    assert line.delete("k = 1") is not None
+    assert line.rows() == [{"k": 2, "p": "long"}]
+
+
+def with_vectors(line: Line) -> None:
+    options = line.options()
+    made = creation(line.client, FRAME, (), options, {"delta.enableDeletionVectors": "true"})
+    commit(line.client, creating(made, options.place), (), WriteRequest.of(options))
+
+
+def test_a_delete_proposes_rows_where_the_table_takes_vectors(line: Line) -> None:
+    with_vectors(line)
+    line.write(rows(1, 2, 3))
+    line.write(rows(4))
+    before = {path for path in line.root.iterdir() if path.is_file()}
+    line.delete("k >= 2 AND k <= 3")
+    sent = line.last()
+    assert sent.actions == ()
+    [intent] = sent.dv_intents
+    assert list(inline_rows(DeletionVector.model_validate(intent.rows))) == [1, 2]
+    assert (intent.num_records, intent.base, intent.op) == (3, None, "delete")
+    assert sent.reads is not None
+    assert sent.reads.delete_insensitive
+    assert sent.reads.files == (intent.path,)
+    assert sent.operation.metrics["numDeletedRows"] == "2"
+    assert {path for path in line.root.iterdir() if path.is_file()} == before
+
+
+def test_a_delete_of_whole_partitions_opens_no_file(line: Line) -> None:
+    line.write(rows(1, 2), partitioncolumns="p")
+    line.write(rows(5, p="y"))
+    line.rewrite = lambda rewriting, files: pytest.fail("a file was opened")  # type: ignore[method-assign]  # the point of the test
+    line.delete("p = 'x'")
+    sent = line.last()
+    assert [next(iter(row)) for row in sent.actions] == ["remove"]
+    assert sent.reads is not None
+    assert list(sent.reads.files) == [row["remove"]["path"] for row in sent.actions]
+    assert [row["k"] for row in line.rows()] == [5]
+
+
+def test_a_delete_without_a_match_proposes_nothing(line: Line) -> None:
+    line.write(rows(1, 3))
+    assert line.delete("k = 2") is None
+    assert line.delete("k = 99") is None
+    assert line.delete("p = 'zzz'") is None
+    assert len(line.gate.sent) == 1
+
+
+def test_a_delete_that_statistics_leave_no_file_for_proposes_nothing(line: Line) -> None:
+    with_vectors(line)
+    assert line.delete("k = 99") is None
+    line.write(rows(1, 3))
+    assert line.delete("k = 99") is None
+    assert len(line.gate.sent) == 2
+
+
+def test_a_write_of_very_many_files_goes_by_claim_check(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proposal_drafts, "INLINE_BYTES_MAX", 5_000)
+    many = pa.table({"k": pa.array(range(30), pa.int64()), "p": [f"v{n}" for n in range(30)]})
+    line.write(many, partitioncolumns="p")
+    assert line.last().claim_check is not None
+    assert len(line.rows()) == 30
+
+
+def test_history_tells_versions_newest_first(line: Line) -> None:
+    line.write(rows(1))
+    line.write(rows(2))
+    line.delete("k = 1")
+    found = list(history(line.yes.store))
+    assert [(one.version, one.operation) for one in found] == [
+        (2, "DELETE"),
+        (1, "WRITE"),
+        (0, "WRITE"),
+    ]
+    assert [one.version for one in history(line.yes.store, 1)] == [2]
+    with pytest.raises(InvalidRequest, match="no Delta table"):
+        next(history(LocalStore(line.root.parent.as_uri() + "/none")))
+
+
+def test_data_files_are_plain_parquet_without_partition_columns(line: Line) -> None:
+    line.write(rows(1), partitioncolumns="p", compression="snappy")
+    (file,) = line.root.rglob("*.snappy.parquet")
+    assert pq.read_table(io.BytesIO(file.read_bytes())).column_names == ["k"]
+
+
+def test_a_table_that_needs_what_we_do_not_write_is_refused_before_a_file_is_written(
+    line: Line,
+) -> None:
+    with pytest.raises(UnsupportedFeature):
+        creation(line.client, FRAME, [], line.options(), {"delta.enableIcebergCompatV2": "true"})
+    with pytest.raises(UnsupportedFeature, match=r"delta\.feature\.x"):
+        creation(line.client, FRAME, [], line.options(), {"delta.feature.x": "supported"})
+    with pytest.raises(InvalidRequest, match="checkpointInterval"):
+        creation(line.client, FRAME, [], line.options(), {"delta.checkpointInterval": "often"})
+    assert line.gate.sent == []
+
+
+def constrained(line: Line) -> list[str]:
+    """Create a table with a change feed and a constraint, and return the constraint's hash."""
+    properties = {"delta.enableChangeDataFeed": "true", "delta.constraints.few": "k < 100"}
+    options = line.options()
+    made = creation(line.client, FRAME, [], options, properties)
+    commit(line.client, creating(made, options.place), [], WriteRequest.of(options))
+    return list(in_table_already(made.metadata, made.protocol))
+
+
+def test_rows_are_not_written_where_nobody_held_them_to_the_constraints(line: Line) -> None:
+    [held] = constrained(line)
+    before = sorted(line.root.rglob("*"))
+    given: list[dict[str, Any]] = [{}, {"constraintsenforced": "0" * 64}]
+    for wrong in given:
+        with pytest.raises(UnsupportedFeature, match=r"CHECK few \(k < 100\).*constraintsEnforced"):
+            line.write(rows(1), **wrong)
+    assert sorted(line.root.rglob("*")) == before
+    line.write(rows(1), constraintsenforced=f" {held} ,")
+    assert line.last().constraints_enforced == (held,)
+
+
+def test_an_overwrite_is_told_to_readers_of_the_change_feed_by_its_files(line: Line) -> None:
+    [held] = constrained(line)
+    line.write(rows(1), constraintsenforced=held)
+    line.write(rows(2), "overwrite", constraintsenforced=held)
+    assert line.last().cdc_mode == "implicit"
+
+
+@pytest.mark.parametrize("text", ["x", "A" * 64, "a" * 63])
+def test_what_is_no_hash_is_refused(line: Line, text: str) -> None:
+    with pytest.raises(InvalidRequest, match="constraintsEnforced"):
+        line.options(constraintsenforced=text)
+
+
+def test_a_write_to_a_table_that_the_gate_does_not_serve_ends_before_its_rows(
+    tmp_path: Path,
+) -> None:
+    line = Line(tmp_path)
+    check_served(line.client, plan(line.client, FRAME, "append", line.options()))
+    line.write(rows(1))
+    made = plan(line.client, FRAME, "append", line.options())
+    check_served(line.client, made)
+    at = TopicPartition(Topics().table_state, 0)
+    record = line.client.require(line.yes.store.root)
+    dropped = record.model_copy(update={"status": "dropped"})
+    line.gate.append(at, str(record.table).encode(), encode(dropped), headers(dropped))
+    with pytest.raises(InvalidRequest, match="was dropped"):
+        check_served(Client(line.gate, Topics(), ManualClock()), made)
+    line.gate.create_topic(Topics().table_state, 1)
+    with pytest.raises(InvalidRequest, match="tidegate table register"):
+        check_served(Client(line.gate, Topics(), ManualClock()), made)
+
+
+def test_brokers_that_are_away_before_the_rows_are_asked_again_after_them(tmp_path: Path) -> None:
+    line = Line(tmp_path)
+    line.write(rows(1))
+    made = plan(line.client, FRAME, "append", line.options())
+    fresh = Client(line.gate, Topics(), ManualClock())
+    with mock.patch.object(fresh, "tables", side_effect=Unavailable("away")) as asked:
+        check_served(fresh, made)
+    assert asked.called

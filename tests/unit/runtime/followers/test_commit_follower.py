@@ -1,0 +1,268 @@
+"""A follower without brokers: whose turn it is, and what its stop waits for."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from faust import App
+from mode.threads import ServiceThread
+
+from tidegate_delta.errors import Unavailable
+from tidegate_messages.codec import encode
+from tidegate_messages.published_records import CommitRecord
+from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.followers import commit_follower
+from tidegate_runtime.followers.commit_follower import run_follower
+from tidegate_runtime.followers.faust_app import LooseThread, app_settings
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.service.health import Health
+from tidegate_runtime.service.runner import Running
+from tidegate_runtime.service.settings import ServiceSettings
+
+WAIT_S = 20.0
+
+
+class Hanging:
+    """Looks at a store that does not answer."""
+
+    name = "hanging"
+    look_s = 30.0
+    unfinished = ()
+
+    def __init__(self) -> None:
+        self.looks = threading.Event()
+        self.answer = threading.Event()
+
+    def notice(self, record: CommitRecord) -> None:
+        """Hear nothing: there are no brokers."""
+
+    def go_on(self, table: UUID) -> None:
+        """Leave nothing."""
+
+    def look(self) -> None:
+        """Wait for the answer."""
+        self.looks.set()
+        self.answer.wait(WAIT_S)
+
+
+LARGE, OTHER, SMALL = UUID(int=1), UUID(int=2), UUID(int=3)
+
+
+@dataclass
+class InTurns:
+    """Needs so many more turns at some tables, and writes down what it is called for.
+
+    `during` is called in each turn, in its thread.
+    """
+
+    left: dict[UUID, int]
+    during: Callable[[], None] = lambda: None
+    heard: Callable[[], None] = lambda: None
+    calls: list[UUID | str] = field(default_factory=list)
+    name = "in-turns"
+    look_s = 30.0
+
+    @property
+    def unfinished(self) -> list[UUID]:
+        """Return the tables with turns left."""
+        return [table for table, turns in self.left.items() if turns]
+
+    def notice(self, record: CommitRecord) -> None:
+        """Say that a record was heard, if it is of the small table."""
+        if record.table == SMALL:
+            self.heard()
+
+    def go_on(self, table: UUID) -> None:
+        """Take a turn."""
+        self.calls.append(table)
+        self.during()
+        self.left[table] -= 1
+
+    def look(self) -> None:
+        """Write it down."""
+        self.calls.append("look")
+
+
+class Followed:
+    """A follower of one service, whose records come from a test. It looks when it is told to."""
+
+    def __init__(self, service: InTurns) -> None:
+        self._service = service
+        self._one: commit_follower._Follower
+
+    def hear(self, *tables: UUID) -> None:
+        """Hand it records of some tables, and wait until it has nothing more to do."""
+        asyncio.run(self._hear(tables))
+
+    def look(self) -> None:
+        """Ask for a look, from the thread of a turn."""
+        self._one._loop.call_soon_threadsafe(self._one._begin, self._one._look)
+
+    def take(self, table: UUID) -> None:
+        """Hand it one more record, from the thread of a turn."""
+        record = event(table)
+        self._one._loop.call_soon_threadsafe(self._one._begin, lambda: self._one._take(record))
+
+    async def _hear(self, tables: Sequence[UUID]) -> None:
+        running = Running(SystemClock(), Health(SystemClock()))
+        with ThreadPoolExecutor(commit_follower.THREADS_MAX) as pool:
+            self._one = commit_follower._Follower(self._service, ServiceSettings(), running, pool)
+            async with asyncio.timeout(WAIT_S):
+                for table in tables:
+                    await self._one._take(event(table))
+                while self._one._parts:
+                    await asyncio.wait(self._one._parts)
+        assert not self._one._failed.done()
+
+
+def event(table: UUID) -> Any:
+    """Return a record of `commits` as Faust hands it over."""
+    record = CommitRecord(
+        table=table, table_root="file:///t", version=1, sha256="0" * 64, size=1, author="external"
+    )
+    at = TopicPartition("commits", 0)
+    message = SimpleNamespace(tp=at, offset=0, topic="commits", partition=0)
+    return SimpleNamespace(message=message, value=encode(record), ack=lambda: None)
+
+
+def test_a_table_with_more_to_do_has_its_next_turn_at_once_and_not_at_the_next_look() -> None:
+    service = InTurns({LARGE: 3})
+    Followed(service).hear(LARGE)
+    assert service.calls == [LARGE] * 3
+
+
+def test_a_look_that_leaves_something_of_a_table_is_followed_by_its_turns() -> None:
+    service = InTurns({LARGE: 1, OTHER: 0})
+    followed = Followed(service)
+
+    def look() -> None:
+        if service.calls == [LARGE]:
+            service.left[OTHER] = 2
+            followed.look()
+
+    service.during = look
+    followed.hear(LARGE)
+    assert service.calls == [LARGE, "look", OTHER, OTHER]
+
+
+def test_turns_of_several_tables_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_follower, "GOING_ON_MAX", 1)
+    service = InTurns({LARGE: 4, OTHER: 4})
+    Followed(service).hear(LARGE, OTHER)
+    assert service.calls in ([LARGE, OTHER] * 4, [OTHER, LARGE] * 4)
+
+
+def test_a_look_has_its_turn_before_the_next_one_of_a_table() -> None:
+    service = InTurns({LARGE: 3})
+    followed = Followed(service)
+    service.during = lambda: followed.look() if service.calls == [LARGE] else None
+    followed.hear(LARGE)
+    assert service.calls == [LARGE, "look", LARGE, LARGE]
+
+
+def test_a_record_is_heard_while_more_tables_go_on_than_there_are_threads() -> None:
+    heard = threading.Event()
+    many = [UUID(int=number) for number in range(10, 10 + 2 * commit_follower.THREADS_MAX)]
+    service = InTurns(dict.fromkeys(many, 2), heard=heard.set)
+    followed = Followed(service)
+
+    def until_heard() -> None:
+        if len(service.calls) == commit_follower.GOING_ON_MAX:
+            followed.take(SMALL)
+        assert heard.wait(WAIT_S), "every thread is at a table with more to do"
+
+    service.during = until_heard
+    followed.hear(*many)
+    assert len(service.calls) == 2 * len(many)
+
+
+def test_a_stop_waits_for_a_store_that_hangs_no_longer_than_for_what_may_still_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commit_follower, "SETTLE_TIMEOUT_S", 0.1)
+    clock, service = SystemClock(), Hanging()
+    running = Running(clock, Health(clock))
+    with ThreadPoolExecutor() as pool:
+        run = pool.submit(run_follower, service, ServiceSettings(), running)
+        try:
+            assert service.looks.wait(WAIT_S)
+            running.stopping.set()
+            run.result(WAIT_S / 2)
+        finally:
+            service.answer.set()
+
+
+def test_brokers_that_are_away_for_long_are_looked_for_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers: list[dict[TopicPartition, int] | None] = [{}, None, None, {}, None, None]
+
+    class Steps(SystemClock):
+        now_s = 0.0
+
+        def boot_s(self) -> float:
+            """Go on by a third of what they may be away."""
+            self.now_s += commit_follower.AWAY_S / 3
+            return self.now_s
+
+    async def ends(_: object) -> dict[TopicPartition, int] | None:
+        return answers.pop(0) if answers else None
+
+    monkeypatch.setattr(commit_follower, "LEFT_BEHIND_S", 0.0)
+    monkeypatch.setattr(commit_follower, "ends", ends)
+    clock = Steps()
+    running = Running(clock, Health(clock))
+
+    async def scene() -> None:
+        with ThreadPoolExecutor() as pool:
+            one = commit_follower._Follower(Hanging(), ServiceSettings(), running, pool)
+            one._joined.set()
+            async with asyncio.timeout(WAIT_S):
+                await one._insist(App("follower"))
+
+    with pytest.raises(Unavailable, match="connects anew"):
+        asyncio.run(scene())
+    assert not answers, "while they answer now and then, they are there"
+
+
+def test_who_stops_a_thread_of_fausts_hears_of_its_end_though_it_was_cancelled() -> None:
+    class Cancelled:
+        has_ended = False
+
+        def _start_thread(self) -> None:
+            raise asyncio.CancelledError
+
+        def set_shutdown(self) -> None:
+            self.has_ended = True
+
+    service = Cancelled()
+    thread = LooseThread(service)
+    thread.start()
+    thread.join(WAIT_S)
+    assert service.has_ended
+
+
+def test_what_a_thread_of_fausts_ends_over_is_not_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    service = ServiceThread.__new__(ServiceThread)
+    LooseThread(service)
+    service.on_crash("{0!r} crashed: {1!r}", "the consumer", OSError("the brokers are away"))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_coordinator_that_hangs_is_given_up_within_seconds_and_no_rebalance_before(
+    tmp_path: Path,
+) -> None:
+    for session_ms in (1_000, 6_000, 45_000):
+        told = app_settings("f", KafkaSettings(session_timeout_ms=session_ms), tmp_path)
+        rebalance_s, request_s = told["broker_rebalance_timeout"], told["broker_request_timeout"]
+        assert rebalance_s < request_s <= rebalance_s + 5.0

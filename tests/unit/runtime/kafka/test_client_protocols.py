@@ -1,0 +1,7 @@
+"""The words of the bus."""
+
+from tidegate_runtime.kafka.client_protocols import TopicPartition
+
+
+def test_a_topic_partition_is_told_to_operators_by_topic_and_number() -> None:
+    assert f"{TopicPartition('tidegate.proposals', 3)}@7" == "tidegate.proposals/3@7"

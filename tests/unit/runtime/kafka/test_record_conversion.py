@@ -1,0 +1,63 @@
+"""Records as librdkafka gives them, odd ones among them."""
+
+from typing import Any, cast
+
+from confluent_kafka import Message
+
+from tidegate_runtime.kafka.record_conversion import records
+
+
+class Told:
+    """A message; its headers may be what the library can't read."""
+
+    def __init__(self, headers: Any) -> None:
+        self._headers = headers
+
+    def headers(self) -> Any:
+        """Return them, or raise as the library does at a name that is no UTF-8."""
+        if isinstance(self._headers, BaseException):
+            raise self._headers
+        return self._headers
+
+    def error(self) -> None:
+        """Return that all is well."""
+
+    def topic(self) -> str:
+        """Return where it lies."""
+        return "t"
+
+    def partition(self) -> int:
+        """Return where it lies."""
+        return 0
+
+    def offset(self) -> int:
+        """Return where it lies."""
+        return 7
+
+    def key(self) -> None:
+        """Return that it has none."""
+
+    def value(self) -> bytes:
+        """Return what it says."""
+        return b"{}"
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return when the broker had it."""
+        return (1, 9)
+
+
+def read(headers: Any) -> Any:
+    [record] = records([cast("Message", Told(headers))], "read")
+    assert (record.offset, record.value, record.timestamp_ms) == (7, b"{}", 9)
+    return record.headers
+
+
+def test_headers_are_pairs_of_a_name_and_octets() -> None:
+    assert read([("a", b"1"), ("a", "2"), ("b", None)]) == (("a", b"1"), ("a", b"2"), ("b", b""))
+    assert read(None) == ()
+
+
+def test_headers_that_the_library_cannot_read_are_none() -> None:
+    unreadable = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+    assert read(unreadable) == ()
+    assert read(SystemError("headers returned a result with an exception set")) == ()

@@ -1,0 +1,24 @@
+"""Services convert to Arrow without pandas, and whoever wants a data frame still gets one."""
+
+import subprocess
+import sys
+
+SERVICE = """
+import sys
+import pyarrow as pa
+from tidegate_runtime.service.arrow_setup import leave_out_pandas
+leave_out_pandas()
+pa.Table.from_pylist([{"a": 1}])
+assert "pandas" not in sys.modules, "Arrow looked for it"
+frame = pa.table({"a": [1]}).to_pandas()
+assert list(frame["a"]) == [1]
+leave_out_pandas()
+assert sys.modules["pandas"] is not None
+"""
+
+
+def test_a_conversion_loads_no_pandas_and_a_data_frame_does() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SERVICE], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

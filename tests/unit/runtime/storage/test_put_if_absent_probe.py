@@ -1,0 +1,184 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.memory_store import MemoryStore
+from tidegate_delta.errors import Unavailable
+from tidegate_runtime.storage.local_store import LocalStore
+from tidegate_runtime.storage.log_store import FileStat, Put, Turn, at_once
+from tidegate_runtime.storage.put_if_absent_probe import probe
+
+CONTESTED = 64
+"""The bytes of what contestants write."""
+
+
+class Overwriting(MemoryStore):
+    """What a store does that knows no condition: the last one stands, and all are told they won."""
+
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        self.put(path, content)
+        return Put.WON
+
+
+class TornOnce(MemoryStore):
+    """Leaves half a file behind, and then believes that it is whole."""
+
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        half = content[: len(content) // 2]
+        return super().put_if_absent(path, half, deadline_s)
+
+
+class Forgetful(MemoryStore):
+    """Answers every put with a shrug."""
+
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        return Put.UNKNOWN
+
+
+class Unconditional(MemoryStore):
+    """Takes a plain PUT only, and says so."""
+
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        raise Unavailable("501 NotImplemented")
+
+
+class Tearing(MemoryStore):
+    """What is cut off stands there as far as it came, and is taken for whole afterwards."""
+
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        if deadline_s < 1:
+            self.put(path, content[:100])
+            return Put.UNKNOWN
+        return super().put_if_absent(path, content, deadline_s)
+
+
+class Busy(MemoryStore):
+    """Keeps the contract, and answers 409 as long as what was cut off is still under way."""
+
+    conflicts = 0
+
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        if deadline_s < 1:
+            self.conflicts = 2
+            return Put.UNKNOWN
+        if self.conflicts:
+            self.conflicts -= 1
+            return Put.UNKNOWN
+        return super().put_if_absent(path, content, deadline_s)
+
+
+class InConflict(MemoryStore):
+    """Answers 409 to who comes second, as S3 does when both are under way."""
+
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        answer = super().put_if_absent(path, content, deadline_s)
+        return Put.UNKNOWN if answer is Put.LOST and len(content) == CONTESTED else answer
+
+
+class Hiding(MemoryStore):
+    """Lists nothing."""
+
+    def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
+        yield from ()
+
+
+class Keeping(MemoryStore):
+    """Removes nothing."""
+
+    def delete(self, path: str) -> None:
+        raise Unavailable("403 Forbidden")
+
+
+class Refusing(MemoryStore):
+    """Tells everyone that they lost."""
+
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        super().put_if_absent(path, content, deadline_s)
+        return Put.LOST
+
+
+def test_a_store_that_keeps_the_contract_passes_and_is_left_clean() -> None:
+    store = MemoryStore()
+    store.put("_delta_log/0.json", b"{}")
+    told: list[int] = []
+    report = probe(store, 25, told.append)
+    assert report.passed
+    assert (report.contests, report.won, report.lost, report.unknown) == (25, 25, 25, 0)
+    assert told == list(range(1, 26))
+    assert list(store.files) == ["_delta_log/0.json"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Overwriting, "both were told that they won"),
+        (TornOnce, "the winner's bytes are not there"),
+        (Forgetful, "unknown"),
+        (Refusing, "both were told that they lost"),
+        (Unconditional, "refuses a conditional one: 501"),
+        (Tearing, "cut short left other bytes"),
+        (Hiding, "a listing does not show"),
+    ],
+)
+def test_a_store_that_breaks_the_contract_is_caught(
+    kind: Callable[[], MemoryStore], said: str
+) -> None:
+    store = kind()
+    report = probe(store, 20)
+    assert not report.passed
+    assert any(said in failure for failure in report.failures)
+    assert store.files == {}
+
+
+def test_what_is_wrong_each_time_is_said_once_with_how_often() -> None:
+    report = probe(Overwriting(), 20)
+    assert "both were told that they won (20 times)" in report.failures
+    assert len(report.failures) < 10
+
+
+def test_contests_may_be_held_at_the_same_time(tmp_path: Path) -> None:
+    report = probe(LocalStore(str(tmp_path)), 40, at_once=8)
+    assert report.failures == ()
+    assert (report.won, report.lost, report.unknown) == (40, 40, 0)
+    assert list(tmp_path.rglob("*.*")) == []
+
+
+def test_a_store_that_is_busy_for_a_moment_after_a_cut_passes() -> None:
+    report = probe(Busy(), 5)
+    assert report.failures == ()
+
+
+def test_a_store_that_keeps_what_it_is_given_passes_and_its_scratch_files_are_counted() -> None:
+    store = Keeping()
+    report = probe(store, 3)
+    assert report.passed
+    assert report.left == len(store.files) > 3
+
+
+def test_a_store_that_tells_losers_of_a_conflict_only_passes() -> None:
+    report = probe(InConflict(), 20)
+    assert report.failures == ()
+    assert (report.won, report.unknown) == (20, 20)
+
+
+def test_a_store_that_cannot_be_written_at_all_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "_tidegate").write_text("a file")
+    with pytest.raises(Unavailable, match="another place"):
+        probe(LocalStore(str(tmp_path)), 3)

@@ -1,7 +1,0 @@
-"""The words of the bus."""
-
-from tidegate.runtime.bus import TopicPartition
-
-
-def test_a_topic_partition_is_told_to_operators_by_topic_and_number() -> None:
-    assert f"{TopicPartition('tidegate.proposals', 3)}@7" == "tidegate.proposals/3@7"

@@ -1,0 +1,137 @@
+"""Garbage is looked for a little at a time, when nobody waits, and what is kept is left alone."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from tidegate_runtime.gc_control import (
+    AT_LEISURE,
+    AT_ONCE,
+    LOOKS,
+    WHOLE_MAX_S,
+    WHOLE_S,
+    GarbageSweeper,
+    paused,
+)
+
+REUSED = 200
+"""Python keeps some lists that were freed for those who ask next, and counts these not."""
+
+
+class Knot:
+    """A cycle: freed only if it is looked for."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def sweeper() -> Iterator[GarbageSweeper]:
+    before = gc.get_threshold()
+    sweeper = GarbageSweeper(0.0)
+    sweeper.begin()
+    yield sweeper
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+@pytest.fixture
+def looks() -> Iterator[list[int]]:
+    """The generations that were looked through."""
+    found: list[int] = []
+
+    def note(phase: str, told: dict[str, int]) -> None:
+        if phase == "stop":
+            found.append(told["generation"])
+
+    gc.callbacks.append(note)
+    yield found
+    gc.callbacks.remove(note)
+
+
+def made(count: int) -> list[list[int]]:
+    return [[] for _ in range(count)]
+
+
+def test_little_that_is_new_is_not_looked_through(
+    sweeper: GarbageSweeper, looks: list[int]
+) -> None:
+    kept = made(AT_LEISURE // 2)
+    sweeper.sweep(1.0, at_leisure=True, is_idle=False)
+    assert looks == []
+    assert kept
+
+
+def test_what_is_new_is_looked_through_while_nobody_waits(
+    sweeper: GarbageSweeper, looks: list[int]
+) -> None:
+    knot = weakref.ref(Knot())
+    kept = made(AT_LEISURE + REUSED)
+    sweeper.sweep(1.0, at_leisure=False, is_idle=False)
+    assert (looks, knot() is None) == ([], False)
+    sweeper.sweep(1.0, at_leisure=True, is_idle=False)
+    assert (looks, knot()) == ([0], None)
+    assert kept
+
+
+def test_much_that_is_new_is_looked_through_whoever_waits(
+    sweeper: GarbageSweeper, looks: list[int]
+) -> None:
+    kept = made(AT_ONCE + REUSED)
+    sweeper.sweep(1.0, at_leisure=False, is_idle=False)
+    assert looks == [0]
+    assert kept
+
+
+def test_what_lives_on_is_looked_through_once_more_and_then_left_alone(
+    sweeper: GarbageSweeper, looks: list[int]
+) -> None:
+    kept = []
+    for _ in range(2 * (LOOKS + 1)):
+        kept.append(made(AT_LEISURE + REUSED))
+        sweeper.sweep(1.0, at_leisure=True, is_idle=False)
+    assert looks == 2 * [*LOOKS * [0], 1]
+
+
+def test_all_is_looked_through_now_and_then_best_when_nobody_is_about(
+    sweeper: GarbageSweeper, looks: list[int]
+) -> None:
+    old = Knot()
+    knot = weakref.ref(old)
+    gc.collect(1)
+    del old
+    sweeper.sweep(WHOLE_S - 1, at_leisure=True, is_idle=True)
+    sweeper.sweep(WHOLE_S, at_leisure=True, is_idle=False)
+    assert (2 in looks, knot() is None) == (False, False)
+    sweeper.sweep(WHOLE_S, at_leisure=True, is_idle=True)
+    assert (looks[-1], knot()) == (2, None)
+    sweeper.sweep(WHOLE_S + WHOLE_MAX_S, at_leisure=False, is_idle=False)
+    assert looks.count(2) == 2
+
+
+def test_the_collector_does_not_come_of_itself_in_the_midst_of_a_step(
+    sweeper: GarbageSweeper, looks: list[int]
+) -> None:
+    assert len(made(4 * AT_ONCE)) == 4 * AT_ONCE
+    assert looks == []
+
+
+def test_what_a_run_left_behind_does_not_stay_for_the_next(sweeper: GarbageSweeper) -> None:
+    left = Knot()
+    gc.collect()
+    knot = weakref.ref(left)
+    del left
+    assert knot() is not None
+    GarbageSweeper(0.0).begin()
+    assert knot() is None
+
+
+def test_a_pause_ends_as_it_began() -> None:
+    with paused():
+        assert not gc.isenabled()
+        with paused():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()

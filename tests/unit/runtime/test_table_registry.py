@@ -1,0 +1,290 @@
+"""The registry is what table-state says, read to its end."""
+
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+from unittest import mock
+from uuid import UUID
+
+import pytest
+
+from tests.fakes.memory_bus import MemoryBus
+from tests.fakes.memory_clients import MemoryReader
+from tidegate_delta.errors import InvalidRequest, Unavailable
+from tidegate_messages.codec import encode, headers
+from tidegate_messages.published_records import TableRecord
+from tidegate_messages.topics import Topics
+from tidegate_runtime import table_registry
+from tidegate_runtime.kafka.client_protocols import ANSWER_S, Offset, Record, TopicPartition
+from tidegate_runtime.table_registry import FOLLOWED_S, RegistryReader, find_table, read_registry
+
+TOPICS = Topics(partitions=3)
+
+
+def table(number: int, name: str = "", published_through: int = -1) -> TableRecord:
+    return TableRecord(
+        table=UUID(int=number),
+        table_root=f"file:///lake/{number}",
+        name=name or f"t{number}",
+        proposals_topic=TOPICS.proposals,
+        topic_partition=number % 3,
+        published_through=published_through,
+    )
+
+
+@pytest.fixture
+def bus() -> MemoryBus:
+    return MemoryBus(TOPICS.declared())
+
+
+def tell(bus: MemoryBus, *records: TableRecord) -> None:
+    producer = bus.producer()
+    for record in records:
+        at = TopicPartition(TOPICS.table_state, record.topic_partition)
+        producer.publish(at, str(record.table).encode(), encode(record), headers(record))
+    producer.flush(1)
+
+
+def test_an_empty_topic_is_an_empty_registry(bus: MemoryBus) -> None:
+    assert read_registry(bus, TOPICS) == {}
+
+
+def test_the_last_record_of_each_table_counts_on_every_topic_partition(bus: MemoryBus) -> None:
+    tell(bus, table(1), table(2), table(3), table(1, published_through=7))
+    found = read_registry(bus, TOPICS)
+    assert {key.int: record.published_through for key, record in found.items()} == {
+        1: 7,
+        2: -1,
+        3: -1,
+    }
+
+
+def test_a_root_that_an_earlier_release_spelled_otherwise_is_found(bus: MemoryBus) -> None:
+    now, then = (f"abfss://c@a.{kind}.core.windows.net/t" for kind in ("dfs", "blob"))
+    tell(bus, table(1).model_copy(update={"table_root": then}))
+    found = read_registry(bus, TOPICS)
+    assert [record.table_root for record in found.values()] == [now]
+    assert find_table(found, then) is find_table(found, now) is not None
+
+
+def test_a_tombstone_takes_a_table_out(bus: MemoryBus) -> None:
+    tell(bus, table(1), table(2))
+    at = TopicPartition(TOPICS.table_state, 1)
+    producer = bus.producer()
+    producer.publish(at, str(UUID(int=1)).encode(), None)
+    producer.flush(1)
+    assert list(read_registry(bus, TOPICS)) == [UUID(int=2)]
+
+
+@pytest.mark.parametrize("key", [b"sales", b"\xff", b"", None])
+def test_a_tombstone_under_no_tables_id_takes_out_none(bus: MemoryBus, key: bytes | None) -> None:
+    tell(bus, table(1))
+    bus.append(TopicPartition(TOPICS.table_state, 1), key, None)
+    assert list(read_registry(bus, TOPICS)) == [UUID(int=1)]
+
+
+def test_a_record_that_cannot_be_read_hides_no_other(bus: MemoryBus) -> None:
+    producer = bus.producer()
+    producer.publish(TopicPartition(TOPICS.table_state, 0), b"k", b"{")
+    producer.flush(1)
+    tell(bus, table(3))
+    assert list(read_registry(bus, TOPICS)) == [UUID(int=3)]
+
+
+def test_a_record_of_a_newer_format_is_not_read_as_one_of_ours(
+    bus: MemoryBus, caplog: pytest.LogCaptureFixture
+) -> None:
+    tell(bus, table(3))
+    newer = encode(table(3, name="other"))
+    bus.append(TopicPartition(TOPICS.table_state, 0), b"k", newer, (("format", b"table/2"),))
+    assert read_registry(bus, TOPICS)[UUID(int=3)].name == "t3"
+    assert "table/2" in caplog.text
+
+
+@pytest.mark.parametrize("asked", ["t2", "file:///lake/2", "/lake/2", "/lake/2/", str(UUID(int=2))])
+def test_a_table_is_found_by_name_root_and_id(asked: str) -> None:
+    registry = {UUID(int=n): table(n) for n in (1, 2)}
+    found = find_table(registry, asked)
+    assert found is not None
+    assert found.table.int == 2
+
+
+def test_what_is_not_registered_is_not_found() -> None:
+    assert find_table({UUID(int=1): table(1)}, "t9") is None
+
+
+def test_a_name_of_several_tables_is_refused_with_their_roots() -> None:
+    registry = {UUID(int=n): table(n, "same") for n in (1, 2)}
+    with pytest.raises(InvalidRequest, match="file:///lake/1, file:///lake/2"):
+        find_table(registry, "same")
+    assert find_table(registry, "/lake/1") == registry[UUID(int=1)]
+
+
+class Hurried(MemoryBus):
+    """A bus that notes how long it is asked to wait."""
+
+    asked_s: list[float]
+
+    def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
+        self.asked_s.append(timeout_s)
+        return super().partitions(topic, timeout_s)
+
+
+def test_a_name_is_that_of_the_table_that_is_there() -> None:
+    gone = table(1, "shop").model_copy(update={"status": "dropped"})
+    there = table(2, "shop")
+    assert find_table({one.table: one for one in (gone, there)}, "shop") == there
+    assert find_table({gone.table: gone}, "shop") == gone
+
+
+def test_who_asks_says_how_long_the_brokers_may_take() -> None:
+    bus = Hurried(TOPICS.declared())
+    bus.asked_s = []
+    read_registry(bus, TOPICS, 2.5)
+    assert 2.0 < bus.asked_s[0] <= 2.5
+
+
+class Mute(MemoryBus):
+    """A bus whose topic has records that never come."""
+
+    def reader(self) -> MemoryReader:
+        return MuteReader(self)
+
+
+class MuteReader(MemoryReader):
+    def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> tuple[Record, ...]:
+        return ()
+
+
+class HalfMuteReader(MemoryReader):
+    """One partition says something whenever it is asked, another one never does."""
+
+    def bounds(self, at: TopicPartition, timeout_s: float = ANSWER_S) -> tuple[Offset, Offset]:
+        return Offset(0), Offset(1)
+
+    def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> tuple[Record, ...]:
+        said = encode(table(at.partition))
+        return () if at.partition == 1 else (Record(at, start, b"k", said),)
+
+
+def test_who_goes_on_talking_does_not_hide_who_is_mute() -> None:
+    bus = MemoryBus(TOPICS.declared())
+    with (
+        mock.patch.object(bus, "reader", return_value=HalfMuteReader(bus)),
+        pytest.raises(Unavailable, match="/1 gave nothing from 0 to 1"),
+    ):
+        read_registry(bus, TOPICS, 0.01)
+
+
+def test_all_topic_partitions_are_read_at_once() -> None:
+    bus = MemoryBus(TOPICS.declared())
+    tell(bus, table(1), table(2), table(3))
+    reader = MemoryReader(bus)
+    with (
+        mock.patch.object(bus, "reader", return_value=reader),
+        mock.patch.object(reader, "read_several", wraps=reader.read_several) as asked,
+    ):
+        assert len(read_registry(bus, TOPICS)) == 3
+    assert asked.call_count == 1
+
+
+def test_records_that_do_not_come_in_time_are_unavailable() -> None:
+    bus = Mute(TOPICS.declared())
+    tell(bus, table(1))
+    with pytest.raises(Unavailable, match="gave nothing from 0 to 1"):
+        read_registry(bus, TOPICS, 0.0)
+
+
+class Counted(MemoryBus):
+    """A bus that counts the records that are read of it."""
+
+    read = 0
+
+    def reader(self) -> MemoryReader:
+        return CountedReader(self)
+
+
+class CountedReader(MemoryReader):
+    def read(self, at: TopicPartition, start: Offset, timeout_s: float) -> Sequence[Record]:
+        records = super().read(at, start, timeout_s)
+        assert isinstance(self._bus, Counted)
+        self._bus.read += len(records)
+        return records
+
+
+def test_who_asks_again_reads_what_is_new() -> None:
+    bus = Counted(TOPICS.declared())
+    registry = RegistryReader(bus, TOPICS)
+    tell(bus, *(table(1) for _ in range(50)), table(2))
+    assert registry.read() == read_registry(bus, TOPICS)
+    bus.read = 0
+    tell(bus, table(3), table(2, "renamed"))
+    found = registry.read()
+    assert bus.read == 2
+    assert found == read_registry(bus, TOPICS)
+    bus.append(TopicPartition(TOPICS.table_state, 2), str(UUID(int=2)).encode(), None)
+    assert registry.read() == read_registry(bus, TOPICS)
+    bus.read = 0
+    assert len(registry.read()) == 2
+    assert bus.read == 0
+
+
+def test_what_is_returned_is_whoever_asked() -> None:
+    bus = MemoryBus(TOPICS.declared())
+    registry = RegistryReader(bus, TOPICS)
+    tell(bus, table(1))
+    registry.read().clear()
+    assert list(registry.read()) == [UUID(int=1)]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning(count: int) -> None:
+    bus = MemoryBus(TOPICS.declared())
+    registry = RegistryReader(bus, TOPICS)
+    tell(bus, table(1), table(2))
+    registry.read()
+    bus.create_topic(TOPICS.table_state, TOPICS.partitions)
+    tell(bus, *(table(7 + number) for number in range(count)))
+    assert set(registry.read()) == {UUID(int=7 + number) for number in range(count)}
+
+
+def test_a_topic_that_was_brought_from_a_copy_is_read_from_its_beginning() -> None:
+    bus = MemoryBus(TOPICS.declared())
+    registry = RegistryReader(bus, TOPICS)
+    tell(bus, table(3), table(6))
+    registry.read()
+    del bus.logs[TopicPartition(TOPICS.table_state, 0)][1:]
+    assert list(registry.read()) == [UUID(int=3)]
+
+
+def test_after_a_failure_and_after_a_long_time_all_is_read_anew() -> None:
+    bus = Counted(TOPICS.declared())
+    registry = RegistryReader(bus, TOPICS)
+    tell(bus, table(1), table(2))
+    registry.read()
+    tell(bus, table(3))
+    with (
+        mock.patch.object(CountedReader, "read", return_value=()),
+        pytest.raises(Unavailable),
+    ):
+        registry.read(0.0)
+    bus.read = 0
+    assert len(registry.read()) == 3
+    assert bus.read == 3
+    bus.read = 0
+    later_s = time.monotonic() + FOLLOWED_S + 1
+    with mock.patch("tidegate_runtime.table_registry.time.monotonic", return_value=later_s):
+        assert len(registry.read()) == 3
+    assert bus.read == 3
+
+
+@pytest.mark.usefixtures("contained")
+def test_a_record_over_which_its_reader_fails_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise RecursionError("too deep")
+
+    record = Record(TopicPartition("t", 0), Offset(0), None, b"{}")
+    monkeypatch.setattr(table_registry, "decode", fail)
+    assert table_registry.read_message(TableRecord, record) is None
